@@ -29,18 +29,19 @@ The client is `m:erlmcp_client`.
 """.
 
 -export([start_server/1, child_spec/1, drain/2, stop_server/1, listeners/1, servers/0]).
--export([add/3, remove/3, resource_updated/2]).
+-export([add/3, remove/3, replace/2, reload/1, resource_updated/2]).
 -export([info/1, health/1, metrics/1, sessions/1, calls/1, cancel/2]).
 -export([progress/3, log/3, log/4, elicitation_complete/2, client_has/2, close_connection/1]).
 -export([refusal/2, refusal/3, insufficient_scope/1]).
 
 -export_type([server/0, options/0, limits/0, bound/0, access_log/0, mount/0, key_ring/0]).
--export_type([kind/0, definition/0, tool/0, resource/0, resource_template/0, prompt/0, skill/0]).
+-export_type([kind/0, definition/0, definitions/0, tool/0, resource/0, resource_template/0,
+              prompt/0, skill/0]).
 -export_type([handler/0, arguments/0, middleware/0, next/0, breaker/0, workers/0]).
 -export_type([context/0, call_reference/0, principal/0, scope/0, scopes/0, revision/0, level/0]).
 -export_type([refusal/0, refusal_name/0, refusal_details/0]).
 -export_type([address/0, info/0, health/0, health_check/0, open_session/0, running_call/0]).
--export_type([cache_info/0, breaker_info/0, workers_info/0, forecast/0]).
+-export_type([cache_info/0, breaker_info/0, workers_info/0, forecast/0, reloaded/0]).
 -export_type([error_budget/0, zone/0, event/0]).
 -export_type([metrics/0, metrics_row/0, definition_metrics/0, failure_metrics/0]).
 -export_type([tool_info/0, latency/0]).
@@ -195,6 +196,12 @@ of the wrong type, is an error that names the field. Definitions of every kind h
 - `workers`: the name of one of the server's `workers`. The context has the worker of the call.
 """.
 -type definition() :: tool() | resource() | resource_template() | prompt().
+
+-doc "Definitions by their kinds, in the order of their lists.".
+-type definitions() :: #{
+    tools => [tool()], resources => [resource()], resource_templates => [resource_template()],
+    prompts => [prompt()]
+}.
 
 -doc """
 A tool. Its fields in addition to those of every `t:definition/0`:
@@ -511,6 +518,19 @@ The address of a listener, as `listeners/1` returns it. The transports `http` an
 }.
 
 -doc """
+The outcome of `reload/1`.
+
+- `added`, `removed`: the number of definitions that came and went. `changed`: those that clients
+  see otherwise than before.
+- `modules`: the modules of which new code was loaded.
+- `old_code`: those of them whose code before is still run by a process.
+""".
+-type reloaded() :: #{
+    added := non_neg_integer(), removed := non_neg_integer(), changed := non_neg_integer(),
+    modules := [module()], old_code := [module()]
+}.
+
+-doc """
 The state and the counts of a server, as `info/1` returns them.
 
 - `state`: `open`, or the name of the refusal of new requests: `server_shutting_down`,
@@ -735,7 +755,7 @@ The page "Events" has the other fields of each.
 -type event() :: #{
     event := error_budget_changed | memory_full | memory_ok | processors_busy | processors_ok
         | incident | not_quick | slow_consumer | breaker_opened | breaker_closed
-        | spans_dropped | draining | drained,
+        | spans_dropped | reloaded | draining | drained,
     server := term(),
     at := integer(),
     dropped => pos_integer(),
@@ -940,6 +960,76 @@ remove(Server, Kind, Key) when
     Kind =:= tool; Kind =:= resource; Kind =:= resource_template; Kind =:= prompt
 ->
     change(Server, {remove, Kind, Key}).
+
+-doc """
+Replaces the definitions of a running server in one change. A kind that `Definitions` does not have
+stays as it is, and so do skills, and the definitions of mounted servers. Sessions stay open, and
+running calls end with the definition that they began with. Clients that subscribe to changes of a
+list are notified if it differs. If a definition is wrong, nothing is replaced.
+
+## Errors
+
+`{bad_definition, Kind, Name, Field, Expected}` and `{duplicate, Kind, Name}` as in
+`start_server/1`, `{bad_option, Key, Expected}` for a wrong list, and `not_found` if the server does
+not run.
+
+## Examples
+
+```erlang
+1> Wave = #{name => ~"wave", handler => fun(_, _) -> ~"o/" end}.
+2> {ok, Server} = erlmcp:start_server(#{name => ~"greeter", version => ~"1.0.0", tools => [Wave]}).
+3> erlmcp:replace(Server, #{tools => [Wave, Wave#{name := ~"nod"}]}).
+ok
+4> erlmcp:replace(Server, #{tools => [Wave, #{name => ~"nod"}]}).
+{error, {bad_definition, tool, ~"nod", handler, ~"a fun of two arguments"}}
+5> erlmcp:stop_server(Server).
+ok
+```
+""".
+-spec replace(server(), definitions()) -> ok | {error, term()}.
+replace(Server, Definitions) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, Pid, Instance} -> erlmcp_reload:replace(Pid, Instance, Definitions);
+        error -> {error, not_found}
+    end.
+
+-doc """
+Reads the definitions of a server's handler module again, and replaces those of the server as
+`replace/2` does. Before that, modules are loaded whose files have changed: the handler module and
+those that were loaded from the same folder. Definitions that the options of the server have besides
+stay, and those that were added since are removed. Skills and other options of `server/0` stay as
+they are.
+
+New code is loaded for all servers of the node. If the definitions are refused, it stays loaded.
+
+## Errors
+
+Those of `replace/2`, and
+
+- `no_handler`: the options of the server have no `handler`.
+- `{handler_failed, Module, Class, Reason}`: a callback of the handler module has raised this.
+- `{old_code_runs, Modules}`: processes still run the code of these modules that the last reload
+  replaced. Reload again when they have ended.
+- `{old_funs, Modules}`: an option of the server, such as `middleware`, is a fun of the code before,
+  which would go now. Restart the server; write it as `fun Module:Name/Arity` to reload often.
+- `{not_loaded, Reasons}`: new code cannot be loaded, with the reasons of `code:atomic_load/1`.
+
+## Examples
+
+```erlang
+1> {ok, Server} = erlmcp:start_server(#{name => ~"greeter", version => ~"1.0.0"}).
+2> erlmcp:reload(Server).
+{error, no_handler}
+3> erlmcp:stop_server(Server).
+ok
+```
+""".
+-spec reload(server()) -> {ok, reloaded()} | {error, term()}.
+reload(Server) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, Pid, Instance} -> erlmcp_reload:reload(Pid, Instance);
+        error -> {error, not_found}
+    end.
 
 -doc """
 Notifies the clients that subscribe to the resource at `Uri` that it has changed, including the

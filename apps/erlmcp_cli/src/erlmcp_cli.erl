@@ -149,6 +149,7 @@ table() ->
       "top" => fun(_) -> erlmcp_cli_top:command() end,
       "cancel" => fun(_) -> erlmcp_cli_operate:cancel_command() end,
       "drain" => fun(_) -> erlmcp_cli_operate:drain_command() end,
+      "reload" => fun(_) -> erlmcp_cli_operate:reload_command() end,
       "doctor" => fun(_) -> erlmcp_cli_doctor:command() end,
       "metrology" => fun(_) -> erlmcp_cli_metrology:command() end,
       "compare" => fun(_) -> erlmcp_cli_compare:command() end,

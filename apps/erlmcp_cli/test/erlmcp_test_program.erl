@@ -9,7 +9,7 @@ the same in this node, which takes a tenth of the time.
 -include_lib("stdlib/include/assert.hrl").
 
 -export([init/1, serve_for_group/2, end_group/1, url/1]).
--export([main/1, erlmcp/2, run/3, open/2, output/2, serve/2, stop/2, one_line/1]).
+-export([main/1, erlmcp/2, run/3, open/2, output/2, serve/2, serve/3, stop/2, one_line/1]).
 
 init(Config) ->
     Root = root(proplists:get_value(source, module_info(compile))),
@@ -116,8 +116,11 @@ output(Port, Out) ->
 
 %% Until it has printed how to stop it.
 serve(Arguments, Config) ->
-    Port = open("exec \"$0\" serve everything \"$@\"",
-                [proplists:get_value(program, Config) | Arguments]),
+    serve("everything", Arguments, Config).
+
+serve(Module, Arguments, Config) ->
+    Port = open("exec \"$0\" serve \"$@\"",
+                [proplists:get_value(program, Config), Module | Arguments]),
     Output = await_output(Port, <<>>),
     {match, [Url]} = re:run(Output, "^ *(http://[^ \n]+)$",
                             [multiline, {capture, all_but_first, list}]),

@@ -224,6 +224,7 @@ add_mark(Mark, #{marks := Marks} = View) ->
 
 words(#{event := draining}) -> {drain, ~"The server is being drained."};
 words(#{event := drained}) -> {drain, ~"The server was drained."};
+words(#{event := reloaded}) -> {catalog, ~"The definitions were reloaded."};
 words(#{event := memory_full}) -> {state, ~"Memory is full."};
 words(#{event := memory_ok}) -> {state, ~"There is memory again."};
 words(#{event := processors_busy}) -> {state, ~"The processors are too busy."};

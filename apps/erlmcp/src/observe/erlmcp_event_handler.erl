@@ -109,9 +109,9 @@ handle_event(Event, #state{server = Server, handler = Handler, backlog = Backlog
         ok
     catch
         Class:Reason:Stack ->
-            erlmcp_log:report(error, #{what => event_handler_failed, server => Server,
-                                       event => map_get(event, Event), class => Class,
-                                       reason => Reason, stacktrace => Stack})
+            erlmcp_log:report(error, (erlmcp_incident:outline(Reason, Stack))#{
+                                         what => event_handler_failed, server => Server,
+                                         event => map_get(event, Event), class => Class})
     end.
 
 %% Events that were emitted before the server ends still reach the fun.

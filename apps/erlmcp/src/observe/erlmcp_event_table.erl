@@ -40,6 +40,9 @@ table() ->
      {breaker_closed, [], [target], ~"a call of `target` was served: all calls go there again"},
      {spans_dropped, [spans], [collector, why],
       ~"spans of traces were dropped: a buffer is full, or their collector did not take them"},
+     {reloaded, [added, removed, changed], [modules],
+      <<"the definitions were replaced by `erlmcp:replace/2` or a reload; `modules` have new "
+        "code">>},
      {draining, [milliseconds], [],
       ~"the server is being drained: new requests are refused with 1077"},
      {drained, [calls, tasks], [],

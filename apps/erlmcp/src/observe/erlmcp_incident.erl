@@ -7,10 +7,19 @@ alone.
 `log_apart/2`, which logs in a process of its own. At most 1,000 such processes wait in the node.
 Further reports are dropped, and the next report has their number as `dropped`.
 
+The arguments of a call are not for the log. So a report has the reason and the stack of an
+exception without the values that the runtime has put into them (`outline/2`).
+
 Internal.
 """.
 
--export([open/0, log/1, log/2, log_apart/2]).
+-export([open/0, log/1, log/2, log_apart/2, outline/1, outline/2]).
+
+%% Reasons of the runtime that have a value of the program.
+-define(WITH_VALUE, [badmatch, case_clause, try_clause, else_clause, bad_generator, bad_filter,
+                     badmap, badrecord, badfun, badarity]).
+%% The most elements of a tuple that are shown.
+-define(ELEMENTS, 8).
 
 -doc "Creates the table with the count of waiting reports, owned by the calling process.".
 -spec open() -> ok.
@@ -62,6 +71,59 @@ waiting(Report, Key, Backlog) ->
     after
         ok = erlmcp_drop_counter:leave(Backlog)
     end.
+
+-doc """
+Returns the reason and the stack of an exception for a report. The stack has arities in place of
+arguments. A reason of the runtime has the shape of its value, and what code has raised by itself
+stays.
+
+## Examples
+
+```erlang
+1> erlmcp_incident:outline({badmatch, {error, ~"secret"}}, [{lists, last, [[]], []}]).
+#{reason => {badmatch, {error, 'a binary'}}, stacktrace => [{lists, last, 1, []}]}
+```
+""".
+-spec outline(Reason :: term(), Stack :: list()) -> #{reason := term(), stacktrace := list()}.
+outline(Reason, Stack) ->
+    #{reason => outline(Reason), stacktrace => lists:map(fun without_arguments/1, Stack)}.
+
+-doc "Returns the reason of an exit for a report, as `outline/2` does.".
+-spec outline(Reason :: term()) -> term().
+outline({Kind, Value} = Reason) when is_atom(Kind) ->
+    case lists:member(Kind, ?WITH_VALUE) of
+        true -> {Kind, shape(Value)};
+        false -> exit_of(Reason)
+    end;
+%% An exception of Elixir.
+outline(#{'__exception__' := true} = Exception) ->
+    maps:map(fun(Field, Value) when Field =:= term; Field =:= args -> shape(Value);
+                (_, Value) -> Value
+             end, Exception);
+outline(Reason) ->
+    exit_of(Reason).
+
+%% A process that was called has ended, or this one is linked to one that has crashed.
+exit_of({Reason, {Module, Function, Arguments}}) when is_atom(Module), is_list(Arguments) ->
+    {outline(Reason), {Module, Function, length(Arguments)}};
+exit_of({Reason, [{_, _, _, _} | _] = Stack}) ->
+    {outline(Reason), lists:map(fun without_arguments/1, Stack)};
+exit_of(Reason) ->
+    Reason.
+
+without_arguments({Module, Function, Arguments, Location}) when is_list(Arguments) ->
+    {Module, Function, length(Arguments), Location};
+without_arguments(Entry) ->
+    Entry.
+
+shape(Value) when is_atom(Value); Value =:= [] -> Value;
+shape(Value) when is_binary(Value) -> 'a binary';
+shape(Value) when is_number(Value) -> 'a number';
+shape(Value) when is_list(Value) -> 'a list';
+shape(Value) when is_map(Value) -> 'a map';
+shape(Value) when is_tuple(Value), tuple_size(Value) =< ?ELEMENTS ->
+    list_to_tuple([shape(Element) || Element <- tuple_to_list(Value)]);
+shape(_) -> 'a term'.
 
 id() ->
     binary:encode_hex(rand:bytes(8), lowercase).

@@ -9,7 +9,7 @@ OTP's own.
 Internal.
 """.
 
--export([name/2, server/1, forget/1, report/2, report/3, text/3]).
+-export([name/2, server/1, forget/1, report/2, report/3, text/3, without_state/1]).
 
 -define(METADATA, #{library => erlmcp}).
 
@@ -55,3 +55,14 @@ report(Level, Report, Key) ->
 -spec text(logger:level(), io:format(), [term()]) -> ok.
 text(Level, Format, Arguments) ->
     logger:log(Level, Format, Arguments, ?METADATA).
+
+-doc """
+Returns the status of a process (`c:gen_server:format_status/1`) without its state and messages, for
+a process that has results, answers or other secrets of clients in them.
+""".
+-spec without_state(gen_server:format_status()) -> gen_server:format_status().
+without_state(Status) ->
+    maps:map(fun(Key, _) when Key =:= state; Key =:= message -> hidden;
+                (log, _) -> [];
+                (_, Value) -> Value
+             end, Status).

@@ -6,7 +6,7 @@ process. Everything that shows figures is computed from this one map.
 Internal.
 """.
 
--export([report/1, tools/1]).
+-export([report/1, tools/1, name/1]).
 
 -doc "Returns the figures of a server.".
 -spec report(erlmcp_instance:instance()) -> erlmcp:metrics().
@@ -32,7 +32,8 @@ report(#{key := Key, gate := Gate, meter := Meter, started_ms := Started} = Inst
       cache => erlmcp_result_cache:info(Instance),
       bounds => erlmcp_forecaster:add_forecasts(Key, erlmcp_bounds:of_server(Instance))}.
 
-%% A server that has just ended has no catalog.
+-doc "Returns the name of the server with the key `Key`. A server that has ended has an empty one.".
+-spec name(Key :: reference()) -> binary().
 name(Key) ->
     case erlmcp_published_catalog:find(Key) of
         {ok, Catalog} -> erlmcp_catalog:name(Catalog);

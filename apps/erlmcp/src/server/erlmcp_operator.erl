@@ -1,7 +1,10 @@
 -module(erlmcp_operator).
 -moduledoc """
 Does what an operator asks of a node's servers, from another program: by the control socket of
-`erlmcp serve`, or by distribution. Questions and answers are JSON, with the server's `id` as text.
+`erlmcp serve`, or by distribution. Questions and answers are JSON.
+
+A server is named by its `id` as text. One without an `id` is named by its name and, if another one
+mounts it, by its place there: `files (my_server/docs)` has the prefix `docs` in `my_server`.
 
 Internal.
 """.
@@ -21,6 +24,8 @@ An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
   judges it (`m:erlmcp_verdicts`), and else is null.
 - `{"command": "cancel", "id": Id}`: ends a running call (`erlmcp:cancel/2`).
 - `{"command": "drain", "seconds": Seconds}`: drains all servers at once (`erlmcp:drain/2`).
+- `{"command": "reload"}`: reloads all servers with a handler module (`erlmcp:reload/1`). The entry
+  of a server that is not reloaded has the sentence `error`.
 """.
 -type answer() :: iodata().
 
@@ -31,7 +36,7 @@ An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
 %% The lines of a stack that are shown.
 -define(LINES, 10).
 
--doc "Answers a question of an operator. Never fails, and waits only to drain.".
+-doc "Answers a question of an operator. Never fails, and waits to drain and to reload only.".
 -spec ask(Question :: binary()) -> answer().
 ask(Question) ->
     Answer = try json:decode(Question) of
@@ -46,7 +51,7 @@ ask(Question) ->
     end.
 
 answer(~"servers", _) ->
-    {ok, [text(Id) || {Id, _, _} <- erlmcp_registry:servers()]};
+    {ok, [Server || {Server, _, _} <- servers()]};
 answer(~"sessions", _) ->
     {ok, of_all(fun(_, Instance) -> erlmcp_session:list(Instance) end, fun session/1)};
 answer(~"calls", _) ->
@@ -56,15 +61,21 @@ answer(~"metrics", _) ->
                     [(erlmcp_metrics:report(Instance))#{verdict => verdict(Pid)}]
                 end, fun metrics/1)};
 answer(~"cancel", #{~"id" := Id}) when is_binary(Id) ->
-    case [Server || {Server, _, #{gate := Gate}} <- erlmcp_registry:servers(),
+    case [Server || {Server, _, #{gate := Gate}} <- servers(),
                     erlmcp_running_calls:cancel(Gate, Id) =:= ok] of
-        [Server] -> {ok, #{server => text(Server)}};
+        [Server] -> {ok, #{server => Server}};
         [] -> {error, <<"no such call runs: ", Id/binary>>}
     end;
 answer(~"drain", #{~"seconds" := Seconds}) when
     is_integer(Seconds), Seconds >= 0, Seconds =< ?MOST_S
 ->
-    {ok, drained(erlmcp_registry:servers(), 1000 * Seconds)};
+    {ok, drained(servers(), 1000 * Seconds)};
+answer(~"reload", _) ->
+    case [reloaded(Server) || {_, _, #{handler := Handler}} = Server <- servers(),
+                              Handler =/= none] of
+        [] -> {error, ~"no server of this node was started from a module"};
+        Reloaded -> {ok, Reloaded}
+    end;
 answer(Command, _) when is_binary(Command) ->
     {error, <<"no such command, or a wrong argument: ", Command/binary>>};
 answer(_, _) ->
@@ -72,12 +83,12 @@ answer(_, _) ->
 
 %% Of all servers, each entry with the text of its server.
 of_all(List, Shown) ->
-    lists:append([of_one(fun() -> List(Pid, Instance) end, Shown, Id)
-                  || {Id, Pid, Instance} <- erlmcp_registry:servers()]).
+    lists:append([of_one(fun() -> List(Pid, Instance) end, Shown, Server)
+                  || {Server, Pid, Instance} <- servers()]).
 
-of_one(List, Shown, Id) ->
+of_one(List, Shown, Server) ->
     try List() of
-        Listed -> [(Shown(One))#{server => text(Id)} || One <- Listed]
+        Listed -> [(Shown(One))#{server => Server} || One <- Listed]
     catch
         %% The tables of a server end with it.
         error:badarg -> []
@@ -121,11 +132,11 @@ line({Module, Function, Arity, Location}) ->
 %% At once, so that none has to wait for the calls of another.
 drained(Servers, Milliseconds) ->
     Asking = self(),
-    Drains = [{Id, spawn_monitor(fun() ->
+    Drains = [{Server, spawn_monitor(fun() ->
                        Asking ! {self(), erlmcp_server_sup:drain(Pid, Instance, Milliseconds)}
-                   end)} || {Id, Pid, Instance} <- Servers],
-    [#{server => text(Id), calls => Calls, tasks => Tasks}
-     || {Id, Drain} <- Drains, {ok, #{calls := Calls, tasks := Tasks}} <- [drained(Drain)]].
+                   end)} || {Server, Pid, Instance} <- Servers],
+    [#{server => Server, calls => Calls, tasks => Tasks}
+     || {Server, Drain} <- Drains, {ok, #{calls := Calls, tasks := Tasks}} <- [drained(Drain)]].
 
 drained({Pid, Monitor}) ->
     receive
@@ -134,6 +145,54 @@ drained({Pid, Monitor}) ->
             Drained;
         {'DOWN', Monitor, process, Pid, _} ->
             gone
+    end.
+
+reloaded({Server, Pid, Instance}) ->
+    case erlmcp_reload:reload(Pid, Instance) of
+        {ok, Reloaded} -> Reloaded#{server => Server};
+        {error, Reason} -> #{server => Server, error => erlmcp_reload:sentence(Reason)}
+    end.
+
+%% The servers that run, the oldest first, each with a text that names it alone.
+servers() ->
+    Oldest = lists:sort([{Started, Id, Pid, Instance}
+                         || {Id, Pid, #{started_ms := Started} = Instance}
+                                <- erlmcp_registry:servers()]),
+    {Servers, _} = lists:mapfoldl(fun numbered/2, #{},
+                                  [{Label, Pid, Instance} || {_, Id, Pid, Instance} <- Oldest,
+                                                             {ok, Label} <- [label(Id, Instance)]]),
+    Servers.
+
+numbered({Label, Pid, Instance}, Numbers) ->
+    Number = maps:get(Label, Numbers, 0) + 1,
+    Server = case Number of
+        1 -> Label;
+        _ -> <<Label/binary, " #", (integer_to_binary(Number))/binary>>
+    end,
+    {{Server, Pid, Instance}, Numbers#{Label => Number}}.
+
+label(Id, #{key := Key} = Instance) when is_reference(Id) ->
+    try place(Instance) of
+        none -> {ok, erlmcp_metrics:name(Key)};
+        Place -> {ok, iolist_to_binary([erlmcp_metrics:name(Key), ~" (", Place, ~")"])}
+    catch
+        %% The tables of a server end with it.
+        error:badarg -> ended
+    end;
+label(Id, _) ->
+    {ok, text(Id)}.
+
+place(Instance) ->
+    case lists:keysort(1, erlmcp_mounts:mounting(Instance)) of
+        [] -> none;
+        [{Prefix, _, Mounting} | _] -> [above(Mounting), $/, Prefix]
+    end.
+
+above(#{key := Key} = Mounting) ->
+    case {erlmcp_log:server(Key), place(Mounting)} of
+        {Id, _} when not is_reference(Id) -> text(Id);
+        {_, none} -> erlmcp_metrics:name(Key);
+        {_, Place} -> Place
     end.
 
 text(Text) when is_binary(Text) ->

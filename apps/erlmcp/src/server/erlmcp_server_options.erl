@@ -7,13 +7,22 @@ reads the folders of skills and the facts of the machine, and makes a key. The l
 Internal.
 """.
 
--export([check/1, limits/0, gate_limits/0]).
+-export([check/1, definitions/1, limits/0, gate_limits/0]).
 
--export_type([limits/0, settings/0]).
+-export_type([limits/0, settings/0, handler/0]).
 
 -type limits() :: erlmcp:limits().
+-doc """
+The handler module of a server, the definitions that the options have besides, and the local funs in
+its other options (`m:erlmcp_reload`).
+""".
+-type handler() :: {
+    module(), Besides :: #{erlmcp_definition:kind() => [erlmcp_definition:source()]},
+    Funs :: [fun()]
+}.
 -type settings() :: #{
     id := term(),
+    handler := handler() | none,
     key := reference(),
     meter := erlmcp_meter:meter(),
     identity := erlmcp_greeting:identity(),
@@ -151,6 +160,7 @@ check(Given) when is_map(Given) ->
         {ok, Skills} ?= erlmcp_skill_folder:load(skills(Defined) ++ skills(Given),
                                                  maps:get(skills_bytes, Limits)),
         {ok, #{id => maps:get(id, Options, make_ref()),
+               handler => reloadable(Given, Options),
                key => Key,
                meter => Meter,
                identity => maps:with(identity_keys(), Options),
@@ -178,6 +188,45 @@ check(Given) when is_map(Given) ->
     end;
 check(_) ->
     {error, {bad_option, options, ~"a map"}}.
+
+reloadable(#{handler := Module} = Given, Options) ->
+    Keys = [Key || {_, Key} <- definition_keys()],
+    {ok, Besides} = definitions(maps:with(Keys, Given)),
+    {Module, Besides, local_funs(maps:without(Keys, Options))};
+reloadable(_, _) ->
+    none.
+
+local_funs(Fun) when is_function(Fun) ->
+    case erlang:fun_info(Fun, type) of
+        {type, local} -> [Fun];
+        {type, external} -> []
+    end;
+local_funs([Head | Tail]) -> local_funs(Head) ++ local_funs(Tail);
+local_funs(Tuple) when is_tuple(Tuple) -> local_funs(tuple_to_list(Tuple));
+local_funs(Map) when is_map(Map) -> local_funs(maps:values(Map));
+local_funs(_) -> [].
+
+-doc """
+Returns the lists of definitions in `Given`, a map with some of `tools`, `resources`,
+`resource_templates` and `prompts`, by kind. Their definitions are checked when they are compiled.
+""".
+-spec definitions(Given :: erlmcp:definitions()) ->
+    {ok, #{erlmcp_definition:kind() => [erlmcp_definition:source()]}}
+    | {error, {bad_option, Key :: term(), Expected :: binary()}}.
+definitions(Given) when is_map(Given) ->
+    Known = definition_keys(),
+    maybe
+        [] ?= [Key || Key := _ <- Given, not lists:keymember(Key, 2, Known)],
+        ok ?= each(Given, maps:keys(Given)),
+        {ok, #{Kind => maps:get(Key, Given) || {Kind, Key} <- Known, is_map_key(Key, Given)}}
+    else
+        [Key | _] ->
+            {error, {bad_option, Key, ~"tools, resources, resource_templates or prompts"}};
+        {error, _} = Error ->
+            Error
+    end;
+definitions(_) ->
+    {error, {bad_option, definitions, ~"a map"}}.
 
 with_keys(#{keys := Keys} = Options) when is_function(Keys, 0) -> Options#{keys := Keys()};
 with_keys(Options) -> Options.

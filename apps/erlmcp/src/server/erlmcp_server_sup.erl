@@ -167,11 +167,12 @@ tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
 
 %% Its tables belong to the calling process.
 instance(#{key := Key, meter := Meter, limits := Limits, mounts := Mounts, access_log := AccessLog,
-           task_store := TaskStore, workers := Workers} = Settings, Listeners) ->
+           task_store := TaskStore, workers := Workers, handler := Handler} = Settings,
+         Listeners) ->
     GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
     erlmcp_instance:new(#{key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
-                          mounts => Mounts, workers => lists:sort(maps:keys(Workers)),
-                          listeners => Listeners,
+                          handler => Handler, mounts => Mounts,
+                          workers => lists:sort(maps:keys(Workers)), listeners => Listeners,
                           sessions => erlmcp_session_table:new(),
                           subscriptions => erlmcp_subscriptions:new(),
                           tasks => erlmcp_tasks:open(TaskStore, Limits),

@@ -1,10 +1,14 @@
 -module(erlmcp_cli_operate).
 -moduledoc """
-`erlmcp sessions`, `calls`, `cancel` and `drain`: shows what the servers of a running node do, and
-ends it.
+`erlmcp sessions`, `calls`, `cancel`, `drain` and `reload`: shows what the servers of a running node
+do, ends it, and reloads their definitions.
 """.
 
--export([sessions_command/0, calls_command/0, cancel_command/0, drain_command/0]).
+-export([sessions_command/0, calls_command/0, cancel_command/0, drain_command/0,
+         reload_command/0]).
+
+%% Milliseconds that a reload may take.
+-define(RELOAD_MS, 60_000).
 
 -doc "Returns the `argparse` command `sessions`.".
 -spec sessions_command() -> argparse:command().
@@ -47,12 +51,33 @@ drain_command() ->
               Arguments)
       end}.
 
-ask(Question, Milliseconds, Show, #{json := Json} = Arguments) ->
+-doc "Returns the `argparse` command `reload`.".
+-spec reload_command() -> argparse:command().
+reload_command() ->
+    #{help => "reload the definitions of a running node's servers from their modules: sessions "
+              "stay open, and calls that run end as they have begun",
+      arguments => erlmcp_cli_node:arguments(),
+      handler => fun(Arguments) ->
+          case asked(#{command => reload}, ?RELOAD_MS, fun reloaded/2, Arguments) of
+              {ok, Servers} -> refused([Server || #{~"error" := _} = Server <- Servers]);
+              Outcome -> Outcome
+          end
+      end}.
+
+ask(Question, Milliseconds, Show, Arguments) ->
+    case asked(Question, Milliseconds, Show, Arguments) of
+        {ok, _} -> ok;
+        Outcome -> Outcome
+    end.
+
+asked(Question, Milliseconds, Show, #{json := Json} = Arguments) ->
     case erlmcp_cli_node:ask(Arguments, Question, Milliseconds) of
-        {ok, Found} when Json ->
-            erlmcp_cli_output:print([erlmcp_cli_text:json(Found), $\n]);
         {ok, Found} ->
-            erlmcp_cli_output:print(Show(Found, Arguments));
+            ok = erlmcp_cli_output:print(case Json of
+                true -> [erlmcp_cli_text:json(Found), $\n];
+                false -> Show(Found, Arguments)
+            end),
+            {ok, Found};
         {Outcome, Sentence} ->
             erlmcp_cli:complain(Sentence),
             Outcome
@@ -93,6 +118,24 @@ drained(Servers, _) ->
     [[Server, " is drained: ", number(Calls, "call was", "calls were"),
       " ended before the answer, ", number(Tasks, "task still runs", "tasks still run"), $\n]
      || #{~"server" := Server, ~"calls" := Calls, ~"tasks" := Tasks} <- Servers].
+
+reloaded(Servers, _) ->
+    [[Server, " is reloaded: ", number(Added, "definition", "definitions"), " added, ",
+      integer_to_list(Changed), " changed, ", integer_to_list(Removed), " removed",
+      [["; new code of ", names(Modules)] || Modules =/= []],
+      [["; a process still runs the code before of ", names(Old)] || Old =/= []], $\n]
+     || #{~"server" := Server, ~"added" := Added, ~"changed" := Changed, ~"removed" := Removed,
+          ~"modules" := Modules, ~"old_code" := Old} <- Servers].
+
+names(Modules) -> lists:join(", ", Modules).
+
+refused([]) ->
+    ok;
+refused(Servers) ->
+    lists:foreach(fun(#{~"server" := Server, ~"error" := Sentence}) ->
+        erlmcp_cli:complain([Server, " is not reloaded: ", Sentence])
+    end, Servers),
+    failed.
 
 number(1, One, _) -> ["1 ", One];
 number(Number, _, Many) -> [integer_to_list(Number), $\s, Many].

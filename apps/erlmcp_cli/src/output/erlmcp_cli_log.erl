@@ -37,7 +37,7 @@ show_servers(Format) ->
     ok = logger:update_handler_config(default, formatter,
                                       {erlmcp_log_formatter, #{format => Format}}).
 
--doc "Leaves the starts, drains and ends of servers out of the node's log.".
+-doc "Leaves the starts, drains, reloads and ends of servers out of the node's log.".
 -spec hide_servers() -> ok.
 hide_servers() ->
     ok = logger:add_handler_filter(default, servers, {fun ?MODULE:no_server/2, none}).
@@ -83,7 +83,7 @@ no_report(_, _) -> ignore.
 -spec no_server(logger:log_event(), none) -> stop | ignore.
 no_server(#{msg := {report, #{what := What}}}, none)
   when What =:= server_listens; What =:= server_drains; What =:= server_drained;
-       What =:= server_ended ->
+       What =:= server_reloaded; What =:= server_ended ->
     stop;
 no_server(_, none) -> ignore.
 

@@ -77,14 +77,14 @@ run(#{module := Name, host := Host} = Arguments) ->
         {ok, Ip} ?= address(Host),
         {ok, Own} ?= application_of(Beam),
         ok = keep_closed(Arguments),
-        {ok, _} = application:ensure_all_started(erlmcp_cli, permanent),
         ok = log(Arguments),
+        {ok, _} = application:ensure_all_started(erlmcp_cli, permanent),
         ok ?= start_applications(Own, Arguments),
         Pages = pages(Arguments, Ip),
         {ok, Server} ?= start_server(Module, Arguments, listen(Arguments, Ip, Pages)),
         ok = drain_at_sigterm(Server, Arguments),
         ok ?= control(Arguments),
-        ok = warn(Ip, erlmcp:listeners(Server)),
+        ok = warn_of_listeners(Ip, erlmcp:listeners(Server), Arguments),
         ok = announce(Module, Server, Pages, Arguments),
         serving
     else
@@ -138,11 +138,12 @@ control(#{control := File}) ->
     end;
 control(#{stdio := true}) ->
     ok;
-control(_) ->
+control(Arguments) ->
     File = erlmcp_cli_control:file(),
     case erlmcp_cli_sup:start_control(File) of
         {ok, _} -> ok;
-        {error, Why} -> erlmcp_cli:complain(["Warning: no control socket ", File, ": ", why(Why)])
+        {error, Why} ->
+            say(warning, ["no control socket ", File, ": ", why(Why)], Arguments)
     end.
 
 %% The atom of the module comes from a compiled file, and never from the argument.
@@ -205,27 +206,27 @@ start_applications(Applications, Arguments) ->
     end,
     case Started of
         {ok, Names} ->
-            _ = spawn(fun() -> end_with(Names) end),
+            _ = spawn(fun() -> end_with(Names, Arguments) end),
             ok;
         {error, {Application, Reason}} ->
             {error, [atom_to_list(Application), " cannot be started: ", reason(Reason)
                      | ["; --verbose says more" || not is_map_key(verbose, Arguments)]]}
     end.
 
-end_with(Applications) ->
+end_with(Applications, Arguments) ->
     Monitors = #{monitor(process, Supervisor) => Application
                  || Application <- Applications,
                     {ok, Supervisor} <- [application:get_supervisor(Application)]},
     receive
         {'DOWN', Monitor, process, _, Reason} when is_map_key(Monitor, Monitors) ->
             %% The application may have ended because the node does.
-            ended(init:get_status(), maps:get(Monitor, Monitors), Reason)
+            ended(init:get_status(), maps:get(Monitor, Monitors), Reason, Arguments)
     end.
 
-ended({stopping, _}, _, _) ->
+ended({stopping, _}, _, _, _) ->
     ok;
-ended(_, Application, Reason) ->
-    erlmcp_cli:complain([atom_to_list(Application), " has ended: ", reason(Reason)]),
+ended(_, Application, Reason, Arguments) ->
+    ok = say(error, [atom_to_list(Application), " has ended: ", reason(Reason)], Arguments),
     init:stop(erlmcp_cli_exit:code(failed)).
 
 %% Removes the terms in which supervisors and the application master wrap a reason.
@@ -279,6 +280,9 @@ tcp(#{tcp := Port}, Ip) -> [{tcp, #{port => Port, ip => Ip}}];
 tcp(_, _) -> [].
 
 start_server(Module, Arguments, Listeners) ->
+    %% The node stops when the input on stdio ends, and then starts no application. That must not
+    %% happen while the server waits for one.
+    _ = [{ok, _} = application:ensure_all_started(cowboy) || {tcp, _} <- Listeners],
     Options = maps:merge(maps:with([page_size], Arguments),
                          #{access_log => #{sample => Sample}
                            || #{access_log := Sample} <- [Arguments]}),
@@ -297,10 +301,8 @@ refused({bad_option, {_, trusted_proxies, Text}, Expected}, _) ->
     io_lib:format("--trusted-proxy ~ts: expected ~ts", [Text, Expected]);
 refused({bad_option, {_, proxy_protocol}, _}, _) ->
     "--proxy-protocol: expected --trusted-proxy too, the proxies whose header is read";
-refused({bad_option, Option, Expected}, _) ->
-    io_lib:format("the option ~0tp of the server: expected ~ts", [Option, Expected]);
-refused({bad_definition, Kind, Name, Field, Expected}, _) ->
-    io_lib:format("the ~ts ~ts: ~0tp: expected ~ts", [Kind, Name, Field, Expected]);
+refused(Reason, _) when element(1, Reason) =:= bad_option; element(1, Reason) =:= bad_definition ->
+    erlmcp_reload:sentence(Reason);
 refused(Reason, _) ->
     io_lib:format("cannot start the server: ~0tp", [Reason]).
 
@@ -308,16 +310,21 @@ why(eaddrinuse) -> "it is in use";
 why(Posix) when is_atom(Posix) -> inet:format_error(Posix);
 why(Reason) -> io_lib:format("~0tp", [Reason]).
 
-warn(Ip, Listeners) ->
+warn_of_listeners(Ip, Listeners, Arguments) ->
     case erlmcp_listener:is_loopback(Ip) orelse [Url || #{url := Url} <- Listeners] of
         [Url | _] ->
-            erlmcp_cli:complain(["Warning: ", Url, " authenticates no client: all that can "
-                                 "reach it may call the tools. Listen on 127.0.0.1 (--host) behind "
-                                 "a proxy that authenticates, or start the server in an "
-                                 "application, with the option authenticate"]);
+            say(warning,
+                [Url, " authenticates no client: all that can reach it may call the tools. Listen "
+                 "on 127.0.0.1 (--host) behind a proxy that authenticates, or start the server in "
+                 "an application, with the option authenticate"], Arguments);
         _ ->
             ok
     end.
+
+%% With a format the log is for programs, and each line on standard error is an entry of it.
+say(Level, Sentence, #{log_format := _}) -> logger:log(Level, "~ts", [Sentence]);
+say(warning, Sentence, _) -> erlmcp_cli:complain(["Warning: ", Sentence]);
+say(error, Sentence, _) -> erlmcp_cli:complain(Sentence).
 
 %% On stdio nothing is printed, since stdout belongs to the client.
 announce(_, _, _, #{stdio := true}) ->

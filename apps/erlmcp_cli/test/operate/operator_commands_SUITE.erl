@@ -1,7 +1,7 @@
 -module(operator_commands_SUITE).
 -moduledoc """
-`erlmcp sessions`, `calls`, `top`, `cancel` and `drain`, by a control socket and by distribution;
-and the socket itself, at its bounds.
+`erlmcp sessions`, `calls`, `top`, `cancel`, `drain` and `reload`, by a control socket and by
+distribution; and the socket itself, at its bounds.
 """.
 
 -include_lib("kernel/include/file.hrl").
@@ -12,6 +12,7 @@ and the socket itself, at its bounds.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([sessions_are_listed/1, calls_are_listed/1, a_call_is_cancelled/1, servers_are_drained/1,
+         servers_are_reloaded/1, a_refused_reload_is_said/1, mounted_servers_are_named/1,
          figures_are_shown/1, figures_move/1, the_verdict_is_shown/1, a_socket_is_found/1,
          wrong_use_is_said/1]).
 -export([serve_has_a_socket/1, stdio_has_none/1, a_node_is_reached_by_distribution/1]).
@@ -22,6 +23,7 @@ suite() ->
 
 all() ->
     [sessions_are_listed, calls_are_listed, a_call_is_cancelled, servers_are_drained,
+     servers_are_reloaded, a_refused_reload_is_said, mounted_servers_are_named,
      figures_are_shown, figures_move, the_verdict_is_shown, a_socket_is_found, wrong_use_is_said,
      serve_has_a_socket, stdio_has_none, a_node_is_reached_by_distribution,
      no_question_ends_the_socket, silent_connections_end].
@@ -105,6 +107,82 @@ servers_are_drained(Config) ->
     #{~"error" := #{~"code" := 1077}} = answered(Client),
     #{state := server_shutting_down} = erlmcp:info(operated).
 
+%% A module that was compiled again while it is served.
+servers_are_reloaded(Config) ->
+    ok = supervisor:terminate_child(erlmcp_cli_sup, control),
+    Folder = filename:join(proplists:get_value(priv_dir, Config), ?FUNCTION_NAME),
+    Write = fun(Tools) -> erlmcp_test_module:compiled(reloadable("reloadable", Tools), Folder) end,
+    File = Write("one"),
+    ok = served(File, [], Config, fun(_, Url) ->
+        {0, "one\n", ""} = main(["call", Url, "tool"]),
+        {0, "reloadable is reloaded: 0 definitions added, 0 changed, 0 removed\n", ""} =
+            main(["reload"]),
+        _ = Write("two"),
+        {0, "reloadable is reloaded: 0 definitions added, 0 changed, 0 removed; "
+            "new code of reloadable\n", ""} = main(["reload"]),
+        {0, "two\n", ""} = main(["call", Url, "tool"]),
+        {0, Json, ""} = main(["reload", "--json"]),
+        [#{~"server" := ~"reloadable", ~"added" := 0, ~"changed" := 0, ~"removed" := 0,
+           ~"modules" := [], ~"old_code" := []}] = json:decode(list_to_binary(Json))
+    end),
+    {ok, _} = supervisor:restart_child(erlmcp_cli_sup, control),
+    ok.
+
+reloadable(Name, Text) ->
+    ["-module(", Name, "). -behaviour(erlmcp_server). -export([server/0, tools/0]).
+      server() -> #{name => <<\"", Name, "\">>, version => <<\"1\">>}.
+      tools() -> [#{name => <<\"tool\">>, handler => fun(_, _) -> ", case Text of
+          "wrong" -> "7 end, wrong => field";
+          _ -> ["<<\"", Text, "\">> end"]
+      end, "}]."].
+
+a_refused_reload_is_said(Config) ->
+    {1, "", None} = main(["reload"]),
+    one_line(None),
+    Folder = filename:join(proplists:get_value(priv_dir, Config), ?FUNCTION_NAME),
+    [Right, Wrong] = Names = ["reload_right", "reload_wrong"],
+    Servers = [begin
+         File = erlmcp_test_module:compiled(reloadable(Name, "one"), Folder),
+         {module, Module} = code:load_abs(filename:rootname(File)),
+         {ok, Server} = erlmcp:start_server(#{id => Module, handler => Module}),
+         Server
+     end || Name <- Names],
+    _ = erlmcp_test_module:compiled(reloadable(Wrong, "wrong"), Folder),
+    {1, Out, Why} = main(["reload"]),
+    one_line(Out),
+    {match, _} = re:run(Out, ["^", Right, " is reloaded: "]),
+    one_line(Why),
+    {match, _} = re:run(Why, ["^", Wrong, " is not reloaded: the tool tool: wrong: expected "]),
+    {1, Json, Why} = main(["reload", "--json"]),
+    [~"reload_wrong"] = [Server || #{~"server" := Server, ~"error" := _}
+                                       <- json:decode(list_to_binary(Json))],
+    [ok = erlmcp:stop_server(Server) || Server <- Servers],
+    [erlmcp_test_module:unload(list_to_atom(Name)) || Name <- Names].
+
+%% By what their operator has written: `id`, or the name and the place where another mounts it.
+mounted_servers_are_named(_) ->
+    Files = #{name => ~"files", version => ~"1", mounts => [{~"old", #{name => ~"archive",
+                                                                       version => ~"1"}}]},
+    Servers = [begin
+                   {ok, Server} = erlmcp:start_server(Options#{version => ~"1"}),
+                   Server
+               end || Options <- [#{id => whole, name => ~"w", mounts => [
+                                      {~"docs", Files},
+                                      {~"known", #{id => known, name => ~"k", version => ~"1"}}]},
+                                  #{name => ~"nameless", mounts => [{~"docs", Files}]},
+                                  #{name => ~"nameless"}]],
+    Names = [~"archive (nameless/docs/old)", ~"archive (whole/docs/old)", ~"files (nameless/docs)",
+             ~"files (whole/docs)", ~"known", ~"nameless", ~"nameless #2", ~"operated", ~"whole"],
+    {0, Json, ""} = main(["top", "--once", "--json"]),
+    Names = lists:sort([Name || #{~"server" := Name} <- json:decode(list_to_binary(Json))]),
+    {0, Top, ""} = main(["top", "--once"]),
+    {match, _} = re:run(Top, "^files \\(whole/docs\\)  open  up ", [multiline]),
+    {0, Drained, ""} = main(["drain", "--seconds", "0"]),
+    Names = lists:sort([list_to_binary(Name)
+                        || Line <- string:lexemes(Drained, "\n"),
+                           [Name, _] <- [string:split(Line, " is drained: ")]]),
+    [ok = erlmcp:stop_server(Server) || Server <- Servers].
+
 figures_are_shown(Config) ->
     Server = proplists:get_value(server, Config),
     #{} = erlmcp_test_http:call(Server, ~"tools/call", #{name => ~"no"}),
@@ -130,22 +208,26 @@ figures_move(Config) ->
                                     [proplists:get_value(program, Config),
                                      erlmcp_cli_control:file()]),
     try
-        ok = shows("0 requests, ", "", Port),
+        ok = shows("0 requests, ", Port),
         #{} = erlmcp_test_http:call(proplists:get_value(server, Config), ~"tools/call",
                                     #{name => ~"no"}),
-        ok = shows("1 requests \\((1\\.0|0\\.[1-9])/s\\), ", "", Port)
+        ok = shows("1 requests \\((1\\.0|0\\.[1-9])/s\\), ", Port)
     after
         _ = erlmcp_test_program:stop("TERM", Port)
     end.
 
-shows(Pattern, Shown, Port) ->
+%% Screens come each second, whether or not their figures move.
+shows(Pattern, Port) ->
+    shows(Pattern, "", erlang:monotonic_time(millisecond) + 20_000, Port).
+
+shows(Pattern, Shown, End, Port) ->
     case re:run(Shown, Pattern) of
         {match, _} ->
             ok;
         nomatch ->
             receive
-                {Port, {data, Text}} -> shows(Pattern, [Shown, Text], Port)
-            after 20_000 ->
+                {Port, {data, Text}} -> shows(Pattern, [Shown, Text], End, Port)
+            after max(0, End - erlang:monotonic_time(millisecond)) ->
                 error({not_shown, Pattern, Shown})
             end
     end.
@@ -208,7 +290,7 @@ wrong_use_is_said(_) ->
 serve_has_a_socket(Config) ->
     ok = supervisor:terminate_child(erlmcp_cli_sup, control),
     Folder = proplists:get_value(folder, Config),
-    ok = served([], Config, fun(Pid) ->
+    ok = served("everything", [], Config, fun(Pid, _) ->
         File = filename:join(Folder, integer_to_list(Pid) ++ ".sock"),
         [File] = erlmcp_cli_control:files(),
         [Mode = Bits band 8#777
@@ -218,17 +300,17 @@ serve_has_a_socket(Config) ->
     end),
     [] = erlmcp_cli_control:files(),
     Named = filename:join(proplists:get_value(runtime, Config), "named"),
-    ok = served(["--control", Named], Config, fun(_) ->
+    ok = served("everything", ["--control", Named], Config, fun(_, _) ->
         {0, "no call runs\n", ""} = main(["calls", "--control", Named])
     end),
     {ok, _} = supervisor:restart_child(erlmcp_cli_sup, control),
     ok.
 
-served(Arguments, Config, Do) ->
-    {Port, _, _} = erlmcp_test_program:serve(["--port", "0" | Arguments], Config),
+served(Module, Arguments, Config, Do) ->
+    {Port, Url, _} = erlmcp_test_program:serve(Module, ["--port", "0" | Arguments], Config),
     {os_pid, Pid} = erlang:port_info(Port, os_pid),
     try
-        _ = Do(Pid),
+        _ = Do(Pid, Url),
         ok
     after
         0 = erlmcp_test_program:stop("TERM", Port)

@@ -5,11 +5,13 @@ a line for each problem.
 """.
 
 -import(erlmcp_test_program, [run/3, serve/2, stop/2, one_line/1]).
+-import(erlmcp_test_module, [compiled/2]).
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([the_first_answer_is_soon/1, the_first_answer_needs_no_network/1,
          what_is_needed_later_starts_then/1, a_flood_loads_nothing/1]).
--export([windows_share_no_port/1, logs_go_to_standard_error/1,
+-export([windows_share_no_port/1, logs_go_to_standard_error/1, each_entry_of_the_log_is_a_line/1,
+         a_node_ends_with_its_input/1,
          listen_opens_the_applications_listeners/1,
          a_failed_start_is_one_line/1, verbose_shows_reports/1,
          listen_is_for_stdio/1, handlers_have_their_application/1,
@@ -25,7 +27,8 @@ suite() ->
 
 all() ->
     [the_first_answer_is_soon, the_first_answer_needs_no_network, what_is_needed_later_starts_then,
-     a_flood_loads_nothing, logs_go_to_standard_error, windows_share_no_port,
+     a_flood_loads_nothing, logs_go_to_standard_error, each_entry_of_the_log_is_a_line,
+     a_node_ends_with_its_input, windows_share_no_port,
      listen_opens_the_applications_listeners, a_failed_start_is_one_line, verbose_shows_reports,
      listen_is_for_stdio, handlers_have_their_application, the_server_ends_with_its_application,
      a_server_that_asks_nobody_is_warned_of, applications_that_ask_nobody_are_warned_of,
@@ -38,34 +41,18 @@ init_per_suite(Given) ->
     Config = erlmcp_test_program:init(Given),
     Libraries = filename:join(proplists:get_value(priv_dir, Config), "libraries"),
     Folder = filename:join([Libraries, "shop", "ebin"]),
-    ok = filelib:ensure_path(Folder),
-    [compiled(Source, Folder) || Source <- [shop(), shop_server(), curious()]],
+    [compiled(Source, Folder) || Source <- [shop(), shop_server()]],
     ok = file:write_file(filename:join(Folder, "shop.app"),
         io_lib:format("~p.~n", [{application, shop,
             [{description, "A shop"}, {vsn, "1"}, {modules, [shop, shop_server]},
              {registered, [shop_stock]}, {applications, [kernel, stdlib, erlmcp]},
              {mod, {shop, []}}]}])),
     Loose = filename:join(Libraries, "loose"),
-    ok = filelib:ensure_path(Loose),
-    ok = file:rename(filename:join(Folder, "curious.beam"), filename:join(Loose, "curious.beam")),
-    [{libraries, Libraries}, {curious, filename:join(Loose, "curious.beam")} | Config].
+    [{libraries, Libraries}, {curious, compiled(curious(), Loose)},
+     {noisy, compiled(noisy(), Loose)} | Config].
 
 end_per_suite(_) ->
     ok.
-
-compiled(Source, Folder) ->
-    {ok, Tokens, _} = erl_scan:string(Source),
-    Forms = forms(Tokens, [], []),
-    {ok, Module, Beam} = compile:forms(Forms, []),
-    ok = file:write_file(filename:join(Folder, atom_to_list(Module) ++ ".beam"), Beam).
-
-forms([], [], Forms) ->
-    lists:reverse(Forms);
-forms([{dot, _} = Dot | Tokens], Form, Forms) ->
-    {ok, Parsed} = erl_parse:parse_form(lists:reverse([Dot | Form])),
-    forms(Tokens, [], [Parsed | Forms]);
-forms([Token | Tokens], Form, Forms) ->
-    forms(Tokens, [Token | Form], Forms).
 
 %% An application with a process that its handlers need, and a server of its own on a port.
 shop() ->
@@ -120,6 +107,30 @@ curious() ->
          {ok, Client} = erlmcp_client:start_link({http, Url, #{protocols => [http2]}}),
          {ok, Tools} = erlmcp_client:list_tools(Client),
          #{tools => length(Tools)}."
+    .
+
+%% Whatever can be logged: at the start, by a handler, by one that crashes, and by processes.
+noisy() ->
+    "-module(noisy). -behaviour(erlmcp_server). -export([server/0, tools/0, call_tool/3]).
+     server() ->
+         logger:warning(\"a text at the start\\nof two lines\"),
+         logger:warning(#{what => noisy_start, reason => {1, \"x\\ny\"}}),
+         #{name => <<\"noisy\">>, version => <<\"1\">>}.
+     tools() -> [#{name => Name, input_schema => #{}}
+                 || Name <- [<<\"crash\">>, <<\"processes\">>, <<\"print\">>]].
+     call_tool(<<\"crash\">>, _, _) -> error({on_purpose, <<\"two\\nlines\">>});
+     call_tool(<<\"processes\">>, _, _) ->
+         ended(spawn(fun() -> error(one_ended) end)),
+         ended(proc_lib:spawn(fun() -> error(another_ended) end)),
+         error_logger:error_msg(\"an old ~p~n\", [way]),
+         logger:error(\"~ts\", [[0, 27, 16#202e, 16#1f600]]),
+         <<\"done\">>;
+     call_tool(<<\"print\">>, _, _) ->
+         io:format(\"printed~n\"),
+         <<\"done\">>.
+     ended(Pid) ->
+         Monitor = monitor(process, Pid),
+         receive {'DOWN', Monitor, process, Pid, _} -> ok end."
     .
 
 %% Processor time, compared with the bare runtime, in turns, with the least of each. Other work of
@@ -250,6 +261,66 @@ logs_go_to_standard_error(Config) ->
     [{match, _} = re:run(Text, What) || What <- [" server_listens .* transport=stdio\n",
                                                  " server_ended "]],
     {0, _, ""} = Serve([]).
+
+%% Even if that ends before the other listeners are open.
+a_node_ends_with_its_input(Config) ->
+    Call = request(1, ~"tools/call", #{name => ~"node", arguments => #{}}),
+    Script = "printf '%s\\n' \"$1\" | { shift; \"$@\"; }",
+    {0, [_ | _], _} =
+        run("/bin/sh", ["-c", Script, "-", iolist_to_binary(Call),
+                        proplists:get_value(program, Config), "serve",
+                        proplists:get_value(curious, Config), "--stdio", "--tcp", "0"], Config).
+
+%% Each line of standard error is an object with the documented members, and standard output has
+%% nothing but MCP, whatever is logged or printed.
+each_entry_of_the_log_is_a_line(Config) ->
+    Calls = [request(Id, ~"tools/call", #{name => Name, arguments => #{}})
+             || {Id, Name} <- [{1, ~"crash"}, {2, ~"processes"}, {3, ~"print"}]],
+    Script = "printf '%s\n' \"$1\" | { shift; \"$@\"; }",
+    {0, Out, Log} =
+        run("/bin/sh", ["-c", Script, "-", iolist_to_binary(lists:join($\n, Calls)),
+                        proplists:get_value(program, Config), "serve",
+                        proplists:get_value(noisy, Config), "--stdio", "--log-format", "json",
+                        "--access-log", "1"], Config),
+    Answers = [json:decode(unicode:characters_to_binary(Line))
+               || Line <- string:lexemes(Out, "\n")],
+    [1, 2, 3] = lists:sort([Id || #{~"jsonrpc" := ~"2.0", ~"id" := Id} <- Answers]),
+    3 = length(Answers),
+    [#{~"incident" := Incident}] = [Data || #{~"error" := #{~"data" := Data}} <- Answers],
+    %% What a handler prints is not logged.
+    {["printed"], Lines} =
+        lists:partition(fun(Line) -> Line =:= "printed" end, string:lexemes(Log, "\n")),
+    Entries = [json:decode(unicode:characters_to_binary(Line)) || Line <- Lines],
+    [begin
+         #{~"time" := <<_:10/binary, "T", _:15/binary, "Z">>, ~"level" := Level} = Entry,
+         true = lists:member(Level, [~"notice", ~"warning", ~"error"]),
+         true = is_map_key(~"what", Entry) xor is_map_key(~"message", Entry)
+     end || Entry <- Entries],
+    Whats = [What || #{~"what" := What} <- Entries],
+    [~"call_crashed", ~"noisy_start", ~"request_ended", ~"request_ended", ~"request_ended",
+     ~"server_ended", ~"server_listens"] = lists:sort(Whats),
+    [#{~"incident" := Incident, ~"level" := ~"error", ~"server" := _, ~"target" := ~"crash"}] =
+        [Entry || #{~"what" := ~"call_crashed"} = Entry <- Entries],
+    [begin
+         #{~"method" := ~"tools/call", ~"target" := _, ~"outcome" := _, ~"duration_us" := _,
+           ~"bytes_in" := _, ~"bytes_out" := _, ~"server" := _} = Entry
+     end || #{~"what" := ~"request_ended"} = Entry <- Entries],
+    Messages = [Message || #{~"message" := Message} <- Entries],
+    Odd = <<0, 27, 16#202e/utf8, 16#1f600/utf8>>,
+    [{Part, [_ | _]} = {Part, [Message || Message <- Messages,
+                                          binary:match(Message, Part) =/= nomatch]}
+     || Part <- [~"a text at the start\nof two lines", ~"one_ended", ~"another_ended",
+                 ~"an old way", Odd]],
+    %% The command's own warnings, too.
+    {Port, Stderr} = opened(["serve", proplists:get_value(noisy, Config), "--port", "0",
+                             "--host", "0.0.0.0", "--log-format", "json"], [], Config),
+    _ = await_output(Port, ~"Stop it: "),
+    0 = stop("TERM", Port),
+    {ok, Warned} = file:read_file(Stderr),
+    [#{~"level" := ~"warning"}] =
+        [Entry || Line <- binary:split(Warned, ~"\n", [global, trim]),
+                  #{~"message" := Message} = Entry <- [json:decode(Line)],
+                  binary:match(Message, ~"authenticates no client") =/= nomatch].
 
 %% Two windows of a host, while the application itself is in service.
 windows_share_no_port(Config) ->

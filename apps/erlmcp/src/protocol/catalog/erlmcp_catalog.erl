@@ -12,7 +12,7 @@ clients that the content has changed. The files of skills are resources with fix
 Internal.
 """.
 
--export([new/4, add/4, remove/3, mount/5, unmount/2]).
+-export([new/4, add/4, remove/3, replace/3, own/2, mount/5, unmount/2]).
 -export([greeting/2, first_page/4, page/5]).
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2, audience/2]).
 -export([definition/3, values/2, directory/4, extends/3, result/4]).
@@ -114,12 +114,18 @@ compiled(skill, Source, _) -> erlmcp_skill:compile(Source);
 compiled(Kind, Source, Metaschemas) -> erlmcp_definition:compile(Kind, Source, Metaschemas).
 
 keep(Kind, Definition, Catalog) ->
+    keep(last, Kind, Definition, Catalog).
+
+keep(Place, Kind, Definition, Catalog) ->
     #{entries := Entries, extensions := Extensions, settings := Settings} = Catalog,
     maybe
         {ok, Wrapped} ?= erlmcp_middleware:of_server(Kind, erlmcp_catalog_entries:next(Entries),
                                                      Definition,
                                                      Settings),
-        {ok, Next} ?= erlmcp_catalog_entries:add(Kind, Wrapped, Entries),
+        {ok, Next} ?= case Place of
+            last -> erlmcp_catalog_entries:add(Kind, Wrapped, Entries);
+            Position -> erlmcp_catalog_entries:add(Position, Kind, Wrapped, Entries, Entries)
+        end,
         Needed = erlmcp_definition:extensions(Kind, Definition),
         {ok, Catalog#{entries := Next, extensions := maps:merge(Extensions, Needed)}}
     else
@@ -219,6 +225,64 @@ without_views(_, _, Rest) ->
 
 without(Kind, Key, #{entries := Entries} = Catalog) ->
     Catalog#{entries := erlmcp_catalog_entries:remove(Kind, Key, Entries)}.
+
+-doc """
+Replaces the server's own definitions of the kinds in `Sources` by those of `Sources`, in the order
+of their lists. Definitions of mounted servers and files of skills stay. The error is that of the
+first wrong definition.
+""".
+-spec replace(#{erlmcp_definition:kind() => [erlmcp_definition:source()]}, metaschemas(),
+              catalog()) ->
+    {ok, catalog()} | {error, erlmcp_definition:error() | {duplicate, atom(), binary()}}.
+replace(Sources, Metaschemas, #{entries := Before} = Catalog) ->
+    Kept = erlmcp_catalog_entries:filter(
+        fun(Kind, Definition) -> not (is_map_key(Kind, Sources) andalso is_own(Definition)) end,
+        Before),
+    Placed = [{Kind, Place, Source}
+              || Kind <- erlmcp_catalog_entries:kinds(), #{Kind := Given} <- [Sources],
+                 {Place, Source} <- placed(Given, positions(Kind, Before))],
+    maybe
+        {ok, #{entries := Entries} = Filled} ?=
+            keep_all(Placed, Metaschemas, Catalog#{entries := Kept}),
+        Whole = Filled#{entries := erlmcp_catalog_entries:whole(Entries)},
+        with_views(-1, encode_lists(greeting_again(Catalog, Whole)))
+    end.
+
+is_own(Definition) ->
+    not is_map_key(mounted, Definition) andalso not is_map_key(contents, Definition).
+
+positions(Kind, Entries) ->
+    [Position || #{key := Key} = Definition <- erlmcp_catalog_entries:definitions(Kind, Entries),
+                 is_own(Definition),
+                 {Position, _} <- [erlmcp_catalog_entries:find(Kind, Key, Entries)]].
+
+%% The places of replaced definitions are taken in their order. So a list that has not changed is
+%% the same list as before.
+placed([Source | Sources], [Position | Positions]) ->
+    [{Position, Source} | placed(Sources, Positions)];
+placed(Sources, _) ->
+    [{last, Source} || Source <- Sources].
+
+keep_all([], _, Catalog) ->
+    {ok, Catalog};
+keep_all([{Kind, Place, Source} | Placed], Metaschemas, Catalog) ->
+    maybe
+        {ok, Definition} ?= compiled(Kind, Source, Metaschemas),
+        {ok, Next} ?= keep(Place, Kind, Definition, Catalog),
+        keep_all(Placed, Metaschemas, Next)
+    end.
+
+-doc """
+Returns the server's own definitions of some kinds by kind and key, without those of mounted servers
+and the files of skills.
+""".
+-spec own([erlmcp_definition:kind()], catalog()) ->
+    #{{erlmcp_definition:kind(), Key :: binary()} => erlmcp_definition:definition()}.
+own(Kinds, #{entries := Entries}) ->
+    #{{Kind, Key} => Definition
+      || Kind <- Kinds,
+         #{key := Key} = Definition <- erlmcp_catalog_entries:definitions(Kind, Entries),
+         is_own(Definition)}.
 
 -doc """
 Adds all definitions of the catalog `Mounted` under `Prefix`, and returns those that are left out.

@@ -71,8 +71,9 @@ add(Kind, Definition, #{next := Next} = Entries) ->
     add(Next, Kind, Definition, Entries, Entries).
 
 -doc """
-Adds a definition at `Position`, which is the position of its key in the entries `Before`, or the
-next one. If `Before` has the same definition there, its JSON is reused.
+Adds a definition at `Position`, which no other definition of its kind has: that of its key in the
+entries `Before`, that of a removed definition, or the next one. If `Before` has the same definition
+there, its JSON is reused.
 """.
 -spec add(Position :: position(), erlmcp_definition:kind(), erlmcp_definition:definition(),
           Before :: entries(), entries()) ->
@@ -156,7 +157,8 @@ layer(Id, Known, Order) ->
     #{id => Id, size => max(1, Size), known => Known, order => Order}.
 
 -doc "Returns the entries with only the definitions for which the fun returns `true`.".
--spec filter(fun((erlmcp_definition:definition()) -> boolean()), entries()) -> entries().
+-spec filter(fun((erlmcp_definition:kind(), erlmcp_definition:definition()) -> boolean()),
+             entries()) -> entries().
 filter(Wanted, #{next := Next, layers := Layers} = Entries) ->
     Kept = Entries#{next := Next + 1,
                     layers := [filtered(Wanted, Next, Layer) || Layer <- one_layer(Next, Layers)]},
@@ -167,7 +169,7 @@ filter(Wanted, #{next := Next, layers := Layers} = Entries) ->
 
 %% A filtered layer gets a new id, since it differs from the one before.
 filtered(Wanted, Id, #{known := Known, order := Order}) ->
-    Kept = #{Kind => maps:filter(fun(_, {_, Definition, _}) -> Wanted(Definition) end, Keys)
+    Kept = #{Kind => maps:filter(fun(_, {_, Definition, _}) -> Wanted(Kind, Definition) end, Keys)
              || Kind := Keys <- Known},
     layer(Id, Kept, #{Kind => in_order(positions(Kind, Order), map_get(Kind, Kept))
                       || Kind := _ <- Order}).

@@ -222,7 +222,8 @@ bounded(Kind, Field, Key, _, Expected) -> {error, {bad_definition, Kind, Key, Fi
 -doc "Removes the definitions that are mounted under a prefix.".
 -spec unmount(prefix(), erlmcp_catalog_entries:entries()) -> erlmcp_catalog_entries:entries().
 unmount(Prefix, Entries) ->
-    erlmcp_catalog_entries:filter(fun(#{mounted := Of}) -> Of =/= Prefix; (_) -> true end, Entries).
+    erlmcp_catalog_entries:filter(fun(_, #{mounted := Of}) -> Of =/= Prefix; (_, _) -> true end,
+                                  Entries).
 
 %% Returns a definition of the mounted server with the prefix. The handler gets its own name or URI,
 %% without the prefix. URIs of the server's resources in its results get the prefix.

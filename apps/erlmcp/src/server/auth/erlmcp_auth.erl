@@ -104,17 +104,11 @@ bad_return(Key) ->
     failed(bad_return, [], Key).
 
 failed(Reason, Stack, Key) ->
-    Incident = erlmcp_incident:log(#{what => authenticate_failed, reason => Reason,
-                                     stacktrace => lists:map(fun without_arguments/1, Stack)}, Key),
+    Outline = erlmcp_incident:outline(Reason, Stack),
+    Incident = erlmcp_incident:log(Outline#{what => authenticate_failed}, Key),
     erlmcp_refusal:new(internal_error, ~"internal error", #{code => -32603, incident => Incident}).
 
 %% The kind of an error, without the value it was made with.
 outline(Reason) when is_atom(Reason) -> Reason;
 outline(Reason) when is_tuple(Reason), is_atom(element(1, Reason)) -> element(1, Reason);
 outline(_) -> thrown.
-
-%% A function without a matching clause has its arguments in place of its arity.
-without_arguments({Module, Function, Arguments, Location}) when is_list(Arguments) ->
-    {Module, Function, length(Arguments), Location};
-without_arguments(Entry) ->
-    Entry.

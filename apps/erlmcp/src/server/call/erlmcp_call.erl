@@ -206,7 +206,7 @@ answer({error, Refusal}, Id, Revision) ->
 %% The reason stays in the log, and the caller gets the id that finds it there.
 crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Context, Instance) ->
     Incident = incident(#{what => call_crashed, method => Method, target => target(Context)},
-                        #{class => Class, reason => Reason, stacktrace => Stack}, Instance),
+                        (erlmcp_incident:outline(Reason, Stack))#{class => Class}, Instance),
     Refusal = erlmcp_refusal:new(internal_error, ~"internal error",
                                  #{code => -32603, incident => Incident}),
     refused(Refusal, Id, Revision).
@@ -334,4 +334,4 @@ why(Reason, Subject, Instance) ->
 %% A linked process or the runtime has ended the call, so its owner reports the incident.
 dead(Reason, #{method := Method, target := Target}, Instance) ->
     owners_incident(#{what => call_died, method => Method, target => Target},
-                    #{reason => Reason}, Instance).
+                    #{reason => erlmcp_incident:outline(Reason)}, Instance).

@@ -18,7 +18,7 @@ Internal.
 
 -behaviour(gen_server).
 
--export([start_link/1, change/2]).
+-export([start_link/1, change/2, replace/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 %% Milliseconds.
@@ -44,6 +44,21 @@ change(Publisher, Change) ->
     maybe
         {ok, Mounting} ?= gen_server:call(Publisher, Change),
         lists:foreach(fun await/1, Mounting)
+    end.
+
+-doc """
+Replaces the server's own definitions of the kinds in `Sources`, with the errors of
+`erlmcp:replace/2`. Returns the number of definitions that were added, removed, and that clients see
+changed. Lists and calls see the change as with `change/2`.
+""".
+-spec replace(pid(), Sources :: #{erlmcp_definition:kind() => [erlmcp_definition:source()]}) ->
+    {ok, #{added | removed | changed := non_neg_integer()}} | {error, term()}.
+replace(Publisher, Sources) ->
+    maybe
+        %% Each definition is compiled, and there may be thousands.
+        {ok, Mounting, Counts} ?= gen_server:call(Publisher, {replace, Sources}, infinity),
+        ok = lists:foreach(fun await/1, Mounting),
+        {ok, Counts}
     end.
 
 %% The publishers of the mounting servers have the change already. Waits until each has published
@@ -84,7 +99,39 @@ handle_call({remove, Kind, Key}, _, #{instance := Instance} = State) ->
     Changed = changed(erlmcp_catalog:remove(Kind, Key, erlmcp_published_catalog:catalog(Instance)),
                       State),
     ok = erlmcp_result_cache:forget(Kind, Key, Instance),
-    Changed.
+    Changed;
+handle_call({replace, Given}, _, #{instance := #{key := Key} = Instance} = State) ->
+    Sources = #{Kind => [erlmcp_visibility:guarded(Kind, Source, Key) || Source <- List]
+                || Kind := List <- Given},
+    Before = erlmcp_published_catalog:catalog(Instance),
+    case erlmcp_catalog:replace(Sources, erlmcp_metaschemas:compiled(), Before) of
+        {ok, Catalog} ->
+            Next = publish(Catalog, State),
+            Own = fun(Of) -> erlmcp_catalog:own(maps:keys(Sources), Of) end,
+            Replaced = Own(Before),
+            _ = [ok = erlmcp_result_cache:forget(Kind, Name, Instance)
+                 || {Kind, Name} := #{cache := _} <- Replaced],
+            {reply, {ok, erlmcp_mounts:mounting(Instance), counts(Replaced, Own(Catalog))}, Next};
+        {error, _} = Error ->
+            ok = free_unpublished(Before, Instance),
+            {reply, Error, State}
+    end.
+
+counts(Before, After) ->
+    Changed = [Name || Name := Definition <- After, #{Name := Other} <- [Before],
+                       shown(Definition) =/= shown(Other)],
+    #{added => map_size(maps:without(maps:keys(Before), After)),
+      removed => map_size(maps:without(maps:keys(After), Before)), changed => length(Changed)}.
+
+shown(#{wire := Wire} = Definition) ->
+    {Wire, erlmcp_definition:audience(Definition)}.
+
+%% Definitions of a refused set may have taken rows of the meter.
+free_unpublished(Catalog, #{meter := Meter}) ->
+    Taken = maps:from_list([{Row, Key} || {Key, Row} <- erlmcp_catalog:rows(Catalog)]),
+    lists:foreach(fun({_, Row}) ->
+        is_map_key(Row, Taken) orelse erlmcp_meter:free(Row, Meter)
+    end, erlmcp_meter:used_rows(Meter)).
 
 changed({ok, Catalog}, #{instance := Instance} = State) ->
     Next = publish(Catalog, State),

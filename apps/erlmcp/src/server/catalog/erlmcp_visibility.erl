@@ -41,7 +41,7 @@ hidden(Class, Reason, Stack, {Kind, Named}, {Key, Logged}) ->
     %% If several processes do this at the same time, one of them logs.
     _ = Now - Last >= ?QUIET
         andalso atomics:compare_exchange(Logged, 1, Last, Now) =:= ok
-        andalso erlmcp_log:report(error, #{what => visible_crashed, kind => Kind,
-                                           definition => Named, class => Class, reason => Reason,
-                                           stacktrace => Stack}, Key),
+        andalso erlmcp_log:report(error, (erlmcp_incident:outline(Reason, Stack))#{
+                                             what => visible_crashed, kind => Kind,
+                                             definition => Named, class => Class}, Key),
     false.

@@ -37,8 +37,8 @@ start_link(Instance) ->
 
 -doc """
 Returns a fun for the catalog of the server with the key `Server`. The fun returns the middleware
-that caches the results of a definition with the field `cache`. `Place` is the definition's position
-in the catalog: one that is added later under the same name does not get the results of this one.
+that caches the results of a definition with the field `cache`. No other definition has had the same
+`Place`: one that comes later under the same name does not get the results of this one.
 """.
 -spec around(Server :: reference()) ->
     fun((erlmcp_definition:kind(), Place :: non_neg_integer(), erlmcp_definition:definition()) ->

@@ -25,7 +25,7 @@ Internal.
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
 -export([cancel/2, response/3]).
 -export([start_link/3]).
--export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
 
 %% `reserve/5` opens every session.
 -compile({inline, [reserve/5]}).
@@ -464,6 +464,10 @@ keep(Streams, #state{aging = true} = State) ->
 keep(Streams, #state{aging = false} = State) ->
     after_ms(stored_ms, expire, State),
     State#state{streams = Streams, aging = true}.
+
+-doc false.
+format_status(Status) ->
+    erlmcp_log:without_state(Status).
 
 -doc false.
 terminate(_, #state{id = Id, instance = Instance} = State) ->

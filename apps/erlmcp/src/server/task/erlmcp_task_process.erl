@@ -16,7 +16,7 @@ Internal.
 
 -export([open/1, update/2, cancel/1, wait/1, refused/2]).
 -export([start_link/4]).
--export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
 
 %% Milliseconds after which the process ends if `open/1` was not called.
 -define(UNOPENED, 5000).
@@ -295,6 +295,10 @@ unsubscribe(#state{session = none}) ->
 unsubscribe(#state{session = Session, instance = Instance} = State) ->
     erlmcp_subscriptions:remove([topic(State)], Session, session,
                                 erlmcp_instance:subscriptions(Instance)).
+
+-doc false.
+format_status(Status) ->
+    erlmcp_log:without_state(Status).
 
 -doc false.
 terminate(_, #state{task = #{id := Id}, pid = Pid, instance = Instance} = State) ->

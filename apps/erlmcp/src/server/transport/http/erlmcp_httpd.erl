@@ -36,6 +36,9 @@ for the connection of one, which has requests of several clients. For a request 
 %% Streams of a connection that the server may reset in ten seconds. They are reset because their
 %% client does not read them, and that must not end the connection's other streams.
 -define(GIVEN_UP, {1_000, 10_000}).
+%% Milliseconds from the announcement that an HTTP/2 connection ends until no more requests of its
+%% client are taken. Those that are on their way are served: the client learns which were not.
+-define(LAST_REQUESTS, 100).
 %% Milliseconds that a TLS handshake may take, and the same for the preface of HTTP/2.
 -define(HANDSHAKE, 5_000).
 %% Packets that a socket delivers before its process has to ask for more. Packets that wait in its
@@ -112,6 +115,7 @@ streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) 
       %% which the stream has a time-out of its own.
       idle_timeout => infinity,
       inactivity_timeout => 300_000,
+      goaway_initial_timeout => ?LAST_REQUESTS,
       max_concurrent_streams => maps:get(calls_per_connection, Limits),
       %% More frames, or cancelled streams, in this time end a connection. Cowboy's defaults are
       %% less than a busy proxy sends.

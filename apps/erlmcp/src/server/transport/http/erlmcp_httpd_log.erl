@@ -16,6 +16,12 @@ alert(Format, Arguments) -> erlmcp_log:text(alert, Format, Arguments).
 -doc false.
 critical(Format, Arguments) -> erlmcp_log:text(critical, Format, Arguments).
 -doc false.
+%% The arguments have the request, with its tokens.
+error("Unhandled exception ~p:~p in cowboy_stream:" ++ Callback, [Class, Reason | Arguments]) ->
+    [Stack | _] = [Argument || [{_, _, _, _} | _] = Argument <- Arguments] ++ [[]],
+    erlmcp_log:report(error, (erlmcp_incident:outline(Reason, Stack))#{
+                                 what => stream_crashed, class => Class,
+                                 callback => hd(string:lexemes(Callback, "("))});
 error(Format, Arguments) -> erlmcp_log:text(error, Format, Arguments).
 -doc false.
 warning("Received message" ++ _, _) ->

@@ -190,8 +190,9 @@ handled(Given, #{method := Method} = Request, Owner, Key) ->
             exit(Reason);
         Class:Reason:Stack ->
             #{path := Path} = Request,
-            {failed, erlmcp_incident:log(#{what => page_crashed, path => Path, class => Class,
-                                           reason => Reason, stacktrace => Stack}, Key)}
+            Outline = erlmcp_incident:outline(Reason, Stack),
+            {failed, erlmcp_incident:log(Outline#{what => page_crashed, path => Path,
+                                                  class => Class}, Key)}
     end.
 
 responded({Status, Headers, Body}, _, _) when is_integer(Status), Status >= 200, Status =< 599 ->
@@ -238,8 +239,9 @@ checked_value(Value) ->
 -doc "Handles a message of the page's process or of a timer.".
 -spec info(cowboy_stream:streamid(), term(), state()) -> {cowboy_stream:commands(), state()}.
 info(_, {page, Pid, {stream, Headers}}, #page{pid = Pid} = Page) ->
-    #page{asked = #{identity := Identity}, owner = Owner} = Page,
+    #page{asked = #{identity := Identity}, owner = {_, Tag} = Owner} = Page,
     ok = erlmcp_httpd_auth:expire(Identity, Owner),
+    ok = erlmcp_httpd_http2:stream_lasts(Tag),
     {[{headers, 200, (with_defaults(Headers))#{~"date" => cowboy_clock:rfc1123()}}],
      (in_time(Page))#page{streaming = true}};
 info(StreamId, {page, Pid, {data, Bytes}}, #page{pid = Pid} = Page) ->
@@ -261,7 +263,8 @@ info(_, {alarm, _, off}, Page) ->
 info(_, {'EXIT', Pid, {?MODULE, Outcome}}, #page{pid = Pid} = Page) ->
     {outcome(Outcome, Page), ended(Page)};
 info(_, {'EXIT', Pid, Reason}, #page{pid = Pid} = Page) ->
-    {outcome({failed, incident(page_died, #{reason => Reason}, Page)}, Page), ended(Page)};
+    Incident = incident(page_died, #{reason => erlmcp_incident:outline(Reason)}, Page),
+    {outcome({failed, Incident}, Page), ended(Page)};
 info(_, {page, Pid, deadline}, #page{pid = Pid, streaming = false} = Page) ->
     exit(Pid, kill),
     Deadline = deadline(Page),
@@ -326,6 +329,7 @@ in_time(#page{timer = Timer} = Page) ->
 
 -doc "Ends the request. The page's process gets an exit signal from the connection's process.".
 -spec terminate(state()) -> ok.
-terminate(#page{body = Body} = Page) ->
+terminate(#page{body = Body, owner = {_, Tag}} = Page) ->
     _ = in_time(Page),
+    ok = erlmcp_httpd_http2:stream_ended(Tag),
     erlmcp_httpd_body:forget(Body).

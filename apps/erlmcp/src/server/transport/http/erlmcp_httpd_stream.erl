@@ -426,7 +426,8 @@ closed(Closed) ->
     [{data, fin, [erlmcp_sse:event(Message) || Message <- Messages]}, stop].
 
 %% A request that may stay open for long keeps nothing of its head.
-lasting(#stream{config = Config} = Stream) ->
+lasting(#stream{config = Config, owner = {_, Tag}} = Stream) ->
+    ok = erlmcp_httpd_http2:stream_lasts(Tag),
     Stream#stream{request_context = none, named = none,
                   config = maps:without([identity, insufficient], Config)}.
 
@@ -472,14 +473,17 @@ notified({alarm, _, off}, #stream{unsaid = Unsaid} = Stream) ->
     {[], Stream#stream{full = false, unsaid = []}};
 notified({closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
     {closed(Closed), Stream};
-%% An open stream ends when its token expires, and its client reconnects with another token.
-notified({identity, expired}, #stream{call = {listen, _, _, Closed}} = Stream) ->
+%% An open stream ends when its token expires, and its client reconnects with another token. It ends
+%% with its connection, too, when the server ends.
+notified(End, #stream{call = {listen, _, _, Closed}} = Stream) when
+    End =:= {identity, expired}; End =:= closing
+->
     {closed(Closed), Stream};
-notified({identity, expired}, #stream{call = {session, Pid}, owner = Owner} = Stream) ->
-    %% Detached before the client notices the end: the client may open the session's stream again at
-    %% once, and a session has only one.
-    ok = erlmcp_session:detach(Pid, Owner),
-    {[{data, fin, <<>>}, stop], Stream#stream{call = undefined}};
+notified({identity, expired}, #stream{call = {session, Pid}} = Stream) ->
+    detached(Pid, Stream);
+%% The session's own stream. A call's is awaited.
+notified(closing, #stream{call = {session, Pid}, request_context = none} = Stream) ->
+    detached(Pid, Stream);
 notified({'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
      #stream{call = {call, Pid, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
@@ -507,6 +511,12 @@ notified({unfinished, Verdict}, #stream{body = Body} = Stream) when Body =/= non
     received(erlmcp_httpd_body:verdict(Verdict, Body), Stream);
 notified(_, Stream) ->
     {[], Stream}.
+
+%% Detached before the client notices the end: the client may open the session's stream again at
+%% once, and a session has only one.
+detached(Pid, #stream{owner = Owner} = Stream) ->
+    ok = erlmcp_session:detach(Pid, Owner),
+    {[{data, fin, <<>>}, stop], Stream#stream{call = undefined}}.
 
 %% Confirms to the sender of an event that it is written. The sender sends only a few events before
 %% that.
@@ -537,6 +547,8 @@ count_end(_) -> ok.
 
 -doc false.
 terminate(_, _, #stream{streaming = true, config = #{instance := Instance}} = Stream) ->
+    #stream{owner = {_, Tag}} = Stream,
+    ok = erlmcp_httpd_http2:stream_ended(Tag),
     ok = erlmcp_meter:stream_ended(Instance),
     ended(Stream);
 terminate(_, _, State) ->

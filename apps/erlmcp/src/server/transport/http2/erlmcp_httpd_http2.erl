@@ -4,6 +4,8 @@ An HTTP/2 connection. Cowboy serves it: this module starts `m:cowboy_http2` in t
 and is the transport through which cowboy reads and writes.
 
 The transport passes everything to that of the socket, and counts the answers to PING and SETTINGS.
+Streams that do not end by themselves end when cowboy announces the end of the connection, since
+their server ends.
 Cowboy answers each of these frames, and bounds their rate only together with all other frames, of
 which a busy proxy sends many. Above a rate of their own the connection ends with GOAWAY,
 ENHANCE_YOUR_CALM. A connection over TLS ends with a closure alert, which cowboy does not send.
@@ -15,13 +17,15 @@ Internal.
 
 -export([init/6, max_answers/0]).
 -export([call_began/0, call_ended/0, has_calls/0]).
+-export([stream_lasts/1, stream_ended/1]).
 %% The transport.
 -export([name/0, messages/0, peername/1, sockname/1, setopts/2, send/2, shutdown/2]).
 
 %% The most answers to PING and SETTINGS, and the milliseconds of this rate. A client that measures
 %% its connection needs far fewer.
 -define(MAX_ANSWERS, {10_000, 10_000}).
-%% The highest number of a stream, since only cowboy knows which streams it has handled.
+%% The highest number of a stream, since only cowboy knows which streams it has handled. Cowboy says
+%% it itself when it begins to close the connection.
 -define(ANY_STREAM, 16#7fffffff).
 
 %% Milliseconds in which a client over TLS may end the connection too.
@@ -29,12 +33,15 @@ Internal.
 
 -define(SETTINGS, 4).
 -define(PING, 6).
+-define(GOAWAY, 7).
 
 %% The state is in the process dictionary, since cowboy passes only the socket to a transport.
 -record(connection, {
     transport :: module(),
     %% running calls that have processes of their own
     calls = 0 :: non_neg_integer(),
+    %% streams that end when the connection begins to close
+    lasting = [] :: [{pid(), cowboy_stream:streamid()}],
     %% answers in the period that ends at this time
     answers = 0 :: non_neg_integer(),
     period_end = erlang:monotonic_time(millisecond) :: integer()
@@ -81,8 +88,34 @@ has_calls() ->
     #connection{calls = Calls} = get(?MODULE),
     Calls > 0.
 
+-doc """
+Sends the stream `Stream` of this process the message `closing` when its connection begins to close.
+Has no effect in a connection of HTTP/1.1, which sends that message itself.
+""".
+-spec stream_lasts(Stream :: {pid(), cowboy_stream:streamid()}) -> ok.
+stream_lasts(Stream) ->
+    change_lasting(fun(Lasting) -> [Stream | Lasting] end).
+
+-doc "Undoes `stream_lasts/1` for a stream that has ended.".
+-spec stream_ended(Stream :: {pid(), cowboy_stream:streamid()}) -> ok.
+stream_ended(Stream) ->
+    change_lasting(fun(Lasting) -> lists:delete(Stream, Lasting) end).
+
+change_lasting(Change) ->
+    case get(?MODULE) of
+        #connection{lasting = Lasting} = Connection ->
+            _ = put(?MODULE, Connection#connection{lasting = Change(Lasting)}),
+            ok;
+        undefined ->
+            ok
+    end.
+
 -doc false.
 -spec send(erlmcp_httpd_connection:socket(), iodata()) -> ok | {error, term()}.
+send(Socket, [<<_:24, ?GOAWAY, 0:41, ?ANY_STREAM:31, _:32>> | _] = Announcement) ->
+    #connection{transport = Transport, lasting = Lasting} = get(?MODULE),
+    ok = lists:foreach(fun(Stream) -> self() ! {Stream, closing} end, Lasting),
+    Transport:send(Socket, Announcement);
 send(Socket, <<_:24, Type, 1, 0:32, _/binary>> = Answer) when Type =:= ?SETTINGS; Type =:= ?PING ->
     #connection{transport = Transport, answers = Answers, period_end = End} = Counted =
         get(?MODULE),

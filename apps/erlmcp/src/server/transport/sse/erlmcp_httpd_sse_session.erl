@@ -18,7 +18,7 @@ Internal.
 
 -export([open/4, message/5, written/1, forget/2]).
 -export([start_link/4]).
--export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
 
 %% The least bytes of a piece, if enough bytes wait.
 -define(PIECE, 65_536).
@@ -213,6 +213,10 @@ write(Piece, #state{stream = {Pid, Tag}, instance = #{limits := Limits}} = State
     #{send_timeout_ms := Timeout} = Limits,
     Pid ! {Tag, {write, Piece}},
     State#state{writing = erlang:start_timer(Timeout, self(), unread)}.
+
+-doc false.
+format_status(Status) ->
+    erlmcp_log:without_state(Status).
 
 -doc false.
 terminate(Reason, #state{id = Id, instance = Instance, connection = Connection} = State) ->

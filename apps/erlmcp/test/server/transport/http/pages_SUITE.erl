@@ -38,9 +38,8 @@ groups() ->
              hosts_and_origins_are_checked, identities_are_asked_for, hundred_run_at_once,
              streams_come_in_pieces, a_stream_ends_with_its_client, a_stream_that_is_not_read_ends,
              a_stream_ends_with_its_token, a_stream_that_crashes_is_cut, pages_need_no_permit,
-             a_listener_may_have_only_pages],
-    Http1 = Cases ++ [requests_behind_a_page_are_answered, no_body_arrives_in_time,
-                      a_stream_ends_with_its_server],
+             a_listener_may_have_only_pages, a_stream_ends_with_its_server],
+    Http1 = Cases ++ [requests_behind_a_page_are_answered, no_body_arrives_in_time],
     Slow = [a_stream_of_the_refused_goes_on],
     [{clear, Http1 ++ Slow}, {tls, Http1}, {http2, Cases ++ Slow}].
 
