@@ -257,7 +257,8 @@ payloads_are_shown_where_they_are_on(_) ->
 payloads_are_kept_while_somebody_looks(_) ->
     #{pid := Pid} = Server = start(#{tools => [echo()]}, #{payloads => true}),
     {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
-    Kept = fun() -> length(ets:match(erlmcp_recent_payloads, {'_', '_', '$1', '_', '_'})) end,
+    {ok, _, #{key := Key}} = erlmcp_registry:whereis(Pid),
+    Kept = fun() -> length(ets:match(erlmcp_recent_payloads, {'$1', '_', Key, '_', '_'})) end,
     {ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{}),
     0 = Kept(),
     Feed = events(?FEED, Server),

@@ -4,8 +4,8 @@ Keeps the last requests of the node's servers while an operator looks at them, a
 times. The operator's page allows some requests a second. Failed requests have a share of their own,
 so that they are seen among many others.
 
-The payload of a request, its arguments and its result, is kept only for a server whose page asks
-for payloads, without secrets (`m:erlmcp_redaction`), and no longer than somebody looks.
+The payload of a request is its arguments and its result. Payloads are kept only for a server whose
+page asks for them, without secrets (`m:erlmcp_redaction`), and no longer than an operator looks.
 
 Internal.
 """.
@@ -27,8 +27,8 @@ the microseconds from its arrival to its end. `error` is the code of a refusal, 
     payload := boolean()
 }.
 -doc """
-What a request was sent and has returned. `none` means that nothing is known of it, as of the result
-of a call that was killed.
+The arguments of a request and its answer. `none` means that the part is not known, such as the
+answer of a call that was killed.
 """.
 -type payload() :: {Arguments :: map() | none, Answer :: term()}.
 -doc "A payload without secrets: JSON, or the bytes of one that is too large.".
@@ -56,9 +56,15 @@ open() ->
     persistent_term:put(?MODULE, atomics:new(2, [{signed, true}])).
 
 -doc """
+<<<<<<< ours
 Sets how many more requests of each kind may be added. With 0, none is added any more. Payloads are
 kept for the servers whose keys are in `Payloads`, with the rules by which secrets are taken out of
 them. Those of other servers are deleted.
+=======
+Allows `Count` more requests of each kind to be added, in place of those allowed before. With 0
+nobody looks. Payloads are kept for the servers whose keys are in `Payloads`, with the rules by
+which secrets are taken out of them. Payloads of other servers are deleted.
+>>>>>>> theirs
 """.
 -spec allow(Count :: non_neg_integer(),
             Payloads :: #{Key :: reference() => [erlmcp_redaction:rule()]}) -> ok.

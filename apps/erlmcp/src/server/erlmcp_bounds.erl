@@ -1,7 +1,7 @@
 -module(erlmcp_bounds).
 -moduledoc """
-How much is used now of each bound of a server and of the node. Each is read from a counter or a
-table, and no process is asked.
+Reads how much is used now of each bound of a server and of the node, from counters and tables. No
+process is asked.
 
 Internal.
 """.

@@ -1,9 +1,9 @@
 -module(erlmcp_forecaster).
 -moduledoc """
 Forecasts when the bounds of the node and of its servers will be met (`m:erlmcp_forecast`). The
-process reads once a minute how much of each bound is used, whether somebody looks or not, and keeps
-the values of the last hour. The forecasts are in a table, so that nobody asks the process. The
-table belongs to the application's supervisor.
+process reads once a minute how much of each bound is used, and keeps the values of the last hour.
+The forecasts are in a table, so that reading them asks no process. The table belongs to the
+application's supervisor.
 
 Internal.
 """.
