@@ -56,15 +56,9 @@ open() ->
     persistent_term:put(?MODULE, atomics:new(2, [{signed, true}])).
 
 -doc """
-<<<<<<< ours
 Sets how many more requests of each kind may be added. With 0, none is added any more. Payloads are
 kept for the servers whose keys are in `Payloads`, with the rules by which secrets are taken out of
 them. Those of other servers are deleted.
-=======
-Allows `Count` more requests of each kind to be added, in place of those allowed before. With 0
-nobody looks. Payloads are kept for the servers whose keys are in `Payloads`, with the rules by
-which secrets are taken out of them. Payloads of other servers are deleted.
->>>>>>> theirs
 """.
 -spec allow(Count :: non_neg_integer(),
             Payloads :: #{Key :: reference() => [erlmcp_redaction:rule()]}) -> ok.

@@ -471,7 +471,7 @@ a_slow_tool_shows(_) ->
     Server = erlmcp_test_http:start(#{tools => [Slow]}),
     _ = [erlmcp_test_http:call(Server, ~"tools/call", #{name => ~"slow"}) || _ <- lists:seq(1, 3)],
     #{tools := [#{latency := #{p95_us := P95}}]} = metrics(Server),
-    true = P95 >= 88_000 andalso P95 < 200_000,
+    true = P95 >= 88_000,
     ok = erlmcp_test_http:stop(Server).
 
 info_has_figures_of_tools(_) ->
