@@ -128,7 +128,7 @@ shown(#{wire := Wire} = Definition) ->
 
 %% Definitions of a refused set may have taken rows of the meter.
 free_unpublished(Catalog, #{meter := Meter}) ->
-    Taken = maps:from_list([{Row, Key} || {Key, Row} <- erlmcp_catalog:rows(Catalog)]),
+    Taken = maps:from_list([{Row, Key} || {Key, Row} <- erlmcp_catalog:values(row, Catalog)]),
     lists:foreach(fun({_, Row}) ->
         is_map_key(Row, Taken) orelse erlmcp_meter:free(Row, Meter)
     end, erlmcp_meter:used_rows(Meter)).
