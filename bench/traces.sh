@@ -20,7 +20,8 @@ erlc -o "$work" bench/traces/bench_traces.erl
 start() {
     # The flags of bin/erlmcp.
     ERL_LIBS=${REBAR_BASE_DIR:-_build}/default/lib erl +sbwt none +sbwtdcpu none +sbwtdio none \
-        -noinput -pa "$work" -eval 'bench_traces:main(init:get_plain_arguments()).' \
+        -noinput -kernel logger_level warning -pa "$work" \
+        -eval 'bench_traces:main(init:get_plain_arguments()).' \
         -extra "${@:2}" >"$work/$1" 2>&1 &
     pid=$!
     until [ -s "$work/$1" ]; do sleep 0.1; done
