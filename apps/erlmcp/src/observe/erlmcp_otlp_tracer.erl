@@ -17,7 +17,8 @@ Internal.
 
 -export_type([config/0]).
 
--opaque config() :: {Threshold :: binary(), {erlmcp_span_buffer:buffer(), Exporter :: atom()}}.
+-opaque config() ::
+    {Threshold :: binary() | all, {erlmcp_span_buffer:buffer(), Exporter :: atom()}}.
 
 %% The random hexadecimal digits that decide whether a trace is recorded.
 -define(DIGITS, 6).
@@ -31,15 +32,16 @@ buffer, which the process registered as `Exporter` empties.
 new(Ratio, Buffer) ->
     {?MODULE, {threshold(Ratio), Buffer}}.
 
-%% Random digits are less than the threshold, as text, for that part of the traces. All are less
-%% than a letter behind `f`.
+%% Random digits are less than the threshold, as text, for that part of the traces.
 threshold(Ratio) when Ratio >= 1 ->
-    ~"g";
+    all;
 threshold(Ratio) ->
     iolist_to_binary(io_lib:format("~*.16.0b", [?DIGITS, trunc(Ratio * (1 bsl (4 * ?DIGITS)))])).
 
 -doc "Returns `true` if a trace that begins now is to be recorded.".
 -spec is_recorded(config()) -> boolean().
+is_recorded({all, _}) ->
+    true;
 is_recorded({Threshold, _}) ->
     erlmcp_span_ids:digits(?DIGITS) < Threshold.
 

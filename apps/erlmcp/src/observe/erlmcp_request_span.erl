@@ -91,14 +91,14 @@ parents(Meta, _) ->
 started(Kind, {Parent, Links, Baggage}, Describe, Began, Tracer) ->
     erlmcp_span:start(Tracer, Parent, fun() ->
         {Name, Attributes} = Describe(),
-        Start = #{name => Name, kind => Kind, links => Links, attributes => Attributes,
-                  began => Began},
-        case {Parent, Baggage} of
-            {_, none} -> Start#{parent => Parent};
-            {none, _} -> Start#{parent => none, baggage => Baggage};
-            {#{}, _} -> Start#{parent => Parent#{baggage => Baggage}}
-        end
+        with_baggage(Baggage, #{name => Name, kind => Kind, parent => Parent, links => Links,
+                                attributes => Attributes, began => Began})
     end).
+
+with_baggage(none, Start) -> Start;
+with_baggage(Baggage, #{parent := none} = Start) -> Start#{baggage => Baggage};
+with_baggage(Baggage, #{parent := Parent} = Start) ->
+    Start#{parent := Parent#{baggage => Baggage}}.
 
 %% The requests of a connection often differ in nothing else, so the last name and attributes are
 %% kept.
@@ -166,7 +166,7 @@ and is in the metadata of its log.
 -spec run(erlmcp_engine:call(), fun(() -> Result)) -> Result.
 run(#{span := {#{trace_id := Trace, span_id := Span} = Context, _}}, Run) ->
     Before = logger:get_process_metadata(),
-    ok = logger:update_process_metadata(#{trace_id => Trace, span_id => Span}),
+    ok = logger:set_process_metadata(with_ids(Before, Trace, Span)),
     try
         within(Context, Run)
     after
@@ -182,6 +182,9 @@ within(Context, Run) ->
     after
         erlmcp_tracer:enter(Before)
     end.
+
+with_ids(undefined, Trace, Span) -> #{trace_id => Trace, span_id => Span};
+with_ids(Before, Trace, Span) -> Before#{trace_id => Trace, span_id => Span}.
 
 restored(undefined) -> logger:unset_process_metadata();
 restored(Before) -> logger:set_process_metadata(Before).

@@ -144,8 +144,7 @@ exchanged([Address | Others], Origin, Request, #{deadline := Deadline} = Setting
 
 connected(Address, {Scheme, Host, Port} = Origin, Request, Until, Settings) ->
     maybe
-        %% A node that only serves on stdio has not started gun.
-        {ok, _} ?= application:ensure_all_started(gun),
+        {ok, _} ?= started(),
         {ok, Options} ?= connection(Scheme, address(Host), Until, Settings),
         {ok, Connection} ?= gun:open(Address, Port, Options),
         Answered = try answered(Connection, Request, Until, Settings)
@@ -165,6 +164,13 @@ connected(Address, {Scheme, Host, Port} = Origin, Request, Until, Settings) ->
         end
     else
         {error, Reason} -> {error, {connect, Reason}}
+    end.
+
+%% A node that only serves on stdio has not started gun. A node that stops starts nothing.
+started() ->
+    case whereis(gun_sup) of
+        undefined -> application:ensure_all_started(gun);
+        _ -> {ok, []}
     end.
 
 answered(Connection, {Method, Target, Headers, Body}, Until, #{deadline := Deadline}) ->

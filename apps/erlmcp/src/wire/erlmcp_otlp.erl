@@ -49,13 +49,12 @@ span({#{trace_id := Trace, span_id := Span} = Context,
     <<"{\"traceId\":\"", Trace/binary, "\",\"spanId\":\"", Span/binary,
       (parent(Kind, Parent))/binary, (kind(Kind))/binary, (time(Began, Offset))/binary,
       "000\",\"endTimeUnixNano\":\"", (time(Ended, Offset))/binary, "000\",\"name\":\"",
-      (text(Name))/binary, $", (state(Context))/binary, ",\"attributes\":[",
-      (joined(First, attributes(Last)))/binary, $], (links(Links))/binary,
+      (text(Name))/binary, $", (state(Context))/binary, ",\"attributes\":[", First/binary,
+      (comma(First, Last))/binary, (attributes(Last))/binary, $], (links(Links))/binary,
       (status(Status))/binary, $}>>.
 
-joined(First, ~"") -> First;
-joined(~"", Last) -> Last;
-joined(First, Last) -> <<First/binary, $,, Last/binary>>.
+comma(First, Last) when First =:= ~""; map_size(Last) =:= 0 -> ~"";
+comma(_, _) -> ~",".
 
 %% The bits of `flags` are 1 for a sampled span, as all of these are, and 16#100 with 16#200 if the
 %% parent is on another machine.
@@ -77,16 +76,13 @@ state(_) -> ~"".
 -doc "Encodes attributes as the elements of an array.".
 -spec attributes(erlmcp_tracer:attributes()) -> binary().
 attributes(Attributes) ->
-    Texts = << <<",{\"key\":\"", Key/binary, "\",\"value\":{\"stringValue\":\"",
-                 (text(Value))/binary, "\"}}">>
-               || Key := Value <- Attributes, is_binary(Value) >>,
-    Others = << <<",{\"key\":\"", Key/binary, "\",\"value\":{", (value(Value))/binary, "}}">>
-                || Key := Value <- Attributes, not is_binary(Value) >>,
-    case <<Texts/binary, Others/binary>> of
-        <<_, Joined/binary>> -> Joined;
-        <<>> -> <<>>
-    end.
+    iolist_to_binary(lists:join($,, [attribute(Key, Value) || Key := Value <- Attributes])).
 
+attribute(Key, Value) ->
+    <<"{\"key\":\"", Key/binary, "\",\"value\":{", (value(Value))/binary, "}}">>.
+
+value(Value) when is_binary(Value) ->
+    <<"\"stringValue\":\"", (text(Value))/binary, $">>;
 value(Value) when is_integer(Value) ->
     <<"\"intValue\":\"", (integer_to_binary(Value))/binary, $">>;
 value(Value) when is_boolean(Value) ->

@@ -56,6 +56,9 @@ command() ->
             help => "log the server's start and end too, as lines of json or of text"},
           #{name => access_log, long => "-access-log", type => {integer, [{min, 1}]},
             help => "log the end of one in so many requests; 1 for each"},
+          #{name => otlp, long => "-otlp", type => binary,
+            help => "send traces by OTLP/HTTP to the collector at this URL, such as "
+                    "http://localhost:4318; by default to that of OTEL_EXPORTER_OTLP_ENDPOINT"},
           #{name => drain, long => "-drain", type => {integer, [{min, 0}]},
             help => "seconds that SIGTERM gives to running calls; 8 by default, none on stdio"},
           #{name => stdio, long => "-stdio", type => boolean,
@@ -76,12 +79,14 @@ run(#{module := Name, host := Host} = Arguments) ->
         {ok, Module, Beam} ?= server_module(Name),
         {ok, Ip} ?= address(Host),
         {ok, Own} ?= application_of(Beam),
+        {ok, Trace} ?= trace(Arguments),
         ok = keep_closed(Arguments),
         ok = log(Arguments),
         {ok, _} = application:ensure_all_started(erlmcp_cli, permanent),
         ok ?= start_applications(Own, Arguments),
         Pages = pages(Arguments, Ip),
-        {ok, Server} ?= start_server(Module, Arguments, listen(Arguments, Ip, Pages)),
+        {ok, Server} ?= start_server(Module, maps:merge(Arguments, Trace),
+                                      listen(Arguments, Ip, Pages)),
         ok = drain_at_sigterm(Server, Arguments),
         ok ?= control(Arguments),
         ok = warn_of_listeners(Ip, erlmcp:listeners(Server), Arguments),
@@ -191,6 +196,28 @@ application_of(Beam) ->
             {error, [Folder, ": this folder cannot be listed: ", file:format_error(Why)]}
     end.
 
+%% A wrong value in the environment is no reason not to serve.
+trace(#{otlp := Url}) ->
+    maybe
+        {error, Sentence} ?= traced(erlmcp_cli_otlp:given(Url)),
+        {usage, Sentence}
+    end;
+trace(_) ->
+    maybe
+        {error, Sentence} ?= traced(erlmcp_cli_otlp:environment()),
+        erlmcp_cli:complain(["Warning: no traces are sent: ", Sentence]),
+        {ok, #{}}
+    end.
+
+%% What starts before `erlmcp` stops after it, so the last spans can still be sent.
+traced({ok, Trace}) ->
+    {ok, _} = application:ensure_all_started(gun),
+    {ok, #{trace => Trace}};
+traced(none) ->
+    {ok, #{}};
+traced({error, Sentence}) ->
+    {error, Sentence}.
+
 %% The setting is persistent, since the application may be loaded later.
 keep_closed(#{stdio := true} = Arguments) when not is_map_key(listen, Arguments) ->
     application:set_env(erlmcp, listening_applications, [erlmcp_cli], [{persistent, true}]);
@@ -283,7 +310,7 @@ start_server(Module, Arguments, Listeners) ->
     %% The node stops when the input on stdio ends, and then starts no application. That must not
     %% happen while the server waits for one.
     _ = [{ok, _} = application:ensure_all_started(cowboy) || {tcp, _} <- Listeners],
-    Options = maps:merge(maps:with([page_size], Arguments),
+    Options = maps:merge(maps:with([page_size, trace], Arguments),
                          #{access_log => #{sample => Sample}
                            || #{access_log := Sample} <- [Arguments]}),
     maybe
