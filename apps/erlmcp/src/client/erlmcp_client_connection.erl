@@ -174,10 +174,10 @@ callback_mode() -> handle_event_function.
 init(#{transport := Transport, target := Target} = Settings) ->
     process_flag(trap_exit, true),
     maybe
-        {ok, Table, Server} ?= erlmcp_client_table:join(Target),
+        {ok, Table} ?= erlmcp_client_table:join(),
         {ok, Tracer} ?= tracer(Settings),
         %% Each call has a copy of the settings, and needs no headers for a collector.
-        opened(Transport, Target, maps:remove(trace, Settings), Tracer#{server => Server}, Table)
+        opened(Transport, Target, maps:remove(trace, Settings), Tracer, Table)
     else
         {error, Reason} -> {stop, {shutdown, Reason}}
     end.
@@ -190,16 +190,17 @@ tracer(#{trace := Trace, info := #{name := Name, version := Version}}) ->
 tracer(_) ->
     {ok, #{}}.
 
-opened(Transport, Target, Settings, Parts, Table) ->
+opened(Transport, Target, Settings, Tracer, Table) ->
     %% The atomics: the last request id, the unread notifications, the dropped notifications.
     Counters = atomics:new(3, []),
     Own = [limits, connect_timeout, calls, subscriptions, options],
     case Transport:open(Target, maps:with(Own, Settings)) of
         {ok, Channel, Handle} ->
             ok = erlmcp_label:set([erlmcp_client | erlmcp_client_options:label(Target)]),
-            Client = Parts#{
+            Client = Tracer#{
                 peer => self(), channel => {Transport, Handle}, settings => Settings,
                 identity => identity(Settings), ids => Counters,
+                server => erlmcp_client_table:server(Target),
                 calls => erlmcp_client_calls:new(),
                 tools => erlmcp_client_tools:new(),
                 questions => erlmcp_client_questions:table(),

@@ -10,7 +10,7 @@ Internal.
 
 -behaviour(gen_server).
 
--export([start_link/0, join/1, join_pool/1, leave/1]).
+-export([start_link/0, join/0, join_pool/1, server/1, leave/1]).
 -export([find/1, pools/0, live/1, publish/2, publish_live/2, remembered/1, remember/2, running/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
@@ -23,20 +23,16 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Registers the calling process, which may then publish its client in the table. Returns the server of
-the client with this target, for the meter. The error means that the application does not run. When
-the process ends, its row is removed. The process must end when the returned monitor reports that
-the table has ended.
+Registers the calling process, which may then publish its client in the table. The error means that
+the application does not run. When the process ends, its row is removed. The process must end when
+the returned monitor reports that the table has ended.
 """.
--spec join(Target :: term()) ->
-    {ok, reference(), erlmcp_client_meter:server()} | {error, {not_started, erlmcp}}.
-join(Target) ->
-    call({join, Target}).
-
-call(Request) ->
+-spec join() -> {ok, reference()} | {error, {not_started, erlmcp}}.
+join() ->
     Monitor = monitor(process, ?MODULE),
     try
-        {ok, Monitor, gen_server:call(?MODULE, Request, infinity)}
+        ok = gen_server:call(?MODULE, join, infinity),
+        {ok, Monitor}
     catch
         exit:_ ->
             true = demonitor(Monitor, [flush]),
@@ -49,11 +45,25 @@ Adds the calling process to the table as a pool. The error means that the applic
 -spec join_pool(erlmcp_pool_members:pool()) -> ok | {error, {not_started, erlmcp}}.
 join_pool(#{pool := Pid} = Pool) ->
     maybe
-        {ok, Monitor, none} ?= call(join_pool),
+        {ok, Monitor} ?= join(),
         true = demonitor(Monitor, [flush]),
         ok = publish(Pid, Pool),
         true = ets:insert(?MODULE, {{pool, Pid}}),
         ok
+    end.
+
+-doc """
+Returns the server of the calling process, a client with the target `Target`, for the meter. The
+server has its place as long as the client lives.
+""".
+-spec server(Target :: term()) -> erlmcp_client_meter:server().
+server(Target) ->
+    Address = erlmcp_client_meter:address(Target),
+    try
+        gen_server:call(?MODULE, {server, Address}, infinity)
+    catch
+        %% The table has just ended, and so does the client.
+        exit:_ -> 0
     end.
 
 -doc "Removes a client or pool that has ended, if the table still exists.".
@@ -178,13 +188,12 @@ init([]) ->
     {ok, #{}}.
 
 -doc false.
-handle_call({join, Target}, {Pid, _}, Servers) ->
+handle_call(join, {Pid, _}, Servers) ->
     _ = monitor(process, Pid),
-    Server = erlmcp_client_meter:take(Target, maps:values(Servers)),
-    {reply, Server, Servers#{Pid => Server}};
-handle_call(join_pool, {Pid, _}, Servers) ->
-    _ = monitor(process, Pid),
-    {reply, none, Servers}.
+    {reply, ok, Servers};
+handle_call({server, Address}, {Pid, _}, Servers) ->
+    Server = erlmcp_client_meter:take(Address, maps:values(Servers)),
+    {reply, Server, Servers#{Pid => Server}}.
 
 -doc false.
 handle_cast(_, Servers) ->

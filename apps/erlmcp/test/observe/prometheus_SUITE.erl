@@ -186,6 +186,9 @@ histograms_are_cumulative(_) ->
 
 %% 200 tools and one for all others, read in 20 milliseconds and shown in a megabyte.
 targets_are_bounded(_) ->
+    %% Without the figures of clients from before.
+    ok = application:stop(erlmcp),
+    ok = application:start(erlmcp),
     Names = [<<"tool_", (integer_to_binary(Number))/binary>> || Number <- lists:seq(1, 250)],
     Server = start(#{id => ~"many", tools => [echo(Name) || Name <- Names]}),
     [call(Name, Server) || Name <- Names],

@@ -14,7 +14,7 @@ Internal.
 
 -include("../../observe/erlmcp_meter.hrl").
 
--export([open/0, server/1, take/2]).
+-export([open/0, address/1, server/1, take/2]).
 -export([ended/4, unsent/4, session_opened/1, session_ended/2]).
 -export([servers/0, requests/0, failures/0, sessions/0]).
 
@@ -68,8 +68,7 @@ open() ->
                                   erlmcp_meter_counts:slots(?SLOTS)}).
 
 -doc """
-Returns the server of clients with the target `Target`, which is the one in
-`t:erlmcp_client_options:settings/0`; 0 if it has no figures of its own.
+Returns the server of clients with a target that was checked; 0 if it has no figures of its own.
 """.
 -spec server(Target :: term()) -> server().
 server(Target) ->
@@ -82,12 +81,11 @@ server(Address, Servers) ->
     end.
 
 -doc """
-Returns the server of a new client. A server without a place takes a free one, or that of a server
-which is not `Busy`. Only one process may call this at a time.
+Returns the server at an address, for a new client. A server without a place takes a free one, or
+that of a server which is not `Busy`. Only one process may call this at a time.
 """.
--spec take(Target :: term(), Busy :: [server()]) -> server().
-take(Target, Busy) ->
-    Address = address(Target),
+-spec take(address(), Busy :: [server()]) -> server().
+take(Address, Busy) ->
     Servers = servers(),
     All = lists:seq(1, ?SERVERS),
     case {server(Address, Servers), All -- maps:keys(Servers), All -- Busy} of
@@ -131,6 +129,10 @@ move(From, To, Words, Counters) ->
         ok = counters:add(Counters, To + Word, Count)
     end, lists:seq(0, Words - 1)).
 
+-doc """
+Returns the address of a target that was checked, the one in `t:erlmcp_client_options:settings/0`.
+""".
+-spec address(Target :: term()) -> address().
 address(Target) ->
     of_label(erlmcp_client_options:label(Target)).
 
