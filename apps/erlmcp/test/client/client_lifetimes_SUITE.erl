@@ -14,7 +14,7 @@ once, and the server is told where it still does something.
          subscription_while_the_stream_opens/1,
          server_that_reads_nothing_holds_up_no_stop/1, no_folder_is_left/1,
          no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1,
-         every_reason_is_a_sentence/1]).
+         every_reason_is_a_sentence/1, a_late_call_leaves_no_process/1]).
 -export([log/2]).
 
 -import(erlmcp_test_http, [running/0]).
@@ -33,7 +33,8 @@ all() ->
      question_before_the_session_is_known, busy_stream_is_asked_for_again,
      subscription_while_the_stream_opens,
      server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports,
-     answer_from_before_a_change_is_not_kept, longest_retry, every_reason_is_a_sentence].
+     answer_from_before_a_change_is_not_kept, longest_retry, every_reason_is_a_sentence,
+     a_late_call_leaves_no_process].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -195,6 +196,39 @@ killed(Pid) ->
     Monitor = monitor(process, Pid),
     exit(Pid, kill),
     receive {'DOWN', Monitor, process, Pid, killed} -> ok after ?WAIT -> error(lives) end.
+
+%% One that begins when its client has just ended.
+a_late_call_leaves_no_process(_) ->
+    Server = server(),
+    Client = started({server, Server, #{}}),
+    {ok, Known} = erlmcp_client_table:find(Client),
+    killed(Client),
+    Test = self(),
+    Caller = spawn_link(fun() ->
+        receive go -> ok end,
+        Reference = erlmcp_client_call:start(ping, Known, #{}, self()),
+        Test ! {self(), event(Reference), erlmcp_client_call:run(ping, Known, #{})},
+        receive stop -> ok end
+    end),
+    1 = erlang:trace(Caller, true, [procs]),
+    Caller ! go,
+    receive {Caller, {error, stopped}, {error, stopped}} -> ok after ?WAIT -> error(no_outcome) end,
+    Delivered = erlang:trace_delivered(Caller),
+    receive {trace_delivered, Caller, Delivered} -> ok end,
+    Started = spawned(),
+    true = length(Started) >= 2,
+    [ok = gone(Pid) || Pid <- Started],
+    Caller ! stop,
+    ok = erlmcp:stop_server(Server).
+
+spawned() ->
+    receive
+        {trace, _, spawn, Pid, _} -> [Pid | spawned()];
+        {trace, _, _, _} -> spawned();
+        {trace, _, _, _, _} -> spawned()
+    after 0 ->
+        []
+    end.
 
 %% Those who wait for an answer get one.
 killed_client_leaves_no_call_waiting(_) ->

@@ -116,10 +116,17 @@ modules(Rooms, #{root := Root, only := Only}) ->
     #{Module => #{file => File, forms => Forms, hash => erlmcp_test_mutation:hash(Forms),
                   counters => counters(Module)}
       || Room <- Rooms,
-         File <- filelib:wildcard(filename:join(Room, "**/*.erl"), Root),
+         File <- filelib:wildcard(files(Room), Root),
          string:find(File, Only) =/= nomatch,
          Module <- [list_to_atom(filename:basename(File, ".erl"))],
          Forms <- [forms(Module)]}.
+
+%% A room is a folder with all below it, or says which files it has.
+files(Room) ->
+    case filename:extension(Room) of
+        ".erl" -> Room;
+        _ -> filename:join(Room, "**/*.erl")
+    end.
 
 forms(Module) ->
     {ok, {Module, [{abstract_code, {raw_abstract_v1, Forms}}]}} =

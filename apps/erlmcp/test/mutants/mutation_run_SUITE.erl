@@ -243,7 +243,7 @@ lines_are_counted_where_they_are_needed(Config) ->
     ok = Other("2"),
     First = Counted("planted_bounds"),
     ok = file:write_file(maps:get(terms, Options),
-                         "{rooms, [\"apps/app/src/room\", \"apps/app/src/other\"]}.\n"),
+                         "{rooms, [\"apps/app/src/room\", \"apps/app/src/other/*.erl\"]}.\n"),
     false = First =:= Counted("planted_other").
 
 %% The machine, too, may end a node. Here each second node of a mutant passes.

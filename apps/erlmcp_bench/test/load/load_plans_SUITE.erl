@@ -6,7 +6,8 @@ that each reply must have.
 
 -export([suite/0, all/0]).
 -export([ways_to_urls/1, ways_that_there_are_not/1, sources_of_connections/1,
-         replies_have_their_content/1]).
+         replies_have_their_content/1, plans_have_their_defaults/1, bounds_of_a_plan/1,
+         kinds_are_drawn_by_weight/1, windows_of_errors_begin_when_told/1]).
 
 -define(LOOPBACK, {127, 0, 0, 1}).
 
@@ -14,7 +15,9 @@ suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
-    [ways_to_urls, ways_that_there_are_not, sources_of_connections, replies_have_their_content].
+    [ways_to_urls, ways_that_there_are_not, sources_of_connections, replies_have_their_content,
+     plans_have_their_defaults, bounds_of_a_plan, kinds_are_drawn_by_weight,
+     windows_of_errors_begin_when_told].
 
 plan(Changes) ->
     maps:merge(#{protocol => http1, tls => [], headers => [], sources => default,
@@ -82,3 +85,76 @@ replies_have_their_content(_) ->
                 {~"completion/complete", #{}, {member, ~"completion", object}},
                 {~"server/discover", #{}, {member, ~"supportedVersions", list}},
                 {~"initialize", #{}, {member, ~"capabilities", object}}, {~"ping", #{}, any}]].
+
+%% What is measured where nothing is said is what the manual says.
+plans_have_their_defaults(_) ->
+    {ok, Settings} = erlmcp_load_plan:settings(#{target => {tcp, ?LOOPBACK, 7}}),
+    #{loop := closed, window := 1, connections := 1, sessions := 1, duration_us := 10_000_000,
+      warmup_us := 0, timeout_us := 10_000_000, era := stateless, percent := none, callers := all,
+      server_os_pid := none, observer := none, ordered := false, on_second := OnSecond,
+      expected := [{text, Text}]} = Settings,
+    {ok, 64} = {OnSecond(#{}), byte_size(Text)},
+    Of = fun(Target, Plan) ->
+        {ok, #{window := Window, percent := Percent, callers := Callers, loop := Loop}} =
+            erlmcp_load_plan:settings(Plan#{target => Target}),
+        {Window, Percent, Callers, case Loop of {open, _} -> open; _ -> Loop end}
+    end,
+    Open = #{loop => {open, 10, even}},
+    Http = {http, ~"http://127.0.0.1:1/mcp"},
+    Tcp = {tcp, ?LOOPBACK, 7},
+    [{Plan, Expected} = {Plan, Of(Target, Plan)}
+     || {Target, Plan, Expected} <- [
+            {Http, Open, {1, none, all, open}},
+            {Http, Open#{protocol => http2}, {100, none, all, open}},
+            {Tcp, Open, {32, none, all, open}}, {Tcp, Open#{in_flight => 7}, {7, none, all, open}},
+            {Tcp, #{loop => {closed, 5}, in_flight => 7}, {5, none, all, closed}},
+            {Tcp, #{loop => hold}, {32, none, all, hold}},
+            {Tcp, #{loop => {open, {percent, 70}, poisson}, warmup_ms => 100},
+             {32, 70, 256, open}}]].
+
+%% At each bound, and beyond it.
+bounds_of_a_plan(_) ->
+    Good = #{target => {tcp, ?LOOPBACK, 65_535}},
+    Percent = {open, {percent, 1}, even},
+    [{ok, _} = erlmcp_load_plan:settings(maps:merge(Good, Changes))
+     || Changes <- [#{payload_bytes => 0}, #{warmup_ms => 0}, #{loop => {open, 0.1, poisson}},
+                    #{loop => Percent, warmup_ms => 100}, #{since => -5}, #{headers => []},
+                    #{sources => [?LOOPBACK]}, #{server_os_pid => 1}, #{environment => []},
+                    #{target => {http, ~"http://127.0.0.1"}, sessions_per_connection => 2},
+                    #{target => {stdio, [~"cat", "-u"]}}]],
+    [{Option, {error, {bad_option, Option}}} =
+         {Option, erlmcp_load_plan:settings(maps:merge(Good, Changes))}
+     || {Option, Changes} <- [
+            {payload_bytes, #{payload_bytes => -1}}, {warmup_ms, #{warmup_ms => -1}},
+            {warmup_ms, #{loop => Percent, warmup_ms => 99}}, {since, #{since => now}},
+            {headers, #{headers => [{~"a", ~"b\nc"}]}}, {headers, #{headers => [{~"a\r", ~"b"}]}},
+            {headers, #{headers => [{~"a", ~"b\0"}]}}, {headers, #{headers => [a]}},
+            {headers, #{headers => none}}, {sources, #{sources => [any]}},
+            {server_os_pid, #{server_os_pid => 0}}, {environment, #{environment => path}},
+            {protocol, #{protocol => http3}}, {tls, #{tls => none}}, {tls, #{tls => [verify]}},
+            {in_flight, #{in_flight => 0}}, {timeout_ms, #{timeout_ms => 0}},
+            {connections, #{connections => 1.5}}, {on_second, #{on_second => log}},
+            {requests, #{requests => [{1, {ping, #{}}}]}},
+            {requests, #{requests => [{1, {~"ping", []}}]}}, {requests, #{requests => [ping]}},
+            {target, #{target => {tcp, ?LOOPBACK, 65_536}}}, {target, #{target => {stdio, []}}},
+            {target, #{target => {stdio, [cat]}}}, {target, #{target => {http, url}}},
+            {rate, #{rate => 1}}]],
+    {error, {bad_option, target}} = erlmcp_load_plan:settings(#{}).
+
+%% A mix of requests is a mix of work.
+kinds_are_drawn_by_weight(_) ->
+    Requests = [{Weight, {~"ping", #{}}} || Weight <- [1, 3, 6]],
+    {ok, Settings} =
+        erlmcp_load_plan:settings(#{target => {tcp, ?LOOPBACK, 7}, requests => Requests}),
+    Drawn = [erlmcp_load_plan:kind(Settings) || _ <- lists:seq(1, 10_000)],
+    %% Six standard deviations.
+    [{Kind, true} = {Kind, abs(length([K || K <- Drawn, K =:= Kind]) - Expected) < 300}
+     || {Kind, Expected} <- [{1, 1_000}, {2, 3_000}, {3, 6_000}]],
+    [1, 2, 3] = lists:usort(Drawn).
+
+windows_of_errors_begin_when_told(_) ->
+    Since = fun(Plan) ->
+        {ok, Settings} = erlmcp_load_plan:settings(Plan#{target => {tcp, ?LOOPBACK, 7}}),
+        erlmcp_load_plan:since(-70, Settings)
+    end,
+    {-70, -90} = {Since(#{}), Since(#{since => -90})}.

@@ -16,7 +16,10 @@ Sources: specification 2026-07-28, "Cancellation", "Progress", "Pagination", "To
          empty_cursor_is_one/1, forgotten_cursor_begins_anew/1,
          structured_content_is_checked/1, results_have_their_form/1,
          invalid_tool_of_others_stays/1, unwanted_notifications_are_ignored/1,
-         memory_of_a_call_is_bounded/1, a_receiver_that_dies_ends_its_call/1]).
+         memory_of_a_call_is_bounded/1, a_receiver_that_dies_ends_its_call/1,
+         a_long_text_is_no_heap/1, an_ended_call_counts_no_more/1, lists_have_few_bytes/1,
+         meta_of_a_call_is_sent/1, what_is_no_answer_is_named/1, errors_have_their_data/1,
+         other_requests_are_not_repeated_for_headers/1, why_it_ends_is_told/1]).
 
 -import(erlmcp_test_client_calls, [visit/3, era/1, complete/1, page/3, counted/1, tool/1,
                                    mirrored/1]).
@@ -37,9 +40,13 @@ groups() ->
             null_ends_the_pages, empty_cursor_is_one, forgotten_cursor_begins_anew,
             structured_content_is_checked, results_have_their_form,
             unwanted_notifications_are_ignored, memory_of_a_call_is_bounded,
-            a_receiver_that_dies_ends_its_call],
+            a_receiver_that_dies_ends_its_call, a_long_text_is_no_heap,
+            an_ended_call_counts_no_more, lists_have_few_bytes, meta_of_a_call_is_sent,
+            what_is_no_answer_is_named, errors_have_their_data,
+            other_requests_are_not_repeated_for_headers],
     [{stateless, [], Both},
-     {session, [], [progress_extends_what_is_taken_up_again, invalid_tool_of_others_stays | Both]}].
+     {session, [], [progress_extends_what_is_taken_up_again, invalid_tool_of_others_stays,
+                    why_it_ends_is_told | Both]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -308,6 +315,136 @@ memory_of_a_call_is_bounded(Config) ->
     after ?WAIT ->
         error(not_told)
     end.
+
+%% The bytes of a text are not on the heap, so a call can read one that is larger than that may be.
+a_long_text_is_no_heap(Config) ->
+    Client = visit(Config, #{limits => #{call_heap_bytes => 1_000_000}}, #{
+        ~"tools/call" => fun(Call) ->
+            Text = binary:copy(~"x", 3_000_000),
+            {200, [], result(Call, complete(#{content => [#{type => text, text => Text}]}))}
+        end}),
+    {ok, #{~"content" := [#{~"text" := Text}]}} = erlmcp_client:call_tool(Client, ~"t", #{}),
+    3_000_000 = byte_size(Text).
+
+%% One after the other there may be as many as one likes.
+an_ended_call_counts_no_more(Config) ->
+    Client = visit(Config, #{calls => 1}, #{~"tools/call" => fun(Call) ->
+        {200, [], result(Call, complete(#{content => []}))}
+    end}),
+    [begin
+         {ok, _} = erlmcp_client:call_tool(Client, ~"t", #{}),
+         #{calls := 0} = erlmcp_client:info(Client)
+     end || _ <- [1, 2, 3]].
+
+%% Bounded refusal: all pages together, but for the last one, at the bound and one byte more.
+lists_have_few_bytes(Config) ->
+    Listed = fun(Limits) ->
+        erlmcp_client:list_tools(visit(Config, #{limits => Limits}, #{
+            ~"tools/list" => fun(#{~"params" := Params} = Call) ->
+                case Params of
+                    #{~"cursor" := ~"2"} -> page(Call, [tool(3)], none);
+                    #{~"cursor" := ~"1"} -> page(Call, [tool(2)], ~"2");
+                    #{} -> page(Call, [tool(1)], ~"1")
+                end
+            end}))
+    end,
+    {ok, [First, Second, _] = All} = Listed(#{}),
+    Size = erlang:external_size([~"1", First]) + erlang:external_size([~"2", Second]),
+    {ok, All} = Listed(#{list_bytes => Size}),
+    TooFew = Size - 1,
+    {error, {too_large, TooFew}} = Listed(#{list_bytes => TooFew}).
+
+%% Beside what the client says itself.
+meta_of_a_call_is_sent(Config) ->
+    Client = visit(Config, #{}, #{~"tools/call" => fun(Call) ->
+        {200, [], result(Call, complete(#{content => []}))}
+    end}),
+    {ok, _} = erlmcp_client:call_tool(Client, ~"t", #{}, #{meta => #{~"com.example/a" => 1},
+                                                           progress => fun(_) -> ok end}),
+    #{~"id" := Id, ~"params" := #{~"_meta" := #{~"com.example/a" := 1, ~"progressToken" := Id}}} =
+        received(~"tools/call").
+
+%% Who reads the reason knows what the server did wrong.
+what_is_no_answer_is_named(Config) ->
+    [begin
+         Client = visit(Config, #{}, #{~"tools/call" => fun(#{~"id" := Id}) ->
+             {events, [event((Wrong(Id))#{jsonrpc => ~"2.0"}), follow]}
+         end}),
+         {error, {protocol, What}} =
+             erlmcp_client:call_tool(Client, ~"t", #{}, #{progress => fun(_) -> ok end}),
+         {What, {_, _}} = {What, binary:match(What, Named)}
+     end || {Wrong, Named} <- [
+                {fun(Id) -> #{id => Id + 1, result => #{}} end, ~"id: expected "},
+                {fun(_) -> #{params => #{}} end, ~"expected"},
+                {fun(Id) -> #{method => ~"notifications/progress",
+                              params => #{progressToken => Id, progress => ~"half"}} end,
+                 ~"notifications/progress: progress: expected a number"},
+                {fun(Id) -> #{id => Id, error => #{code => ~"1", message => ~"no"}} end,
+                 ~"error: expected an object with an integer code and a string message"},
+                {fun(Id) -> #{id => Id, error => #{code => 1, message => 2}} end,
+                 ~"error: expected an object with an integer code and a string message"}]].
+
+errors_have_their_data(Config) ->
+    Client = visit(Config, #{}, #{
+        ~"tools/call" => fun(#{~"id" := Id, ~"params" := #{~"arguments" := Error}}) ->
+            {200, [], #{jsonrpc => ~"2.0", id => Id, error => Error}}
+        end}),
+    Fails = fun(Error) ->
+        {error, {rpc, Reason}} = erlmcp_client:call_tool(Client, ~"t", Error),
+        Reason
+    end,
+    Plain = #{code => 7, message => ~"no"},
+    Plain = Fails(Plain),
+    Given = Plain#{data => #{~"a" => [1]}},
+    Given = Fails(Given).
+
+%% Only a tool call of 2026-07-28 has headers that depend on what the client knows of its tool.
+other_requests_are_not_repeated_for_headers(Config) ->
+    {Refused, Count} = counted(fun(Call, _) ->
+                                   {200, [], erlmcp_test_peer:error(Call, -32020, #{})}
+                               end),
+    {Lists, Listed} = counted(fun(Call, _) -> page(Call, [], none) end),
+    Client = visit(Config, #{}, #{~"prompts/get" => Refused, ~"tools/call" => Refused,
+                                  ~"tools/list" => Lists}),
+    {error, {rpc, #{code := -32020}}} = erlmcp_client:get_prompt(Client, ~"p", #{}),
+    {1, 0} = {Count(), Listed()},
+    {error, {rpc, #{code := -32020}}} = erlmcp_client:call_tool(Client, ~"t", #{}),
+    Tried = {Count(), Listed()},
+    Tried = case era(Config) of
+        session -> {2, 0};
+        stateless -> {3, 1}
+    end,
+    %% If the tools cannot be listed, the server's first answer is the reason.
+    {Failing, Failed} = counted(fun(Call, _) ->
+                                    {200, [], erlmcp_test_peer:error(Call, -32603, #{})}
+                                end),
+    Other = visit(Config, #{}, #{~"tools/call" => Refused, ~"tools/list" => Failing}),
+    {error, {rpc, #{code := -32020}}} = erlmcp_client:call_tool(Other, ~"t", #{}),
+    true = Failed() =:= element(2, Tried).
+
+%% "Both parties SHOULD log cancellation reasons for debugging", so they must differ.
+why_it_ends_is_told(Config) ->
+    Client = visit(Config, #{}, #{~"tools/call" => fun(_) -> {events, [follow]} end}),
+    Called = fun() ->
+        #{~"id" := Id} = received(~"tools/call"),
+        Id
+    end,
+    Told = fun(Id) ->
+        #{~"params" := #{~"requestId" := Id, ~"reason" := Why}} =
+            received(~"notifications/cancelled"),
+        Why
+    end,
+    {error, {timeout, 100}} = erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 100}),
+    ~"the deadline passed" = Told(Called()),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+    Second = Called(),
+    ok = erlmcp_client:cancel(Client, Reference),
+    receive {erlmcp, Reference, {error, cancelled}} -> ok after ?WAIT -> error(late) end,
+    ~"the caller cancelled it" = Told(Second),
+    Caller = spawn(fun() -> erlmcp_client:call_tool(Client, ~"t", #{}) end),
+    Third = Called(),
+    exit(Caller, kill),
+    ~"the caller is gone" = Told(Third).
 
 slow(Steps, Pause) ->
     fun(#{~"id" := Id, ~"params" := #{~"_meta" := #{~"progressToken" := Id}}} = Call) ->

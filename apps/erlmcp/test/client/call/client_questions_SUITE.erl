@@ -9,7 +9,8 @@ back.
 -export([all_are_answered_on_http/1, all_are_answered_on_lines/1]).
 -export([some_are_taken_back_on_http/1, some_are_taken_back_on_lines/1]).
 -export([questions_of_a_call_are_bounded/1, waiting_questions_have_few_bytes/1,
-         a_call_waits_for_its_user/1]).
+         a_call_waits_for_its_user/1, a_call_goes_on_in_its_own_time/1,
+         a_call_waits_for_all_its_questions/1]).
 -export([one_of_a_call_is_taken_back/1, one_is_taken_back_on_another_stream/1,
          one_is_taken_back_before_the_session_is_open/1, others_are_not_taken_back/1]).
 
@@ -30,7 +31,8 @@ all() ->
     [all_are_answered_on_http, all_are_answered_on_lines,
      some_are_taken_back_on_http, some_are_taken_back_on_lines,
      questions_of_a_call_are_bounded, waiting_questions_have_few_bytes,
-     a_call_waits_for_its_user,
+     a_call_waits_for_its_user, a_call_goes_on_in_its_own_time,
+     a_call_waits_for_all_its_questions,
      one_of_a_call_is_taken_back, one_is_taken_back_on_another_stream,
      one_is_taken_back_before_the_session_is_open, others_are_not_taken_back].
 
@@ -285,6 +287,41 @@ a_call_waits_for_its_user(_) ->
     ok = left(0, Table),
     ok = http(ping(2), Called),
     {2, #{~"result" := #{}}} = answer(),
+    ok = http(result(#{~"id" => Id}, #{content => []}), Called),
+    receive {erlmcp, Reference, {ok, #{}}} -> ok after ?WAIT -> error(no_result) end,
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% When the user has answered, the server has what was left of its time, and no more.
+a_call_goes_on_in_its_own_time(_) ->
+    {Peer, Client, _} = listening(),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 1_000}),
+    Called = connected(),
+    ok = http(question(1), Called),
+    {Pid, 1} = asked(),
+    Pid ! decline,
+    {1, #{~"result" := _}} = answer(),
+    receive
+        {erlmcp, Reference, Outcome} -> {error, {timeout, 1_000}} = Outcome
+    after ?WAIT ->
+        error(waits_on)
+    end,
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% One answer is none to the other question.
+a_call_waits_for_all_its_questions(_) ->
+    {Peer, Client, _} = listening(),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 1_000}),
+    Called = connected(),
+    #{~"id" := Id} = erlmcp_test_peer:received(~"tools/call"),
+    [ok = http(question(Question), Called) || Question <- [1, 2]],
+    Asked = #{Question => Pid || _ <- [1, 2], {Pid, Question} <- [asked()]},
+    maps:get(1, Asked) ! decline,
+    {1, #{~"result" := _}} = answer(),
+    receive {erlmcp, Reference, _} -> error(late) after 1_200 -> ok end,
+    maps:get(2, Asked) ! decline,
+    {2, #{~"result" := _}} = answer(),
     ok = http(result(#{~"id" => Id}, #{content => []}), Called),
     receive {erlmcp, Reference, {ok, #{}}} -> ok after ?WAIT -> error(no_result) end,
     ok = erlmcp_client:stop(Client),

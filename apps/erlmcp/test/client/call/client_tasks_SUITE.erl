@@ -10,7 +10,10 @@ Calls that become tasks, as a client has them: the extension `io.modelcontextpro
          input_is_given_once/1, task_can_be_kept/1, cancelled_call_cancels_the_task/1,
          dead_caller_cancels_the_task/1, deadline_cancels_the_task/1, cancelled_elsewhere/1,
          task_takes_longer_than_a_call/1, without_tasks_there_are_none/1]).
--export([unasked_task_is_refused/1, malformed_tasks_are_refused/1, pace_is_the_servers/1]).
+-export([unasked_task_is_refused/1, malformed_tasks_are_refused/1, pace_is_the_servers/1,
+         each_look_has_the_time_of_a_call/1, time_of_the_user_is_not_the_servers/1,
+         pace_that_is_none_is_a_second/1, failed_tasks_have_their_data/1,
+         each_question_is_asked_once/1, a_task_without_an_answer_ends_its_call/1]).
 
 -import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_peer, [result/2]).
@@ -29,7 +32,10 @@ groups() ->
              deadline_cancels_the_task, task_takes_longer_than_a_call, cancelled_elsewhere,
              without_tasks_there_are_none],
     [{stateless, [], Cases}, {session, [], Cases},
-     {peers, [], [unasked_task_is_refused, malformed_tasks_are_refused, pace_is_the_servers]}].
+     {peers, [], [unasked_task_is_refused, malformed_tasks_are_refused, pace_is_the_servers,
+                  each_look_has_the_time_of_a_call, time_of_the_user_is_not_the_servers,
+                  pace_that_is_none_is_a_second, failed_tasks_have_their_data,
+                  each_question_is_asked_once, a_task_without_an_answer_ends_its_call]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -233,6 +239,128 @@ pace_is_the_servers(_) ->
         timer:tc(fun() -> erlmcp_client:call_tool(Client, ~"x", #{}) end, millisecond),
     true = Time >= 500,
     3 = counters:get(Looks, 1).
+
+%% Of a task that works on for longer, and ends well. All looks together have the call's last time.
+each_look_has_the_time_of_a_call(_) ->
+    Until = erlang:monotonic_time(millisecond) + 1_200,
+    Client = peer(#{tasks => true},
+                  fun(#{~"method" := ~"tools/call"} = Message) ->
+                          result(Message, task(~"working"));
+                     (#{~"method" := ~"tasks/get"} = Message) ->
+                          Now = erlang:monotonic_time(millisecond),
+                          result(Message, (case Now < Until of
+                                               true -> task(~"working");
+                                               false -> completed()
+                                           end)#{resultType => complete})
+                  end),
+    {ok, #{~"content" := []}} =
+        erlmcp_client:call_tool(Client, ~"x", #{}, #{timeout => 800, max_timeout => ?WAIT}).
+
+completed() ->
+    (task(~"completed"))#{result => #{content => []}}.
+
+%% One who thinks for longer than the call may take has his answer sent all the same.
+time_of_the_user_is_not_the_servers(_) ->
+    Answered = counters:new(1, []),
+    Client = peer(#{tasks => true,
+                    inputs => #{elicit => fun(_) -> receive after 1_000 -> decline end end}},
+                  fun(#{~"method" := ~"tools/call"} = Message) ->
+                          result(Message, task(~"working"));
+                     (#{~"method" := ~"tasks/get"} = Message) ->
+                          Now = case counters:get(Answered, 1) of
+                              0 -> (task(~"input_required"))#{inputRequests => #{q => question()}};
+                              _ -> completed()
+                          end,
+                          result(Message, Now#{resultType => complete});
+                     (#{~"method" := ~"tasks/update"} = Message) ->
+                          ok = counters:add(Answered, 1, 1),
+                          result(Message, #{resultType => complete})
+                  end),
+    {ok, #{~"content" := []}} =
+        erlmcp_client:call_tool(Client, ~"x", #{}, #{timeout => 800, max_timeout => 800}).
+
+question() ->
+    #{method => ~"elicitation/create",
+      params => #{message => ~"?", requestedSchema => #{type => object, properties => #{}}}}.
+
+%% And one that is too short is twenty looks a second, so that no server has itself asked all day.
+pace_that_is_none_is_a_second(_) ->
+    Paces = [{#{pollIntervalMs => ~"soon"}, 1_000}, {#{pollInterval => ~"soon"}, 1_000},
+             {#{}, 1_000}, {#{pollIntervalMs => 0}, 50}, {#{pollInterval => 300}, 300}],
+    Test = self(),
+    Calls = [spawn_link(fun() ->
+                 Client = peer(#{tasks => true},
+                               fun(#{~"method" := ~"tools/call"} = Message) ->
+                                       result(Message, maps:merge(maps:remove(
+                                           pollIntervalMs, task(~"working")), Pace));
+                                  (#{~"method" := ~"tasks/get"} = Message) ->
+                                       result(Message, (completed())#{resultType => complete})
+                               end),
+                 {Took, {ok, _}} = timer:tc(fun() ->
+                     erlmcp_client:call_tool(Client, ~"x", #{}, #{max_timeout => 10_000})
+                 end, millisecond),
+                 Test ! {self(), Took}
+             end) || {Pace, _} <- Paces],
+    Took = [receive {Pid, Time} -> Time after ?WAIT -> error(late) end || Pid <- Calls],
+    [{Pace, true} = {Pace, Time >= Expected}
+     || {{Pace, Expected}, Time} <- lists:zip(Paces, Took)],
+    %% The shortest was not as long as the others.
+    true = lists:nth(4, Took) < lists:nth(3, Took).
+
+failed_tasks_have_their_data(_) ->
+    [begin
+         Client = peer(#{tasks => true},
+                       fun(#{~"method" := ~"tools/call"} = Message) ->
+                               result(Message, task(~"working"));
+                          (Message) ->
+                               result(Message, (task(~"failed"))#{resultType => complete,
+                                                                  error => Error})
+                       end),
+         {error, {rpc, Reason}} = erlmcp_client:call_tool(Client, ~"x", #{})
+     end || {Error, Reason} <- [{#{code => 7, message => ~"no"}, #{code => 7, message => ~"no"}},
+                                {#{code => 7, message => ~"no", data => [1]},
+                                 #{code => 7, message => ~"no", data => [1]}}]].
+
+%% "Clients SHOULD deduplicate `inputRequests` keys across consecutive polls": of what a later look
+%% asks, only what is new is asked and sent.
+each_question_is_asked_once(_) ->
+    Test = self(),
+    Looks = counters:new(1, []),
+    Client = peer(#{tasks => true, inputs => #{elicit => fun(_) -> Test ! asked, decline end}},
+                  fun(#{~"method" := ~"tools/call"} = Message) ->
+                          result(Message, task(~"working"));
+                     (#{~"method" := ~"tasks/get"} = Message) ->
+                          ok = counters:add(Looks, 1, 1),
+                          Now = case counters:get(Looks, 1) of
+                              1 -> asking([~"a"]);
+                              2 -> asking([~"a"]);
+                              3 -> asking([~"a", ~"b"]);
+                              _ -> completed()
+                          end,
+                          result(Message, Now#{resultType => complete});
+                     (Message) ->
+                          result(Message, #{resultType => complete})
+                  end),
+    {ok, #{~"content" := []}} = erlmcp_client:call_tool(Client, ~"x", #{}),
+    [[~"a"], [~"b"]] = [maps:keys(Answers)
+                        || _ <- [1, 2], #{~"params" := #{~"inputResponses" := Answers}}
+                                            <- [erlmcp_test_peer:received(~"tasks/update")]],
+    receive {peer, #{~"method" := ~"tasks/update"}} -> error(sent_again) after 0 -> ok end,
+    2 = length([asked || _ <- [1, 2], receive asked -> true after 0 -> false end]),
+    receive asked -> error(asked_again) after 0 -> ok end.
+
+asking(Keys) ->
+    (task(~"input_required"))#{inputRequests => #{Key => question() || Key <- Keys}}.
+
+%% The call ends, and says whose answer it lacks.
+a_task_without_an_answer_ends_its_call(_) ->
+    Client = peer(#{tasks => true, inputs => #{elicit => fun(_) -> error(on_purpose) end}},
+                  fun(#{~"method" := ~"tools/call"} = Message) ->
+                          result(Message, task(~"working"));
+                     (Message) ->
+                          result(Message, (asking([~"a"]))#{resultType => complete})
+                  end),
+    {error, {input, ~"a", crashed}} = erlmcp_client:call_tool(Client, ~"x", #{}).
 
 task(Status) ->
     #{resultType => task, taskId => ~"t-1", status => Status, createdAt => ~"2026-01-01T00:00:00Z",

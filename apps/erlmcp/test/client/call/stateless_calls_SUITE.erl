@@ -13,7 +13,8 @@ Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Caching", "Stre
          rounds_must_ask_something/1, inputs_that_fail/1, unknown_result_type/1,
          result_type_may_be_absent/1, fresh_result_is_kept/1, stale_result_is_asked_for/1,
          change_is_not_kept/1, result_of_rounds_is_not_kept/1, cache_is_bounded/1,
-         cache_may_be_off/1, options_are_checked/1]).
+         cache_may_be_off/1, options_are_checked/1, log_level_of_a_call_is_its_own/1,
+         time_of_the_user_is_not_the_servers/1]).
 -export([log/2]).
 
 -import(erlmcp_test_client_calls, [visit/3, complete/1, page/3, page/4, counted/1, tool/1,
@@ -30,7 +31,8 @@ all() ->
      state_goes_back_as_it_came, rounds_are_bounded, rounds_must_ask_something, inputs_that_fail,
      unknown_result_type, result_type_may_be_absent, fresh_result_is_kept,
      stale_result_is_asked_for, change_is_not_kept, result_of_rounds_is_not_kept, cache_is_bounded,
-     cache_may_be_off, options_are_checked].
+     cache_may_be_off, options_are_checked, log_level_of_a_call_is_its_own,
+     time_of_the_user_is_not_the_servers].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], [{era, stateless} | Config]).
@@ -127,7 +129,8 @@ rounds_must_ask_something(Config) ->
     Wrong = visit(Config, #{}, #{~"tools/call" => fun(Call) ->
         asks(Call, #{inputRequests => [1]})
     end}),
-    {error, {protocol, _}} = erlmcp_client:call_tool(Wrong, ~"t", #{}).
+    {error, {protocol, ~"result of tools/call: inputRequests: expected an object"}} =
+        erlmcp_client:call_tool(Wrong, ~"t", #{}).
 
 inputs_that_fail(Config) ->
     Form = #{method => ~"elicitation/create",
@@ -290,6 +293,37 @@ options_are_checked(_) ->
                           {token, {server, none, #{token => ~"t"}}},
                           {args, {http, ~"http://127.0.0.1:1/", #{args => []}}}]],
     process_flag(trap_exit, Trap).
+
+%% That of the client is for calls without one.
+log_level_of_a_call_is_its_own(Config) ->
+    Level = fun(Options, OfCall) ->
+        Client = visit(Config, Options, #{~"tools/call" => fun(Call) ->
+            {200, [], result(Call, complete(#{content => []}))}
+        end}),
+        {ok, _} = erlmcp_client:call_tool(Client, ~"t", #{}, OfCall),
+        #{~"params" := #{~"_meta" := Meta}} = received(~"tools/call"),
+        maps:get(~"io.modelcontextprotocol/logLevel", Meta, none)
+    end,
+    none = Level(#{}, #{}),
+    ~"warning" = Level(#{log_level => warning}, #{}),
+    ~"debug" = Level(#{log_level => warning}, #{log_level => debug}),
+    ~"error" = Level(#{}, #{log_level => error}).
+
+%% A round may take longer than the call: what the server has left of its time it has afterwards.
+time_of_the_user_is_not_the_servers(Config) ->
+    Think = fun(_) -> receive after 500 -> {accept, #{}} end end,
+    Form = #{method => ~"elicitation/create",
+             params => #{message => ~"?", requestedSchema => #{type => object, properties => #{}}}},
+    {Rounds, Count} = counted(fun(Call, 1) -> asks(Call, #{inputRequests => #{a => Form}});
+                                 (_, 2) -> {events, [follow]}
+                              end),
+    Client = visit(Config, #{inputs => #{elicit => Think}}, #{~"tools/call" => Rounds}),
+    Began = erlang:monotonic_time(millisecond),
+    {error, {timeout, 300}} =
+        erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 300, max_timeout => 300}),
+    Took = erlang:monotonic_time(millisecond) - Began,
+    2 = Count(),
+    true = Took >= 700 andalso Took < 10_000.
 
 asks(Call, Asked) ->
     {200, [], result(Call, Asked#{resultType => input_required})}.

@@ -10,7 +10,7 @@ limit, and all ends that give a permit back.
          batches_are_refused_one_by_one/1, permits_come_back_whatever_ends_a_call/1,
          a_running_task_holds_no_permit/1, a_call_that_waits_for_its_client_holds_no_permit/1,
          drained_servers_refuse_on_the_head/1, connections_leave_nothing/1,
-         refusals_in_a_session_are_answers/1]).
+         refusals_in_a_session_are_answers/1, principals_of_a_connection_have_a_number/1]).
 
 -import(erlmcp_test_bounds_calls, [definitions/0, wait/1, finish/2, refused/4, held/2, gate/1,
                                    until/1, over/1, served_on/1]).
@@ -31,7 +31,7 @@ all() ->
      batches_are_refused_one_by_one, permits_come_back_whatever_ends_a_call,
      a_running_task_holds_no_permit, a_call_that_waits_for_its_client_holds_no_permit,
      drained_servers_refuse_on_the_head, connections_leave_nothing,
-     refusals_in_a_session_are_answers].
+     refusals_in_a_session_are_answers, principals_of_a_connection_have_a_number].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, gun, ssl], Config).
@@ -54,6 +54,30 @@ principals_are_bounded(_) ->
          #{message := #{~"result" := _}} = reply(Exchange)
      end || {Exchange, Handler} <- Waiting],
     [ok = close(One) || One <- [Over | In]],
+    stop(Server).
+
+%% A connection that many share, as a proxy's, counts for a hundred of them. Others are served, and
+%% not counted.
+principals_of_a_connection_have_a_number(_) ->
+    Server = serve(http, #{connections_per_principal => 1},
+                   (definitions())#{http => #{authenticate =>
+                                                  fun erlmcp_test_bounds_calls:authenticate/1}}),
+    As = fun(Client, N) ->
+        Client#{headers := #{~"authorization" => integer_to_binary(N)}}
+    end,
+    Shared = keep(Server, http),
+    [ok = served_on(As(Shared, N)) || N <- lists:seq(1, 101)],
+    Uncounted = As(keep(Server, http), 101),
+    ok = served_on(Uncounted),
+    Counted = As(keep(Server, http), 100),
+    refused(concurrent_limit_exceeded, #{limit => 1, observed => 2},
+            call(Counted, ~"tools/list", #{}), Counted),
+    [ok = served_on(As(Shared, N)) || N <- [1, 100, 101]],
+    [ok = close(One) || One <- [Shared, Counted, Uncounted]],
+    ok = until(fun() -> held(Server, {connections, ~"100"}) =:= 0 end),
+    Again = As(keep(Server, http), 100),
+    ok = served_on(Again),
+    ok = close(Again),
     stop(Server).
 
 %% A refused connection holds no permit: if one leaves, another may come in.

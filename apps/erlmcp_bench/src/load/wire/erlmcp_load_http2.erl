@@ -226,7 +226,7 @@ expected(_, _, _) ->
     {error, protocol_error}.
 
 frame({data, Id, Fin, Data}, Size, State) ->
-    data(Id, Fin, Data, taken(Size, State));
+    data(Id, Fin, Data, Size, taken(Size, State));
 frame({headers, Id, Fin, HeadFin, Part}, _, State) ->
     block(Id, Fin, HeadFin, Part, State);
 frame({headers, Id, Fin, HeadFin, _, _, _, Part}, _, State) ->
@@ -315,7 +315,7 @@ begun(Id, Fin, Headers, #stream{tag = Tag} = Stream, #http2{events = Events, max
     end,
     read(Id, Fin, Stream#stream{body = Body}, State#http2{events = Sessions ++ Events}).
 
-data(Id, Fin, Data, #http2{streams = Streams, max = Max} = State) ->
+data(Id, Fin, Data, Framed, #http2{streams = Streams, max = Max} = State) ->
     case Streams of
         #{Id := #stream{status = none}} ->
             {ok, failed(Id, protocol_error, reset(Id, protocol_error, State))};
@@ -328,7 +328,7 @@ data(Id, Fin, Data, #http2{streams = Streams, max = Max} = State) ->
         #{Id := #stream{body = {Reader, Replied}} = Stream} ->
             {Events, Next} = erlmcp_sse_reader:push(Data, Reader),
             {Now, Given} = given(Events, Replied, Stream, State),
-            {Size, Widened} = endless(Id, byte_size(Data), Stream, Given),
+            {Size, Widened} = endless(Id, Framed, Stream, Given),
             read(Id, Fin, Stream#stream{body = {Next, Now}, size = Size}, Widened);
         #{} ->
             ignore_closed(Id, State)
@@ -350,7 +350,7 @@ given([#{data := Data} | Events], Replied, Stream, #http2{events = Before} = Sta
 given([{too_large, _}], Replied, _, State) ->
     {Replied, State}.
 
-%% A stream of events may be longer than any body.
+%% A stream of events may be longer than any body. Padding counts for its window, too.
 endless(_, More, #stream{size = Size}, State) when Size + More < ?WINDOW div 2 ->
     {Size + More, State};
 endless(Id, More, #stream{size = Size}, State) ->

@@ -10,15 +10,16 @@ read is an error.
 
 -export([suite/0, all/0]).
 -export([any_cut_gives_the_same/1, requests_are_spliced/1, the_end_may_end_a_reply/1,
-         bad_bytes_are_errors/1, replies_are_bounded/1]).
-
+         bad_bytes_are_errors/1, replies_are_bounded/1, heads_are_bounded/1,
+         a_connection_that_ends_says_so/1, a_head_says_what_follows/1, a_delete_has_no_body/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
     [any_cut_gives_the_same, requests_are_spliced, the_end_may_end_a_reply, bad_bytes_are_errors,
-     replies_are_bounded].
+     replies_are_bounded, heads_are_bounded, a_connection_that_ends_says_so,
+     a_head_says_what_follows, a_delete_has_no_body].
 
 any_cut_gives_the_same(_) ->
     {Bytes, Events} = conversation(),
@@ -112,12 +113,19 @@ bad_bytes_are_errors(_) ->
      || {Reason, Bytes} <- [
             {bad_head, ~"HTTP/1.1 twohundred\r\n\r\n"},
             {bad_head, ~"SSH-2.0-what\r\n\r\n"},
+            {bad_head, ~"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n"},
+            {bad_head, ~"HTTP/1.1 99 What\r\nContent-Length: 0\r\n\r\n"},
+            {bad_head, ~"HTTP/1.1 600 What\r\nContent-Length: 0\r\n\r\n"},
+            {bad_head, ~"HTTP/1.1 200 OK\r\nno field\r\n\r\n"},
             {bad_head, ~"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"},
             {bad_head, ~"HTTP/1.1 200 OK\r\nContent-Length: 1 2\r\n\r\n"},
             {bad_head, ~"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n"},
             {bad_head, binary:copy(~"x", 70_000)},
             {bad_chunk, ~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"},
-            {bad_chunk, ~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n"}]],
+            {bad_chunk, ~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n"},
+            %% Its digits are more than any size has.
+            {bad_chunk, <<"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+                          "00000000000000001\r\n">>}]],
     {error, unasked_reply} =
         erlmcp_load_http1:received(iolist_to_binary(whole(~"{}")), awaiting(0)).
 
@@ -135,5 +143,57 @@ endless(Head, Bytes) ->
     {ok, [], _, Begun} = erlmcp_load_http1:received(Head, awaiting(1)),
     {ok, [], _, State} = erlmcp_load_http1:received(<<Bytes/binary, "x">>, Begun),
     erlmcp_load_http1:received(~"x", State).
+
+%% Those of a server that never ends them. At the bound one more byte may end them.
+heads_are_bounded(_) ->
+    Head = <<"HTTP/1.1 200 OK\r\nx: ">>,
+    Full = <<Head/binary, (binary:copy(~"x", 65_536 - byte_size(Head)))/binary>>,
+    {ok, [], _, Held} = erlmcp_load_http1:received(Full, awaiting(1)),
+    {error, bad_head} = erlmcp_load_http1:received(~"x", Held),
+    {ok, [{reply, 0, 200, ~""}], _, _} =
+        erlmcp_load_http1:received(~"\r\nContent-Length: 0\r\n\r\n", Held),
+    {ok, [], _, Chunked} = erlmcp_load_http1:received(
+        ~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", awaiting(1)),
+    {ok, [], _, Line} = erlmcp_load_http1:received(<<"0;", (binary:copy(~"x", 65_534))/binary>>,
+                                                   Chunked),
+    {error, bad_chunk} = erlmcp_load_http1:received(~"x", Line),
+    {ok, [{reply, 0, 200, ~""}], _, _} = erlmcp_load_http1:received(~"\r\n\r\n", Line).
+
+%% No request may follow, and one that is sent in time on another connection is not lost.
+a_connection_that_ends_says_so(_) ->
+    [begin
+         Reply = iolist_to_binary([Head, ~"Content-Length: 0\r\n\r\n"]),
+         {ok, Events, _, _} = erlmcp_load_http1:received(Reply, awaiting(1)),
+         {Head, Expected} = {Head, tl(Events)}
+     end || {Head, Expected} <- [{~"HTTP/1.1 200 OK\r\n", []},
+                                 {~"HTTP/1.0 200 OK\r\n", [closing]},
+                                 {~"HTTP/1.1 200 OK\r\nConnection: Close\r\n", [closing]},
+                                 {~"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n", []}]].
+
+%% Chunks go before a length, and some answers have no body whatever they say.
+a_head_says_what_follows(_) ->
+    Next = iolist_to_binary(whole(~"{}")),
+    [begin
+         {ok, Events, _, _} = erlmcp_load_http1:received(
+             iolist_to_binary([Head, ~"\r\n", Body, Next]), awaiting(2)),
+         {Head, [{reply, 0, Status, Expected}, {reply, 1, 200, ~"{}"}]} = {Head, Events}
+     end || {Head, Body, {Status, Expected}} <- [
+                {~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n",
+                 chunks(~"0123456789ab"), {200, ~"0123456789ab"}},
+                {~"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n",
+                 chunks(~"0123456789ab"), {200, ~"0123456789ab"}},
+                {~"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n", ~"", {304, ~""}},
+                {~"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n", ~"",
+                 {204, ~""}},
+                {~"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n", ~"x",
+                 {200, ~"x"}}]].
+
+%% That ends a session.
+a_delete_has_no_body(_) ->
+    Template = erlmcp_load_http1:template(
+        #{method => delete, pieces => [~""], headers => [{~"mcp-session-id", ~"s"}]}, options()),
+    {Bytes, _} = erlmcp_load_http1:request(0, Template, erlmcp_load_http1:new(options())),
+    ~"DELETE /mcp HTTP/1.1\r\nhost: host:1\r\nmcp-session-id: s\r\n\r\n" =
+        iolist_to_binary(Bytes).
 
 options() -> #{authority => ~"host:1", path => ~"/mcp", max_bytes => 1000}.

@@ -13,7 +13,9 @@ however it is cut into pieces.
          settings_come_first/1, pings_and_settings_are_answered/1, a_reset_fails_its_request/1,
          a_goaway_fails_what_was_not_read/1, an_answer_ends_the_sending/1, abandoned_is_reset/1,
          events_are_given_as_they_come/1, sessions_are_named/1, interim_answers_are_none/1,
-         too_much_is_refused/1, the_window_is_opened_again/1, nonsense_is_an_error/1]).
+         too_much_is_refused/1, the_window_is_opened_again/1, nonsense_is_an_error/1,
+         large_heads_are_continued/1, tables_are_as_small_as_the_server_says/1,
+         a_goaway_fails_what_was_not_sent/1, long_streams_of_events_have_room/1]).
 -export([prop_requests/0, prop_replies/0]).
 
 -define(OPTIONS, #{authority => ~"localhost:1", path => ~"/mcp", scheme => http}).
@@ -29,7 +31,8 @@ all() ->
      pings_and_settings_are_answered, a_reset_fails_its_request, a_goaway_fails_what_was_not_read,
      an_answer_ends_the_sending, abandoned_is_reset, events_are_given_as_they_come,
      sessions_are_named, interim_answers_are_none, too_much_is_refused, the_window_is_opened_again,
-     nonsense_is_an_error].
+     nonsense_is_an_error, large_heads_are_continued, tables_are_as_small_as_the_server_says,
+     a_goaway_fails_what_was_not_sent, long_streams_of_events_have_room].
 
 requests_arrive_whole(_) ->
     erlmcp_test_property:holds(prop_requests(), 100).
@@ -372,6 +375,84 @@ nonsense_is_an_error(_) ->
             {flow_control_error, cow_http2:window_update(16#7fffffff)},
             {frame_size_error, <<1:24, 6, 0, 0:32, 1>>},
             {frame_size_error, ~"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n"}]].
+
+%% A block that is just as large as a frame may be has one, and a larger one has more.
+large_heads_are_continued(_) ->
+    {Wire, _} = greeted(#{}),
+    Sizes = [begin
+                 Template = template(~"", [{~"x-long", <<(binary:copy(~"x", Bytes))/binary,
+                                                         "{id}">>}]),
+                 {Sent, _} = erlmcp_load_http2:request(0, Template, Wire),
+                 {Parts, Rest} = heads(iolist_to_binary(Sent)),
+                 {ok, {data, 1, fin, Data}, ~""} = cow_http2:parse(Rest),
+                 true = Data =:= iolist_to_binary(body(0, ~"")),
+                 Block = iolist_to_binary(Parts),
+                 {[_ | _] = Headers, _} = cow_hpack:decode(Block, cow_hpack:init()),
+                 {_, Value} = lists:keyfind(~"x-long", 1, Headers),
+                 Bytes = byte_size(Value) - 10,
+                 Expected = (byte_size(Block) + 16_383) div 16_384,
+                 Expected = length(Parts),
+                 true = lists:all(fun(Part) -> byte_size(Part) =:= 16_384 end,
+                                  lists:droplast(Parts)),
+                 byte_size(Block)
+             end || Bytes <- lists:seq(16_150, 16_350) ++ [32_000, 50_000]],
+    true = lists:member(16_384, Sizes).
+
+%% The parts of a header block, of which only the last one says that it is the last.
+heads(Bytes) ->
+    case cow_http2:parse(Bytes) of
+        {ok, {headers, 1, nofin, head_fin, Part}, Rest} -> {[Part], Rest};
+        {ok, {headers, 1, nofin, head_nofin, Part}, Rest} -> continued([Part], Rest)
+    end.
+
+continued(Parts, Bytes) ->
+    case cow_http2:parse(Bytes) of
+        {ok, {continuation, 1, head_fin, Part}, Rest} -> {lists:reverse(Parts, [Part]), Rest};
+        {ok, {continuation, 1, head_nofin, Part}, Rest} -> continued([Part | Parts], Rest)
+    end.
+
+%% Whatever has room there: its decoder finds the same headers.
+tables_are_as_small_as_the_server_says(_) ->
+    Names = [~"one", ~"other", ~"one", binary:copy(~"n", 60), ~"other", ~"one"],
+    [begin
+         {Wire, Server} = greeted(#{max_decode_table_size => Size}),
+         {_, #{heads := Heads}} = lists:foldl(
+             fun({Tag, Name}, {Wire0, Server0}) ->
+                 {Bytes, Wire1} = erlmcp_load_http2:request(
+                     Tag, template(~"x", [{~"mcp-name", Name}]), Wire0),
+                 {Wire1, server_reads(iolist_to_binary(Bytes), Server0)}
+             end, {Wire, Server}, lists:enumerate(0, Names)),
+         {Size, Names} = {Size, [maps:get(~"mcp-name", Head)
+                                 || {_, Head} <- lists:sort(maps:to_list(Heads))]}
+     end || Size <- [0, 31, 60, 100, 150, 300, 4_095, 4_096, 100_000]].
+
+a_goaway_fails_what_was_not_sent(_) ->
+    {Wire, _} = greeted(#{max_concurrent_streams => 1}),
+    Waiting = lists:foldl(fun(Tag, State) ->
+                              {_, Next} = erlmcp_load_http2:request(Tag, template(~"x", []), State),
+                              Next
+                          end, Wire, [0, 1, 2]),
+    {ok, [{failed, 1, goaway}, {failed, 2, goaway}, closing], _, Left} =
+        erlmcp_load_http2:received(
+            iolist_to_binary(cow_http2:goaway(1, no_error, ~"enough")), Waiting),
+    {ok, [{reply, 0, 200, ~"a"}], ~"", _} = erlmcp_load_http2:received(answer(1, ~"a"), Left).
+
+%% Longer than the window of a stream. Padding counts as what it pads (RFC 9113, 6.1).
+long_streams_of_events_have_room(_) ->
+    {Wire, _} = awaiting(1),
+    {Block, _} = cow_hpack:encode([{~":status", ~"200"}, {~"content-type", ~"text/event-stream"}]),
+    {ok, [], _, Begun} = erlmcp_load_http2:received(
+        iolist_to_binary([cow_http2:settings(#{}), cow_http2:headers(1, nofin, Block)]), Wire),
+    Frame = padded(1, <<$:, (binary:copy(~"x", 15_997))/binary, "\n\n">>, 255),
+    Frames = 16#3fffffff div 2 div 16_256,
+    Read = lists:foldl(fun(_, State) ->
+                           {ok, [], ~"", Next} = erlmcp_load_http2:received(Frame, State),
+                           Next
+                       end, Begun, lists:seq(1, Frames)),
+    {ok, [], Out, _} = erlmcp_load_http2:received(Frame, Read),
+    Increment = (Frames + 1) * 16_256,
+    {ok, {window_update, Increment}, Rest} = cow_http2:parse(iolist_to_binary(Out)),
+    {ok, {window_update, 1, Increment}, ~""} = cow_http2:parse(Rest).
 
 %% A server of cowlib: its machine, its output, and the requests and their bodies.
 

@@ -10,7 +10,8 @@
          silent_connections_do_not_block/1, bounds_hold/1, requests_have_a_number/1,
          the_deadline_is_kept/1, a_port_may_be_given/1, the_listener_goes_with_the_caller/1,
          the_url_is_said_where_no_browser_opens/1, bad_options_are_refused/1,
-         only_web_addresses_are_opened/1, a_browser_is_opened/1, any_request_is_survived/1]).
+         only_web_addresses_are_opened/1, a_browser_is_opened/1, any_request_is_survived/1,
+         a_page_comes_however_much_is_sent/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -166,6 +167,21 @@ a_redirect_without_the_state_is_not_the_login_s(_) ->
         status(Port, ~"/callback?state=s%201&code=c")
     end, #{state => ~"s 1"}),
     {match, _} = re:run(Redirected, ~"code=c$").
+
+%% Bytes that nobody reads would reset the connection, and the browser could lose the page that says
+%% what became of the login. What follows the request is no header, and has no lines.
+a_page_comes_however_much_is_sent(_) ->
+    {{ok, _, _}, _} = login(fun(Port) ->
+        {ok, Socket} = connect(Port),
+        ok = gen_tcp:send(Socket, [~"GET /callback?code=c HTTP/1.1\r\nHost: 127.0.0.1:",
+                                   integer_to_binary(Port), ~"\r\n\r\n"]),
+        [begin
+             ok = gen_tcp:send(Socket, binary:copy(~"x", 20_000)),
+             receive after 10 -> ok end
+         end || _ <- lists:seq(1, 10)],
+        {match, _} = re:run(answer(Socket, []), ~"^HTTP/1.1 200 OK.*</html>\n$", [dotall]),
+        gen_tcp:close(Socket)
+    end, #{}).
 
 silent_connections_do_not_block(_) ->
     Before = erlang:monotonic_time(millisecond),
