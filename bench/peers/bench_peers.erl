@@ -157,7 +157,8 @@ drop_incomplete([Folder, Rounds]) ->
 table([Folder]) ->
     {ok, Results} = erlmcp_bench_result:read_all([Folder]),
     Groups = maps:groups_from_list(fun erlmcp_bench_result:identity/1, Results),
-    Workloads = [Identity#{~"figures" => figures([erlmcp_bench_compare:figures(Run) || Run <- Runs]),
+    Workloads = [Identity#{~"figures" => figures(lists:map(fun erlmcp_bench_compare:figures/1,
+                                                           Runs)),
                            ~"runs_count" => length(Runs), ~"environment" => Environment}
                  || Identity := [#{~"environment" := Environment} | _] = Runs <- Groups],
     Sources = erlmcp_bench_sources:new(Workloads, #{}),
