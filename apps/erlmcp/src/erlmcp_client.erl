@@ -578,8 +578,9 @@ request(Client, Method, Params) -> request(Client, Method, Params, #{}).
 request(Client, Method, Params, Options) -> run({request, Method, Params}, Client, Options).
 
 -doc """
-Sends a notification, such as `notifications/roots/list_changed` in a session, and waits until the
-server has accepted it. In a pool one member sends it.
+Sends a notification, such as `notifications/roots/list_changed` in a session. Waits until the
+server has accepted the notification or, on stdio and TCP, until it is written. In a pool one member
+sends it.
 """.
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok | {error, reason()}.
 notify(Client, Method, Params) ->

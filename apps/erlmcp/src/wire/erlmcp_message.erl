@@ -132,7 +132,10 @@ result(Id, Result) ->
 id(Id) when is_integer(Id) -> integer_to_binary(Id);
 id(Id) -> json:encode(Id).
 
--doc "Encodes an error response; it has no id if the request's could not be read (`undefined`).".
+-doc """
+Encodes an error response. If the id is `undefined`, because no id of a request is known, the
+response has none.
+""".
 -spec error(id() | undefined, erlmcp_refusal:refusal()) -> iodata().
 error(undefined, Refusal) ->
     [~"{\"jsonrpc\":\"2.0\",\"error\":", erlmcp_refusal:encode(Refusal), $}];

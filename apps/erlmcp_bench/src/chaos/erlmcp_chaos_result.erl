@@ -27,7 +27,7 @@ new(#{accounting := Accounting} = Outcome) ->
           command_line => unicode:characters_to_binary(["erlmcp chaos ", Scenario,
                                                         [" --short" || Short]])},
         maps:merge(times(Figures), earlier(Earlier))));
-%% The scenario failed before the fault.
+%% The scenario was broken off.
 new(#{status := failed}) ->
     none.
 
@@ -61,8 +61,9 @@ text(Number) when is_integer(Number) -> integer_to_binary(Number);
 text(Term) -> unicode:characters_to_binary(io_lib:format("~0tp", [Term])).
 
 -doc """
-Writes the results of the faults that ran into a folder. Returns their files, or the error of the
-first result that could not be written.
+Writes a result into `Folder` for each scenario that came to its end. A scenario that did not run,
+or was broken off, has none. Returns the files, or the error of the first result that could not be
+written.
 """.
 -spec write([erlmcp_chaos_run:outcome()], Folder :: file:filename()) ->
     {ok, [file:filename()]} | {error, erlmcp_bench_result:reason()}.

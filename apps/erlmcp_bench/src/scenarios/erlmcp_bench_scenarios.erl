@@ -20,8 +20,9 @@ can be served, and shows how long the backlog lasts.
     level := {From :: number(), To :: number()}, stops => [number()], pace := number()
 }.
 -doc """
-A fault, with its time as a share of the peak's duration, from 0 to 1. Added latency lasts from the
-first time to the second.
+A fault of the peak. `At`, `From` and `To` are shares of the peak's duration, from 0 to 1. Latency
+is added between `From` and `To`. `mark_s` is the number of seconds in which the service must
+recover.
 """.
 -type fault() ::
     {add_latency, From :: float(), To :: float(), #{milliseconds := pos_integer()}}

@@ -416,7 +416,10 @@ release(State, #exchange{loan = Loan} = X) ->
     ok = erlmcp_httpc_pool_request:give_back(State, Loan),
     X#exchange{loan = none}.
 
--doc "Ends the exchange by closing its stream, which tells the server.".
+-doc """
+Ends the exchange, and closes its stream if one is open. In 2026-07-28 that tells the server of the
+cancellation; in a session it does not.
+""".
 -spec abort(exchange()) -> true.
 abort(#exchange{at = {waiting, Timer}}) ->
     _ = erlang:cancel_timer(Timer),
