@@ -5,7 +5,8 @@ URLs of other servers. If the scenario's faults need it, half of the clients con
 proxy. A single process calls these functions, and the nodes and the proxy end with it.
 """.
 
--export([open/2, close/1, clients/1, crowd/1, nodes/1, metrics/1, processes/1, families/1]).
+-export([open/2, close/1, clients/1, crowd/1, nodes/1, metrics/1, processes/1]).
+-export([families/1, pauses/1]).
 -export([add_latency/2, remove_latency/1, drop/2, kill/1]).
 
 -export_type([endpoints/0, endpoint/0]).
@@ -136,6 +137,16 @@ families(#{nodes := Nodes}) ->
         [erlmcp_bench_prometheus:labelled({~"instance", name(~"node_", Number)},
                                           erlmcp_bench_scenario_node:families(Node))
          || {Number, Node} <- lists:enumerate(Nodes)])).
+
+-doc """
+Returns the pauses of garbage collections in all nodes together since the last call, or `none` for
+URLs. Waits and fails as `families/1` does.
+""".
+-spec pauses(endpoints()) -> erlmcp_bench_pauses:pauses() | none.
+pauses(#{nodes := []}) ->
+    none;
+pauses(#{nodes := Nodes}) ->
+    erlmcp_bench_pauses:merge([erlmcp_bench_scenario_node:pauses(Node) || Node <- Nodes]).
 
 facts(#{nodes := Nodes}) -> [erlmcp_bench_scenario_node:facts(Node) || Node <- Nodes].
 

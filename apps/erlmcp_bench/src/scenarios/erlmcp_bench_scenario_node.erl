@@ -7,7 +7,7 @@ service.
 
 -behaviour(gen_server).
 
--export([start_link/1, stop/1, facts/1, families/1, kill/1, drop/2]).
+-export([start_link/1, stop/1, facts/1, families/1, pauses/1, kill/1, drop/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, handle_continue/2, terminate/2]).
 %% Functions that run in the node itself.
 -export([close_connections/2, is_no_news/2]).
@@ -35,6 +35,8 @@ its own, so that its connections can be distinguished.
 -record(state, {
     options :: options(),
     target :: erlmcp_bench_target:target(),
+    %% the process in the node that samples its garbage collections
+    sampler :: pid(),
     facts :: facts()
 }).
 
@@ -68,8 +70,17 @@ within a minute.
 -spec families(pid()) -> [erlmcp_bench_prometheus:family()].
 families(Node) ->
     %% The calling process waits, and not the one that owns the node.
-    Target = gen_server:call(Node, target, ?START_MS),
+    {Target, _} = gen_server:call(Node, target, ?START_MS),
     erlmcp_bench_target:call(Target, erlmcp_bench_server_metrics, families, []).
+
+-doc """
+Returns the pauses of the node's garbage collections since the last call, or since the node started.
+Waits and fails as `families/1` does.
+""".
+-spec pauses(pid()) -> erlmcp_bench_pauses:pauses().
+pauses(Node) ->
+    {Target, Sampler} = gen_server:call(Node, target, ?START_MS),
+    erlmcp_bench_target:call(Target, erlmcp_bench_pauses, take, [Sampler]).
 
 -doc """
 Kills the node, which is then started again. Returns `true` if the node ended within five seconds.
@@ -105,7 +116,8 @@ started(#{transport := Transport} = Options, {ClientsPort, CrowdPort}) ->
         {ok, Metrics} ?= metrics(Target, Options),
         #{listeners := [Clients, Crowd]} = Target,
         ok = running(erlmcp_bench_target:os_pid(Target), Options),
-        {ok, #state{options = Options, target = Target,
+        Sampler = erlmcp_bench_target:call(Target, erlmcp_bench_pauses, start, [all]),
+        {ok, #state{options = Options, target = Target, sampler = Sampler,
                     facts = Metrics#{os_pid => erlmcp_bench_target:os_pid(Target),
                                      clients => maps:with([ip, port, url], Clients),
                                      crowd => maps:with([ip, port, url], Crowd)}}}
@@ -130,8 +142,8 @@ metrics(_, _) ->
 -doc false.
 handle_call(facts, _, #state{facts = Facts} = State) ->
     {reply, Facts, State};
-handle_call(target, _, #state{target = Target} = State) ->
-    {reply, Target, State};
+handle_call(target, _, #state{target = Target, sampler = Sampler} = State) ->
+    {reply, {Target, Sampler}, State};
 handle_call(kill, _, #state{target = Target, options = Options, facts = Facts} = State) ->
     #{os_pid := OsPid} = Facts,
     ok = running(0, Options),

@@ -28,7 +28,7 @@ the effects of its faults. Pure.
     windows := [erlmcp_load_course:window()],
     seconds := [#{at_s := number(), backlog_requests := non_neg_integer()}],
     bombing => bombing(),
-    phases := [erlmcp_bench_scenario_resources:phase()],
+    phases := [phase()],
     series := [erlmcp_bench_scenario_series:line()], scrapes := [erlmcp_bench_scenario_run:scrape()]
 }.
 -doc """
@@ -46,6 +46,13 @@ the part of them that is not payload, if that is known and there were any bytes.
     latency_max_us => pos_integer(), latency_deviation_us => float(),
     received_mib_per_s := float(), sent_mib_per_s := float(), overhead_percent => float()
 }.
+-doc """
+The resources of a phase, and the fields of the garbage collections in our own nodes together
+(`erlmcp_bench_pauses:fields/3`), if a request of the phase was answered.
+""".
+-type phase() :: #{phase := atom(), at_s := float(), duration_s := float(),
+                   nodes := [erlmcp_bench_scenario_resources:node_figures()],
+                   atom() => number()}.
 -type step() :: #{phase := atom(), clients := pos_integer(), figures := figures()}.
 -doc """
 A published mark. The part of the clients that ran (`scale`) changes `clients`, and the `value` of a
@@ -101,8 +108,8 @@ facts.
 -spec new(erlmcp_bench_scenarios:scenario(), Options :: map(),
           erlmcp_bench_scenario_run:facts()) -> outcome().
 new(Scenario, Options, #{steps := Steps, loads := Loads, unopened := Unopened, nodes := Nodes,
-                         readings := Readings, scrapes := Scrapes, began_us := BeganUs,
-                         ended_us := EndedUs} = Facts) ->
+                         readings := Readings, scrapes := Scrapes, pauses := Pauses,
+                         began_us := BeganUs, ended_us := EndedUs} = Facts) ->
     #{scale := Scale, duration_s := RunS, transport := Transport} = Options,
     #{name := Name, title := Title, clients := #{bytes := Bytes}} = Scenario,
     Measured = [Step || {#{phase := Phase}, _} = Step <- Steps, Phase =/= warm_up],
@@ -124,7 +131,8 @@ new(Scenario, Options, #{steps := Steps, loads := Loads, unopened := Unopened, n
                  peak => Peak, faults => Faults, total => Total, usage => usage(Nodes, Readings),
                  windows => erlmcp_load_course:windows(EndedUs, Course),
                  seconds => seconds(BeganUs, EndedUs, Course), scrapes => Scrapes,
-                 phases => erlmcp_bench_scenario_resources:phases(BeganUs, Readings),
+                 phases => [maps:merge(Phase, collections(Phase, Pauses, Steps))
+                            || Phase <- erlmcp_bench_scenario_resources:phases(BeganUs, Readings)],
                  series => erlmcp_bench_scenario_series:lines(BeganUs, Readings, Loads),
                  refused => reasons(refused, Reports), failed => reasons(failed, Reports),
                  steps => [#{phase => Phase, clients => Clients,
@@ -188,6 +196,16 @@ latency(_, Histogram) ->
                                 {latency_p999_us, 99.9}, {latency_max_us, 100}]]
         ++ [{latency_deviation_us, Us} || Us <- [erlmcp_bench_histogram:deviation(Histogram)],
                                           Us > 0]).
+
+%% The requests of a phase are those that all nodes together have answered.
+collections(#{phase := Phase}, Pauses, Steps) ->
+    Figures = figures(unknown, [Step || {#{phase := Of}, _} = Step <- Steps, Of =:= Phase]),
+    case {Pauses, Figures} of
+        {#{Phase := OfNodes}, #{throughput_msg_per_s := PerSecond, latency_p95_us := Us}} ->
+            erlmcp_bench_pauses:fields(OfNodes, PerSecond, Us);
+        _ ->
+            #{}
+    end.
 
 %% The resources at the peak, of all nodes if none of them was killed.
 usage(Nodes, Readings) ->

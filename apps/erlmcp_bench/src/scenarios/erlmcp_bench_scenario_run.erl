@@ -39,13 +39,15 @@ injected. `least` is the extent that it must have.
 -doc """
 The facts at the end of a run: the figures of each step, the loads and their reports, and how many
 clients could not connect. Also what the processes had used at each second, the metrics at the end
-of each phase, and the effects of each fault. Times are in monotonic microseconds.
+of each phase, and the effects of each fault. `pauses` has the garbage collections of our own nodes
+in each phase. Times are in monotonic microseconds.
 """.
 -type facts() :: #{
     steps := [{erlmcp_bench_scenario_plan:step(), erlmcp_bench_scenario_sums:sums()}],
     loads := [{load(), erlmcp_load:report()}], nodes := non_neg_integer(),
     unopened := non_neg_integer(),
     readings := [erlmcp_bench_scenario_resources:reading()], scrapes := [scrape()],
+    pauses := #{Phase :: atom() => erlmcp_bench_pauses:pauses()},
     faults := [fault()], outages := [erlmcp_bench_scenario_outages:outage()],
     began_us := integer(), ended_us := integer()
 }.
@@ -278,8 +280,10 @@ phase(#{phase := Name}, #run{scenario = Scenario, options = Options}) ->
     #{until_ms := Until, clients := Clients} = lists:last(Of),
     #{event => phase, phase => Name, clients => Clients, seconds => (Until - From) / ?SECOND}.
 
-%% A separate process waits for the metrics of the nodes, which may be busy or restart.
-phase_ended(none, Run) ->
+%% A separate process waits for the figures of the nodes, which may be busy or restart.
+phase_ended(none, #run{endpoints = Endpoints} = Run) ->
+    %% The collections of the first phase begin now.
+    _ = erlmcp_bench_scenario_endpoints:pauses(Endpoints),
     read(start, Run);
 phase_ended(#{phase := Phase}, #run{endpoints = Endpoints, tally = Tally} = Run) ->
     #run{scrapers = Scrapers} = Read = read(Phase, Run),
@@ -289,17 +293,18 @@ phase_ended(#{phase := Phase}, #run{endpoints = Endpoints, tally = Tally} = Run)
                                erlmcp_bench_scenario_tally:families(Tally))},
     Self = self(),
     {Pid, Monitor} = spawn_monitor(fun() ->
-        Self ! {self(), erlmcp_bench_scenario_endpoints:families(Endpoints)}
+        Pauses = erlmcp_bench_scenario_endpoints:pauses(Endpoints),
+        Self ! {self(), Pauses, erlmcp_bench_scenario_endpoints:families(Endpoints)}
     end),
     Read#run{scrapers = [{Pid, Monitor, Scrape} | Scrapers]}.
 
 scraped({Pid, Monitor, #{families := OfGenerator} = Scrape}) ->
     receive
-        {Pid, OfNodes} ->
+        {Pid, Pauses, OfNodes} ->
             true = demonitor(Monitor, [flush]),
-            Scrape#{families := OfGenerator ++ OfNodes};
+            {Scrape#{families := OfGenerator ++ OfNodes}, Pauses};
         {'DOWN', Monitor, process, Pid, _} ->
-            Scrape
+            {Scrape, none}
     end.
 
 %% The clients.
@@ -398,12 +403,14 @@ finished(Steps, #run{loads = Loads, faults = Faults, outages = Outages} = Run) -
     Deadline = erlang:monotonic_time(millisecond) + TimeoutMs + ?STOP_MS,
     Ended = [{Info, await_report(Pid, Monitor, Deadline)} || {Pid, Monitor, Info} <- Stopping],
     OfSteps = erlmcp_bench_scenario_tally:steps(Tally),
+    Scraped = [scraped(Scraper) || Scraper <- lists:reverse(Run#run.scrapers)],
     #{steps => [{Step, maps:get(Index, OfSteps, erlmcp_bench_scenario_sums:none())}
                 || {Index, Step} <- lists:enumerate(Steps)],
       loads => lists:reverse(Ended), unopened => Run#run.unopened,
       nodes => erlmcp_bench_scenario_endpoints:nodes(Run#run.endpoints),
       readings => lists:reverse(Run#run.readings),
-      scrapes => [scraped(Scraper) || Scraper <- lists:reverse(Run#run.scrapers)],
+      scrapes => [Scrape || {Scrape, _} <- Scraped],
+      pauses => #{Phase => Pauses || {#{phase := Phase}, Pauses} <- Scraped, Pauses =/= none},
       faults => lists:reverse(Faults), outages => outages_of(Outages),
       began_us => Run#run.began_us, ended_us => EndedUs}.
 

@@ -1,9 +1,12 @@
 -module(erlmcp_bench_host).
--moduledoc "The supervisor of the server under test, in the server's own node.".
+-moduledoc """
+The supervisor of the server under test, in the server's own node. It starts a server again that was
+killed.
+""".
 
 -behaviour(supervisor).
 
--export([start/1, server/0]).
+-export([start/1, server/0, start_link/1, stop/1]).
 -export([init/1]).
 
 -doc """
@@ -42,6 +45,20 @@ stopped. `start/1` must have started it.
 server() ->
     [{_, Pid, _, _}] = supervisor:which_children(?MODULE),
     Pid.
+
+-doc """
+Starts a server with `Options` under a supervisor without a name, which is linked to the calling
+process. Returns the supervisor.
+""".
+-spec start_link(Options :: map()) -> supervisor:startlink_ret().
+start_link(Options) ->
+    supervisor:start_link(?MODULE, Options).
+
+-doc "Stops the supervisor `Host`, which the calling process has started, and its server.".
+-spec stop(Host :: pid()) -> ok.
+stop(Host) ->
+    true = unlink(Host),
+    proc_lib:stop(Host, shutdown, infinity).
 
 -doc false.
 init(Options) ->

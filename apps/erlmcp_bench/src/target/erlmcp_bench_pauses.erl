@@ -8,7 +8,7 @@ it chooses others at random. After 200 pauses it waits for the next choice. So t
 whatever the node does. The number of all collections is the runtime's own count.
 """.
 
--export([start/1, stop/1, fields/3]).
+-export([start/1, take/1, stop/1, merge/1, fields/3]).
 
 -export_type([pauses/0]).
 
@@ -37,20 +37,28 @@ start(Candidates) ->
     Caller = self(),
     {Pid, Monitor} = spawn_opt(fun() ->
         ok = tick(),
-        Drawn = drawn(#{candidates => Candidates, session => none, begun => #{},
-                        before => collections(), from => now_ns(),
-                        minor => erlmcp_bench_histogram:new(),
-                        major => erlmcp_bench_histogram:new()}),
+        Drawn = drawn(empty(#{candidates => Candidates, session => none, begun => #{}})),
         Caller ! {self(), sampling},
         sample(Drawn)
     end, [monitor, {priority, high}]),
     answered(Pid, Monitor, fun(sampling) -> Pid end).
 
--doc "Ends the sampling, and returns the pauses.".
+%% The counts begin now.
+empty(State) ->
+    State#{before => collections(), from => now_ns(), minor => erlmcp_bench_histogram:new(),
+           major => erlmcp_bench_histogram:new()}.
+
+-doc "Returns the pauses since the start, or since the last call of this function.".
+-spec take(pid()) -> pauses().
+take(Pid) -> asked(take, Pid).
+
+-doc "Ends the sampling, and returns the pauses as `take/1` does.".
 -spec stop(pid()) -> pauses().
-stop(Pid) ->
+stop(Pid) -> asked(stop, Pid).
+
+asked(What, Pid) ->
     Monitor = monitor(process, Pid),
-    Pid ! {stop, self()},
+    Pid ! {What, self()},
     answered(Pid, Monitor, fun(Pauses) -> Pauses end).
 
 answered(Pid, Monitor, Value) ->
@@ -101,40 +109,64 @@ chosen(Pids) ->
 sample(#{more := 0, begun := Begun, session := Session} = State) when map_size(Begun) =:= 0 ->
     true = trace:session_destroy(Session),
     closed(State);
-sample(State) ->
+sample(#{next := Next, session := Session} = State) ->
     receive
-        {trace_ts, Pid, Event, _, At} -> sample(traced(Event, Pid, At, State));
-        draw -> sample(next(draw, State));
-        {stop, From} -> sample(next({stop, From}, State))
+        {trace_ts, Pid, Event, _, At} ->
+            sample(traced(Event, Pid, At, State));
+        draw ->
+            sample(next(draw, State));
+        %% One request is answered after the other.
+        {What, From} when is_pid(From), not is_tuple(Next) ->
+            sample(next({What, From}, arrived(trace:delivered(Session, all), State)))
+    end.
+
+%% What was traced so far may still be on its way.
+arrived(Delivered, State) ->
+    receive
+        {trace_ts, Pid, Event, _, At} -> arrived(Delivered, traced(Event, Pid, At, State));
+        {trace_delivered, all, Delivered} -> State
     end.
 
 closed(#{next := wait} = State) ->
     receive
         draw -> closed(next(draw, State));
-        {stop, From} -> closed(next({stop, From}, State));
+        {What, From} when is_pid(From) -> closed(next({What, From}, State));
         {trace_ts, _, _, _, _} -> closed(State)
     end;
 closed(#{next := draw} = State) ->
     sample(drawn(State));
-closed(#{next := {stop, From}, minor := Minor, major := Major, before := Before, from := Begin}) ->
-    From ! {self(), #{minor => erlmcp_bench_histogram:to_list(Minor),
-                      major => erlmcp_bench_histogram:to_list(Major),
-                      all => collections() - Before, duration_ns => max(1, now_ns() - Begin)}}.
+closed(#{next := {What, From}, minor := Minor, major := Major, before := Before,
+         from := Begin} = State) ->
+    Answer = {self(), #{minor => erlmcp_bench_histogram:to_list(Minor),
+                        major => erlmcp_bench_histogram:to_list(Major),
+                        all => collections() - Before, duration_ns => max(1, now_ns() - Begin)}},
+    case What of
+        stop ->
+            From ! Answer;
+        take ->
+            %% The pauses after the answer are seen.
+            Drawn = drawn(empty(State)),
+            From ! Answer,
+            sample(Drawn)
+    end.
 
-next(draw, #{next := {stop, _}} = State) ->
+next(draw, #{next := {_, _}} = State) ->
     ok = tick(),
     State#{begun := recent(State)};
 next(draw, State) ->
     ok = tick(),
     State#{more := 0, next := draw, begun := recent(State)};
-next(Stop, State) ->
-    State#{more := 0, next := Stop}.
+next(Asked, State) ->
+    State#{more := 0, next := Asked}.
 
 %% A beginning may come from an earlier session, without its end.
 recent(#{begun := Begun}) ->
     Oldest = erlang:monotonic_time() - erlang:convert_time_unit(?LONGEST_S, second, native),
     #{Pid => At || Pid := At <- Begun, At > Oldest}.
 
+%% A process that has passed its memory bound is killed, and its pause has no end.
+traced(gc_max_heap_size, Pid, _, #{begun := Begun} = State) ->
+    State#{begun := maps:remove(Pid, Begun)};
 traced(gc_minor_start, Pid, At, State) -> begun(Pid, At, State);
 traced(gc_major_start, Pid, At, State) -> begun(Pid, At, State);
 traced(gc_minor_end, Pid, At, #{minor := Minor} = State) -> paused(Minor, Pid, At, State);
@@ -152,6 +184,27 @@ paused(Histogram, Pid, At, #{begun := Begun, more := More} = State) ->
         error ->
             State
     end.
+
+-doc """
+Adds up the pauses of several nodes at the same time. `duration_ns` is the longest.
+
+## Examples
+
+```erlang
+1> One = #{minor => [{10, 2}], major => [], all => 2, duration_ns => 900},
+1> erlmcp_bench_pauses:merge([One, One#{duration_ns := 1_000}]).
+#{minor => [{10, 4}], major => [], all => 4, duration_ns => 1_000}
+```
+""".
+-spec merge([pauses(), ...]) -> pauses().
+merge(Pauses) ->
+    Entries = fun(Kind) ->
+        erlmcp_bench_histogram:to_list(erlmcp_bench_histogram:merge(
+            [erlmcp_bench_histogram:from_list(maps:get(Kind, Of)) || Of <- Pauses]))
+    end,
+    #{minor => Entries(minor), major => Entries(major),
+      all => lists:sum([All || #{all := All} <- Pauses]),
+      duration_ns => lists:max([Nanoseconds || #{duration_ns := Nanoseconds} <- Pauses])}.
 
 -doc """
 Returns the fields of a result. `PerSecond` is the number of requests that were answered in each

@@ -17,6 +17,9 @@ Options of the benchmarks. Each benchmark takes those that apply to it.
 - `against`: the URL of a server to measure instead of starting one;
 - `server`: options of `erlmcp:start_server/1` for the server that is started, such as another
   `handler` with the tools of the fixture;
+- `fail`: a service of the server that is killed in a run of `stress`, and the seconds of the run
+  before that (`t:erlmcp_bench_failure:service/0`);
+- `kill`: a fun that kills the process of that service, instead of `exit/2`;
 - `components`, `transports`, `eras`: only these parts of a workload;
 - `command_line`: the command to record in the results. `program` means the command of this program.
   The default is the call of the function;
@@ -25,6 +28,8 @@ Options of the benchmarks. Each benchmark takes those that apply to it.
 -type options() :: #{
     duration_s => number(), connections => pos_integer(), against => binary(),
     server => map(),
+    fail => {erlmcp_bench_failure:service(), Seconds :: number()},
+    kill => fun((pid()) -> term()),
     components => [erlmcp_bench_workloads:component()],
     transports => [atom()], eras => [stateless | session],
     command_line => binary() | program, on_progress => fun((float()) -> term())

@@ -17,6 +17,12 @@ after a garbage collection. A line is fitted through the samples. A slope of mor
 minute is a leak. A loss of more than 5 % of the throughput a minute is a degradation. The error of
 the slope must leave no doubt.
 
+With the option `fail` a service of the server is killed during the run (`m:erlmcp_bench_failure`).
+The result then shows the errors and the recovery (`m:erlmcp_bench_recovery`) as `failure`, and its
+name ends with that of the service. The run has failed if the failure was not seen, or if the
+service or the load did not recover. It needs a target: `uncapped` has no requests that are due
+while no server runs.
+
 The interval is 5 s, or a sixth of a run below 30 s. A run is judged only if it has three samples,
 and lasts ten seconds or has a `sample_ms` of its own.
 """.
@@ -61,26 +67,60 @@ run_all() -> erlmcp_bench_run:all(stress, #{}).
 -doc false.
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().
+measured(#{id := Id, target_ops_per_s := uncapped}, #{fail := _} = Options) ->
+    erlmcp_bench_run:measured({error, fail_needs_a_target}, {Id, Options});
 measured(#{id := Id, target_ops_per_s := Target, workers := Workers} = Workload, Options) ->
     {Seconds, Shortened} = erlmcp_bench_run:seconds(Workload, Options),
-    {ok, Server} = erlmcp:start_server(erlmcp_bench_run:server(#{}, Options)),
-    {ok, _, Instance} = erlmcp_registry:whereis(Server),
-    Plan = #{instance => Instance, text_bytes => ?TEXT, per_second => Target, workers => Workers,
+    #{id := Server} = OfServer = erlmcp_bench_run:server(#{id => {?MODULE, make_ref()}}, Options),
+    {ok, Host} = erlmcp_bench_host:start_link(OfServer),
+    Plan = #{server => Server, text_bytes => ?TEXT, per_second => Target, workers => Workers,
              duration_ms => max(1, round(Seconds * 1_000)),
              warm_ms => round(min(?WARM, Seconds / 5) * 1_000),
              interval_ms => interval_ms(Workload, Seconds),
              judged => Seconds >= ?JUDGED orelse is_map_key(sample_ms, Workload),
              shortened => Shortened},
-    Load = erlmcp_bench_open_load:start(Plan),
+    Recovery = erlmcp_bench_recovery:new(),
+    Load = erlmcp_bench_open_load:start(
+        maps:merge(Plan, #{recovery => Recovery || is_map_key(fail, Options)})),
+    Failing = failing(Options, Server, Recovery, Load),
     Pauses = erlmcp_bench_pauses:start(erlmcp_bench_open_load:workers(Load)),
     Samples = sampled(Load, Plan, erlmcp_bench_run:on_part(Options)),
     Collections = erlmcp_bench_pauses:stop(Pauses),
     Outcome = erlmcp_bench_open_load:await(Load),
-    ok = erlmcp:stop_server(Server),
-    erlmcp_bench_run:measured(fields(Outcome, Samples, Collections, Id, Plan), {Id, Options}).
+    Failure = failure(Failing, Options, Recovery),
+    ok = erlmcp_bench_host:stop(Host),
+    erlmcp_bench_run:measured(fields(Outcome, Samples, Collections, Failure, Id, Plan),
+                              {Id, Options}).
 
 interval_ms(#{sample_ms := Milliseconds}, _) -> Milliseconds;
 interval_ms(_, Seconds) -> min(?INTERVAL, max(?LOOKS, round(Seconds * 1_000) div ?SAMPLES)).
+
+%% The failure.
+
+failing(#{fail := {Service, Seconds}} = Options, Server, Recovery, Load) ->
+    erlmcp_bench_failure:start(#{
+        service => Service, server => Server, recovery => Recovery,
+        at_ms => erlmcp_bench_open_load:begins(Load) + round(Seconds * 1_000),
+        kill => maps:get(kill, Options, fun(Pid) -> exit(Pid, kill) end)}, Load);
+failing(_, _, _, _) ->
+    none.
+
+%% The figures of the failure, the number of requests that it left unanswered, and the reasons for
+%% which the run has failed by it.
+failure(none, _, _) ->
+    {none, 0, []};
+failure(Failing, #{fail := {Service, Seconds}}, Recovery) ->
+    Seen = erlmcp_bench_failure:stop(Failing),
+    #{errors := Errors, unanswered := Unanswered} = Figures =
+        erlmcp_bench_recovery:figures(Recovery),
+    OfFailure = maps:merge(Seen#{service => Service, at_s => Seconds, errors_count => Errors},
+                           maps:without([errors, unanswered], Figures)),
+    {OfFailure, Unanswered, [{Reason, Service} || Reason <- broken(OfFailure)]}.
+
+broken(#{killed_processes := 0}) -> [unseen];
+broken(#{restarted_ms := _, first_good_ms := _, recovery_ms := _}) -> [];
+broken(#{restarted_ms := _}) -> [not_recovered];
+broken(#{}) -> [not_restarted].
 
 %% Sampling.
 
@@ -112,17 +152,17 @@ least_memory(More, From, Pause, Least) ->
 
 %% Results.
 
-fields({error, _} = Error, _, _, _, _) ->
+fields({error, _} = Error, _, _, _, _, _) ->
     Error;
-fields({ok, #{answered := 0}}, _, _, _, _) ->
+fields({ok, #{answered := 0}}, _, _, _, _, _) ->
     {error, nothing_answered};
-fields({ok, Outcome}, Samples, Collections, Id, Plan) ->
+fields({ok, Outcome}, Samples, Collections, {OfFailure, Unanswered, Broken}, Id, Plan) ->
     #{per_second := Target, workers := Workers, shortened := Shortened, judged := Judged} = Plan,
     #{answered := Answered, sent := Sent, unsent := Unsent, refused := Refused, wrong := Wrong,
       failed := Failed, duration_ns := Nanoseconds, latency := Latency} = Outcome,
     Seconds = Nanoseconds / 1_000_000_000,
     Judgement = judgement(Samples, Judged),
-    Fields = #{workload_id => Id, benchmark => ~"stress", transport => in_process,
+    Fields = #{workload_id => name(Id, OfFailure), benchmark => ~"stress", transport => in_process,
                scope => per_node, workers => Workers, sample_count => Answered,
                duration_s => Seconds, throughput_msg_per_s => Answered / Seconds,
                sent_count => Sent, unsent_count => Unsent,
@@ -134,7 +174,7 @@ fields({ok, Outcome}, Samples, Collections, Id, Plan) ->
                            || #{at_ms := At, memory_bytes := Bytes, answered_per_s := Rate} <-
                                   Samples]},
     Reasons = [{wrong_answers, Wrong} || Wrong > 0]
-        ++ [{requests_failed, Failed} || Failed > 0]
+        ++ [{requests_failed, Failed - Unanswered} || Failed > Unanswered] ++ Broken
         ++ [{leak, map_get(growth_mib_per_min, Judgement)}
             || #{leak := found} <- [Judgement]]
         ++ [{degradation, map_get(degradation_percent_per_min, Judgement)}
@@ -145,8 +185,12 @@ fields({ok, Outcome}, Samples, Collections, Id, Plan) ->
                                         erlmcp_bench_histogram:percentile(Latency, 95)),
     {ok, lists:foldl(fun maps:merge/2, Fields,
                      [#{target_msg_per_s => Target || is_integer(Target)}, Judgement, resident(),
-                      Pauses,
+                      Pauses, #{failure => OfFailure || is_map(OfFailure)},
                       erlmcp_bench_result:latency(Latency) | Times]), Reasons}.
+
+%% The result of a run with a failure is no other run of its workload.
+name(Id, #{service := Service}) -> <<Id/binary, "_fail_", (atom_to_binary(Service))/binary>>;
+name(Id, none) -> Id.
 
 resident() ->
     case erlmcp_bench_process:rss_bytes(erlmcp_bench_process:self()) of

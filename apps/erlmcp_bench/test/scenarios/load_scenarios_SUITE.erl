@@ -379,6 +379,11 @@ files_have_it(#{total := #{sent := Sent}} = Outcome, Folder) ->
                                                         ~"node_2"]] =
         [[Phase | [Node || #{~"node" := Node} <- Nodes]]
          || #{~"phase" := Phase, ~"nodes" := Nodes} <- Phases],
+    %% Each request has a process of its call at least, and the peak lasts nearly two seconds.
+    [#{~"phase" := ~"peak", ~"gc_count" := Collections, ~"gc_count_per_msg" := Each,
+       ~"gc_sampled_percent" := Sampled, ~"gc_latency_p95_percent" := Part}] =
+        [Phase || #{~"phase" := ~"peak"} = Phase <- Phases],
+    ?assert(Collections > 0 andalso Each > 0 andalso Sampled >= 0 andalso Part >= 0),
     [begin
          #{~"memory_rss_mib_per_node" := Mib, ~"memory_rss_max_mib_per_node" := Most,
            ~"cpu_percent" := Cpu, ~"received_bytes" := Received, ~"sent_bytes" := Bytes} = Node,
@@ -453,6 +458,7 @@ judged(Name, Peak, #{refused := Refused, failed := Failed} = Total, Harm) ->
     erlmcp_bench_scenario_outcome:new(
         Scenario, options(Scenario, #{}),
         Harm#{steps => Steps, nodes => 1, unopened => 0, readings => [], scrapes => [],
+              pauses => #{},
               began_us => 0,
               loads => [{#{load => ~"load_1", node => ~"node_1", clients => 1},
                          Total#{latency := Histogram, refused := #{1056 => Refused},

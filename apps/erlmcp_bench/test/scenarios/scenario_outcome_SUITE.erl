@@ -12,7 +12,8 @@ and complaints, at each bound and just beyond it.
          each_broken_promise_is_a_complaint/1, faults_end_with_the_next_one/1,
          recovery_has_its_bounds/1, sums_add_up/1, reasons_of_all_loads_add_up/1,
          bytes_are_bandwidth_and_overhead/1, bombings_have_their_times/1,
-         nodes_have_their_resources/1, lines_are_seconds_of_nodes_and_loads/1]).
+         nodes_have_their_resources/1, phases_have_their_collections/1,
+         lines_are_seconds_of_nodes_and_loads/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -22,7 +23,7 @@ all() ->
      marks_belong_to_their_step, each_broken_promise_is_a_complaint, faults_end_with_the_next_one,
      recovery_has_its_bounds, sums_add_up, reasons_of_all_loads_add_up,
      bytes_are_bandwidth_and_overhead, bombings_have_their_times, nodes_have_their_resources,
-     lines_are_seconds_of_nodes_and_loads].
+     phases_have_their_collections, lines_are_seconds_of_nodes_and_loads].
 
 %% 30 s of warm-up and 300 s of a peak of 25 clients, each of which sends 100 a second.
 figures_are_those_of_their_steps(_) ->
@@ -281,6 +282,30 @@ nodes_have_their_resources(_) ->
     ?assertEqual(#{generator_cpu_us => 3_000_000, server_cpu_us => 3_000_000,
                    server_rss_bytes => 80 * Mib}, Used).
 
+%% 10 requests of the warm-up and 100 of the peak were answered in 10 us each; the peak has one
+%% collection for each of them.
+phases_have_their_collections(_) ->
+    Readings = [reading(At, Phase, #{~"node_1" => #{bytes => {0, 0}}})
+                || {At, Phase} <- [{0, start}, {30_000_000, warm_up}, {330_000_000, peak}]],
+    Pauses = fun(All, Longest) ->
+        #{minor => [{1_000, 99}], major => [{Longest, 1}], all => All,
+          duration_ns => 300_000_000_000}
+    end,
+    #{phases := [WarmUp, Peak]} =
+        outcome(baseline, #{warm_up => good(10), peak => good(100)}, #{
+            readings => Readings,
+            pauses => #{warm_up => Pauses(5, 3_000), peak => Pauses(100, 2_000)}}),
+    #{phase := warm_up, nodes := [_], gc_count := 5, gc_longest_us := 3.0,
+      gc_sampled_percent := 100.0} = WarmUp,
+    #{phase := peak, gc_count := 100, gc_minor_count := 99, gc_major_count := 1,
+      gc_minor_p95_us := 1.0, gc_major_p95_us := 2.0, gc_longest_us := 2.0,
+      gc_count_per_msg := Each, gc_latency_p95_percent := Part} = Peak,
+    ?assert(abs(Each - 1) < 0.001 andalso abs(Part - 10) < 0.1),
+    %% A phase without an answer, or without nodes of our own, has none.
+    #{phases := Others} = outcome(baseline, #{peak => good(100)}, #{
+        readings => Readings, pauses => #{warm_up => Pauses(5, 3_000)}}),
+    [] = [Phase || #{phase := Phase, gc_count := _} <- Others].
+
 %% A load began half a second after the scenario.
 lines_are_seconds_of_nodes_and_loads(_) ->
     Readings = [reading(At, Phase, #{~"node_1" => #{bytes => {At, 2 * At}}})
@@ -327,7 +352,7 @@ outcome(Name, Given, More) ->
                         sums(#{}), Steps),
     Reports = maps:get(reports, More, [report(sums(maps:get(report, More, Total)))]),
     Facts = #{steps => Steps, nodes => 1, unopened => 0, faults => [], outages => [],
-              readings => [], scrapes => [], began_us => 0, ended_us => 0,
+              readings => [], scrapes => [], pauses => #{}, began_us => 0, ended_us => 0,
               loads => [{#{load => <<"load_", (integer_to_binary(Number))/binary>>,
                            node => ~"node_1", clients => 1}, Report}
                         || {Number, Report} <- lists:enumerate(Reports)]},

@@ -4,7 +4,7 @@
 -export([suite/0, all/0]).
 -export([planted_collections_are_counted/1, the_longest_pause_is_as_long_as_it_was/1,
          the_sample_is_bounded/1, spawned_processes_are_sampled/1, any_process_may_be_sampled/1,
-         the_part_of_p95/1]).
+         pauses_are_taken_in_turn/1, a_process_may_end_in_a_collection/1, the_part_of_p95/1]).
 
 suite() ->
     [{timetrap, {minutes, 2}}].
@@ -12,7 +12,7 @@ suite() ->
 all() ->
     [planted_collections_are_counted, the_longest_pause_is_as_long_as_it_was,
      the_sample_is_bounded, spawned_processes_are_sampled, any_process_may_be_sampled,
-     the_part_of_p95].
+     pauses_are_taken_in_turn, a_process_may_end_in_a_collection, the_part_of_p95].
 
 planted_collections_are_counted(_) ->
     #{minor := [], major := Major, all := All, duration_ns := Nanoseconds} =
@@ -79,6 +79,47 @@ found(Sampler, Until) ->
         true -> ok;
         false -> found(erlmcp_bench_pauses:start(all), Until)
     end.
+
+%% Each taking has the pauses since the one before it.
+pauses_are_taken_in_turn(_) ->
+    Self = self(),
+    Pid = spawn_link(fun Collects() ->
+        receive
+            {collect, Major} ->
+                ok = collects(Major, 0),
+                Self ! collected,
+                Collects()
+        end
+    end),
+    Sampler = erlmcp_bench_pauses:start([Pid]),
+    Taken = fun(Major) ->
+        Begin = erlang:monotonic_time(nanosecond),
+        Pid ! {collect, Major},
+        receive collected -> ok end,
+        #{major := Entries, all := All, duration_ns := Nanoseconds} =
+            erlmcp_bench_pauses:take(Sampler),
+        true = All >= Major andalso Nanoseconds > 0,
+        {count(Entries), Nanoseconds, erlang:monotonic_time(nanosecond) - Begin}
+    end,
+    {5, _, _} = Taken(5),
+    {7, Nanoseconds, Took} = Taken(7),
+    true = Nanoseconds =< 2 * Took orelse error({Nanoseconds, Took}),
+    #{major := []} = erlmcp_bench_pauses:stop(Sampler),
+    true = unlink(Pid),
+    true = exit(Pid, kill).
+
+%% A process that passes its memory bound is killed in the middle of a collection.
+a_process_may_end_in_a_collection(_) ->
+    #{major := Major} = sampled(fun() ->
+        {Pid, Monitor} = spawn_opt(fun() -> grow([]) end,
+                                   [monitor, {max_heap_size, #{size => 100_000, kill => true,
+                                                               error_logger => false}}]),
+        receive {'DOWN', Monitor, process, Pid, killed} -> ok end,
+        collects(3, 0)
+    end),
+    true = count(Major) >= 3.
+
+grow(List) -> grow([make_ref() | List]).
 
 %% 95 of 100 requests meet no more than the shortest pauses, if half of them meet one.
 the_part_of_p95(_) ->

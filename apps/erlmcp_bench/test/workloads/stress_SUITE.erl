@@ -6,6 +6,8 @@
          each_of_many_workers_is_woken/1, a_load_ends_with_who_started_it/1,
          without_a_target_each_waits_for_its_answer/1, wrong_answers_fail_it/1,
          collections_of_its_requests_are_seen/1,
+         each_service_fails_and_recovers/1, a_failure_has_to_be_seen/1,
+         a_load_has_to_recover/1, figures_of_a_failure/1,
          a_leak_is_told_from_noise/1, a_degradation_is_told/1]).
 
 suite() ->
@@ -16,6 +18,8 @@ all() ->
      each_of_many_workers_is_woken, a_load_ends_with_who_started_it,
      without_a_target_each_waits_for_its_answer, wrong_answers_fail_it,
      collections_of_its_requests_are_seen,
+     each_service_fails_and_recovers, a_failure_has_to_be_seen, a_load_has_to_recover,
+     figures_of_a_failure,
      a_leak_is_told_from_noise, a_degradation_is_told].
 
 a_short_run_gives_a_valid_result(_) ->
@@ -54,9 +58,8 @@ each_of_many_workers_is_woken(_) ->
 %% With requests that are always due, and with requests that are a second apart.
 a_load_ends_with_who_started_it(_) ->
     {ok, Server} = erlmcp:start_server(#{handler => erlmcp_bench_quick_fixture}),
-    {ok, _, Instance} = erlmcp_registry:whereis(Server),
     ok = lists:foreach(fun(PerSecond) ->
-        Plan = #{instance => Instance, text_bytes => 8, per_second => PerSecond, workers => 3,
+        Plan = #{server => Server, text_bytes => 8, per_second => PerSecond, workers => 3,
                  duration_ms => 3_600_000, warm_ms => 0},
         Self = self(),
         {Starter, Down} = spawn_monitor(fun() ->
@@ -104,6 +107,75 @@ collections_of_its_requests_are_seen(_) ->
     %% How much is sampled depends on how busy the machine is.
     true = Major > 100 andalso Sampled > 0 orelse error({Major, Sampled}),
     true = Longest > 0 andalso Part > 0 andalso Part =< 100.
+
+%% Requests fail only without the whole server: no other service is asked by a request.
+each_service_fails_and_recovers(_) ->
+    ok = lists:foreach(fun(Service) ->
+        {ok, [#{~"workload_id" := Id, ~"failed_count" := Failed, ~"failure" := Failure} = Result]} =
+            failing(#{fail => {Service, 0.5}}),
+        ok = erlmcp_metrology_validator:validate(Result),
+        Id = <<"stress_30s_100k_ops_fail_", (atom_to_binary(Service))/binary>>,
+        #{~"at_s" := 0.5, ~"killed_processes" := 1, ~"restarted_ms" := Restarted,
+          ~"errors_count" := Errors, ~"first_good_ms" := Good, ~"recovery_ms" := Recovered,
+          ~"earlier_p99_us" := _} = Failure,
+        true = Restarted > 0 andalso Good > 0 andalso Recovered >= 1 orelse error(Failure),
+        true = Failed =< Errors andalso (Failed > 0) =:= (Service =:= server)
+            orelse error({Service, Failed, Failure})
+    end, erlmcp_bench_failure:services()).
+
+failing(Options) ->
+    erlmcp_bench_stress:run_workload(
+        #{id => ~"stress_30s_100k_ops", target_ops_per_s => 1_000, workers => 5},
+        maps:merge(#{duration_s => 2}, Options)).
+
+%% Nothing is killed, or too late.
+a_failure_has_to_be_seen(_) ->
+    [begin
+         {error, #{failures := [{~"stress_30s_100k_ops", {unseen, server}}],
+                   results := [#{~"failure" := #{~"killed_processes" := 0} = Failure}]}} =
+             failing(Options#{duration_s => 0.6}),
+         false = is_map_key(~"first_good_ms", Failure)
+     end || Options <- [#{fail => {server, 0.2}, kill => fun(_) -> ok end},
+                        #{fail => {server, 5}}]],
+    {error, #{failures := [{~"stress_uncapped", fail_needs_a_target}], results := []}} =
+        erlmcp_bench_stress:run_workload(~"stress_uncapped", #{fail => {server, 1}}).
+
+%% The server runs again, and the hundred answers do not come before the end.
+a_load_has_to_recover(_) ->
+    {error, #{failures := [{~"stress_30s_100k_ops", {not_recovered, server}}],
+              results := [#{~"failure" := #{~"killed_processes" := 1, ~"restarted_ms" := _}}]}} =
+        erlmcp_bench_stress:run_workload(
+            #{id => ~"stress_30s_100k_ops", target_ops_per_s => 100, workers => 5},
+            #{duration_s => 1.2, fail => {server, 0.5}}).
+
+%% Requests after a failure before which 99 of 100 took 1,000 us: 1,200 us are as quick.
+figures_of_a_failure(_) ->
+    Figures = fun(SeenAfterMs, Requests) ->
+        Recovery = erlmcp_bench_recovery:new(),
+        Early = erlang:monotonic_time(nanosecond),
+        ok = erlmcp_bench_recovery:ended(no_server, 10, Early, Early, Recovery),
+        Failed = erlmcp_bench_recovery:failed(1_000, Recovery),
+        ok = erlmcp_bench_recovery:seen(Recovery),
+        _ = [erlmcp_bench_recovery:ended(Outcome, Us, Failed + (Ms - SeenAfterMs) * 1_000_000,
+                                         Failed + Ms * 1_000_000, Recovery)
+             || {Ms, Outcome, Us, Count} <- Requests, _ <- lists:seq(1, Count)],
+        erlmcp_bench_recovery:figures(Recovery)
+    end,
+    #{errors := 3, unanswered := 2, recovery_ms := 701, first_good_ms := 500.0} =
+        Figures(0, [{100, no_server, 10, 1}, {200, timeout, 10, 1}, {300, {refused, 1056}, 10, 1},
+                    {500, answered, 5_000, 2}, {700, answered, 1_200, 99},
+                    {800, answered, 1_201, 1}]),
+    %% With two slow ones of a hundred it has not recovered, nor with 99 requests.
+    [not_yet = maps:get(recovery_ms, Figures(0, Requests), not_yet)
+     || Requests <- [[{7, answered, 1_200, 98}, {8, answered, 1_201, 2}],
+                     [{7, answered, 1_200, 99}]]],
+    %% An error begins the count again.
+    #{recovery_ms := 31} = Figures(0, [{7, answered, 100, 200}, {29, no_server, 10, 1},
+                                       {30, answered, 100, 200}]),
+    %% A request that was sent before the failure was seen may be answered by the old server.
+    false = is_map_key(first_good_ms, Figures(10, [{5, answered, 100, 200}])),
+    %% After a minute nothing counts.
+    #{errors := 1} = Figures(0, [{59_990, no_server, 10, 1}, {60_001, no_server, 10, 1}]).
 
 a_leak_is_told_from_noise(_) ->
     Judged = fun(Points) ->

@@ -28,7 +28,11 @@ command() ->
           #{name => json, long => "-json", type => binary,
             help => {"[--json <folder>]", ["write the results there"]}},
           #{name => against, long => "-against", type => binary,
-            help => "measure the server of this URL, which has a tool echo, over a network"}],
+            help => "measure the server of this URL, which has a tool echo, over a network"},
+          #{name => fail, long => "-fail", type => {custom, fun erlmcp_cli_values:failure/1},
+            help => {"[--fail <service>@<seconds>]",
+                     ["in the workloads of stress with a rate: kill this service of the server "
+                      "then, and measure the recovery; ", erlmcp_cli_values:services()]}}],
       handler => fun run/1}.
 
 run(#{workload := []} = Parsed) when not is_map_key(against, Parsed) ->
@@ -75,12 +79,19 @@ fitting(Wanted, All, #{against := _}) ->
         true -> {ok, Fitting};
         false -> {error, "--against is for the workloads over HTTP/1.1 and HTTP/2"}
     end;
+%% Where requests have no rate, none is due while no server runs.
+fitting(Wanted, All, #{fail := _}) ->
+    Fitting = [One || {#{target_ops_per_s := Target}, _} = One <- Wanted, is_integer(Target)],
+    case Fitting =:= Wanted orelse All of
+        true -> {ok, Fitting};
+        false -> {error, "--fail is for the workloads of stress with a rate"}
+    end;
 fitting(Wanted, _, _) ->
     {ok, Wanted}.
 
 measured(Wanted, Parsed) ->
     Given = #{Option => Value || {Name, Option} <- [{duration, duration_s}, {against, against},
-                                                    {connections, connections}],
+                                                    {connections, connections}, {fail, fail}],
                                  #{Name := Value} <- [Parsed]},
     Outcomes = [measured_one({Number, length(Wanted)}, Workload,
                              maps:merge(Own, Given#{command_line => program}), Parsed)

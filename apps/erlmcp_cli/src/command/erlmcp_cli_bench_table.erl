@@ -23,6 +23,9 @@ parentheses. Pure.
                 ~"memory_left_bytes_per_item", ~"left_processes", ~"growth_ratio",
                 ~"opened_items_per_s", ~"notified_ms", ~"notified_cpu_us_per_item",
                 ~"connections", ~"bounded_by"]).
+%% The figures of a failure.
+-define(FAILURE, [~"killed_processes", ~"restarted_ms", ~"errors_count", ~"first_good_ms",
+                  ~"recovery_ms", ~"earlier_p99_us"]).
 -define(NOTHING, [0, ~"none", ~"not_judged"]).
 
 -doc "Returns the list of workloads as text: their names, and what each measures.".
@@ -99,12 +102,18 @@ below(Result, Marks) ->
     InColumns = lists:append([Names || {_, Names} <- ?COLUMNS]),
     Names = [Name || {Name, _} <- Marks, not lists:member(Name, InColumns)]
         ++ [Fact || Fact <- ?FACTS, not lists:keymember(Fact, 1, Marks)],
-    [[string:replace(Name, "_", " ", all), ": ", marked(Name, Value, Marks)]
+    [[words(Name), ": ", marked(Name, Value, Marks)]
      || Name <- Names, #{Name := Value} <- [Result], not lists:member(Value, ?NOTHING)]
+        ++ [["failure of ", Service, " at ", seconds(AtS), " s: ",
+             lists:join(", ", [[words(Name), $\s, number(Value)]
+                               || Name <- ?FAILURE, #{Name := Value} <- [Failure]])]
+            || #{~"failure" := #{~"service" := Service, ~"at_s" := AtS} = Failure} <- [Result]]
         ++ [io_lib:format("~-8s ~7s us ~7s reductions  ~ts",
                           [Stage, number(Us), number(Reductions), What])
             || #{~"benchmark" := ~"stages"} <- [Result],
                {Stage, What, Us, Reductions} <- erlmcp_bench_stages:rows(Result)].
+
+words(Name) -> string:replace(Name, "_", " ", all).
 
 shown(Number) when is_number(Number) -> number(Number);
 shown(Text) when is_binary(Text) -> Text.
@@ -136,5 +145,13 @@ failure({Workload, {degradation, PercentPerMin}}) ->
     [Workload, ": it slows down: ", number(PercentPerMin), " % a minute"];
 failure({Workload, {wrong_answers, Count}}) when is_integer(Count) ->
     [Workload, ": ", number(Count), " answers were wrong"];
+failure({Workload, fail_needs_a_target}) ->
+    [Workload, ": without a rate no request is due while no server runs"];
+failure({Workload, {unseen, Service}}) ->
+    [Workload, ": the failure was not seen: ", atom_to_list(Service), " was not killed"];
+failure({Workload, {not_restarted, Service}}) ->
+    [Workload, ": ", atom_to_list(Service), " did not run again"];
+failure({Workload, {not_recovered, Service}}) ->
+    [Workload, ": the load did not recover from the failure of ", atom_to_list(Service)];
 failure({Workload, Reason}) ->
     [Workload, ": ", io_lib:format("~0tp", [Reason])].

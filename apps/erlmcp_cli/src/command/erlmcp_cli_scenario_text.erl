@@ -62,6 +62,9 @@ outcome(#{scenario := Name, title := Title, zone := Zone, status := Status, step
                     "sent bytes"]
                    | [used(Phase, Node) || #{nodes := Nodes} = Phase <- Phases, Node <- Nodes]])]
       || Phases =/= []],
+     [[$\n, table([["phase", "collections", "sampled %", "minor p95", "major p95", "longest",
+                    "of p95 %"] | [collections(Phase) || Phase <- Collected]])]
+      || [_ | _] = Collected <- [[Phase || #{gc_count := _} = Phase <- Phases]]],
      [[$\n, table([["backlog at most", "at the end", "drained after", "cooled down after"],
                    backlog(Bombing)])] || #{bombing := Bombing} <- [Outcome]],
      [[$\n, Errors] || [_ | _] = Errors <- [erlmcp_cli_errors:windows(Windows)]],
@@ -82,6 +85,13 @@ used(#{phase := Phase, duration_s := Seconds}, #{node := Node} = Figures) ->
             #{} -> "-"
         end || Name <- [cpu_percent, memory_rss_mib_per_node, memory_rss_max_mib_per_node,
                         received_bytes, sent_bytes]]].
+
+collections(#{phase := Phase, gc_count := Count, gc_sampled_percent := Sampled,
+              gc_latency_p95_percent := Part} = Figures) ->
+    [words(Phase), erlmcp_bench_text:number(Count), number(Sampled)]
+        ++ [time(maps:get(Name, Figures, none))
+            || Name <- [gc_minor_p95_us, gc_major_p95_us, gc_longest_us]]
+        ++ [number(Part)].
 
 backlog(#{most_backlog_requests := Most, end_backlog_requests := AtEnd} = Bombing) ->
     [erlmcp_bench_text:number(Most), erlmcp_bench_text:number(AtEnd)

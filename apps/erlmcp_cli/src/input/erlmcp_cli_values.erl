@@ -5,8 +5,8 @@ values. An error has the option, its value, and what was expected. The parsing f
 `badarg` for an invalid value, as `argparse` requires. Pure.
 """.
 
--export([positive/1, seconds/1, part/1, address/1, mix/1, workload/1, fault/1]).
--export([refused/2, choices/1]).
+-export([positive/1, seconds/1, part/1, address/1, mix/1, workload/1, fault/1, failure/1]).
+-export([refused/2, choices/1, services/0]).
 
 -doc "Parses a number above 0, at most 1,000,000.".
 -spec positive(string()) -> number().
@@ -55,6 +55,26 @@ workload(Text) -> one_of(workloads(), Text).
 -doc "Checks the name of a fault, or `all`, and returns it as a binary.".
 -spec fault(string()) -> binary().
 fault(Text) -> one_of(faults(), Text).
+
+-doc "Parses a service and the second at which it fails, such as `server@10`.".
+-spec failure(string()) -> {erlmcp_bench_failure:service(), Seconds :: number()}.
+failure(Text) ->
+    case string:split(Text, "@") of
+        [Name, Seconds] -> {service(Name), positive(Seconds)};
+        [_] -> error(badarg)
+    end.
+
+service(Name) ->
+    case [Service || Service <- erlmcp_bench_failure:services(),
+                     atom_to_list(Service) =:= Name] of
+        [Service] -> Service;
+        [] -> error(badarg)
+    end.
+
+-doc "Returns the services that can fail, as text.".
+-spec services() -> unicode:chardata().
+services() ->
+    lists:join(", ", [atom_to_list(Service) || Service <- erlmcp_bench_failure:services()]).
 
 one_of(Names, Text) ->
     case [Name || Name <- Names, Name =:= unicode:characters_to_binary(Text)] of
@@ -129,5 +149,7 @@ custom(Fun) ->
              {fun ?MODULE:address/1, "an IP address"},
              {fun ?MODULE:mix/1, "requests such as 'tools/call echo=9,tools/list=1'"},
              {fun ?MODULE:workload/1, "one of those that `erlmcp bench` lists"},
-             {fun ?MODULE:fault/1, "one of those that `erlmcp chaos` lists"}],
+             {fun ?MODULE:fault/1, "one of those that `erlmcp chaos` lists"},
+             {fun ?MODULE:failure/1, ["a service and a second, such as server@10; services: ",
+                                      services()]}],
     proplists:get_value(Fun, Types, none).

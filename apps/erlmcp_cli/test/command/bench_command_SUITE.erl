@@ -5,14 +5,14 @@
 
 -export([suite/0, all/0]).
 -export([workloads_are_listed/1, results_are_files/1, figures_stand_beside_their_marks/1,
-         wrong_use_exits_2/1, what_fails_exits_1/1]).
+         a_failure_is_shown/1, wrong_use_exits_2/1, what_fails_exits_1/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [workloads_are_listed, results_are_files, figures_stand_beside_their_marks, wrong_use_exits_2,
-     what_fails_exits_1].
+    [workloads_are_listed, results_are_files, figures_stand_beside_their_marks, a_failure_is_shown,
+     wrong_use_exits_2, what_fails_exits_1].
 
 workloads_are_listed(_) ->
     {0, Out, ""} = main(["bench"]),
@@ -34,7 +34,32 @@ figures_stand_beside_their_marks(_) ->
                         [multiline]),
     {match, _} = re:run(Out, "^\\(\\.\\.\\.\\)  published .* without being measured$", [multiline]).
 
+%% A failure that comes after the end was not seen.
+a_failure_is_shown(Config) ->
+    Folder = filename:join(proplists:get_value(priv_dir, Config), "failure"),
+    {0, Out, _} = main(["bench", "stress_24hr_10k_ops", "--duration", "2", "--fail", "server@0.8",
+                        "--json", Folder]),
+    {match, _} = re:run(Out, "^stress_24hr_10k_ops_fail_server +[0-9,]+", [multiline]),
+    {match, _} = re:run(Out, "^ +failure of server at 0\\.8 s: killed processes 1, restarted ms "
+                             "[0-9.]+, errors count [0-9,]+, first good ms [0-9.]+, recovery ms "
+                             "[0-9,]+, earlier p99 us [0-9,]+$", [multiline]),
+    {ok, [#{~"shortened" := true, ~"failure" := #{~"recovery_ms" := _}}]} =
+        erlmcp_bench_result:read_all([Folder]),
+    {1, _, Why} = main(["bench", "stress_24hr_10k_ops", "--duration", "0.5", "--fail", "server@1"]),
+    {match, _} = re:run(Why, "^stress_24hr_10k_ops: the failure was not seen: server was not "
+                             "killed$", [multiline]).
+
 wrong_use_exits_2(_) ->
+    [begin
+         {2, "", Why} = main(["bench" | Words]),
+         {match, _} = re:run(Why, Pattern, [multiline])
+     end || {Pattern, Words} <-
+                [{"--fail none@1 is not a service and a second, such as server@10; services: "
+                  "server, gate, queue, ", ["stress_24hr_10k_ops", "--fail", "none@1"]},
+                 {"--fail server is not", ["stress_24hr_10k_ops", "--fail", "server"]},
+                 {"--fail server@0 is not", ["stress_24hr_10k_ops", "--fail", "server@0"]},
+                 {"^--fail is for the workloads of stress with a rate",
+                  ["stress", "--fail", "server@1"]}]],
     [{2, "", [_ | _]} = main(["bench" | Words])
      || Words <- [["no_such_workload"], ["core_ops_1k", "--duration", "0"],
                   ["core_ops_1k", "--duration", "x"], ["core_ops_1k", "--connections", "0"],

@@ -36,6 +36,8 @@ a_run_is_shown(Config) ->
                     "^phase +s +node +CPU % +memory MiB +at most +received bytes +sent bytes$",
                     "^peak +[0-9.]+ +generator +[0-9.]+ +[0-9.]+ +[0-9.]+ +- +-$",
                     "^peak +[0-9.]+ +node_1 +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9,]+ +[0-9,]+$",
+                    "^phase +collections +sampled % +minor p95 +major p95 +longest +of p95 %$",
+                    "^peak +[0-9,]+ +[0-9.]+ ( +([0-9.]+ (us|ms)|-)){3} +[0-9.]+$",
                     "^backlog at most +at the end +drained after +cooled down after$",
                     "^The generator sent .* late \\(p99\\)\\. Errors: ", "^passed$"]],
     [{match, _} = re:run(Err, Pattern, [multiline])

@@ -5,17 +5,21 @@ they are due. Request N is due N / `per_second` seconds after the beginning, and
 the worker. A late worker sends all due requests at once. With `per_second` of `uncapped`, a
 worker's next request is due when the one before it is answered.
 
+If the server ends, due requests fail at once until it runs again.
+
 `m:erlmcp_bench_pacer` wakes the workers.
 """.
 
--export([start/1, workers/1, begins/1, answered/1, await/1]).
+-export([start/1, workers/1, begins/1, answered/1, p99_us/1, await/1]).
 
 -export_type([plan/0, load/0, report/0]).
 
 -type plan() :: #{
-    instance := erlmcp_instance:instance(), text_bytes := non_neg_integer(),
+    server := erlmcp:server(), text_bytes := non_neg_integer(),
     per_second := pos_integer() | uncapped, workers := pos_integer(),
-    duration_ms := pos_integer(), warm_ms := non_neg_integer(), atom() => term()
+    duration_ms := pos_integer(), warm_ms := non_neg_integer(),
+    %% counts the outcomes after a failure
+    recovery => erlmcp_bench_recovery:recovery(), atom() => term()
 }.
 -opaque load() :: #{
     workers := [pid()],
@@ -81,6 +85,12 @@ begins(#{begins := Begins}) -> Begins.
 answered(#{histograms := #{latency := Latency}}) -> erlmcp_bench_histogram:count(Latency).
 
 -doc """
+Returns the 99th percentile of the latencies so far, without the warm-up, or 0 if there are none.
+""".
+-spec p99_us(load()) -> non_neg_integer().
+p99_us(#{histograms := #{latency := Latency}}) -> erlmcp_bench_histogram:percentile(Latency, 99).
+
+-doc """
 Waits for the end of the load in the process that started it, and returns its outcomes. If a worker
 fails, the error has the reason, and the others are killed.
 """.
@@ -110,7 +120,9 @@ report(Counted, #{histograms := Histograms, due := Due, begins := Begins}) ->
     Refused = lists:foldl(
         fun({Code, Count}, Codes) -> maps:update_with(Code, fun(C) -> C + Count end, Count, Codes)
         end, #{}, [{Code, Count} || {Counts, _} <- Counted, {refused, Code} := Count <- Counts]),
-    [Answered, Wrong, Failed] = [Sum(Outcome) || Outcome <- [answered, wrong, timeout]],
+    [Answered, Wrong, Late, Lost] = [Sum(Outcome)
+                                     || Outcome <- [answered, wrong, timeout, no_server]],
+    Failed = Late + Lost,
     Sent = Answered + Wrong + Failed + lists:sum(maps:values(Refused)),
     Last = lists:max([End || {_, End} <- Counted]),
     Histograms#{sent => Sent, answered => Answered, wrong => Wrong, failed => Failed,
@@ -122,33 +134,33 @@ unsent(Due, Sent) -> max(0, Due - Sent).
 
 %% Functions of a worker.
 
-worker(Number, #{instance := Instance, text_bytes := Bytes, begins := Begins} = Plan) ->
-    Connection = erlmcp_bench_requests:new(Instance, Bytes),
-    Warm = warmed(1, Begins, Connection),
+worker(Number, #{server := Server, text_bytes := Bytes, begins := Begins} = Plan) ->
+    Warm = warmed(1, Begins, erlmcp_bench_requests:new(Server, Bytes)),
     sends(Number, Warm, {#{}, Begins}, Plan).
 
-warmed(Id, Begins, Connection) ->
+warmed(Id, Begins, Client) ->
     case now_ns() < Begins of
         true ->
-            {_, Next} = erlmcp_bench_requests:call(Id, Connection),
+            {_, Next} = erlmcp_bench_requests:call(Id, Client),
             warmed(Id + 1, Begins, Next);
         false ->
-            Connection
+            Client
     end.
 
 %% The clock is read once for each request: the next one begins when this one is answered.
-sends(Request, Connection, {Counts, Last} = Counted, Plan) ->
+sends(Request, Client, {Counts, Last} = Counted, Plan) ->
     #{workers := Workers, ends := Ends} = Plan,
     Due = due(Request, Last, Plan),
     case Due < Ends andalso sent_at(Request, Due, Last, Plan) of
         Sent when is_integer(Sent), Sent < Ends ->
-            {Outcome, Next} = erlmcp_bench_requests:call(Request + 1, Connection),
+            {Outcome, Next} = erlmcp_bench_requests:call(Request + 1, Client),
             Done = now_ns(),
             Kind = kind(Outcome),
             ok = recorded(Kind, Due, Sent, Done, Plan),
+            ok = after_failure(Kind, Due, Sent, Done, Plan),
             sends(Request + Workers, Next, {one_more(Kind, Counts), Done}, Plan);
         _ ->
-            ok = erlmcp_bench_requests:close(Connection),
+            ok = erlmcp_bench_requests:close(Client),
             Counted
     end.
 
@@ -187,6 +199,11 @@ recorded(answered, Due, Sent, Done, #{histograms := Histograms}) ->
 recorded(_, Due, Sent, _, #{histograms := #{lateness := Lateness}}) ->
     erlmcp_bench_histogram:record(Lateness, us(Sent - Due));
 recorded(_, _, _, _, _) ->
+    ok.
+
+after_failure(Kind, Due, Sent, Done, #{recovery := Recovery}) ->
+    erlmcp_bench_recovery:ended(Kind, us(Done - Due), Sent, Done, Recovery);
+after_failure(_, _, _, _, _) ->
     ok.
 
 us(Nanoseconds) -> Nanoseconds div 1_000.

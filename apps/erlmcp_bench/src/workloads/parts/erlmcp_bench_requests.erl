@@ -9,34 +9,40 @@ the same process, and another one in the process of its call. The answer comes b
 first right answer is decoded. Answers that differ only in their id are also right, and every other
 answer is decoded again.
 
+If the server ends, its tables go, and a request to it has no answer. The next request looks the
+server up again.
+
 The calling process traps exits from then on: the process of a call answers with its end.
 """.
 
 -export([new/2, call/2, close/1]).
 
--export_type([connection/0, outcome/0]).
+-export_type([client/0, outcome/0]).
 
--opaque connection() :: #{
-    connection := erlmcp_connection:connection(),
+-opaque client() :: #{
+    server := erlmcp:server(),
+    %% with the key of the server that it was opened to
+    connection := {reference(), erlmcp_connection:connection()} | none,
     %% the bytes before and after the id, of a request and of its answer once it is known
     request := {binary(), binary()}, answer := {binary(), binary()} | unknown,
     text := binary()
 }.
--type outcome() :: answered | {refused, Code :: integer()} | {wrong, binary()} | timeout.
+-doc "The outcome `no_server` means that the server did not run, or ended before its answer.".
+-type outcome() ::
+    answered | {refused, Code :: integer()} | {wrong, binary()} | timeout | no_server.
 
 %% Milliseconds to wait for an answer: as many as a call has.
 -define(ANSWER, 60_000).
 
 -doc """
-Returns a connection of the calling process to a server with the tool `echo`. Its requests have a
-text of `Bytes` bytes.
+Returns a client of a server with the tool `echo`, for the calling process. Its requests have a text
+of `Bytes` bytes. The first one opens the connection.
 """.
--spec new(erlmcp_instance:instance(), Bytes :: non_neg_integer()) -> connection().
-new(#{limits := Limits} = Instance, Bytes) ->
+-spec new(Server :: erlmcp:server(), Bytes :: non_neg_integer()) -> client().
+new(Server, Bytes) ->
     _ = process_flag(trap_exit, true),
-    ok = erlmcp_heap:bound_connection(Limits),
     Text = binary:copy(~"x", Bytes),
-    #{connection => erlmcp_connection:new(Instance, anonymous, local), text => Text,
+    #{server => Server, connection => none, text => Text,
       request => around_id(0, request(Text)), answer => unknown}.
 
 request(Text) ->
@@ -56,11 +62,30 @@ around_id(Id, Bytes) ->
 Sends a request with the id `Id`, and waits for its answer, at most a minute. The outcome `wrong`
 has the bytes of an answer that is neither right nor an error.
 """.
--spec call(Id :: pos_integer(), connection()) -> {outcome(), connection()}.
-call(Id, #{connection := Connection, request := {Before, After}} = Client) ->
+-spec call(Id :: pos_integer(), client()) -> {outcome(), client()}.
+call(Id, #{connection := {Key, Connection}, request := {Before, After}} = Client) ->
     Digits = integer_to_binary(Id),
-    {Got, Next} = send(<<Before/binary, Digits/binary, After/binary>>, Connection),
-    outcome(Id, Digits, Got, Client#{connection := Next}).
+    try send(<<Before/binary, Digits/binary, After/binary>>, Connection) of
+        {Got, Next} -> outcome(Id, Digits, Got, Client#{connection := {Key, Next}})
+    catch
+        error:badarg:Stack -> {no_server, without_server(Stack, Client)}
+    end;
+call(Id, #{connection := none, server := Server} = Client) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, _, #{key := Key, limits := Limits} = Instance} ->
+            ok = erlmcp_heap:bound_connection(Limits),
+            Connection = erlmcp_connection:new(Instance, anonymous, local),
+            call(Id, Client#{connection := {Key, Connection}});
+        error ->
+            {no_server, Client}
+    end.
+
+%% The tables of a server that has ended are gone. Any other reason is a fault.
+without_server(Stack, #{server := Server, connection := {Key, _}} = Client) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, _, #{key := Key}} -> erlang:raise(error, badarg, Stack);
+        _ -> Client#{connection := none}
+    end.
 
 outcome(_, _, timeout, Client) ->
     {timeout, Client};
@@ -112,7 +137,15 @@ written(Out, Connection) ->
         Bytes -> {Bytes, Connection}
     end.
 
--doc "Closes the connection.".
--spec close(connection()) -> ok.
-close(#{connection := Connection}) ->
-    erlmcp_connection:close(Connection).
+-doc "Closes the client's connection.".
+-spec close(client()) -> ok.
+close(#{connection := none}) ->
+    ok;
+close(#{connection := {_, Connection}} = Client) ->
+    try
+        erlmcp_connection:close(Connection)
+    catch
+        error:badarg:Stack ->
+            _ = without_server(Stack, Client),
+            ok
+    end.
