@@ -268,7 +268,8 @@ find_cluster(#{discovery := Discovery, size := Size} = Options, Until) ->
     %% A node without members has not started its part of the store.
     Views = [{Node, View} || {Node, {ok, #{members := [_ | _]} = View}}
                                  <- lists:zip(Others, Answers)],
-    case erlmcp_cluster_discovery:step({node(), view()}, Views, Size) of
+    Missing = Others -- [Node || {Node, _} <- Views],
+    case erlmcp_cluster_discovery:step({node(), view()}, Views, Missing, Size) of
         stay ->
             ok;
         {error, _} = Error ->
