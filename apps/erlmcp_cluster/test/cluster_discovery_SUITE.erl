@@ -7,7 +7,8 @@ whatever order and however often, end in one cluster.
 -include_lib("proper/include/proper.hrl").
 
 -export([suite/0, all/0]).
--export([nodes_that_start_together_form_one_cluster/1, a_member_stays/1,
+-export([nodes_that_start_together_form_one_cluster/1, the_least_of_enough_nodes_forms_it/1,
+         a_member_stays/1,
          a_node_that_was_taken_out_joins_again/1, two_clusters_do_not_become_one/1,
          a_name_gives_the_nodes_at_its_addresses/1]).
 
@@ -17,7 +18,8 @@ suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
-    [nodes_that_start_together_form_one_cluster, a_member_stays,
+    [nodes_that_start_together_form_one_cluster, the_least_of_enough_nodes_forms_it,
+     a_member_stays,
      a_node_that_was_taken_out_joins_again, two_clusters_do_not_become_one,
      a_name_gives_the_nodes_at_its_addresses].
 
@@ -43,6 +45,17 @@ taken({Node, Reached}, Views) ->
         wait -> Up;
         stay -> Up
     end.
+
+the_least_of_enough_nodes_forms_it(_) ->
+    New = fun(Node) -> {Node, #{cluster => none, members => [Node]}} end,
+    Step = fun(Self, Others, Missing) ->
+        erlmcp_cluster_discovery:step(New(Self), [New(Other) || Other <- Others], Missing, 3)
+    end,
+    form = Step('a@h', ['c@h', 'b@h'], []),
+    wait = Step('b@h', ['a@h', 'c@h'], []),
+    wait = Step('a@h', ['b@h'], []),
+    wait = Step('a@h', ['b@h', 'c@h'], ['d@h']),
+    form = Step('a@h', ['b@h', 'c@h', 'd@h'], []).
 
 a_member_stays(_) ->
     Own = #{cluster => ~"1", members => ['a@h', 'b@h']},
