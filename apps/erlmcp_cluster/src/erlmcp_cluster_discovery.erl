@@ -1,6 +1,6 @@
 -module(erlmcp_cluster_discovery).
 -moduledoc """
-How the nodes of a cluster find each other, and what a node does when it has found some.
+Finds the nodes of a cluster, and decides what a node does with those that it has found.
 
 Nodes are a list of names, or the addresses of a DNS name, such as that of a headless service in
 Kubernetes. With DNS, all nodes have the same name before the `@`, and their address after it.
@@ -17,7 +17,7 @@ Internal.
 
 -type discovery() :: erlmcp_cluster:discovery().
 -doc """
-What a node does: it stays in its cluster, forms one, joins that of another node, or waits for more
+A step of a node: it stays in its cluster, forms one, joins that of another node, or waits for more
 nodes.
 """.
 -type step() ::
@@ -44,10 +44,9 @@ addresses(Name, Family) ->
 Returns the next step of a node, from its own view and those of the nodes that it has reached.
 `Missing` are those that it has found and not reached.
 
-A cluster is formed by the node with the least name, when as many nodes as the new cluster has are
-there, and none of them is in a cluster. Nobody may be missing, since that node may be in a cluster.
-A node that was taken out of its cluster joins it again. Two clusters never become one: their facts
-contradict each other.
+The node with the least name forms the cluster when `Size` nodes are there, and none of them is in a
+cluster. No node may be missing, since that one may be in a cluster. A node that was taken out of
+its cluster joins it again. Two clusters never become one: their facts contradict each other.
 """.
 -spec step({node(), erlmcp_cluster_store:view()}, [{node(), erlmcp_cluster_store:view()}],
            Missing :: [node()], Size :: pos_integer()) -> step().

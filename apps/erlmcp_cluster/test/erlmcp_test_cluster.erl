@@ -17,7 +17,7 @@ standard input and output, so a node that is cut off still answers it.
 
 -type member() :: #{peer := pid(), node := node(), os_pid := string(), options := map()}.
 
-%% Starts `Count` nodes, which have not joined yet. `Extra` are their options beside those here.
+%% Starts three nodes, which have not joined yet. `Extra` has more options and arguments.
 start(Config, Extra) ->
     Port = erlmcp_test_port:unused(),
     Folder = filename:join(proplists:get_value(priv_dir, Config),
