@@ -13,9 +13,9 @@ The nodes agree on who is alive. Each has a lease, which is valid for a second a
 times a second. A node without a valid lease, such as one that is cut off, knows that others may
 have taken its sessions over. A majority of the nodes must be there, so use three nodes or more.
 
-The nodes must be able to connect to each other as Erlang nodes do: they have the same cookie, and
-names with the host's address or full name. Protect these connections, with TLS or a network of
-their own: who has the cookie controls every node.
+The nodes connect to each other as Erlang nodes do. They need the same cookie, and names with the
+host's address or full name. Protect these connections with TLS or a network of their own: the
+cookie is enough to control every node.
 """.
 
 -export([join/1, leave/0, forget/1, status/0]).
@@ -57,7 +57,7 @@ node `mcp@10.0.0.1` looks for `mcp@10.0.0.2`.
 - `node`, `incarnation`: this node, and the number of its present life in the cluster.
 - `lease_ms`: milliseconds for which its lease is valid; 0 if it has none now.
 - `leader`: the node that leads the store, as this node knows it.
-- `members`: the nodes of the store. Those that are dead stay members until `forget/1`.
+- `members`: the nodes of the store. A dead node stays a member until `forget/1`.
 - `alive`: the incarnations that live, with their nodes.
 - `deaths`: the incarnations that have died or left, the last first.
 """.

@@ -1,6 +1,6 @@
 -module(erlmcp_cluster_deaths).
 -moduledoc """
-Which incarnation of a node is the home of a session, after some have died. Pure.
+The deaths in a cluster, and the homes of sessions that follow from them. Pure.
 
 Each start of a node in the cluster is an incarnation, with a number that no other ever has. A
 session's first home is the incarnation that opened it. A death is written down once, with the
@@ -8,7 +8,7 @@ incarnations that survived it: its epoch is its place among the deaths. The next
 these survivors that a rendezvous hash chooses. If that one died, too, its own death says who
 follows. Survivors of a death have not died in an earlier epoch, so each step goes to a later death.
 
-An incarnation that joins is a survivor of later deaths only, so it moves no session.
+An incarnation that joins is a survivor of later deaths only, so its joining moves no session.
 
 Internal.
 """.

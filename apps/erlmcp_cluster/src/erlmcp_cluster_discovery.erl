@@ -1,6 +1,6 @@
 -module(erlmcp_cluster_discovery).
 -moduledoc """
-How the nodes of a cluster find each other, and what a node does when it has found some.
+Finds the nodes of a cluster, and decides what a node does with those that it has found.
 
 Nodes are a list of names, or the addresses of a DNS name, such as that of a headless service in
 Kubernetes. With DNS, all nodes have the same name before the `@`, and their address after it.
@@ -8,7 +8,7 @@ Kubernetes. With DNS, all nodes have the same name before the `@`, and their add
 Internal.
 """.
 
--export([nodes/1, step/3]).
+-export([nodes/1, step/4]).
 
 -export_type([discovery/0, step/0]).
 
@@ -17,7 +17,7 @@ Internal.
 
 -type discovery() :: erlmcp_cluster:discovery().
 -doc """
-What a node does: it stays in its cluster, forms one, joins that of another node, or waits for more
+A step of a node: it stays in its cluster, forms one, joins that of another node, or waits for more
 nodes.
 """.
 -type step() ::
@@ -42,18 +42,19 @@ addresses(Name, Family) ->
 
 -doc """
 Returns the next step of a node, from its own view and those of the nodes that it has reached.
+`Missing` are those that it has found and not reached.
 
-A cluster is formed by the node with the least name, when as many nodes as the new cluster has are
-there, and none of them is in a cluster. A node that was taken out of its cluster joins it again.
-Two clusters never become one: their facts contradict each other.
+The node with the least name forms the cluster when `Size` nodes are there, and none of them is in a
+cluster. No node may be missing, since that one may be in a cluster. A node that was taken out of
+its cluster joins it again. Two clusters never become one: their facts contradict each other.
 """.
 -spec step({node(), erlmcp_cluster_store:view()}, [{node(), erlmcp_cluster_store:view()}],
-           Size :: pos_integer()) -> step().
-step({Self, Own}, Others, Size) ->
+           Missing :: [node()], Size :: pos_integer()) -> step().
+step({Self, Own}, Others, Missing, Size) ->
     Formed = [Other || {_, View} = Other <- Others, is_formed(View)],
     case is_formed(Own) of
         true -> formed(Self, Own, Formed);
-        false -> unformed(Self, Formed, [Node || {Node, _} <- Others], Size)
+        false -> unformed(Self, Formed, [Node || {Node, _} <- Others], Missing, Size)
     end.
 
 formed(Self, #{cluster := Cluster}, Formed) ->
@@ -68,12 +69,14 @@ formed(Self, #{cluster := Cluster}, Formed) ->
             {error, {other_cluster, Nodes}}
     end.
 
-unformed(Self, [], Nodes, Size) ->
-    case length(Nodes) + 1 >= Size andalso Self =< lists:min([Self | Nodes]) of
-        true -> form;
-        false -> wait
+unformed(Self, [], Nodes, [], Size) when length(Nodes) + 1 >= Size ->
+    case lists:min([Self | Nodes]) of
+        Self -> form;
+        _ -> wait
     end;
-unformed(_, [{Node, #{cluster := Cluster}} | _] = Formed, _, _) ->
+unformed(_, [], _, _, _) ->
+    wait;
+unformed(_, [{Node, #{cluster := Cluster}} | _] = Formed, _, _, _) ->
     case [Other || {Other, #{cluster := Id}} <- Formed, is_other(Cluster, Id)] of
         [] -> {join, Node};
         Nodes -> {error, {other_cluster, [Node | Nodes]}}

@@ -164,7 +164,7 @@ begun(Number, Sent, #state{waiting = Waiting} = State) ->
     lists:foreach(fun(From) -> gen_server:reply(From, ok) end, Waiting),
     State#state{current = Current, renewals = 0, failures = 0, waiting = []}.
 
-%% The word of the old incarnation stays in the past for whoever still has it.
+%% The word of the old incarnation stays in the past. A process may still have it.
 fenced(#state{current = #{until := Until}} = State) ->
     ok = atomics:put(Until, 1, erlmcp_clock:now_ms()),
     State#state{current = none, failures = 0}.

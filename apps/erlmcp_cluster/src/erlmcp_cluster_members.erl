@@ -1,7 +1,7 @@
 -module(erlmcp_cluster_members).
 -moduledoc """
-This node's view of the others. It watches their leases, declares those dead whose lease stands
-still, and writes their deaths down. All nodes do so, and the first one wins.
+Watches the leases of all nodes. It declares a node dead whose lease stands still, and writes its
+death down. All nodes do so, and the first one wins.
 
 A lease is watched by this node's own monotonic clock, from when this node first saw it as it is. A
 node whose own lease is not valid declares none: perhaps the others are well, and it is alone. When
@@ -9,8 +9,8 @@ its lease is valid again, all others have their full time from then on.
 
 It also connects this node to members that it has lost the connection to.
 
-Who is the home of a session stands in a persistent term, which changes only when an incarnation
-begins or ends.
+A session's home is computed from a persistent term, which changes only when an incarnation begins
+or ends.
 
 Internal.
 """.
@@ -87,7 +87,7 @@ handle_info(watch, State) ->
     Next = watch(State),
     _ = erlang:send_after(?WATCH_MS, self(), watch),
     {noreply, Next};
-%% A connection that was lost comes back only if somebody asks for it. The attempt may take seconds.
+%% A connection that was lost comes back only if a process asks for it. That may take seconds.
 handle_info(connect, State) ->
     Lost = erlmcp_cluster_store:members() -- [node() | nodes()],
     lists:foreach(fun(Node) -> spawn(net_kernel, connect_node, [Node]) end, Lost),

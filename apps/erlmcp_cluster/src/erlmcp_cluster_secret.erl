@@ -1,15 +1,15 @@
 -module(erlmcp_cluster_secret).
 -moduledoc """
 The keys of a cluster. Each node derives them from one secret, a use and a day (HKDF with SHA-256,
-RFC 5869), so no key is sent to a node, and keys change each day without a gap. During a change of
+RFC 5869). So no key is sent to a node, and keys change each day without a gap. During a change of
 the secret there are two: the first one seals, and both open.
 
 The secret is read once, from a file or the environment. The process keeps a fun that derives keys
 from it, and is `sensitive`, so a crash dump leaves out its memory. Keys stand in a table, whose
 rows a crash dump does not have either.
 
-A slot is a day, as the number of days since 1970. There are keys for the next day, for this one,
-and for some days before.
+A slot is a day, as the number of days since 1970. The table has keys for the next day, this one and
+the 30 days before.
 
 Internal.
 """.
@@ -35,7 +35,7 @@ Internal.
 %% A clock that was set is noticed after this time.
 -define(REFRESH_MS, 60_000).
 
--doc "Where a secret is: a file, or a variable of the environment.".
+-doc "The place of a secret: a file, or a variable of the environment.".
 -type source() :: {file, file:name_all()} | {env, string()}.
 -type use() :: session | state | dpop.
 -type slot() :: 0..65_535.
@@ -56,7 +56,7 @@ start_link(Sources) ->
 sealing_key(Use) ->
     ets:lookup_element(?MODULE, {sealing, Use}, 2).
 
--doc "Returns the keys of a slot, one for each secret. There are none for another day's slot.".
+-doc "Returns the keys of a slot, one for each secret, or `[]` if the slot is too old or too new.".
 -spec opening_keys(use(), slot()) -> [<<_:256>>].
 opening_keys(Use, Slot) ->
     ets:lookup_element(?MODULE, {Use, Slot}, 2, []).

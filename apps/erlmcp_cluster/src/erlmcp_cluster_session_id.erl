@@ -22,7 +22,7 @@ Internal.
 -define(VERSION, 1).
 %% The most bytes under the seal.
 -define(MOST, 512).
-%% Characters of an id: its head, and the seal of so many bytes with a nonce and a tag.
+%% Characters of an id: its head, and the seal of these bytes with a nonce and a tag.
 -define(HEAD, 4).
 -define(NONCE, 16).
 -define(LONGEST, (?HEAD + ((12 + 16 + ?MOST) * 4 + 2) div 3)).
@@ -49,7 +49,7 @@ Internal.
 -doc "The keys of a slot, see `erlmcp_cluster_secret:opening_keys/2`.".
 -type keys() :: fun((erlmcp_cluster_secret:slot()) -> [<<_:256>>]).
 -doc """
-What an id says. `born` is in seconds since 1970. `session` is `kept` if the store has the
+The content of an id. `born` is in seconds since 1970. `session` is `kept` if the store has the
 declaration.
 """.
 -type birth() :: #{

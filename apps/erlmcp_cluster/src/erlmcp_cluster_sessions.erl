@@ -1,6 +1,6 @@
 -module(erlmcp_cluster_sessions).
 -moduledoc """
-The sessions of a cluster, as any of its nodes finds them: their ids are their birth certificates
+The sessions of a cluster, as any of its nodes finds them. Their ids are their birth certificates
 (`m:erlmcp_cluster_session_id`), and their homes follow from the deaths of nodes.
 
 Internal.

@@ -33,7 +33,7 @@ Internal.
 %% The name of the store, of its Ra system, and of its member on each node.
 -define(STORE, erlmcp_cluster).
 -define(ROOT, [erlmcp]).
-%% A command that has no answer by then has failed, or nobody knows.
+%% A command that has no answer by then may have failed or not.
 -define(COMMAND_MS, 1_000).
 %% A follower that renews its lease must not wait longer than until the next renewal.
 -define(RENEWAL_MS, 250).
@@ -45,7 +45,7 @@ Internal.
 -doc "A lease: of an incarnation that lives, or that has just died, or left.".
 -type lease() ::
     {alive, node(), Renewals :: non_neg_integer()} | {dead | left, node(), Second :: integer()}.
--doc "What a node says to another one that looks for a cluster.".
+-doc "The answer of a node to another one that looks for a cluster.".
 -type view() :: #{cluster := binary() | none, members := [node()]}.
 
 -doc "Starts the process, which joins the cluster before this function returns.".
@@ -227,7 +227,7 @@ deaths(Favor) ->
         {error, _} = Error -> Error
     end.
 
-%% With the epoch beside them, so that they can be compared and swapped.
+%% With their epoch, so that they can be compared and swapped.
 with_epoch(Deaths) ->
     {erlmcp_cluster_deaths:epoch(Deaths), Deaths}.
 
@@ -268,7 +268,8 @@ find_cluster(#{discovery := Discovery, size := Size} = Options, Until) ->
     %% A node without members has not started its part of the store.
     Views = [{Node, View} || {Node, {ok, #{members := [_ | _]} = View}}
                                  <- lists:zip(Others, Answers)],
-    case erlmcp_cluster_discovery:step({node(), view()}, Views, Size) of
+    Missing = Others -- [Node || {Node, _} <- Views],
+    case erlmcp_cluster_discovery:step({node(), view()}, Views, Missing, Size) of
         stay ->
             ok;
         {error, _} = Error ->

@@ -7,7 +7,8 @@ whatever order and however often, end in one cluster.
 -include_lib("proper/include/proper.hrl").
 
 -export([suite/0, all/0]).
--export([nodes_that_start_together_form_one_cluster/1, a_member_stays/1,
+-export([nodes_that_start_together_form_one_cluster/1, the_least_of_enough_nodes_forms_it/1,
+         a_member_stays/1,
          a_node_that_was_taken_out_joins_again/1, two_clusters_do_not_become_one/1,
          a_name_gives_the_nodes_at_its_addresses/1]).
 
@@ -17,40 +18,44 @@ suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
-    [nodes_that_start_together_form_one_cluster, a_member_stays,
+    [nodes_that_start_together_form_one_cluster, the_least_of_enough_nodes_forms_it,
+     a_member_stays,
      a_node_that_was_taken_out_joins_again, two_clusters_do_not_become_one,
      a_name_gives_the_nodes_at_its_addresses].
 
 %% Each step of a schedule is one of a node, which reaches some of those that are up. A node that
-%% takes a step is up. At the end each node takes its steps with all others in reach.
+%% takes a step is up, and then the others find it. At the end all reach all.
 nodes_that_start_together_form_one_cluster(_) ->
     ok = erlmcp_test_property:holds(
         ?FORALL(Schedule, list({oneof(?NODES), list(oneof(?NODES))}), begin
-            Seeds = ['a@h', 'b@h', 'c@h'],
             Order = [{Node, ?NODES} || _ <- [1, 2, 3], Node <- lists:reverse(?NODES)],
-            Views = lists:foldl(fun(Step, Views) -> taken(Step, length(Seeds), Views) end, #{},
-                                Schedule ++ Order),
+            Views = lists:foldl(fun taken/2, #{}, Schedule ++ Order),
             Clusters = lists:usort([Cluster || #{cluster := Cluster} <- maps:values(Views)]),
             map_size(Views) =:= 5 andalso length(Clusters) =:= 1 andalso Clusters =/= [none]
-        end), 1_000).
+        end), 3_000).
 
-%% While no cluster is there, a node reaches as many as it takes, or none. So two groups that do not
-%% reach each other are not both as large as the new cluster.
-taken({Node, Reached}, Size, Views) ->
+taken({Node, Reached}, Views) ->
     Own = maps:get(Node, Views, #{cluster => none, members => [Node]}),
     Up = Views#{Node => Own},
-    Reach = case [Cluster || #{cluster := Cluster} <- maps:values(Up), Cluster =/= none] of
-        [] -> maps:keys(Up);
-        _ -> lists:usort(Reached)
-    end,
-    Others = [{Other, maps:get(Other, Up)} || Other <- Reach, Other =/= Node,
-                                              is_map_key(Other, Up)],
-    case erlmcp_cluster_discovery:step({Node, Own}, Others, Size) of
+    Others = maps:to_list(maps:with(Reached -- [Node], Up)),
+    Missing = maps:keys(maps:without([Node | Reached], Up)),
+    case erlmcp_cluster_discovery:step({Node, Own}, Others, Missing, 3) of
         form -> Up#{Node := Own#{cluster := Node}};
         {join, Member} -> Up#{Node := maps:get(Member, Up)};
         wait -> Up;
         stay -> Up
     end.
+
+the_least_of_enough_nodes_forms_it(_) ->
+    New = fun(Node) -> {Node, #{cluster => none, members => [Node]}} end,
+    Step = fun(Self, Others, Missing) ->
+        erlmcp_cluster_discovery:step(New(Self), [New(Other) || Other <- Others], Missing, 3)
+    end,
+    form = Step('a@h', ['c@h', 'b@h'], []),
+    wait = Step('b@h', ['a@h', 'c@h'], []),
+    wait = Step('a@h', ['b@h'], []),
+    wait = Step('a@h', ['b@h', 'c@h'], ['d@h']),
+    form = Step('a@h', ['b@h', 'c@h', 'd@h'], []).
 
 a_member_stays(_) ->
     Own = #{cluster => ~"1", members => ['a@h', 'b@h']},
@@ -75,7 +80,7 @@ two_clusters_do_not_become_one(_) ->
         step('d@h', #{cluster => none, members => ['d@h']}, [{'b@h', One}, {'c@h', Two}]).
 
 step(Self, Own, Others) ->
-    erlmcp_cluster_discovery:step({Self, Own}, Others, 3).
+    erlmcp_cluster_discovery:step({Self, Own}, Others, [], 3).
 
 a_name_gives_the_nodes_at_its_addresses(Config) ->
     {Dns, Port} = erlmcp_test_dns:start(#{"mcp.test" => [{10, 0, 0, 2}, {10, 0, 0, 1},

@@ -17,7 +17,7 @@ standard input and output, so a node that is cut off still answers it.
 
 -type member() :: #{peer := pid(), node := node(), os_pid := string(), options := map()}.
 
-%% Starts `Count` nodes, which have not joined yet. `Extra` are their options beside those here.
+%% Starts three nodes, which have not joined yet. `Extra` has more options and arguments.
 start(Config, Extra) ->
     Port = erlmcp_test_port:unused(),
     Folder = filename:join(proplists:get_value(priv_dir, Config),
@@ -41,7 +41,9 @@ boot(#{address := Address, port := Port, args := More} = Start) ->
         env => [{"ERLMCP_TEST_SECRET", ?SECRET}, {"ERL_EPMD_PORT", integer_to_list(NoEpmd)}],
         args => ["+S", "1:1", "+sbwt", "none", "-setcookie", "erlmcp_test_cluster",
                  "-start_epmd", "false", "-erl_epmd_port", integer_to_list(Port),
-                 "-kernel", "inet_dist_use_interface", Listen, "-kernel", "logger_level", "error"
+                 "-kernel", "inet_dist_use_interface", Listen, "-kernel", "logger_level", "error",
+                 %% What a killed process has written stays with the operating system.
+                 "-ra", "wal_sync_method", "none"
                  | More ++ ["-pa" | Paths]]}),
     {ok, _} = call(Peer, application, ensure_all_started, [erlmcp_cluster], 60_000),
     Start#{peer => Peer, node => Node, os_pid => call(Peer, os, getpid, [], 5_000)}.
