@@ -224,7 +224,9 @@ add_mark(Mark, #{marks := Marks} = View) ->
 
 words(#{event := draining}) -> {drain, ~"The server is being drained."};
 words(#{event := drained}) -> {drain, ~"The server was drained."};
-words(#{event := reloaded}) -> {catalog, ~"The definitions were reloaded."};
+words(#{event := reloaded, added := Added, removed := Removed, changed := Changed}) ->
+    {deploy, [~"The definitions were replaced: ", text(Added), ~" added, ", text(Removed),
+              ~" removed, ", text(Changed), ~" changed."]};
 words(#{event := memory_full}) -> {state, ~"Memory is full."};
 words(#{event := memory_ok}) -> {state, ~"There is memory again."};
 words(#{event := processors_busy}) -> {state, ~"The processors are too busy."};
@@ -244,14 +246,8 @@ words(#{event := Event}) when
     Event =:= incident; Event =:= not_quick; Event =:= slow_consumer; Event =:= spans_dropped
 ->
     none;
-words(#{event := Event} = Known) ->
-    words(atom_to_binary(Event), Known).
-
-words(~"reloaded", #{added := Added, removed := Removed, changed := Changed}) ->
-    {deploy, [~"The definitions were replaced: ", text(Added), ~" added, ", text(Removed),
-              ~" removed, ", text(Changed), ~" changed."]};
-words(Event, _) ->
-    {change, [~"Event: ", binary:replace(Event, ~"_", ~" ", [global]), ~"."]}.
+words(#{event := Event}) ->
+    {change, [~"Event: ", binary:replace(atom_to_binary(Event), ~"_", ~" ", [global]), ~"."]}.
 
 shown(#{at := At, metrics := Metrics, info := Info, node := Node, calls := Calls,
         server := Server, requests := Recently}, NodeBefore, Point, Minute, Bounds, Verdict,
