@@ -50,7 +50,7 @@ stages() ->
      {encode, ~"the result, the message and the response",
       [{erlmcp_result, from, 4}, {erlmcp_message, result, 2}, {erlmcp_httpd_response, answer, 5}]},
      {count, ~"the meter: requests that end",
-      [{erlmcp_meter, arrived, 1}, {erlmcp_meter, ended, 4}, {erlmcp_meter, refused, 3}]},
+      [{erlmcp_meter, arrived, 1}, {erlmcp_meter, ended, 5}, {erlmcp_meter, refused, 3}]},
      {write, ~"the write to the socket, with the system call",
       [{erlmcp_tcp_send, send, 2}]},
      {collect, ~"garbage", []}].
