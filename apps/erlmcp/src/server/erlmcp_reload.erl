@@ -106,7 +106,8 @@ folder(File) -> filename:dirname(filename:absname(File)).
 
 version(Module) -> erlang:get_module_info(Module, md5).
 
-%% The next code removes the one before this, and its funs.
+%% Loading a module removes its old code, and with it the funs of that code.
+
 has_old_fun(Module, Funs) ->
     Version = version(Module),
     lists:any(fun(Fun) ->
