@@ -135,8 +135,8 @@ sentence({old_code_runs, Modules}) ->
     text("a process still runs the code before the last reload of ~ts: reload again when it has "
          "ended", [names(Modules)]);
 sentence({old_funs, Modules}) ->
-    text("an option of the server is a fun of the code before, of ~ts, which would go now: restart "
-         "the server", [names(Modules)]);
+    text("an option of the server is a fun of the old code of ~ts, which a reload removes: restart "
+    "the server", [names(Modules)]);
 sentence({not_loaded, Reasons}) ->
     Each = [io_lib:format("~ts: ~0tp", [Module, Why]) || {Module, Why} <- Reasons],
     text("new code cannot be loaded: ~ts", [lists:join(", ", Each)]);

@@ -312,8 +312,8 @@ check_principal(Principal, Version, Gate) ->
 
 -doc """
 Lets an announced request enter before it is decoded. Its id must stand at the beginning of its
-body, where most clients write it. Returns the id, and the bytes of the body up to its end. Returns
-`undecoded` for any other message, which enters after it is decoded.
+body, where most clients write it. Returns the id, and how many bytes of the body end with the id.
+Returns `undecoded` for any other message, which enters after it is decoded.
 """.
 -spec enter_announced(announced() | {post, erlmcp_httpd_route:accept()}, binary(),
                       erlmcp_meter:arrival(), tenant(), erlmcp_instance:instance()) ->

@@ -1,8 +1,9 @@
 -module(erlmcp_connection_cache).
 -moduledoc """
-What a connection's process keeps from one request to the next: one record in its process
-dictionary. A process that hibernates drops the record, and makes another one when a request needs
-it. The benchmarks `memory_connection_http` and `memory_connection_tcp` measure the effect.
+The cache of a connection's process: one record in its process dictionary, which lasts from one
+request to the next. A process that hibernates drops the record, and makes another one when a
+request needs it. The benchmarks `memory_connection_http` and `memory_connection_tcp` measure the
+effect.
 
 - `meta`: the `_meta` that the client sends in each of its requests. It is decoded and checked once,
   and recognised by its text from then on.

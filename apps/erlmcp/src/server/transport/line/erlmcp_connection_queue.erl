@@ -21,7 +21,8 @@ Internal.
     requests = gb_trees:empty() :: gb_trees:tree(pos_integer(), request()),
     ids = #{} :: #{erlmcp_message:id() => pos_integer()}
 }).
--doc "`none` if no request waits.".
+-doc "The requests that wait, or `none` if no request waits.".
+
 -type queue() :: #queue{} | none.
 -type limits() :: #{queue_per_connection := non_neg_integer(),
                     queue_bytes_per_connection := pos_integer(), atom() => term()}.
