@@ -24,8 +24,8 @@ Internal.
 %% The most answers to PING and SETTINGS, and the milliseconds of this rate. A client that measures
 %% its connection needs far fewer.
 -define(MAX_ANSWERS, {10_000, 10_000}).
-%% The highest number of a stream, since only cowboy knows which streams it has handled. Cowboy sends
-%% this number, too, when it begins to close the connection.
+%% The highest number of a stream, since only cowboy knows which streams it has handled. Cowboy also
+%% sends this number when it begins to close the connection.
 -define(ANY_STREAM, 16#7fffffff).
 
 %% Milliseconds in which a client over TLS may end the connection too.
