@@ -18,8 +18,8 @@ Internal.
 
 -doc """
 The origin of a request. `http` has the version, the address of the connection and the headers.
-`lines` has the address of a connection of lines, or `local` for stdio. `none` means that the server
-neither traces nor observes requests.
+`lines` has the address of a connection of lines, or `local` for stdio. `none` is the origin of HTTP
+requests to a server without a tracer, and of runs that no transport has brought.
 """.
 -type origin() ::
     {http, Version :: atom(), {inet:ip_address(), inet:port_number()},
@@ -100,8 +100,8 @@ with_baggage(Baggage, #{parent := none} = Start) -> Start#{baggage => Baggage};
 with_baggage(Baggage, #{parent := Parent} = Start) ->
     Start#{parent := Parent#{baggage => Baggage}}.
 
-%% The requests of a connection often differ in nothing else, so the last name and attributes are
-%% kept.
+%% The requests of a connection often have all of these in common, so the last name and attributes
+%% are kept.
 described(Method, Target, Revision, Origin) ->
     Key = {Method, Target, Revision, without_headers(Origin)},
     case get(?MODULE) of
