@@ -18,7 +18,10 @@ host's address or full name. Protect these connections with TLS or a network of 
 cookie is enough to control every node.
 """.
 
+-behaviour(erlmcp_server_cluster).
+
 -export([join/1, leave/0, forget/1, status/0]).
+-export([init/2]).
 
 -export_type([options/0, discovery/0, secret/0, status/0]).
 
@@ -152,6 +155,12 @@ status() ->
 
 is_joined() ->
     is_pid(whereis(erlmcp_cluster_members)).
+
+%% The cluster of a server.
+
+-doc false.
+init(Id, _) ->
+    #{server => Id}.
 
 %% Options.
 

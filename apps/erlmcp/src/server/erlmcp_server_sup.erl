@@ -158,6 +158,9 @@ init(Given) ->
           ++ sse_sessions([Listener || {_, Listener} <- Listen], Instance)
           ++ [subscription_sweeper(Instance)]}}.
 
+cluster(#{cluster := none}) -> none;
+cluster(#{cluster := Module, id := Id, limits := Limits}) -> {Module, Module:init(Id, Limits)}.
+
 tracer(#{trace := none}) ->
     none;
 tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
@@ -178,6 +181,7 @@ instance(#{key := Key, meter := Meter, limits := Limits, mounts := Mounts, acces
                           subscriptions => erlmcp_subscriptions:new(),
                           tasks => erlmcp_tasks:open(TaskStore, Limits),
                           used_states => erlmcp_used_states:new(),
+                          cluster => cluster(Settings),
                           meter => Meter, observers => erlmcp_access_log:observer(AccessLog),
                           tracer => tracer(Settings), telemetry => erlmcp_telemetry:module(),
                           started_ms => erlang:system_time(millisecond),
