@@ -25,7 +25,7 @@ cookie is enough to control every node.
 
 -export_type([options/0, discovery/0, secret/0, status/0]).
 
-%% Time in which a new cluster's nodes must find each other.
+%% The milliseconds in which a node must have joined.
 -define(JOIN_MS, 60_000).
 %% Nodes of a new cluster that DNS finds.
 -define(SIZE, 3).
@@ -123,8 +123,8 @@ leave() ->
     end.
 
 -doc """
-Takes a dead node out of the cluster that will not come back. Until then it counts when a majority
-is needed. If it does come back, it joins as a new one.
+Takes a dead node that will not come back out of the cluster. Until then the node counts when a
+majority is needed. If it does come back, it joins as a new one.
 """.
 -spec forget(node()) -> ok | {error, not_joined | not_member | alive | term()}.
 forget(Node) ->

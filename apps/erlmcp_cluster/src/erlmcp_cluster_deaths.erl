@@ -26,7 +26,7 @@ Internal.
 -doc "`at` is in seconds since 1970, by the clock of the node that declared the death.".
 -type death() :: #{epoch := pos_integer(), at := integer(), survivors := [incarnation()]}.
 
--doc "Returns what there is before the first death.".
+-doc "Returns the deaths of a new cluster, which has none.".
 -spec new() -> deaths().
 new() ->
     {0, #{}}.

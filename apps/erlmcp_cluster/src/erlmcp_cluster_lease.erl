@@ -92,7 +92,7 @@ next_nonce() ->
             no_lease
     end.
 
--doc "Returns the time for which a renewal is valid, from when it was sent.".
+-doc "Returns the milliseconds for which a lease is valid after its last renewal was sent.".
 -spec validity_ms() -> pos_integer().
 validity_ms() ->
     ?VALIDITY_MS.

@@ -34,7 +34,7 @@ Internal.
 
 -define(REVISIONS, [{1, '2024-11-05'}, {2, '2025-03-26'}, {3, '2025-06-18'}, {4, '2025-11-25'}]).
 
-%% What the clients of today declare. Each has a bit, by its place.
+%% The capabilities that clients of today declare. Each has a bit, by its place.
 -define(CAPABILITIES, [{[~"roots"], #{}}, {[~"roots", ~"listChanged"], true},
                        {[~"roots", ~"listChanged"], false}, {[~"sampling"], #{}},
                        {[~"sampling", ~"context"], #{}}, {[~"sampling", ~"tools"], #{}},
