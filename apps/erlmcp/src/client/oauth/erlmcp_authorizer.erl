@@ -35,7 +35,7 @@ The reason for a failed authorization, in addition to those of a flow.
 - `{crashed, Incident}`: the flow crashed; the log has the report with this id.
 - `{overload, Limit}`: too many requests wait for the flow.
 - `{store, Reason}`: the token store could not be opened.
-- `timeout`: the deadline passed, or the time of the flow.
+- `timeout`: the deadline, or the time of the flow, has passed.
 - `stopped`: the authorizer has ended.
 """.
 -type reason() ::

@@ -35,6 +35,7 @@ Internal.
 -doc """
 Options of a pool, with their defaults.
 
+- `origin`: the scheme, the host and the port of the server; it has no default
 - `connections`: the most connections for calls; 8
 - `streams`: the most long streams; 100
 - `waiting`: the most calls that may wait for a connection; 1000
