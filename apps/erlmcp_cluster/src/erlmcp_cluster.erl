@@ -106,7 +106,8 @@ with_lease({error, _} = Error) ->
 
 -doc """
 Takes this node out of the cluster for good, and deletes its part of the store. The other nodes take
-its sessions over at once. The last node cannot leave.
+its sessions over at once. The last node cannot leave (`last_member`). `not_joined` means that this
+node is in no cluster; other errors are those of the store.
 """.
 -spec leave() -> ok | {error, not_joined | last_member | term()}.
 leave() ->
@@ -125,6 +126,11 @@ leave() ->
 -doc """
 Takes a dead node that will not come back out of the cluster. Until then the node counts when a
 majority is needed. If it does come back, it joins as a new one.
+
+- `not_joined`: this node is in no cluster.
+- `not_member`: the cluster has no such node.
+- `alive`: the node's lease has not ended.
+- Other errors are those of the store, such as `timeout`.
 """.
 -spec forget(node()) -> ok | {error, not_joined | not_member | alive | term()}.
 forget(Node) ->
@@ -133,7 +139,7 @@ forget(Node) ->
         false -> {error, not_joined}
     end.
 
--doc "Returns what this node knows of its cluster.".
+-doc "Returns what this node knows of its cluster, or `not_joined` if it is in none.".
 -spec status() -> {ok, status()} | {error, not_joined}.
 status() ->
     case is_joined() of

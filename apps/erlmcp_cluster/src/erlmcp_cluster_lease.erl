@@ -49,7 +49,7 @@ This node's incarnation. `until` is the word with the monotonic millisecond at w
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
--doc "Waits until this node has a lease.".
+-doc "Waits for up to `Milliseconds` until this node has a lease, or returns `no_lease`.".
 -spec await(timeout()) -> ok | {error, no_lease}.
 await(Milliseconds) ->
     try

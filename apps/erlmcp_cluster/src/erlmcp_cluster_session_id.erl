@@ -137,7 +137,7 @@ declaration(#{revision := Revision, log_level := Level, client_info := Info,
 
 -doc """
 Reads a declaration that was too large for an id. Returns the session that the principal opened with
-it, or `error` if this release does not know its form.
+it, or `error` if this release does not know its form. `kept` means that the store has the session.
 """.
 -spec declaration(binary(), Principal :: term()) -> {ok, erlmcp_engine:session() | kept} | error.
 declaration(<<0:8, ?KEPT>>, _) ->

@@ -37,8 +37,8 @@ tools(Server) ->
 sentence(Reason) -> unicode:characters_to_binary(erlmcp_client:format_error(Reason)).
 
 -doc """
-Calls a tool. Returns the fun of the response's stream, or `full` if pages have as many calls as
-they may. The stream belongs to the calling process.
+Calls a tool. Returns the fun that writes the response's stream, or `full` if 20 calls of pages run
+already. The calling process must call the fun, since `answer/1` sends it the user's answers.
 """.
 -spec call(Tool :: binary(), Arguments :: map(), erlmcp:server()) ->
     {ok, fun((fun((iodata()) -> ok)) -> ok)} | full.

@@ -30,7 +30,7 @@ one ended.
 new(At) ->
     #{well => true, since => At, causes => [], seen => #{}}.
 
--doc "Returns the verdict with these facts, which are those of the time `At`.".
+-doc "Returns the verdict with these facts, which are those of the time `At`, in milliseconds.".
 -spec next(erlmcp_console_causes:facts(), At :: integer(), verdict()) -> verdict().
 next(Facts, At, #{causes := Before, seen := SeenBefore, since := Since, well := Well}) ->
     Begun = #{Key => Cause || #{key := Key} = Cause <- Before},

@@ -28,7 +28,8 @@ start_link(Key, OnEvent) ->
 
 -doc """
 Starts a process for a handler of the server with the key `Key`. Exits if the supervisor does not
-run. Processes that do this at the same moment may each attach a handler above the bound.
+run. The errors are those of `erlmcp_event:attach/3`. Processes that do this at the same moment may
+each attach a handler above the bound.
 """.
 -spec attach(Supervisor :: pid(), id(), erlmcp_event_handler:handler(), Key :: reference()) ->
     ok | {error, already_attached | {too_many, pos_integer()}}.

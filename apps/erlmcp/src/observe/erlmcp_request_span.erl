@@ -190,7 +190,8 @@ restored(undefined) -> logger:unset_process_metadata();
 restored(Before) -> logger:set_process_metadata(Before).
 
 -doc """
-Ends the span of a request at `Now`. A request without a call begins and ends its span here.
+Ends the span of a request at `Now`, in monotonic nanoseconds. A request without a call begins and
+ends its span here.
 """.
 -spec ended(erlmcp_meter:about(), erlmcp_meter:outcome(), Now :: integer(),
             erlmcp_tracer:tracer()) -> ok.

@@ -64,7 +64,9 @@ new() ->
 kinds() ->
     [tool, resource, resource_template, prompt, skill].
 
--doc "Adds a definition after all others of its kind.".
+-doc """
+Adds a definition after all others of its kind. It is an error if one of its kind has its key.
+""".
 -spec add(erlmcp_definition:kind(), erlmcp_definition:definition(), entries()) ->
     {ok, entries()} | {error, {duplicate, erlmcp_definition:kind(), Key :: binary()}}.
 add(Kind, Definition, #{next := Next} = Entries) ->
@@ -73,7 +75,7 @@ add(Kind, Definition, #{next := Next} = Entries) ->
 -doc """
 Adds a definition at `Position`, which no other definition of its kind has: that of its key in the
 entries `Before`, that of a removed definition, or the next one. If `Before` has the same definition
-there, its JSON is reused.
+there, its JSON is reused. The error is that of `add/3`.
 """.
 -spec add(Position :: position(), erlmcp_definition:kind(), erlmcp_definition:definition(),
           Before :: entries(), entries()) ->

@@ -127,7 +127,10 @@ request(_, _) ->
 bytes(none) -> 0;
 bytes(#queue{bytes = Bytes}) -> Bytes.
 
--doc "Returns the time at which the request that has waited longest arrived, in milliseconds.".
+-doc """
+Returns the time at which the request that has waited longest arrived, in monotonic milliseconds.
+Returns `infinity` if no request waits.
+""".
 -spec since(queue()) -> integer() | infinity.
 since(none) ->
     infinity;
