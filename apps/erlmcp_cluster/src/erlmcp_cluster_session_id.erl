@@ -60,8 +60,9 @@ declaration.
 }.
 
 -doc """
-Returns the id of a session of the server `Server`. If the session's declaration is too large for
-an id, it returns `keep` with the bytes that the store must have. `declaration/2` reads them.
+Returns the id of a session of the server `Server`, which was opened at the second `Born`, since
+1970. If the session's declaration is too large for an id, it returns `keep` with the bytes that the
+store must have. `declaration/2` reads them.
 """.
 -spec new(erlmcp_engine:session(), Server :: binary(), nonce(), Born :: non_neg_integer(),
           {erlmcp_cluster_secret:slot(), Key :: <<_:256>>}) ->

@@ -178,7 +178,8 @@ leases(Favor) ->
 
 -doc """
 Ends an incarnation whose lease is still `Seen`, or whose lease this node has itself if `Seen` is
-`own`. Returns `changed` if the lease was renewed or ended meanwhile.
+`own`. The incarnation is `dead`, or has `left` the cluster. Returns `changed` if the lease was
+renewed or ended meanwhile.
 """.
 -spec end_lease(erlmcp_cluster_deaths:incarnation(), Seen :: lease() | own, dead | left) ->
     ok | changed | {error, term()}.

@@ -13,7 +13,7 @@ messages for the page. Pure.
 -doc """
 A reading of a server at a time in milliseconds. It has the server's meter, the state that
 `erlmcp:info/1` has, the node, running calls and recent requests. `troubles` are errors of the
-machine that the log had, `places` say where the node grows. `server` names the server.
+machine that the log had. `places` say where the node grows. `server` names the server.
 """.
 -type reading() :: #{
     at := integer(), metrics := erlmcp:metrics(), info := erlmcp:info(),

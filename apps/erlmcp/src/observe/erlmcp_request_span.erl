@@ -19,7 +19,8 @@ Internal.
 -doc """
 The origin of a request. `http` has the version, the address of the connection and the headers.
 `lines` has the address of a connection of lines, or `local` for stdio. `none` is the origin of HTTP
-requests to a server without a tracer, and of runs that no transport has brought.
+requests to a server without a tracer, and of work that no message has brought, such as the run of a
+task.
 """.
 -type origin() ::
     {http, Version :: atom(), {inet:ip_address(), inet:port_number()},

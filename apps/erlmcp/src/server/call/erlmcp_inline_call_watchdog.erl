@@ -123,8 +123,8 @@ mark() ->
     Mark.
 
 -doc """
-Returns `true` if calls of the definition with the mark `Mark` are quick at the monotonic time
-`Now`.
+Returns `true` if calls of the definition with the mark `Mark` are quick at `NowMs`, in monotonic
+milliseconds.
 """.
 -spec is_quick(mark(), NowMs :: integer()) -> boolean().
 is_quick(Mark, Now) ->
@@ -146,8 +146,8 @@ used(_, _) ->
     ok.
 
 -doc """
-Watches the calling process, which is in a quick call with the deadline `Deadline`. Returns `none`
-if there is no watchdog.
+Watches the calling process, which is in a quick call until `DeadlineMs`, in monotonic milliseconds,
+at the latest. Returns `none` if there is no watchdog.
 """.
 -spec watch(DeadlineMs :: integer(), watched()) -> call() | none.
 watch(Deadline, Watched) ->

@@ -79,9 +79,10 @@ validated(Object, {_, Known, Valid}) ->
     end.
 
 -doc """
-Reads a stateless request whose head has announced its method, without decoding all of it. That
-works if the text behind its id is in the usual form, and its `_meta` was learnt. Otherwise returns
-`other`, and the message has to be decoded.
+Reads a stateless request whose head has announced its method, without decoding all of it. `Begun`
+is what `erlmcp_admission:enter_announced/5` returned. This works if the text behind the id is in
+the usual form, and the `_meta` was learnt. Otherwise returns `other`, and the message has to be
+decoded.
 """.
 -spec request(binary(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()},
               erlmcp_admission:announced(), erlmcp_json:limits()) ->
