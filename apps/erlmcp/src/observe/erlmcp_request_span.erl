@@ -161,8 +161,8 @@ address(Address) ->
     list_to_binary(inet:ntoa(Address)).
 
 -doc """
-Runs a fun in the context of a call's span. The context is that of the calling process meanwhile,
-and is in the metadata of its log.
+Runs a fun in the context of a call's span. The context is that of the calling process meanwhile.
+Its ids, if it has any, are in the metadata of the process's log.
 """.
 -spec run(erlmcp_engine:call(), fun(() -> Result)) -> Result.
 run(#{span := {#{trace_id := Trace, span_id := Span} = Context, _}}, Run) ->
