@@ -6,7 +6,6 @@ module owns both tables, and removes the rows of dead clients. A row also has th
 client's session was opened. When the session ends, its duration is counted
 (`m:erlmcp_client_meter`).
 
-
 Internal.
 """.
 

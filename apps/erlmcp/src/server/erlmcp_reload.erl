@@ -107,7 +107,6 @@ folder(File) -> filename:dirname(filename:absname(File)).
 version(Module) -> erlang:get_module_info(Module, md5).
 
 %% Loading a module removes its old code, and with it the funs of that code.
-
 has_old_fun(Module, Funs) ->
     Version = version(Module),
     lists:any(fun(Fun) ->
@@ -136,7 +135,7 @@ sentence({old_code_runs, Modules}) ->
          "ended", [names(Modules)]);
 sentence({old_funs, Modules}) ->
     text("an option of the server is a fun of the old code of ~ts, which a reload removes: restart "
-    "the server", [names(Modules)]);
+         "the server", [names(Modules)]);
 sentence({not_loaded, Reasons}) ->
     Each = [io_lib:format("~ts: ~0tp", [Module, Why]) || {Module, Why} <- Reasons],
     text("new code cannot be loaded: ~ts", [lists:join(", ", Each)]);

@@ -9,7 +9,6 @@ milliseconds. Then clients are notified of all changes of the next 100 milliseco
 on. After such a pause without changes the catalog is settled, and at the latest after 100 pauses.
 Until then the node has a second copy of merged layers (`m:erlmcp_catalog_entries`).
 
-
 The publisher follows mounted servers. Their publishers send it their changes, monitors show their
 ends, and the registry sends a message when a server or its publisher runs again. A mounted
 definition is left out while its name is taken by another one.

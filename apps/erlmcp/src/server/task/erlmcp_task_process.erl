@@ -98,7 +98,6 @@ init({Instance, Call, #{id := Id} = Task, Session}) ->
     #{method := Method, target := Target} = Asked = erlmcp_call:subject(Call()),
     %% Copies, so that the whole request is not kept for as long as the task. The run of the task
     %% gets a span of its own when it starts.
-
     Subject = (maps:remove(span, Asked))#{id := task, method := binary:copy(Method),
                                           target := binary:copy(Target)},
     process_flag(trap_exit, true),

@@ -22,7 +22,6 @@ Internal.
     ids = #{} :: #{erlmcp_message:id() => pos_integer()}
 }).
 -doc "The requests that wait, or `none` if no request waits.".
-
 -type queue() :: #queue{} | none.
 -type limits() :: #{queue_per_connection := non_neg_integer(),
                     queue_bytes_per_connection := pos_integer(), atom() => term()}.
