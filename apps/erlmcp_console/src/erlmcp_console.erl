@@ -248,7 +248,7 @@ feed(Server, Options) ->
                  snapshots(Watch, Send)
              end};
         {error, full} ->
-            json(503, #{error => ~"As many pages show the console already as may."});
+            json(503, #{error => ~"Too many pages show the console."});
         {error, not_found} ->
             json(503, #{error => ~"The server does not run."})
     end.
