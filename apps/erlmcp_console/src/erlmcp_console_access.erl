@@ -5,8 +5,8 @@ programs on the same machine, unless they came through a proxy. With a token eac
 bring the token once. It is exchanged for a cookie that holds for twelve hours, and that other sites
 cannot use.
 
-An action is a POST of the page itself: its `Origin` is that of the request. A page of another origin
-gets nothing, even if the listener allows its origin.
+An action is a POST of the page itself: its `Origin` is that of the request. A page of another
+origin gets nothing, even if the listener allows its origin.
 """.
 
 -export([check/3, login/3, origin/1]).

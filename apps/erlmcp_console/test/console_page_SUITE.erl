@@ -20,8 +20,8 @@ suite() ->
     [{timetrap, {minutes, 3}}].
 
 all() ->
-    [figures_move, silence_is_said, labels_of_axes_differ, a_slow_call_is_cancelled, a_payload_is_shown,
-     dependencies_are_shown, an_elicitation_is_answered, a_token_is_demanded,
+    [figures_move, silence_is_said, labels_of_axes_differ, a_slow_call_is_cancelled,
+     a_payload_is_shown, dependencies_are_shown, an_elicitation_is_answered, a_token_is_demanded,
      the_keyboard_is_enough, everything_has_a_name, every_width_and_theme].
 
 %% The programs are installed first, where they are not.

@@ -98,8 +98,8 @@ private(File) ->
         false -> ok
     end.
 
-%% A process that was killed has left its socket. Every other file stays: a socket on which a process
-%% listens, and what is no socket.
+%% A process that was killed has left its socket. Every other file stays: a socket on which a
+%% process listens, and what is no socket.
 without_left(File) ->
     case file:read_link_info(File) of
         {ok, #file_info{type = other}} ->
