@@ -20,7 +20,8 @@ Internal.
 -export([start_link/0]).
 -export([open/2, find/3, inherit/3, change/3, end_all/0]).
 -export([certify/2, opened/3]).
--export([kept/0, sweep/0]).
+-export([kept/0, sweep/1]).
+-export([home/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 %% The most sessions of which the store has something. Changes between two sweeps each count.
@@ -70,8 +71,7 @@ find(Id, Principal, #{server := Server}) ->
     maybe
         Own = erlmcp_cluster_lease:incarnation(),
         true ?= is_integer(Own),
-        {ok, #{nonce := Name, incarnation := First}} ?= opened(Id, Server, Principal),
-        {ok, {Node, Home}, Watch} ?= erlmcp_cluster_members:home(Name, First),
+        {ok, #{incarnation := First}, {Node, Home}, Watch} ?= home(Id, Server, Principal),
         case Home of
             %% It is not among this node's sessions, so it has ended.
             First when First =:= Own -> unknown;
@@ -81,6 +81,21 @@ find(Id, Principal, #{server := Server}) ->
     else
         false -> unavailable;
         unknown -> unknown
+    end.
+
+-doc """
+Returns what an id says that a client sent, with the node and incarnation that are the session's
+home, and the process of this node that ends with the home. Returns `unknown` as `opened/3` does.
+""".
+-spec home(Id :: binary(), Server :: term(), Principal :: term()) ->
+    {ok, erlmcp_cluster_session_id:birth(), {node(), erlmcp_cluster_deaths:incarnation()},
+     Watch :: pid()}
+    | unknown.
+home(Id, Server, Principal) ->
+    maybe
+        {ok, #{nonce := Name, incarnation := First} = Birth} ?= opened(Id, Server, Principal),
+        {ok, Home, Watch} ?= erlmcp_cluster_members:home(Name, First),
+        {ok, Birth, Home, Watch}
     end.
 
 -doc """
@@ -181,7 +196,7 @@ handle_cast(_, State) ->
 
 -doc false.
 handle_info(sweep, State) ->
-    ok = sweep(),
+    ok = sweep(0),
     _ = erlang:send_after(?SWEEP_MS, self(), sweep),
     {noreply, State};
 handle_info(_, State) ->
@@ -192,15 +207,18 @@ terminate(_, _) ->
     _ = persistent_term:erase(?MODULE),
     ok.
 
--doc "Deletes what the store has of sessions that have ended.".
--spec sweep() -> ok.
-sweep() ->
+-doc """
+Deletes what the store has of sessions that have ended, and is of no use any more in `Seconds` from
+now.
+""".
+-spec sweep(Seconds :: non_neg_integer()) -> ok.
+sweep(Seconds) ->
     Facts = erlmcp_cluster_store:sessions(),
     ok = atomics:put(kept(), 1, map_size(Facts)),
     Open = #{erlmcp_cluster_session_id:name(Id) => open
              || Instance <- servers(), Id <- erlmcp_session_table:open_ids(Instance)},
     Own = erlmcp_cluster_lease:incarnation(),
-    Now = erlang:system_time(second),
+    Now = erlang:system_time(second) + Seconds,
     maps:foreach(fun(Name, Fact) ->
         case not is_map_key(Name, Open) andalso Now > over(Name, Fact, Own) of
             true -> erlmcp_cluster_store:forget_session(Name);

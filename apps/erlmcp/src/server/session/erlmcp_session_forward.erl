@@ -17,6 +17,7 @@ again.
 The connection is sent, in addition:
 
 - `{forwarded, attached}`: the session's stream is open.
+- `{forwarded, accepted}`: the home has taken a message that has no answer.
 - `{forwarded, ended}`: the session has ended, for DELETE.
 - `{forwarded, {refused, Refusal, Reply}}`: a message was refused, and was counted.
 - `{forwarded, {refuse, Refusal}}`: GET or DELETE is refused.
@@ -300,7 +301,7 @@ attached(State) ->
 visited({reply, Status, Bytes}, State) ->
     tell({answer, Status, Bytes}, State);
 visited(accepted, State) ->
-    tell({answer, 202, ~""}, State);
+    tell({forwarded, accepted}, State);
 visited({session, Pid}, State) ->
     {noreply, in_session(Pid, State)};
 visited({attached, Pid}, State) ->

@@ -561,7 +561,7 @@ forwarded(Outcome, Stream) ->
         ended -> {erlmcp_httpd_response:respond(204, #{}, <<>>), Ended};
         {refused, Refusal, Reply} -> refused(Refusal, Reply, Ended);
         {refuse, Refusal} -> {refuse_unread(Refusal, Ended), Ended};
-        {gone, Id} -> outcome({gone, Id}, Ended)
+        _ -> outcome(Outcome, Ended)
     end.
 
 %% Detached before the client notices the end: the client may open the session's stream again at
