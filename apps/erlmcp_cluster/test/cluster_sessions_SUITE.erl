@@ -154,11 +154,8 @@ forged_ids_are_unknown(Config) ->
     Ping = #{jsonrpc => ~"2.0", id => 1, method => ~"ping"},
     #{status := 404, body := Unknown} = posted(A, {~"no-such-session", ?REVISION}, Ping),
     _ = rand:seed(exsss, {1, 2, 3}),
-    Altered = [altered(Id) || _ <- lists:seq(1, 100)] -- [Id],
-    [begin
-         #{status := 404, body := Unknown} = posted(Member, {Other, ?REVISION}, Ping)
-     end || {Other, Member} <- lists:zip(Altered, lists:sublist(lists:append(
-                                             lists:duplicate(100, [B, C, A])), length(Altered)))],
+    [#{status := 404, body := Unknown} = posted(Member, {altered(Id), ?REVISION}, Ping)
+     || _ <- lists:seq(1, 50), Member <- [A, B, C]],
     %% Of the same cluster, but of another server.
     {ok, Foreign} = erlmcp_test_cluster:call(A, erlmcp_cluster_sessions, certify,
                                              [#{principal => anonymous, revision => '2025-11-25',
@@ -168,9 +165,9 @@ forged_ids_are_unknown(Config) ->
 
 altered(Id) ->
     At = rand:uniform(byte_size(Id)) - 1,
-    <<Before:At/binary, _, Behind/binary>> = Id,
-    Characters = ~"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_",
-    <<Before/binary, (binary:at(Characters, rand:uniform(64) - 1)), Behind/binary>>.
+    <<Before:At/binary, Character, Behind/binary>> = Id,
+    Others = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_" -- [Character],
+    <<Before/binary, (lists:nth(rand:uniform(63), Others)), Behind/binary>>.
 
 %% It is in the store before the client has the id.
 a_large_declaration_is_known_everywhere(Config) ->
@@ -438,7 +435,7 @@ counted(Count) ->
     {atomics:put(erlmcp_cluster_sessions:kept(), 1, Count), Count}.
 
 counted_at(Member) ->
-    #{requests := #{total := Count}} = erlmcp_test_cluster:call(Member, erlmcp, metrics, [?SERVER]),
+    #{requests := Count} = erlmcp_test_cluster:call(Member, erlmcp, metrics, [?SERVER]),
     Count.
 
 updated(Member) ->
