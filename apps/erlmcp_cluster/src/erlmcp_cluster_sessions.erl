@@ -8,8 +8,11 @@ for an id, the log level, the resources that the client watches, and the end of 
 A change is stored before its client is answered. The home then looks at its lease again. If that is
 still valid, no other home has read the store before.
 
-The process deletes what the store has of sessions that have ended: at once, or for sessions that
-were ended by DELETE or had a home that died, when they would have been idle for too long. Each node
+A session is inherited for as long as it may have been idle when its home died. So its end, which was
+stored before, is still known then.
+
+The process deletes what the store has of sessions that have ended. For sessions that were ended by
+DELETE, or had a home that died, it does so when they would have been idle for too long. Each node
 does so for the sessions whose home it is.
 
 Internal.
@@ -27,8 +30,8 @@ Internal.
 %% The most sessions of which the store has something. Changes between two sweeps each count.
 -define(MOST, 200_000).
 -define(SWEEP_MS, 60_000).
-%% Seconds in which the row of a session is there whose declaration is in the store.
--define(NEW, 120).
+%% Seconds for clocks that differ, and until a session is there whose declaration is in the store.
+-define(SLACK, 120).
 
 -doc "Starts the process.".
 -spec start_link() -> gen_server:start_ret().
@@ -67,20 +70,31 @@ certify(Session, Server) ->
 -doc "See `c:erlmcp_server_cluster:find_session/3`.".
 -spec find(Id :: binary(), Principal :: term(), erlmcp_cluster:server()) ->
     {away, node(), Watch :: pid()} | inherited | unknown | unavailable.
-find(Id, Principal, #{server := Server}) ->
+find(Id, Principal, #{server := Server, idle_s := Idle}) ->
     maybe
         Own = erlmcp_cluster_lease:incarnation(),
         true ?= is_integer(Own),
-        {ok, #{incarnation := First}, {Node, Home}, Watch} ?= home(Id, Server, Principal),
+        {ok, Birth, {Node, Home}, Watch} ?= home(Id, Server, Principal),
         case Home of
-            %% It is not among this node's sessions, so it has ended.
-            First when First =:= Own -> unknown;
-            Own -> inherited;
+            %% It is not among this node's sessions.
+            Own -> inherited(Birth, Idle);
             _ -> {away, Node, Watch}
         end
     else
         false -> unavailable;
         unknown -> unknown
+    end.
+
+inherited(#{nonce := Name, incarnation := First}, Idle) ->
+    case erlmcp_cluster_deaths:inherited(Name, First, erlmcp_cluster_members:deaths()) of
+        At when is_integer(At) ->
+            case erlang:system_time(second) =< At + Idle of
+                true -> inherited;
+                false -> unknown
+            end;
+        %% This node opened it, so it has ended.
+        never ->
+            unknown
     end.
 
 -doc """
@@ -229,14 +243,13 @@ sweep(Seconds) ->
 %% The second at which a session, which this node does not have, needs nothing in the store any
 %% more. Another home decides about its own sessions.
 over(<<First:32, _/binary>> = Name, {HasEnded, Second, Idle}, Own) ->
-    case erlmcp_cluster_members:home(Name, First) of
-        {ok, {_, Own}, _} when HasEnded -> Second + Idle;
-        {ok, {_, Own}, _} when Own =:= First -> Second + ?NEW;
-        %% No home is left, or this node is the home, and the client has not come back yet.
-        {ok, {_, Home}, _} when Home =/= Own -> infinity;
-        _ -> max(Second, last_death()) + Idle
+    Deaths = erlmcp_cluster_members:deaths(),
+    case {erlmcp_cluster_members:home(Name, First),
+          erlmcp_cluster_deaths:inherited(Name, First, Deaths)} of
+        {{ok, {_, Home}, _}, _} when Home =/= Own -> infinity;
+        {{ok, _, _}, never} when HasEnded -> Second + Idle + ?SLACK;
+        {{ok, _, _}, never} -> Second + ?SLACK;
+        {{ok, _, _}, At} -> max(Second, At) + Idle + ?SLACK;
+        %% No home is left, or the deaths that lead to it are forgotten.
+        {unknown, _} -> Second + Idle + ?SLACK
     end.
-
-last_death() ->
-    lists:max([0 | [At || {_, #{at := At}}
-                              <- erlmcp_cluster_deaths:list(erlmcp_cluster_members:deaths())]]).
