@@ -248,7 +248,8 @@ put_session(Name, Fact, Value, Idle) ->
     khepri:put(?STORE, path([session, Name, Fact]), Row, #{timeout => ?COMMAND_MS}).
 
 -doc "Returns the facts of a session, as the cluster has agreed on them.".
--spec session(Name :: erlmcp_cluster_session_id:nonce()) -> {ok, #{fact() => term()}} | {error, term()}.
+-spec session(Name :: erlmcp_cluster_session_id:nonce()) ->
+    {ok, #{fact() => term()}} | {error, term()}.
 session(Name) ->
     Pattern = path([session, Name, ?KHEPRI_WILDCARD_STAR]),
     case khepri:get_many(?STORE, Pattern, #{favor => consistency, timeout => ?COMMAND_MS}) of

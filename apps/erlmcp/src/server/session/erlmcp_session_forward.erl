@@ -10,8 +10,8 @@ sends the connection what that process would send (`t:erlmcp_call_messages:to_wa
 session it is the owner that waits for the answer, or that is attached to a stream.
 
 On the home, a process handles the request and ends (`erlmcp_session_request:visit/1`). If the home
-dies, or cannot be reached, and the request may run twice, it waits for another home, for two seconds
-at most. Otherwise its client gets an error. A stream of the session ends, and its client opens it
+dies, or cannot be reached, and the request may run twice, it waits for another home for up to two
+seconds. Otherwise its client gets an error. A stream of the session ends, and its client opens it
 again.
 
 The connection is sent, in addition:
@@ -362,7 +362,8 @@ handle_info({?TAG, {stream, _, _, More} = Event}, State) ->
     end;
 handle_info({?TAG, Last}, State) ->
     tell(Last, State);
-handle_info({'DOWN', Ref, process, _, {erlmcp_visited, Outcome}}, #state{at = {visit, Ref}} = State) ->
+handle_info({'DOWN', Ref, process, _, {erlmcp_visited, Outcome}},
+            #state{at = {visit, Ref}} = State) ->
     case visited(Outcome, State#state{at = nowhere}) of
         {noreply, #state{detached = true} = Next} -> detach(Next);
         Next -> Next
