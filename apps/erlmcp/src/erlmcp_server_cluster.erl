@@ -14,3 +14,13 @@ Returns the state of the server that starts with this `id` and these limits. The
 calls it.
 """.
 -callback init(Id :: term(), erlmcp:limits()) -> State :: term().
+-doc """
+Returns the store of the server's tasks, as the option `task_store` names one. A server with that
+option uses its own.
+""".
+-callback task_store(State :: term()) -> {module(), Options :: map()}.
+-doc """
+Returns the incarnation of this node: the number of its present life in the cluster, which no other
+life of a node has. Returns `none` if the other nodes may have declared this one dead.
+""".
+-callback incarnation(State :: term()) -> {ok, pos_integer()} | none.

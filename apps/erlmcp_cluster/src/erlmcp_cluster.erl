@@ -21,7 +21,7 @@ cookie is enough to control every node.
 -behaviour(erlmcp_server_cluster).
 
 -export([join/1, leave/0, forget/1, status/0]).
--export([init/2]).
+-export([init/2, task_store/1, incarnation/1]).
 
 -export_type([options/0, discovery/0, secret/0, status/0]).
 
@@ -161,6 +161,17 @@ is_joined() ->
 -doc false.
 init(Id, _) ->
     #{server => Id}.
+
+-doc false.
+task_store(#{server := Id}) ->
+    {erlmcp_cluster_task_store, #{server => Id}}.
+
+-doc false.
+incarnation(_) ->
+    case erlmcp_cluster_lease:held() of
+        {ok, Number} -> {ok, Number};
+        no_lease -> none
+    end.
 
 %% Options.
 

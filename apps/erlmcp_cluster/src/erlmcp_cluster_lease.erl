@@ -14,7 +14,7 @@ Internal.
 -behaviour(gen_server).
 
 -export([start_link/0, await/1, leave/0]).
--export([is_valid/0, current/0, next_nonce/0, remaining_ms/0]).
+-export([is_valid/0, held/0, current/0, next_nonce/0, remaining_ms/0]).
 -export([validity_ms/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
@@ -67,6 +67,19 @@ leave() ->
 -spec is_valid() -> boolean().
 is_valid() ->
     remaining_ms() > 0.
+
+-doc "Returns the number of this node's incarnation, or `no_lease` if its lease is not valid.".
+-spec held() -> {ok, erlmcp_cluster_deaths:incarnation()} | no_lease.
+held() ->
+    case current() of
+        none ->
+            no_lease;
+        #{number := Number, until := Until} ->
+            case atomics:get(Until, 1) > erlmcp_clock:now_ms() of
+                true -> {ok, Number};
+                false -> no_lease
+            end
+    end.
 
 -doc "Returns the milliseconds for which the lease is valid; 0 if it is not.".
 -spec remaining_ms() -> 0..?VALIDITY_MS.
