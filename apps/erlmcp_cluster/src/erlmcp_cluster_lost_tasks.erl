@@ -25,8 +25,7 @@ Internal.
 -record(state, {
     %% this node's incarnation and the number of deaths, as they were seen last
     own = none :: none | erlmcp_cluster_deaths:incarnation(),
-    epoch = 0 :: non_neg_integer(),
-    behind :: integer()
+    epoch = 0 :: non_neg_integer()
 }).
 
 -doc "Starts the process.".
@@ -38,7 +37,8 @@ start_link() ->
 init([]) ->
     ok = erlmcp_label:set([?MODULE]),
     self() ! look,
-    {ok, #state{behind = erlmcp_clock:now_ms()}}.
+    _ = erlang:send_after(?BEHIND_MS, self(), behind),
+    {ok, #state{}}.
 
 -doc false.
 handle_call(_, _, State) ->
@@ -56,14 +56,21 @@ handle_info(look, State) ->
     end,
     _ = erlang:send_after(?LOOK_MS, self(), look),
     {noreply, Next};
+handle_info(behind, State) ->
+    _ = case erlmcp_cluster_lease:held() of
+        {ok, Own} -> take_behind(Own);
+        no_lease -> ok
+    end,
+    _ = erlang:send_after(?BEHIND_MS, self(), behind),
+    {noreply, State};
 handle_info(_, State) ->
     {noreply, State}.
 
 look(#state{own = Own} = State, Own) ->
-    take_behind(take_lost(State));
+    take_lost(State);
 look(State, Own) ->
-    ok = each_server(fun(Instance) -> erlmcp_tasks:end_others(Own, Instance) end),
-    look(State#state{own = Own}, Own).
+    lists:foreach(fun({_, Instance}) -> erlmcp_tasks:end_others(Own, Instance) end, servers()),
+    take_lost(State#state{own = Own}).
 
 %% If a task cannot be taken now, all are looked at again.
 take_lost(#state{own = Own, epoch = Epoch} = State) ->
@@ -84,20 +91,14 @@ take_lost(#state{own = Own, epoch = Epoch} = State) ->
     end.
 
 %% Tasks of dead incarnations, and those of this one that have no process: their server has ended.
-take_behind(#state{own = Own, behind = Last} = State) ->
-    Now = erlmcp_clock:now_ms(),
+take_behind(Own) ->
+    Incarnations = erlmcp_cluster_task_tables:incarnations(),
     maybe
-        true ?= Now - Last >= ?BEHIND_MS,
-        Incarnations = erlmcp_cluster_task_tables:incarnations(),
         {ok, Leases} ?= erlmcp_cluster_store:leases(low_latency),
-        Behind = [{Server, Task, Dead}
-                  || Dead <- Incarnations, Dead =:= Own orelse not is_map_key(Dead, Leases),
-                     {Server, Task} <- erlmcp_cluster_task_tables:running(Dead),
-                     Dead =/= Own orelse not has_process(Task)],
-        _ = take_over(Behind),
-        State#state{behind = Now}
-    else
-        _ -> State
+        take_over([{Server, Task, Dead}
+                   || Dead <- Incarnations, Dead =:= Own orelse not is_map_key(Dead, Leases),
+                      {Server, Task} <- erlmcp_cluster_task_tables:running(Dead),
+                      Dead =/= Own orelse not has_process(Task)])
     end.
 
 has_process(#{process := Process}) -> node(Process) =:= node() andalso is_process_alive(Process);
@@ -127,9 +128,6 @@ take_over(Task, Dead, #{tasks := {Store, _}} = Instance) ->
         %% The server has just ended.
         exit:_ -> ok
     end.
-
-each_server(Do) ->
-    lists:foreach(fun({_, Instance}) -> Do(Instance) end, servers()).
 
 %% The servers of this node that have their tasks in the store, by their names there.
 servers() ->

@@ -270,10 +270,11 @@ catch_up() ->
         undefined -> Own;
         Known -> Known
     end,
+    Query = {?MODULE, applied, [], [with_context]},
     maybe
-        {ok, Applied, _} ?= ra:consistent_query(Leader, fun ?MODULE:applied/2, ?COMMAND_MS),
-        {ok, _, _} ?= ra:local_query(Own, fun ?MODULE:applied/2,
-                                     #{condition => {applied, Applied}, timeout => ?COMMAND_MS}),
+        {ok, Applied, _} ?= ra:consistent_query(Leader, Query, ?COMMAND_MS),
+        {ok, _, _} ?= ra:local_query(Own, Query, #{condition => {applied, Applied},
+                                                   timeout => ?COMMAND_MS}),
         ok
     else
         {timeout, _} -> {error, timeout};

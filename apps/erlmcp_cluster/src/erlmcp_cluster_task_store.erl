@@ -56,13 +56,18 @@ put(#{id := Id, version := Version, tenant := Tenant} = Task,
         {ok, Own} ?= held(),
         ok ?= small(Task, too_large),
         counted(tasks, Tenant, 1, Max, Store, fun() ->
-            Put = change(Store, fun() ->
-                erlmcp_cluster_store:create_task(Server, Id, {Version, Own, Task})
-            end),
-            %% Perhaps it is there. Nobody will know its id.
-            _ = Put =:= ok orelse erlmcp_cluster_store:delete_task(Server, Id),
-            Put
+            change(Store, fun() -> create(Server, Id, {Version, Own, Task}) end)
         end)
+    end.
+
+create(Server, Id, Entry) ->
+    case erlmcp_cluster_store:create_task(Server, Id, Entry) of
+        ok ->
+            ok;
+        {error, _} = Error ->
+            %% Perhaps the task is there. No client will know its id.
+            _ = erlmcp_cluster_store:delete_task(Server, Id),
+            Error
     end.
 
 -doc false.
@@ -151,7 +156,7 @@ take(Counted, Amount, Max, #store{server = Server, about = About}) ->
 
 %% Makes a change of the store, if not too many are under way.
 change(#store{changes = Changes}, Do) ->
-    case has_turn(Changes, ?PATIENCE_MS) of
+    case has_turn(Changes, erlmcp_clock:now_ms() + ?PATIENCE_MS) of
         true ->
             try Do() of
                 {error, _} -> {error, unavailable};
@@ -163,16 +168,16 @@ change(#store{changes = Changes}, Do) ->
             {error, unavailable}
     end.
 
-has_turn(Changes, Left) ->
+has_turn(Changes, Until) ->
     ok = counters:add(Changes, 1, 1),
     case counters:get(Changes, 1) =< ?MOST_CHANGES of
         true ->
             true;
         false ->
             ok = counters:sub(Changes, 1, 1),
-            Left > 0 andalso begin
+            erlmcp_clock:now_ms() < Until andalso begin
                 receive after ?TURN_MS -> ok end,
-                has_turn(Changes, Left - ?TURN_MS)
+                has_turn(Changes, Until)
             end
     end.
 
