@@ -20,7 +20,7 @@ option uses its own.
 """.
 -callback task_store(State :: term()) -> {module(), Options :: map()}.
 -doc """
-Returns the incarnation of this node: the number of its present life in the cluster, which no other
-life of a node has. Returns `none` if the other nodes may have declared this one dead.
+Returns the number of this node's present life in the cluster. Returns `none` while the other nodes
+may have declared this one dead. It must be quick.
 """.
--callback incarnation(State :: term()) -> {ok, pos_integer()} | none.
+-callback incarnation(State :: term()) -> pos_integer() | none.

@@ -169,7 +169,7 @@ task_store(#{server := Id}) ->
 -doc false.
 incarnation(_) ->
     case erlmcp_cluster_lease:held() of
-        {ok, Number} -> {ok, Number};
+        {ok, Number} -> Number;
         no_lease -> none
     end.
 

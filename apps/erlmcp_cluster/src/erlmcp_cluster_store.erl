@@ -26,7 +26,7 @@ Internal.
 -export([start_link/1, view/0, leave/0, forget/1, members/0, leader/0, elect/0]).
 -export([next_incarnation/0, open_lease/1, renew_lease/2, leases/1, end_lease/3, bury/1]).
 -export([deaths/1]).
--export([create_task/3, swap_task/4, delete_task/2, catch_up/0, applied/2]).
+-export([create_task/4, swap_task/5, delete_task/2, catch_up/1, applied/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -export_type([lease/0, view/0]).
@@ -237,10 +237,12 @@ with_epoch(Deaths) ->
 %% Tasks.
 
 -doc "Adds a task of a server. Its id is new.".
--spec create_task(Server :: binary(), erlmcp_task_store:id(), erlmcp_cluster_task_tables:entry()) ->
+-spec create_task(Server :: binary(), erlmcp_task_store:id(), erlmcp_cluster_task_tables:entry(),
+                  Milliseconds :: pos_integer()) ->
     ok | {error, term()}.
-create_task(Server, Id, Entry) ->
-    case swapped(khepri:create(?STORE, task_path(Server, Id), Entry, #{timeout => ?COMMAND_MS})) of
+create_task(Server, Id, Entry, Milliseconds) ->
+    Created = khepri:create(?STORE, task_path(Server, Id), Entry, #{timeout => Milliseconds}),
+    case swapped(Created) of
         %% The command was applied twice.
         changed -> ok;
         Other -> Other
@@ -249,10 +251,10 @@ create_task(Server, Id, Entry) ->
 -doc "Replaces a task by its next version, if it has this version and incarnation.".
 -spec swap_task(Server :: binary(), erlmcp_task_store:id(),
                 {pos_integer(), erlmcp_cluster_deaths:incarnation()},
-                erlmcp_cluster_task_tables:entry()) ->
+                erlmcp_cluster_task_tables:entry(), Milliseconds :: pos_integer()) ->
     ok | changed | {error, term()}.
-swap_task(Server, Id, {Version, Incarnation}, Entry) ->
-    swap(task_path(Server, Id), {Version, Incarnation, '_'}, Entry, ?COMMAND_MS).
+swap_task(Server, Id, {Version, Incarnation}, Entry, Milliseconds) ->
+    swap(task_path(Server, Id), {Version, Incarnation, '_'}, Entry, Milliseconds).
 
 -doc "Deletes a task, if it is there.".
 -spec delete_task(Server :: binary(), erlmcp_task_store:id()) -> ok | {error, term()}.
@@ -263,8 +265,8 @@ delete_task(Server, Id) ->
 Returns when this node, and its tables, have all changes that were answered before the call. The
 leader asks a majority whether it still leads, so this does not succeed without one.
 """.
--spec catch_up() -> ok | {error, term()}.
-catch_up() ->
+-spec catch_up(Milliseconds :: pos_integer()) -> ok | {error, term()}.
+catch_up(Milliseconds) ->
     Own = {?STORE, node()},
     Leader = case ra_leaderboard:lookup_leader(?STORE) of
         undefined -> Own;
@@ -272,9 +274,9 @@ catch_up() ->
     end,
     Query = {?MODULE, applied, [], [with_context]},
     maybe
-        {ok, Applied, _} ?= ra:consistent_query(Leader, Query, ?COMMAND_MS),
+        {ok, Applied, _} ?= ra:consistent_query(Leader, Query, Milliseconds),
         {ok, _, _} ?= ra:local_query(Own, Query, #{condition => {applied, Applied},
-                                                   timeout => ?COMMAND_MS}),
+                                                   timeout => Milliseconds}),
         ok
     else
         {timeout, _} -> {error, timeout};

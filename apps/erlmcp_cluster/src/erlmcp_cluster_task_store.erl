@@ -2,9 +2,10 @@
 -moduledoc """
 The tasks of a server in the cluster's store, the default of a server with the option `cluster`.
 
-A change replaces the version before it, of the same incarnation. Only the incarnation that a task
-has may change it (`update/2`), unless that one is dead (`take_over/3`). So a node that stood still
-can change no task that was taken over. Nothing is changed without a valid lease.
+A change replaces the version before it, of this node's present incarnation (`update/2`) or of a dead
+one (`take_over/3`). So a node that stood still can change no task that it ran before: either another
+node has taken it over, or its incarnation is not the present one. Nothing is changed without a valid
+lease.
 
 The node's own tables (`m:erlmcp_cluster_task_tables`) answer for a task that has ended, and for one
 that this node runs: nobody else can have changed it. For others the node catches up with the leader
@@ -61,7 +62,7 @@ put(#{id := Id, version := Version, tenant := Tenant} = Task,
     end.
 
 create(Server, Id, Entry) ->
-    case erlmcp_cluster_store:create_task(Server, Id, Entry) of
+    case erlmcp_cluster_store:create_task(Server, Id, Entry, patience()) of
         ok ->
             ok;
         {error, _} = Error ->
@@ -75,7 +76,6 @@ update(#{id := Id, bytes := Bytes, tenant := Tenant} = Task,
        #store{server = Server, max = {_, Max}} = Store) ->
     maybe
         {ok, Own} ?= held(),
-        Own ?= maps:get(incarnation, Task, Own),
         ok ?= small(Task, full),
         {ok, {_, _, #{bytes := Before}}} ?= erlmcp_cluster_task_tables:find(Server, Id),
         counted(bytes, Tenant, Bytes - Before, Max, Store, fun() ->
@@ -103,7 +103,8 @@ take_over(Task, Dead, Store) ->
 
 swap(#{id := Id, version := Version} = Task, From, Own, #store{server = Server} = Store) ->
     Swapped = change(Store, fun() ->
-        erlmcp_cluster_store:swap_task(Server, Id, {Version - 1, From}, {Version, Own, Task})
+        erlmcp_cluster_store:swap_task(Server, Id, {Version - 1, From}, {Version, Own, Task},
+                                       patience())
     end),
     case Swapped of
         changed -> {error, changed};
@@ -115,6 +116,10 @@ held() ->
         {ok, Own} -> {ok, Own};
         no_lease -> {error, unavailable}
     end.
+
+%% A node that gets no answer within its lease is not renewing that, either.
+patience() ->
+    max(1, erlmcp_cluster_lease:remaining_ms()).
 
 small(#{bytes := Bytes} = Task, TooLarge) ->
     case max(Bytes, erlang:external_size(maps:remove(result, Task))) of
@@ -211,7 +216,7 @@ unexpired(error) ->
     error.
 
 caught_up(Read) ->
-    case erlmcp_cluster_store:catch_up() of
+    case erlmcp_cluster_store:catch_up(patience()) of
         ok -> Read();
         {error, _} -> {error, unavailable}
     end.

@@ -85,12 +85,12 @@ in_cluster(_, _, #{cluster := none}) ->
     {ok, #{}};
 in_cluster(#{definition := Definition} = Call, Context, #{cluster := {Module, State}}) ->
     case {Module:incarnation(State), Definition} of
-        {{ok, Incarnation}, #{repeatable := true}} ->
-            {ok, #{incarnation => Incarnation, repeat => repeat(Call, Context)}};
-        {{ok, Incarnation}, _} ->
-            {ok, #{incarnation => Incarnation}};
         {none, _} ->
-            {error, unavailable}
+            {error, unavailable};
+        {Incarnation, #{repeatable := true}} ->
+            {ok, #{incarnation => Incarnation, repeat => repeat(Call, Context)}};
+        {Incarnation, _} ->
+            {ok, #{incarnation => Incarnation}}
     end.
 
 repeat(#{arguments := Arguments, input := Input}, #{name := Name} = Context) ->
