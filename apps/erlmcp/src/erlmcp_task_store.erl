@@ -44,7 +44,7 @@ The record of a task.
 - `owner`: see `t:owner/0`. `node`: where the task runs.
 - `incarnation`, `process`: in a cluster, the life of that node (`m:erlmcp_server_cluster`), and the
   task's process, which other nodes send their requests to.
-- `repeat`: see `t:repeat/0`.
+- `repeat`: see `t:repeat/0`. A task that has ended lacks it.
 - `created`, `updated`: milliseconds of system time. `ttl`: milliseconds that the task is kept.
 - `requests`: the requests that wait for answers, as JSON, by keys that the task uses once.
 - `result`: the encoded result, of `bytes` bytes. `is_error`: `true` if the tool failed.

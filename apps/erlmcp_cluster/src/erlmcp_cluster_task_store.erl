@@ -2,10 +2,10 @@
 -moduledoc """
 The tasks of a server in the cluster's store, the default of a server with the option `cluster`.
 
-A change replaces the version before it, of this node's present incarnation (`update/2`) or of a dead
-one (`take_over/3`). So a node that stood still can change no task that it ran before: either another
-node has taken it over, or its incarnation is not the present one. Nothing is changed without a valid
-lease.
+A change replaces the version before it, of this node's present incarnation (`update/2`) or of a
+dead one (`take_over/3`). So a node that stood still can change no task that it ran before: either
+another node has taken it over, or its incarnation is not the present one. Nothing is changed
+without a valid lease.
 
 The node's own tables (`m:erlmcp_cluster_task_tables`) answer for a task that has ended, and for one
 that this node runs: nobody else can have changed it. For others the node catches up with the leader

@@ -1,8 +1,8 @@
 -module(erlmcp_cluster_task_tables).
 -moduledoc """
-The tasks of the cluster's servers, in tables on each node. The store keeps the tables of its node up
-to date, as a projection of what it has: when a change is answered, the node that asked for it has it
-in its tables.
+The tasks of the cluster's servers, in tables on each node. The store keeps the tables of its node
+up to date, as a projection of what it has: when a change is answered, the node that asked for it
+has it in its tables.
 
 One table has the tasks by server and id, one is an index, and one has counts. The index has each
 task by its expiry and by its owner and, while it runs, by its incarnation.
@@ -88,8 +88,9 @@ projection() ->
                                         ?COUNTS => #{type => set}},
                             read_concurrency => true}).
 
-%% The store runs this on each node, and keeps the code of this function and those that it calls. It
-%% changes the tables from what they have: a table that is filled again may have some rows.
+%% The store runs this on each node, and keeps the code of this function and those that it calls, as
+%% they were when it was registered: other code needs a projection with another name. It changes the
+%% tables from what they have, since a table that is filled again may have some rows.
 project(#{?TASKS := Tasks} = Tables, [_, _, Server, Id], _, Properties) ->
     Old = case ets:lookup(Tasks, {Server, Id}) of
         [{_, _, OldIncarnation, OldTask}] -> {OldIncarnation, OldTask};

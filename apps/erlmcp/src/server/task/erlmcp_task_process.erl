@@ -52,8 +52,8 @@ Internal.
     waiting = [] :: [pid()],
     %% the window of the notifications to the waiting processes
     window = none :: none | erlmcp_notification_window:window(),
-    %% in a cluster: when the record may be written next, in milliseconds of `erlmcp_clock:now_ms/0`,
-    %% and whether the task has changes that are not written
+    %% in a cluster: when the record may be written next, by `erlmcp_clock:now_ms/0`, and whether
+    %% the task has changes that are not written
     next = none :: none | integer(),
     unwritten = false :: boolean()
 }).
@@ -181,8 +181,8 @@ handle_call({take_over, Swap}, _, #state{task = Given} = State) ->
 handle_call({update, 1, Responses}, _, State) ->
     reply(ok, answered(Responses, State));
 handle_call({cancel, 1}, _, State) ->
-    case changed(#{status => cancelled, message => ~"cancelled by its client", requests => #{}},
-                 State) of
+    Cancelled = #{status => cancelled, message => ~"cancelled by its client", requests => #{}},
+    case changed(Cancelled, ending(State)) of
         {noreply, #state{unwritten = true}} ->
             {reply, {error, unavailable}, State};
         {noreply, #state{task = #{status := cancelled} = Task} = Next} ->
@@ -350,12 +350,16 @@ failed(Refusal) ->
     #{status => failed, error => Refusal, message => erlmcp_refusal:message(Refusal)}.
 
 %% In a cluster, the process waits until its last change is written.
-ended(Changes, #state{} = State) ->
-    case changed(Changes#{requests => #{}}, State#state{names = #{}, answers = #{}}) of
+ended(Changes, State) ->
+    case changed(Changes#{requests => #{}}, ending(State)) of
         {noreply, #state{unwritten = true} = Next} -> {noreply, Next};
         {noreply, Next} -> {stop, normal, Next};
         Stop -> Stop
     end.
+
+%% Without what only a task that runs needs.
+ending(#state{task = Task} = State) ->
+    State#state{task = maps:remove(repeat, Task), names = #{}, answers = #{}}.
 
 %% Makes a change, and writes and publishes it, in a cluster perhaps later. Ends if another process
 %% has written the task's record.

@@ -393,8 +393,9 @@ fail(Task, Swap, Instance) ->
 
 lost(#{version := Version} = Task, Message) ->
     Refusal = erlmcp_refusal:new(internal_error, Message, #{code => -32603}),
-    Task#{version := Version + 1, updated := erlang:system_time(millisecond), status := failed,
-          error => Refusal, requests := #{}, message => Message}.
+    (maps:remove(repeat, Task))#{version := Version + 1, status := failed, error => Refusal,
+                                 updated := erlang:system_time(millisecond), requests := #{},
+                                 message => Message}.
 
 -doc """
 Takes a task over whose process was lost, and `Why` says how. If its tool is `repeatable`, this node
