@@ -39,8 +39,9 @@ calls it.
 -callback init(Id :: term(), erlmcp:limits()) -> State :: term().
 
 -doc """
-Returns the number of this node's present life in the cluster. Returns `none` while this node may
-not serve sessions. Each request of a session calls it, so it must be quick.
+Returns the number of this node's present life in the cluster. Returns `none` while the other nodes
+may have declared this one dead, so that it may serve no session and change no task. Each request of
+a session calls it, so it must be quick.
 """.
 -callback incarnation(State :: term()) -> pos_integer() | none.
 
@@ -72,3 +73,9 @@ after that. Returns `full` if the cluster has no room for it. Returns `unavailab
 may not have been stored. May wait for other nodes.
 """.
 -callback change_session(Id :: binary(), change(), State :: term()) -> ok | full | unavailable.
+
+-doc """
+Returns the store of the server's tasks, as the option `task_store` names one. A server with that
+option uses its own.
+""".
+-callback task_store(State :: term()) -> {module(), Options :: map()}.

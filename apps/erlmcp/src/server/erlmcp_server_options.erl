@@ -29,7 +29,8 @@ local funs in its other options (`m:erlmcp_reload`).
     sources := [{erlmcp_definition:kind(), erlmcp_definition:source() | erlmcp:skill()}],
     lists := erlmcp_catalog:settings(),
     mounts := [{erlmcp_mount:prefix(), erlmcp_mounts:server()}] | [erlmcp_mounts:mount()],
-    task_store := {module(), map()},
+    %% `default`: that of the cluster or, without one, the memory of this node
+    task_store := {module(), map()} | default,
     cluster := module() | none,
     workers := #{atom() => erlmcp:workers()},
     on_event := erlmcp_event_handler:handler() | none,
@@ -180,7 +181,7 @@ check(Given) when is_map(Given) ->
                               erlmcp_meter:definition_row(Kind, Name, Meter)
                           end},
                mounts => maps:get(mounts, Options, []),
-               task_store => maps:get(task_store, Options, {erlmcp_task_store_ets, #{}}),
+               task_store => maps:get(task_store, Options, default),
                cluster => maps:get(cluster, Options, none),
                workers => Workers,
                on_event => maps:get(on_event, Options, none),
