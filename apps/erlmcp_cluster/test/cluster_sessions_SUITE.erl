@@ -10,14 +10,15 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([the_page_is_true/1, every_node_serves_a_session/1, a_call_reports_through_another_node/1,
          a_question_is_answered_through_another_node/1, a_stream_is_open_at_another_node/1,
-         a_cancelled_call_ends_at_its_home/1, a_batch_is_answered_by_its_home/1,
-         an_ended_session_is_unknown_everywhere/1, forged_ids_are_unknown/1,
-         a_large_declaration_is_known_everywhere/1, what_is_passed_on_is_bounded/1,
+         requests_of_http2_are_passed_on/1, a_cancelled_call_ends_at_its_home/1,
+         a_batch_is_answered_by_its_home/1, an_ended_session_is_unknown_everywhere/1,
+         forged_ids_are_unknown/1, a_large_declaration_is_known_everywhere/1,
+         what_is_passed_on_is_bounded/1, requests_of_later_releases_are_unsupported/1,
          ended_sessions_are_bounded/1, old_facts_are_deleted/1, a_session_survives_its_home/1,
          a_minority_refuses/1, a_home_that_stood_still_has_lost_its_sessions/1]).
 %% On the nodes.
--export([run_page/2, serve/0, server/0, tools/0, resources/0, call_tool/3, read_resource/3, finish/2,
-         is_waiting/1, counted/1]).
+-export([run_page/2, serve/0, server/0, tools/0, resources/0, call_tool/3, read_resource/3,
+         finish/2, is_waiting/1, counted/1, of_incarnation/1]).
 
 -import(erlmcp_test_http, [call/4, connect/1, head/1, event/1, close/1, response/1]).
 
@@ -31,13 +32,15 @@ suite() ->
 all() ->
     [the_page_is_true, every_node_serves_a_session, a_call_reports_through_another_node,
      a_question_is_answered_through_another_node, a_stream_is_open_at_another_node,
-     a_cancelled_call_ends_at_its_home, a_batch_is_answered_by_its_home,
-     an_ended_session_is_unknown_everywhere, forged_ids_are_unknown,
-     a_large_declaration_is_known_everywhere, what_is_passed_on_is_bounded,
+     requests_of_http2_are_passed_on, a_cancelled_call_ends_at_its_home,
+     a_batch_is_answered_by_its_home, an_ended_session_is_unknown_everywhere,
+     forged_ids_are_unknown, a_large_declaration_is_known_everywhere,
+     what_is_passed_on_is_bounded, requests_of_later_releases_are_unsupported,
      ended_sessions_are_bounded, old_facts_are_deleted, a_session_survives_its_home,
      a_minority_refuses, a_home_that_stood_still_has_lost_its_sessions].
 
 init_per_suite(Config) ->
+    {ok, _} = application:ensure_all_started(gun),
     Members = erlmcp_test_cluster:start(Config, #{}),
     Code = page_module(),
     Test = self(),
@@ -150,6 +153,36 @@ a_stream_is_open_at_another_node(Config) ->
     fin = next(Resumed),
     ok = close(Resumed).
 
+%% Some at once on one connection, of which one is given up.
+requests_of_http2_are_passed_on(Config) ->
+    [A, B, _] = members(Config),
+    {Id, _} = Session = initialize(A),
+    #{port := Port} = http(B),
+    {ok, Connection} = gun:open("127.0.0.1", Port, #{protocols => [http2]}),
+    {ok, http2} = gun:await_up(Connection, 60_000),
+    Post = fun(Tool, Arguments) ->
+        {Headers, Body} = erlmcp_test_http:message(~"tools/call",
+                                                   #{name => Tool, arguments => Arguments},
+                                                   #{session => Session, id => 1}),
+        gun:post(Connection, ~"/mcp", Headers, Body)
+    end,
+    Text = fun(Stream) ->
+        {response, nofin, 200, _} = gun:await(Connection, Stream, 60_000),
+        {ok, Body} = gun:await_body(Connection, Stream, 60_000),
+        text(json:decode(Body))
+    end,
+    GivenUp = Post(~"wait", #{as => ~"given up"}),
+    Waits = Post(~"wait", #{as => ~"waits"}),
+    [ok = waiting(A, Name) || Name <- [~"given up", ~"waits"]],
+    ~"hello" = Text(Post(~"echo", #{text => ~"hello"})),
+    ok = gun:cancel(Connection, GivenUp),
+    ok = finish_at(A, ~"waits", ~"done"),
+    ~"done" = Text(Waits),
+    ok = finish_at(A, ~"given up", ~"done"),
+    Deleted = gun:delete(Connection, ~"/mcp", [{~"mcp-session-id", Id}]),
+    {response, fin, 204, _} = gun:await(Connection, Deleted, 60_000),
+    ok = gun:close(Connection).
+
 a_cancelled_call_ends_at_its_home(Config) ->
     [A, B, C] = members(Config),
     Session = initialize(A),
@@ -194,7 +227,10 @@ forged_ids_are_unknown(Config) ->
                                              [#{principal => anonymous, revision => '2025-11-25',
                                                 client_info => #{}, client_capabilities => #{},
                                                 log_level => 6}, ~"another server"]),
-    #{status := 404, body := Unknown} = posted(B, {Foreign, ?REVISION}, Ping).
+    #{status := 404, body := Unknown} = posted(B, {Foreign, ?REVISION}, Ping),
+    %% Of a life of a node that nobody has heard of after two seconds.
+    {ok, Unseen} = erlmcp_test_cluster:call(A, ?MODULE, of_incarnation, [1_000]),
+    #{status := 404, body := Unknown} = posted(B, {Unseen, ?REVISION}, Ping).
 
 altered(Id) ->
     At = rand:uniform(byte_size(Id)) - 1,
@@ -231,6 +267,10 @@ what_is_passed_on_is_bounded(Config) ->
     ~"done" = text(hd(maps:get(messages, response(Large)))),
     ok = close(Large),
     Half = text(tool(B, Session, ~"echo", #{text => Half})).
+
+requests_of_later_releases_are_unsupported(_) ->
+    {Pid, Monitor} = spawn_monitor(erlmcp_session_request, visit, [{visit, 2, of_later_releases}]),
+    receive {'DOWN', Monitor, process, Pid, {erlmcp_visited, unsupported}} -> ok end.
 
 %% The store has room for so many sessions that were ended, and none is ended that might come back.
 ended_sessions_are_bounded(Config) ->
@@ -355,9 +395,19 @@ a_minority_refuses(Config) ->
                                         end, 30_000) || Member <- [B, C]].
 
 a_home_that_stood_still_has_lost_its_sessions(Config) ->
-    [_, B, C] = members(Config),
-    Back = revived(hd(members(Config))),
+    [A, B, C] = members(Config),
+    %% One has not heard yet of the node that comes back, when a client of it asks there.
+    Heard = fun(Suspend) ->
+        ok = erlmcp_test_cluster:call(B, sys, Suspend, [erlmcp_cluster_members])
+    end,
+    Heard(suspend),
+    Back = revived(A),
     try
+        Early = start_tool(B, initialize(Back), 1, ~"echo", #{text => ~"hello"}),
+        Heard(resume),
+        #{status := 200, messages := [Answer]} = response(Early),
+        ~"hello" = text(Answer),
+        ok = close(Early),
         Session = initialize(C),
         {Old, _} = stream(C, Session, none),
         ok = erlmcp_test_cluster:pause(C),
@@ -480,6 +530,14 @@ is_waiting(Name) ->
 finish(Name, Return) ->
     waiting_as(Name) ! {finish, Return},
     ok.
+
+-doc false.
+of_incarnation(Number) ->
+    erlmcp_cluster_session_id:new(#{principal => anonymous, revision => '2025-11-25',
+                                    client_info => #{}, client_capabilities => #{},
+                                    log_level => 6}, ?SERVER,
+                                  erlmcp_cluster_session_id:nonce(Number, 0, 1), 0,
+                                  erlmcp_cluster_secret:sealing_key(session)).
 
 %% Sets how many sessions the store has something of, as the node counts them.
 -doc false.

@@ -57,7 +57,8 @@ Internal.
 }.
 
 -record(state, {
-    request :: request(),
+    %% of an open stream only some members
+    request :: request() | #{asks := {get, _}, waiting := erlmcp_call:owner()},
     instance :: erlmcp_instance:instance(),
     permit = none :: none | erlmcp_gate:permit(),
     %% the permit to wait for another home, and until when
@@ -122,14 +123,16 @@ Starts the process of a request that is passed on. It is linked to the calling p
 connection.
 """.
 -spec start(request(), erlmcp_instance:instance()) -> pid().
-start(Request, Instance) ->
-    proc_lib:spawn_link(?MODULE, init, [Request, Instance]).
+start(Request, #{key := Key}) ->
+    proc_lib:spawn_link(?MODULE, init, [Request, Key]).
 
 -doc false.
--spec init(request(), erlmcp_instance:instance()) -> no_return().
-init(#{context := Context} = Request, #{key := Key} = Instance) ->
+-spec init(request(), Key :: reference()) -> no_return().
+init(#{context := Context} = Request, Key) ->
     process_flag(trap_exit, true),
     ok = erlmcp_label:set([?MODULE], Key),
+    %% Read without a copy.
+    {ok, Instance} = erlmcp_instance:find(Key),
     #{headers := Headers} = Context,
     Kept = Request#{context := Context#{headers := maps:with(?HEADERS, Headers)}},
     gen_server:enter_loop(?MODULE, [{hibernate_after, 100}],
@@ -164,6 +167,8 @@ go(#state{request = Request, instance = Instance} = State) ->
         inherited -> visit(node(), State);
         unknown -> refuse(erlmcp_session_request:gone(), State);
         unavailable -> refuse(erlmcp_session:unavailable(), State);
+        %% If nobody hears of the home, it was one of another cluster with the same secret.
+        unseen -> wait(erlmcp_session_request:gone(), State);
         false -> wait(State)
     end.
 
@@ -187,20 +192,24 @@ in_time(Milliseconds, #state{timer = Timer} = State) ->
     State#state{timer = erlang:start_timer(Milliseconds, self(), late)}.
 
 %% The session's home is dead, or is about to be known as dead, or cannot be reached.
-wait(#state{until = none} = State) ->
-    wait(State#state{until = erlmcp_clock:now_ms() + ?WAIT});
-wait(#state{waiting = none, instance = #{gate := Gate}} = State) ->
+wait(State) ->
+    wait(lost(~"the node of this session cannot be reached"), State).
+
+%% `Late` is the refusal if that lasts too long.
+wait(Late, #state{until = none} = State) ->
+    wait(Late, State#state{until = erlmcp_clock:now_ms() + ?WAIT});
+wait(Late, #state{waiting = none, instance = #{gate := Gate}} = State) ->
     case erlmcp_gate:wait_for_home(Gate) of
-        {ok, Permit} -> wait(State#state{waiting = Permit});
+        {ok, Permit} -> wait(Late, State#state{waiting = Permit});
         {refuse, Refusal} -> refuse(Refusal, State)
     end;
-wait(#state{until = Until} = State) ->
+wait(Late, #state{until = Until} = State) ->
     case erlmcp_clock:now_ms() < Until of
         true ->
             _ = erlang:send_after(?LOOK, self(), go),
             {noreply, State};
         false ->
-            refuse(lost(~"the node of this session cannot be reached"), State)
+            refuse(Late, State)
     end.
 
 without_waiting(#state{waiting = none} = State) ->
@@ -288,11 +297,11 @@ send(Message, #state{request = #{waiting := {Pid, Tag}}}) ->
     Pid ! {Tag, Message},
     ok.
 
-attached(#state{request = #{asks := {get, _}}, streaming = false, permit = Permit} = State) ->
+attached(#state{request = #{asks := {get, _}} = Request, streaming = false} = State) ->
     ok = send({forwarded, attached}, State),
-    %% A stream may stay open for long. Its connection is counted.
-    ok = erlmcp_gate:leave(Permit),
-    State#state{streaming = true, permit = none};
+    %% A stream may stay open for long, and keeps nothing of its head. Its connection is counted.
+    ok = erlmcp_gate:leave(State#state.permit),
+    State#state{request = maps:with([asks, waiting], Request), streaming = true, permit = none};
 attached(State) ->
     State#state{streaming = true}.
 
@@ -324,7 +333,8 @@ visited(unsupported, State) ->
 in_session(Pid, #state{written = Written, timer = Timer} = State) ->
     _ = Timer =:= none orelse erlang:cancel_timer(Timer),
     lists:foreach(fun(Key) -> erlmcp_session:written(Pid, Key) end, lists:reverse(Written)),
-    State#state{at = {session, Pid, monitor(process, Pid)}, timer = none, written = []}.
+    State#state{at = {session, Pid, monitor(process, Pid)}, until = none, timer = none,
+                written = []}.
 
 -doc false.
 handle_call(_, _, State) ->
