@@ -17,7 +17,7 @@ Internal.
 
 -doc "A span that was started, or `none` if nothing is recorded.".
 -type span() :: {erlmcp_tracer:tracer(), Span :: term()} | none.
--doc "The end of a span. Its time is now, unless `ended` is given.".
+-doc "The end of a span; `ended` is its time, in nanoseconds of the monotonic clock.".
 -type finish() :: #{
     status := ok | {error, Name :: atom()}, attributes := erlmcp_tracer:attributes(),
     ended := integer()
@@ -64,8 +64,8 @@ finish({{Module, Config}, Span}, End) ->
     end.
 
 failed(Module, Class, Reason, Stack) ->
-    erlmcp_log:report(error, #{what => tracer_failed, tracer => Module, class => Class,
-                               reason => Reason, stacktrace => Stack}).
+    erlmcp_log:report(error, (erlmcp_incident:outline(Reason, Stack))#{
+                                 what => tracer_failed, tracer => Module, class => Class}).
 
 -doc """
 Returns the name of a span: the method, and the name of the tool or prompt if there is one. A URI is
