@@ -21,6 +21,8 @@ Internal.
 -define(LOOK, 1000).
 %% Milliseconds until a look at a task whose node has just gone.
 -define(SOON, 200).
+%% Looks of a call that waits, after which it no longer waits for a majority of the cluster.
+-define(LOOKS, 50).
 %% Milliseconds after which a client may try again what needs a majority of the cluster, or a node
 %% that does not answer.
 -define(RETRY, 1000).
@@ -134,7 +136,7 @@ the end of the task. `Owner` is sent messages for the client that precede the re
               erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 perform(#{kind := {task, result}, arguments := #{task := Id}}, Context, Owner, Instance) ->
-    await(Id, Context, Owner, Instance);
+    await(Id, Context, Owner, Instance, 0);
 perform(#{kind := {task, Operation}} = Call, Context, Owner, Instance) ->
     #{limits := #{call_timeout_ms := Timeout}} = Instance,
     erlmcp_call_messages:within(Timeout, Owner, fun() ->
@@ -145,19 +147,28 @@ perform(#{kind := {task, Operation}} = Call, Context, Owner, Instance) ->
 %% Meanwhile the task's requests to the client go out on the stream of the waiting call, and their
 %% answers go to the task. The waiting call has no deadline except the task's own. It ends with its
 %% owner, or when its client cancels it; the task does not end with it.
-await(Id, Context, Owner, Instance) ->
-    maybe
-        {ok, Task} ?= find(Id, Context, Instance),
-        case {erlmcp_task_view:is_over(Task), process_of(Task, Instance)} of
-            {true, _} ->
-                erlmcp_task_view:outcome(Task);
-            {false, {ok, Process}} ->
-                ok = wait(Id, Process, Owner, Instance),
-                await(Id, Context, Owner, Instance);
-            {false, error} ->
-                ok = look_later(Task),
-                await(Id, Context, Owner, Instance)
-        end
+await(Id, Context, Owner, Instance, Looks) ->
+    case find(Id, Context, Instance) of
+        {ok, Task} ->
+            case {erlmcp_task_view:is_over(Task), process_of(Task, Instance)} of
+                {true, _} ->
+                    erlmcp_task_view:outcome(Task);
+                {false, {ok, Process}} ->
+                    ok = wait(Id, Process, Owner, Instance),
+                    await(Id, Context, Owner, Instance, ?LOOKS);
+                {false, error} ->
+                    ok = look_later(Task),
+                    await(Id, Context, Owner, Instance, ?LOOKS)
+            end;
+        {error, Refusal} ->
+            %% A call that waits also waits for a cluster that elects a leader.
+            case erlmcp_refusal:name(Refusal) of
+                dependency_unavailable when Looks > 0 ->
+                    ok = timer:sleep(?SOON),
+                    await(Id, Context, Owner, Instance, Looks - 1);
+                _ ->
+                    {error, Refusal}
+            end
     end.
 
 %% If the task runs on this node, its process has just ended, and there is no need to wait. In a
