@@ -170,7 +170,8 @@ tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
 
 %% Its tables belong to the calling process.
 instance(#{key := Key, meter := Meter, limits := Limits, mounts := Mounts, access_log := AccessLog,
-           task_store := TaskStore, workers := Workers, handler := Handler} = Settings,
+           task_store := TaskStore, workers := Workers, handler := Handler,
+           shares_keys := SharesKeys} = Settings,
          Listeners) ->
     GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
     erlmcp_instance:new(#{key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
@@ -180,7 +181,7 @@ instance(#{key := Key, meter := Meter, limits := Limits, mounts := Mounts, acces
                           subscriptions => erlmcp_subscriptions:new(),
                           tasks => erlmcp_tasks:open(TaskStore, Limits),
                           used_states => erlmcp_used_states:new(),
-                          cluster => cluster(Settings),
+                          cluster => cluster(Settings), shares_keys => SharesKeys,
                           meter => Meter, observers => erlmcp_access_log:observer(AccessLog),
                           tracer => tracer(Settings), telemetry => erlmcp_telemetry:module(),
                           started_ms => erlang:system_time(millisecond),

@@ -269,8 +269,7 @@ changed(Changes, #state{task = #{version := Version} = Task, instance = Instance
     case erlmcp_task_records:update(New, erlmcp_tasks:store(Instance)) of
         ok ->
             Tell = fun() -> erlmcp_task_view:notifications(New) end,
-            ok = erlmcp_subscriptions:publish(topic(State), all, Tell,
-                                              erlmcp_instance:subscriptions(Instance)),
+            ok = erlmcp_changes:task_changed(topic(State), Tell, Instance),
             {noreply, State#state{task = New}};
         {error, changed} ->
             {stop, normal, State};

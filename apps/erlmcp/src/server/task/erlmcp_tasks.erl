@@ -258,8 +258,7 @@ lost(#{id := Id, principal := Principal, version := Version} = Task, Instance) -
     case erlmcp_task_records:update(Lost, store(Instance)) of
         ok ->
             Tell = fun() -> erlmcp_task_view:notifications(Lost) end,
-            erlmcp_subscriptions:publish({task, Principal, Id}, all, Tell,
-                                         erlmcp_instance:subscriptions(Instance));
+            erlmcp_changes:task_changed({task, Principal, Id}, Tell, Instance);
         %% Another process has just ended the task.
         {error, _} ->
             ok
