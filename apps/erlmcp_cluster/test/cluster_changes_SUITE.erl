@@ -31,7 +31,7 @@ clients have sockets. The cases that hurt a node come last.
                            elicitation => #{form => #{}}}}).
 
 suite() ->
-    [{timetrap, {minutes, 3}}].
+    [{timetrap, {minutes, 1}}].
 
 all() ->
     [streams_of_all_nodes_hear_of_a_change, a_session_hears_of_a_change,
@@ -42,6 +42,8 @@ all() ->
      a_busy_connection_blocks_nobody, what_a_lost_connection_hid_is_heard].
 
 init_per_suite(Config) ->
+    %% Three nodes start.
+    _ = ct:timetrap({minutes, 3}),
     Started = erlmcp_test_applications:start([erlmcp], Config),
     Issuer = erlmcp_test_issuer:start(),
     %% A connection is busy when it has a kilobyte to send.
