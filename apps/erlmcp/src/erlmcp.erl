@@ -72,8 +72,9 @@ The options of `start_server/1`. A value in parentheses is the default.
   or a new random one.
 - `task_store`: keeps the records of tasks: `{Module, Options}` with a module of
   `-behaviour(erlmcp_task_store)`. The default keeps them in memory.
-- `cluster`: a module with `-behaviour(erlmcp_server_cluster)`, such as `erlmcp_cluster`: the servers
-  with the same `id` on the nodes of a cluster are one server for their clients. Needs an `id`.
+- `cluster`: a module with `-behaviour(erlmcp_server_cluster)`, such as `erlmcp_cluster`: the
+  servers with the same `id` on the nodes of a cluster are one server for their clients. Needs an
+  `id`.
 - `on_event`: a fun that is called with each event, one after the other, in a process of its own.
   See `t:event/0`.
 - `access_log`: logs the ends of requests, see `t:access_log/0`; none by default.

@@ -8,8 +8,8 @@ The callbacks are called by the processes that need their answers: connections, 
 server's own. The `State` is what `c:init/2` returned, and every process of the server has it. It
 must be small, and hold no secret.
 
-A cluster calls `heard/2` and `answer/2` on the node that a change or a question has reached. Changes
-and questions are terms that only the library reads.
+A cluster calls `heard/2` and `answer/2` on the node that a change or a question has reached.
+Changes and questions are terms that only the library reads.
 """.
 
 -export([heard/2, answer/2]).
@@ -21,15 +21,16 @@ calls it.
 -callback init(Id :: term(), erlmcp:limits()) -> State :: term().
 
 -doc """
-Passes a change on to the server's other nodes, where it reaches `heard/2`. Returns at once, whatever
-the state of the other nodes. Changes of one process arrive in their order. Equal changes that have
-not left yet may be passed on once. A node that may have missed changes hears of `missed` instead.
+Passes a change on to the server's other nodes, where it reaches `heard/2`. Returns at once,
+whatever the state of the other nodes. Changes of one process arrive in their order. Equal changes
+that have not left yet may be passed on once. A node that may have missed changes hears of `missed`
+instead.
 """.
 -callback publish(Change :: term(), State :: term()) -> ok.
 
 -doc """
-Asks the server on another node, where the question reaches `answer/2`. The answer has to come within
-a second. `unreachable` does not mean that the question did not arrive.
+Asks the server on another node, where the question reaches `answer/2`. The answer has to come
+within a second. `unreachable` does not mean that the question did not arrive.
 """.
 -callback ask(node(), Question :: term(), State :: term()) -> {ok, Answer :: term()} | unreachable.
 

@@ -5,9 +5,9 @@ node has one such process. What comes within 20 ms leaves as one message to each
 whatever the number of clients there.
 
 Nothing here waits for another node. A message that its connection has no room for is dropped. When
-there is room, the node hears `missed`: each of these servers may have changed. The same happens if a
-server has more changes at a time than are kept. If a connection was lost and is there again, both
-sides take it that they have missed something.
+there is room, the node hears `missed`: anything of these servers may have changed. The same happens
+if a server has more changes at a time than are kept. If a connection was lost and is there again,
+both sides take it that they have missed something.
 
 Changes that arrive faster than they can be published wait, and equal ones wait once.
 
@@ -23,9 +23,10 @@ Internal.
 -export([answer/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
+-define(SCOPE, erlmcp_cluster_scope).
 -define(VERSION, 1).
 -define(COLLECT_MS, 20).
-%% Until a node is tried again whose connection had no room.
+%% Until a node is tried again whose connection had no room, and until the store is asked again.
 -define(AGAIN_MS, 100).
 -define(ANSWER_MS, 1_000).
 %% Changes of one server that wait for the others, or are waited for here.
@@ -48,8 +49,9 @@ Internal.
 
 -record(state, {
     counts :: atomics:atomics_ref(),
-    group :: binary(),
-    monitor :: reference(),
+    %% the id of the cluster, and the monitor of its group
+    group = none :: none | binary(),
+    monitor = none :: none | reference(),
     out = #{} :: changes(),
     %% the servers of which a node has not heard everything
     late = #{} :: #{pid() => #{Server :: term() => []}},
@@ -113,12 +115,10 @@ counts() ->
 init([]) ->
     _ = process_flag(trap_exit, true),
     ok = erlmcp_label:set([?MODULE]),
-    #{cluster := Group} = erlmcp_cluster_store:view(),
-    ok = pg:join(erlmcp_cluster_scope, Group, self()),
-    {Monitor, _} = pg:monitor(erlmcp_cluster_scope, Group),
     Counts = atomics:new(?MISSED, []),
     ok = persistent_term:put(?MODULE, Counts),
-    {ok, #state{counts = Counts, group = Group, monitor = Monitor}}.
+    self() ! join,
+    {ok, #state{counts = Counts}}.
 
 -doc false.
 handle_call(_, _, State) ->
@@ -131,6 +131,17 @@ handle_cast({publish, Server, Change}, #state{counts = Counts, out = Out} = Stat
     {noreply, timed(?COLLECT_MS, dropped(Dropped, State#state{out = Next}))}.
 
 -doc false.
+handle_info(join, State) ->
+    case erlmcp_cluster_store:view() of
+        #{cluster := none} ->
+            %% The node has just joined, and has not learned it yet.
+            _ = erlang:send_after(?AGAIN_MS, self(), join),
+            {noreply, State};
+        #{cluster := Group} ->
+            ok = pg:join(?SCOPE, Group, self()),
+            {Monitor, _} = pg:monitor(?SCOPE, Group),
+            {noreply, State#state{group = Group, monitor = Monitor}}
+    end;
 handle_info({?MODULE, ?VERSION, Changes}, #state{counts = Counts, in = Before} = State) ->
     ok = atomics:add(Counts, ?RECEIVED, 1),
     _ = map_size(Before) =:= 0 andalso Changes =/= [] andalso publish_next(),
@@ -199,9 +210,10 @@ sent(#state{counts = Counts, group = Group} = Before) ->
     #state{out = Out, late = Late} = State = with_refused(atomics:exchange(Counts, ?REFUSED, 0),
                                                           Before),
     Changes = [{Server, queue:to_list(Queue)} || Server := {_, Queue} <- Out],
-    Others = pg:get_members(erlmcp_cluster_scope, Group) -- [self()],
+    Others = pg:get_members(?SCOPE, Group) -- [self()],
     Results = [{Pid, send(Pid, catching_up(Pid, Late) ++ Changes, Counts)} || Pid <- Others],
-    Behind = #{Pid => maps:merge(maps:get(Pid, Late, #{}), #{Server => [] || {Server, _} <- Changes})
+    Servers = #{Server => [] || {Server, _} <- Changes},
+    Behind = #{Pid => maps:merge(maps:get(Pid, Late, #{}), Servers)
                || {Pid, nosuspend} <- Results},
     Count = lists:sum([length(Of) || {_, Of} <- Changes]),
     Next = dropped(Count * map_size(Behind), State#state{out = #{}, late = Behind}),

@@ -62,9 +62,9 @@ opening_keys(Use, Slot) ->
     ets:lookup_element(?MODULE, {Use, Slot}, 2, []).
 
 -doc """
-Returns the key ring of a server: the keys of today, which seal, and those of yesterday and tomorrow.
-A node whose clock is less than a day away opens what this ring seals. Servers of other ids have
-other keys. Returns `none` while this node is in no cluster.
+Returns the key ring of a server: the keys of today, which seal, and those of yesterday and
+tomorrow. A node whose clock is less than a day away opens what this ring seals. Servers of other
+ids have other keys. Returns `none` while this node is in no cluster.
 """.
 -spec ring(use(), Server :: term()) -> {ok, erlmcp:key_ring()} | none.
 ring(Use, Server) ->

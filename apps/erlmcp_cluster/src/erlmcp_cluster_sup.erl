@@ -1,7 +1,7 @@
 -module(erlmcp_cluster_sup).
 -moduledoc """
-The supervisor of the application. It has the `pg` scope `erlmcp_cluster_scope`. When the node joins a
-cluster, it has `m:erlmcp_cluster_member_sup`, too.
+The supervisor of the application. It has the `pg` scope `erlmcp_cluster_scope`. When the node joins
+a cluster, it has `m:erlmcp_cluster_member_sup`, too.
 
 Internal.
 """.

@@ -106,8 +106,8 @@ count(_, _) -> binary:encode_hex(crypto:strong_rand_bytes(8)).
 
 book(#{~"once" := _}, #{state := _}) -> ~"booked";
 book(#{~"once" := Once}, _) ->
-    {input_required, #{~"sure" => erlmcp_input:elicit(~"Sure?", #{type => object, properties => #{}})},
-     state, #{once => Once}}.
+    Form = #{type => object, properties => #{}},
+    {input_required, #{~"sure" => erlmcp_input:elicit(~"Sure?", Form)}, state, #{once => Once}}.
 
 %% Until a file is there.
 wait(#{~"file" := File}, Context) ->
@@ -241,37 +241,34 @@ a_definition_changes_on_all_nodes(Config) ->
     [not_found, not_found, not_found] = maps:values(All),
     {error, #{}} = call(A, erlmcp_cluster, add, [no_such_server, tool, tool(~"x")]).
 
-%% The nodes count differently, since one has had more changes than the others.
+%% The nodes number their definitions differently, since one has had more changes than the others.
+%% It also lacks the first tool, so its pages end at other definitions.
 cursors_hold_on_every_node(Config) ->
     [A | _] = Members = members(Config),
+    {[~"tool_a", ~"tool_b"], AfterB} = page(A, none),
+    ok = call(A, erlmcp, remove, [?SERVER, tool, ~"tool_a"]),
     [begin
          ok = call(A, erlmcp, add, [?SERVER, tool, tool(~"passing")]),
          ok = call(A, erlmcp, remove, [?SERVER, tool, ~"passing"])
      end || _ <- lists:seq(1, 5)],
-    {_, First} = page(A, none),
-    Names = [~"tool_b" | [<<"tool_", Letter>> || Letter <- "cdefg"]] ++ [~"book", ~"wait"],
-    %% The last definition of a page is one that each node has at another position.
-    [ok = call(A, erlmcp, Function, [?SERVER, tool | Arguments])
-     || {Function, Arguments} <- [{remove, [~"tool_a"]}]],
-    Walk = fun Walk([Member | Next], Cursor) ->
-        case page(Member, Cursor) of
-            {Page, none} -> Page;
-            {Page, More} -> Page ++ Walk(Next ++ [Member], More)
-        end
-    end,
-    %% A has no `tool_a` now: its pages end at other definitions.
-    [~"tool_b", ~"tool_c"] = element(1, page(A, none)),
-    Names = Walk([A], none),
-    lists:foreach(fun(Start) ->
-        {Page, Cursor} = page(Start, none),
-        Rest = Walk(Members, Cursor),
-        Rest = lists:nthtail(length(lists:takewhile(fun(Name) -> Name =/= lists:last(Page) end,
-                                                    Names)) + 1, Names)
-    end, Members),
-    %% What the cursor was made of is gone on its own node, and there on the others.
-    [{[~"tool_c", ~"tool_d"], _} = page(Member, First) || Member <- Members],
-    %% It comes back, and is the last one: a node's list is in the order of its changes.
+    %% Late in the lists of all nodes, and at another position in each.
+    ok = call(A, erlmcp_cluster, add, [?SERVER, tool, tool(~"tool_h")]),
+    Names = [<<"tool_", Letter>> || Letter <- "abcdefg"] ++ [~"book", ~"wait", ~"tool_h"],
+    [begin
+         {Page, Cursor} = page(First, none),
+         {_, [_ | Rest]} = lists:splitwith(fun(Name) -> Name =/= lists:last(Page) end, Names),
+         Rest = walk(Next ++ [First], Cursor)
+     end || First <- Members, Next <- [Members -- [First]]],
+    [{[~"tool_c", ~"tool_d"], _} = page(Member, AfterB) || Member <- Members],
+    ok = call(A, erlmcp_cluster, remove, [?SERVER, tool, ~"tool_h"]),
     ok = call(A, erlmcp, add, [?SERVER, tool, tool(~"tool_a")]).
+
+%% Each page is of the next node.
+walk(_, none) ->
+    [];
+walk([Member | Next], Cursor) ->
+    {Page, More} = page(Member, Cursor),
+    Page ++ walk(Next ++ [Member], More).
 
 page(Member, Cursor) ->
     Params = #{cursor => Cursor || Cursor =/= none},
@@ -306,10 +303,9 @@ a_state_is_used_once_in_the_cluster(Config) ->
     Gone = fun(Member) -> {error, <<"requestState: the node", _/binary>>} =
                               booked(Member, Left, true) end,
     Gone(A),
-    Options = proplists:get_value(options, Config),
-    Listeners = maps:get(listeners, C),
-    Ports = [{http, Given#{port => Port}} || {{http, Given}, #{port := Port}}
-                                                 <- lists:zip(maps:get(listen, Options), Listeners)],
+    #{listen := Listen} = Options = proplists:get_value(options, Config),
+    Ports = [{http, Given#{port => Port}}
+             || {{http, Given}, #{port := Port}} <- lists:zip(Listen, maps:get(listeners, C))],
     _ = call(C, serve, [Options#{listen := Ports}]),
     lists:foreach(Gone, Members),
     {ok, ~"booked"} = booked(A, state(C, true), true).
@@ -374,8 +370,8 @@ other_versions_do_no_harm(Config) ->
     unsupported = call(A, erlmcp_cluster_changes, answer, [2, ?SERVER, question]),
     unsupported = call(A, erlmcp_cluster_changes, answer, [1, ?SERVER, question]).
 
-%% Of 20,001 changes, 20,000 wait for the process, and 10,000 of them for the other nodes. These hear
-%% that anything may have changed.
+%% Of 20,001 changes, 20,000 wait for the process, and 10,000 of them for the other nodes. These
+%% hear that anything may have changed.
 too_many_changes_become_one(Config) ->
     [A, B, _] = members(Config),
     Streams = [listen(B, Filter) || Filter <- [#{promptsListChanged => true},

@@ -1,7 +1,8 @@
 -module(shared_keys_SUITE).
 -moduledoc """
 Servers whose keys are those of a cluster: the keys change while a server runs, and the cursors and
-states that clients have stay good as long as their keys are in the ring. The cluster is this module.
+states that clients have stay good as long as their keys are in the ring. The cluster is this
+module.
 """.
 
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
@@ -103,20 +104,21 @@ a_state_needs_the_node_that_made_it(_) ->
              {false, #{~"result" := #{~"content" := _}}} ->
                  ok;
              {true, #{~"error" := #{~"code" := -32602, ~"message" := Message}}} ->
-                 ~"requestState: the node that made it cannot be asked; send the request again without it" = Message
+                 <<"requestState: the node that made it cannot be asked; send the request again "
+                   "without it">> = Message
          end,
          #{~"result" := #{~"content" := _}} = book(One, #{once => Once}, Answers)
      end || Once <- [false, true]],
     stop(Servers).
 
 what_is_not_known_has_no_effect(_) ->
-    #{id := Id} = Server = start(#{}),
+    #{id := Id} = Started = start(#{}),
     ok = erlmcp_server_cluster:heard(Id, [strange, {strange, 1, 2}, missed, {list, tool, all}]),
     ok = erlmcp_server_cluster:heard(no_such_server, [missed]),
     unsupported = erlmcp_server_cluster:answer(Id, strange),
-    gone = erlmcp_server_cluster:answer(Id, {use_state, make_ref(), {0, ~""}, anonymous}),
-    gone = erlmcp_server_cluster:answer(no_such_server, {use_state, make_ref(), {0, ~""}, anonymous}),
-    stop([Server]).
+    Question = {use_state, make_ref(), {0, ~""}, anonymous},
+    [gone = erlmcp_server_cluster:answer(Server, Question) || Server <- [Id, no_such_server]],
+    stop([Started]).
 
 start(Options) ->
     Id = make_ref(),

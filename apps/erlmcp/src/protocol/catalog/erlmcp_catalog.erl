@@ -25,10 +25,10 @@ Internal.
 -doc """
 Settings of a catalog. They have the number of definitions in one page, and the milliseconds that a
 client may cache a list. They also have the keys that seal cursors and state, the `numbering` of
-positions (`m:erlmcp_listing`), and the most bytes of a result. The others wrap each handler: the server's `middleware`, the middleware that caches
-results (`cached`), and the guards of a definition (`guarded`). `row` gives the definition with a
-key its row in the server's meter. `quick` makes the mark of a quick definition
-(`erlmcp_middleware:of_server/4`).
+positions (`m:erlmcp_listing`), and the most bytes of a result. The others wrap each handler: the
+server's `middleware`, the middleware that caches results (`cached`), and the guards of a definition
+(`guarded`). `row` gives the definition with a key its row in the server's meter. `quick` makes the
+mark of a quick definition (`erlmcp_middleware:of_server/4`).
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
