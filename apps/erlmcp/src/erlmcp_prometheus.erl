@@ -301,7 +301,7 @@ minus(#{count := Count, sum_us := Sum, histogram := Known},
 seconds(Latency) ->
     histogram(Latency, erlmcp_histogram:coarse_bounds(), 1_000_000_000).
 
-%% The counts up to each bound, in units of so many nanoseconds.
+%% The counts up to each bound. A bound and the sum are in units of `Unit` nanoseconds.
 histogram(#{count := Count, sum_us := Sum, histogram := Buckets}, Bounds, Unit) ->
     {cumulative(Buckets, Bounds, Unit, 0) ++ [{infinity, Count}], Count, 1000 * Sum / Unit}.
 

@@ -25,7 +25,7 @@ cookie is enough to control every node.
 
 -export_type([options/0, discovery/0, secret/0, status/0]).
 
-%% Time in which a new cluster's nodes must find each other.
+%% The milliseconds in which a node must have joined.
 -define(JOIN_MS, 60_000).
 %% Nodes of a new cluster that DNS finds.
 -define(SIZE, 3).
@@ -111,7 +111,8 @@ with_lease({error, _} = Error) ->
 
 -doc """
 Takes this node out of the cluster for good, and deletes its part of the store. The other nodes take
-its sessions over at once. The last node cannot leave.
+its sessions over at once. The last node cannot leave (`last_member`). `not_joined` means that this
+node is in no cluster; other errors are those of the store.
 """.
 -spec leave() -> ok | {error, not_joined | last_member | term()}.
 leave() ->
@@ -128,8 +129,13 @@ leave() ->
     end.
 
 -doc """
-Takes a dead node out of the cluster that will not come back. Until then it counts when a majority
-is needed. If it does come back, it joins as a new one.
+Takes a dead node that will not come back out of the cluster. Until then the node counts when a
+majority is needed. If it does come back, it joins as a new one.
+
+- `not_joined`: this node is in no cluster.
+- `not_member`: the cluster has no such node.
+- `alive`: the node's lease has not ended.
+- Other errors are those of the store, such as `timeout`.
 """.
 -spec forget(node()) -> ok | {error, not_joined | not_member | alive | term()}.
 forget(Node) ->
@@ -138,7 +144,7 @@ forget(Node) ->
         false -> {error, not_joined}
     end.
 
--doc "Returns what this node knows of its cluster.".
+-doc "Returns what this node knows of its cluster, or `not_joined` if it is in none.".
 -spec status() -> {ok, status()} | {error, not_joined}.
 status() ->
     case is_joined() of

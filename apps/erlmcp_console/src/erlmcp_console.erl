@@ -152,7 +152,7 @@ entered(#{method := ~"POST"} = Request, Options) ->
         true -> act(Request, Options);
         false -> foreign()
     end;
-%% A token in the URL is not left there.
+%% A redirect removes a token from the URL.
 entered(#{below := ~"", path := Path}, _) ->
     {308, #{~"location" => [Path, $/]}, ~""};
 entered(#{below := ~"/", query := Query, path := Path}, _) when Query =/= ~"" ->
@@ -175,7 +175,7 @@ entered(#{below := Below, headers := Headers}, _) ->
         Found -> Found
     end.
 
-%% Who has seen a payload stands in the log, as actions do.
+%% The log says who has seen a payload, as it says who has acted.
 payload(<<Digits/binary>>, #{server := Server} = Request, Rules) when byte_size(Digits) =< 20 ->
     maybe
         {Id, []} ?= string:to_integer(binary_to_list(Digits)),
@@ -248,7 +248,7 @@ feed(Server, Options) ->
                  snapshots(Watch, Send)
              end};
         {error, full} ->
-            json(503, #{error => ~"As many pages show the console already as may."});
+            json(503, #{error => ~"Too many pages show the console."});
         {error, not_found} ->
             json(503, #{error => ~"The server does not run."})
     end.

@@ -1,6 +1,6 @@
 -module(erlmcp_console_collector).
 -moduledoc """
-Reads the servers of the node: each second while a page shows one, and else each five seconds. So a
+Reads each server of the node every second while a page shows it, and else every five seconds. So a
 page begins with what has happened before it was opened. A snapshot of a server is encoded once for
 all its pages.
 
@@ -37,7 +37,8 @@ calls may answer late, so another process asks them.
 
 -record(seen, {
     view :: erlmcp_console_view:view(),
-    %% each asks for the next snapshot, or not yet; and it shows payloads by these rules, or none
+    %% a viewer has asked for the next snapshot, or not yet; and the rules by which it shows
+    %% payloads, or `none`
     viewers = #{} :: #{pid() => {asks | busy, none | [erlmcp_redaction:rule()]}},
     due :: integer(),
     id :: term(),
@@ -164,7 +165,7 @@ server(Pid) ->
       listeners => [maps:with([transport, url, sse_url], Listener)
                     || #{} = Listener <- listeners(Pid)]}.
 
-%% What clients are told, now: it may change with the code.
+%% The name and the version that clients are told now. They may change with the code.
 identity(Key) ->
     case erlmcp_published_catalog:find(Key) of
         {ok, Catalog} ->
@@ -175,7 +176,7 @@ identity(Key) ->
             #{}
     end.
 
-%% An error, and so none, if the server ends meanwhile.
+%% If the server has ended meanwhile, it has none.
 listeners(Pid) ->
     case erlmcp:listeners(Pid) of
         {error, not_found} -> [];
@@ -247,7 +248,7 @@ ticked(Now, State) ->
 
 due(Pid, Now, #seen{viewers = Viewers, due = Due} = Seen) when map_size(Viewers) > 0; Now >= Due ->
     case read(Pid, Seen#seen{due = Now + ?SELDOM}) of
-        %% It has just ended, and goes with the next tick.
+        %% The server has just ended, and is removed at the next tick.
         gone -> Seen;
         #seen{view = View} = Read -> tell(erlmcp_console_view:snapshot(View), Read)
     end;
@@ -288,7 +289,7 @@ read(Pid, #seen{view = View, calls = Calls, server = Server, key = Key} = Seen) 
             gone
     end.
 
-%% Others than the page show it, too.
+%% The health page shows the verdict, too.
 judged(_, none) ->
     ok;
 judged(Server, #{well := Well, since := Since, causes := Causes}) ->
@@ -298,7 +299,7 @@ judged(Server, #{well := Well, since := Since, causes := Causes}) ->
 requests(#seen{viewers = Viewers}) when map_size(Viewers) =:= 0 -> [];
 requests(#seen{key = Key}) -> erlmcp_recent_requests:list(Key).
 
-%% While nobody looks, no call is asked.
+%% While no page shows the server, no call is asked.
 ask_calls(_, #seen{viewers = Viewers, asking = Asking} = Seen) when
     map_size(Viewers) =:= 0; Asking =/= none
 ->

@@ -134,7 +134,7 @@ without_headers({Began, Bytes, {http, Version, Peer, _}}) ->
 without_headers(Arrival) ->
     Arrival.
 
--doc "Counts the end of a request whose answer nobody may see, as `ended/5` does.".
+-doc "Counts the end of a request as `ended/5` does, without an answer for operators.".
 -spec ended(about(), outcome(), BytesOut :: non_neg_integer(), server()) -> ok.
 ended(About, Outcome, BytesOut, Server) ->
     ended(About, Outcome, BytesOut, none, Server).

@@ -18,8 +18,9 @@ Internal.
 
 -doc """
 The origin of a request. `http` has the version, the address of the connection and the headers.
-`lines` has the address of a connection of lines, or `local` for stdio. `none` means that the server
-neither traces nor observes requests.
+`lines` has the address of a connection of lines, or `local` for stdio. `none` is the origin of HTTP
+requests to a server without a tracer, and of work that no message has brought, such as the run of a
+task.
 """.
 -type origin() ::
     {http, Version :: atom(), {inet:ip_address(), inet:port_number()},
@@ -100,8 +101,8 @@ with_baggage(Baggage, #{parent := none} = Start) -> Start#{baggage => Baggage};
 with_baggage(Baggage, #{parent := Parent} = Start) ->
     Start#{parent := Parent#{baggage => Baggage}}.
 
-%% The requests of a connection often differ in nothing else, so the last name and attributes are
-%% kept.
+%% The requests of a connection often have all of these in common, so the last name and attributes
+%% are kept.
 described(Method, Target, Revision, Origin) ->
     Key = {Method, Target, Revision, without_headers(Origin)},
     case get(?MODULE) of
@@ -160,8 +161,8 @@ address(Address) ->
     list_to_binary(inet:ntoa(Address)).
 
 -doc """
-Runs a fun in the context of a call's span. The context is that of the calling process meanwhile,
-and is in the metadata of its log.
+Runs a fun in the context of a call's span. The context is that of the calling process meanwhile.
+Its ids, if it has any, are in the metadata of the process's log.
 """.
 -spec run(erlmcp_engine:call(), fun(() -> Result)) -> Result.
 run(#{span := {#{trace_id := Trace, span_id := Span} = Context, _}}, Run) ->
@@ -190,7 +191,8 @@ restored(undefined) -> logger:unset_process_metadata();
 restored(Before) -> logger:set_process_metadata(Before).
 
 -doc """
-Ends the span of a request at `Now`. A request without a call begins and ends its span here.
+Ends the span of a request at `Now`, in monotonic nanoseconds. A request without a call begins and
+ends its span here.
 """.
 -spec ended(erlmcp_meter:about(), erlmcp_meter:outcome(), Now :: integer(),
             erlmcp_tracer:tracer()) -> ok.

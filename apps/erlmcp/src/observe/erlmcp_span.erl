@@ -17,7 +17,7 @@ Internal.
 
 -doc "A span that was started, or `none` if nothing is recorded.".
 -type span() :: {erlmcp_tracer:tracer(), Span :: term()} | none.
--doc "The end of a span. Its time is now, unless `ended` is given.".
+-doc "The end of a span; `ended` is its time, in nanoseconds of the monotonic clock.".
 -type finish() :: #{
     status := ok | {error, Name :: atom()}, attributes := erlmcp_tracer:attributes(),
     ended := integer()

@@ -6,8 +6,8 @@ terms. All names in it are unique, so that servers of the same node cannot colli
 The persistent terms are the instance itself, under the server's key, the settings of its listeners,
 its pools of workers, and its catalog (`m:erlmcp_published_catalog`). A process reads a persistent
 term without a copy, so that a connection costs only its own state. Each term is written again when
-its writer restarts. The process of this module ends after all readers, and then removes the terms.
-It does nothing else.
+its writer restarts. The process of this module ends after all readers. It then logs the end of a
+server with listeners, and removes the terms.
 
 Internal.
 """.

@@ -13,8 +13,8 @@ Internal.
 
 -type limits() :: erlmcp:limits().
 -doc """
-The handler module of a server, the definitions that the options have besides, and the local funs in
-its other options (`m:erlmcp_reload`).
+The handler module of a server, the definitions that its options add to those of the module, and the
+local funs in its other options (`m:erlmcp_reload`).
 """.
 -type handler() :: {
     module(), Besides :: #{erlmcp_definition:kind() => [erlmcp_definition:source()]},

@@ -6,6 +6,7 @@ end in the opposite one:
 - the shared state, events, the error budget, mounted servers
 - the gate, kept results, guards of definitions, pools of workers
 - the catalog's publisher, HTTP sessions, tasks, listeners, sessions of HTTP+SSE
+- the sweeper of subscriptions
 
 Internal.
 """.
@@ -168,7 +169,7 @@ tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
         {error, Reason} -> exit({shutdown, Reason})
     end.
 
-%% Its tables belong to the calling process.
+%% The tables of the instance belong to the calling process.
 instance(#{key := Key, meter := Meter, limits := Limits, mounts := Mounts, access_log := AccessLog,
            task_store := TaskStore, workers := Workers, handler := Handler,
            shares_keys := SharesKeys} = Settings,

@@ -121,7 +121,7 @@ admitted(#{context := Context} = Call, Owner, Instance) ->
     end.
 
 -doc """
-Runs `Run` and returns the answer of a call from its result. In place of an answer that is too
+Runs `Run` and returns the answer of a call from its result. In place of a result that is too
 large, or after a crash, returns a refusal and logs an incident. The request has ended then
 (`m:erlmcp_meter`). `exit(shutdown)` is not caught.
 """.
@@ -291,7 +291,7 @@ timed_out(Milliseconds, #{method := Method, target := Target} = Subject, Instanc
 -doc """
 Returns the answer to a request whose call died without one, or the refusal of a task. The call
 passed its heap bound, the server was drained, or an operator or another process has ended the
-call. Logs an incident, unless the server was drained or it was an operator. The request has ended
+call. Logs an incident, unless the drain or an operator has ended the call. The request has ended
 then.
 """.
 -spec died(Reason :: term(), subject(), erlmcp_instance:of_calls()) ->

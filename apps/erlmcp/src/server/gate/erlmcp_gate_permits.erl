@@ -152,7 +152,10 @@ Returns the process of the gate's queue and the longest wait there; `none` while
 queue(#permits{tables = Tables}) ->
     ets:lookup_element(element(1, Tables), queue, 2, none).
 
--doc "Makes a process the gate's queue, which has no requests yet.".
+-doc """
+Makes a process the gate's queue, which has no requests yet. A request may wait in it for up to
+`LongestMs` milliseconds.
+""".
 -spec put_queue(pid(), LongestMs :: pos_integer(), permits()) -> ok.
 put_queue(Pid, LongestMs, #permits{tables = Tables, counters = Counters}) ->
     true = ets:insert(element(1, Tables), {queue, {Pid, LongestMs}}),

@@ -308,7 +308,7 @@ respond(304, Headers, _) ->
 respond(Status, Headers, Body) ->
     erlmcp_httpd_response:respond(Status, Headers, Body).
 
-%% A page changes with the server, and is what its headers say.
+%% Browsers neither store a page, which changes with the server, nor guess its type.
 with_defaults(Headers) ->
     maps:merge(#{~"cache-control" => ~"no-store", ~"x-content-type-options" => ~"nosniff"},
                Headers).
