@@ -2,13 +2,16 @@
 # Measures the cost of traces: the CPU time of a server for one call of `echo` over HTTP/1.1,
 # without traces, with 1 % and with 100 % of them recorded and sent to a collector, which is a
 # process of its own. The servers are loaded in turn, round by round. Each figure is the median of
-# its rounds, and the share is that of the same round without traces.
+# its rounds with the least and the most, and a share is that of the same round without traces. The
+# figures are written to FILE, as JSON.
 #
-#   bench/traces.sh [ROUNDS] [SECONDS]     default: 5 rounds of 4 seconds for each server
+#   bench/traces.sh [ROUNDS] [SECONDS] [FILE]
+#                                default: 5 rounds of 4 seconds for each server, _build/traces.json
 set -euo pipefail
 CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 rounds=${1:-5}
 seconds=${2:-4}
+file=${3:-_build/traces.json}
 
 . scripts/env.sh
 scripts/build.sh >&2
@@ -39,7 +42,8 @@ for kind in quick ordinary; do
         servers+=("$kind $ratio $url $pid")
     done
 done
-echo "$rounds rounds of $seconds s; load before: $(cut -d ' ' -f 1 /proc/loadavg)"
+load_before=$(cut -d ' ' -f 1 /proc/loadavg)
+echo "$rounds rounds of $seconds s; load before: $load_before"
 for ((round = 0; round <= rounds; round++)); do
     # Each round begins with another server.
     for i in "${!servers[@]}"; do
@@ -52,25 +56,44 @@ for ((round = 0; round <= rounds; round++)); do
             echo "$kind $ratio $round $(($(cpu "$pid") - before)) $answered" >>"$work/costs"
     done
 done
-awk '
+load_after=$(cut -d ' ' -f 1 /proc/loadavg)
+awk -v rounds="$rounds" -v seconds="$seconds" -v before="$load_before" -v after="$load_after" \
+    -v file="$file" '
     { cost[$1, $2, $3] = 10000 * $4 / $5 }
-    function median(values, count,    i, j, held) {
+    function sort(values, count,    i, j, held) {
         for (i = 2; i <= count; i++)
             for (j = i; j > 1 && values[j - 1] > values[j]; j--) {
                 held = values[j]; values[j] = values[j - 1]; values[j - 1] = held
             }
+    }
+    function median(values, count) {
         return count % 2 ? values[(count + 1) / 2] : (values[count / 2] + values[count / 2 + 1]) / 2
+    }
+    function json(name, values, count) {
+        return sprintf("\"%s\": {\"median\": %.4f, \"least\": %.4f, \"most\": %.4f}", name,
+            median(values, count), values[1], values[count])
     }
     END {
         split("quick ordinary", kinds); split("off 0.01 1.0", ratios)
-        for (k = 1; k <= 2; k++)
+        printf "{\"rounds\": %d, \"seconds\": %s, \"load\": [%s, %s]", rounds, seconds, before,
+            after >file
+        for (k = 1; k <= 2; k++) {
+            printf ", \"%s\": {", kinds[k] >file
             for (r = 1; r <= 3; r++) {
                 for (i = 1; i <= rounds; i++) {
                     us[i] = cost[kinds[k], ratios[r], i]
                     share[i] = us[i] / cost[kinds[k], "off", i]
                 }
-                printf "%-9s %-5s %6.2f us of CPU a call, %.3f of without\n", kinds[k], ratios[r],
-                    median(us, rounds), median(share, rounds)
+                sort(us, rounds); sort(share, rounds)
+                printf "%-9s %-5s %6.2f us of CPU a call (%.2f to %.2f), ", kinds[k], ratios[r],
+                    median(us, rounds), us[1], us[rounds]
+                printf "%.3f of without (%.3f to %.3f)\n", median(share, rounds), share[1],
+                    share[rounds]
+                printf "%s\"%s\": {%s, %s}", r > 1 ? ", " : "", ratios[r],
+                    json("us_per_call", us, rounds), json("share", share, rounds) >file
             }
-    }' rounds="$rounds" "$work/costs"
-echo "load after: $(cut -d ' ' -f 1 /proc/loadavg)"
+            printf "}" >file
+        }
+        print "}" >file
+    }' "$work/costs"
+echo "load after: $load_after; written: $file"

@@ -41,7 +41,7 @@ The arrival of a message: its time, in nanoseconds of the monotonic clock, its b
 origin, which is `none` if nobody asks for it.
 """.
 -type arrival() ::
-    {Began :: integer(), Bytes :: non_neg_integer(), erlmcp_request_span:origin()}.
+    {Began :: integer(), Bytes :: non_neg_integer(), erlmcp_span:origin()}.
 -doc """
 A request, in the form that the caller has: a call with its arrival, the subject of a call, or a
 request that has no call.
@@ -123,7 +123,7 @@ arrived(Bytes) ->
     arrived(Bytes, none).
 
 -doc "Returns the arrival, now, of a message of `Bytes` bytes from `Origin`.".
--spec arrived(Bytes :: non_neg_integer(), erlmcp_request_span:origin()) -> arrival().
+-spec arrived(Bytes :: non_neg_integer(), erlmcp_span:origin()) -> arrival().
 arrived(Bytes, Origin) ->
     {erlang:monotonic_time(nanosecond), Bytes, Origin}.
 

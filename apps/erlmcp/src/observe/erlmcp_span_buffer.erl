@@ -1,7 +1,7 @@
 -module(erlmcp_span_buffer).
 -moduledoc """
-Encoded spans that wait until they are sent to a collector, at most 10,000 for each collector. A
-process that adds a span never waits. Further spans are dropped and counted.
+Spans that wait until they are sent to a collector, at most 10,000 for each collector. A process that
+adds a span never waits. Further spans are dropped and counted.
 
 All buffers of the node are in one table, which the application's supervisor owns. So spans outlive
 the process that sends them (`m:erlmcp_span_exporter`). Spans that are being sent count as waiting.
@@ -59,10 +59,10 @@ delete({Id, _}) ->
     ok.
 
 -doc """
-Adds an encoded span, or counts it as dropped if the buffer is full. The process registered as
+Adds a span, or counts it as dropped if the buffer is full. The process registered as
 `Exporter` is told when enough spans wait for a request.
 """.
--spec add(binary(), {buffer(), Exporter :: atom()}) -> ok.
+-spec add(erlmcp_otlp_tracer:ended(), {buffer(), Exporter :: atom()}) -> ok.
 add(Span, {{Id, Counts}, Exporter}) ->
     case atomics:add_get(Counts, ?WAITING, 1) of
         Waiting when Waiting > ?LIMIT ->
@@ -91,7 +91,7 @@ tell(Exporter, Id) ->
     end.
 
 -doc "Takes at most `Most` spans out of a buffer. They count as waiting until `done/3`.".
--spec take(Most :: pos_integer(), buffer()) -> [binary()].
+-spec take(Most :: pos_integer(), buffer()) -> [erlmcp_otlp_tracer:ended()].
 take(Most, {Id, Counts}) ->
     case ets:select(?MODULE, [{{{Id, '_'}, '_'}, [], ['$_']}], Most) of
         {Rows, _} ->

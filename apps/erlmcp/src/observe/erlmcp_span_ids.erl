@@ -6,7 +6,7 @@ one by one they would cost more than the rest of a span. It keeps them in its pr
 Internal.
 """.
 
--export([span/0, root/0, digits/1, forget/0]).
+-export([span/0, root/0, forget/0]).
 
 %% Random bytes of the first ids of a process, which are those of one root, and of later ones.
 -define(FIRST, 24).
@@ -22,8 +22,6 @@ root() ->
     <<Trace:32/binary, Span/binary>> = digits(48),
     {Trace, Span}.
 
--doc "Returns a text of `Digits` random hexadecimal digits.".
--spec digits(Digits :: 1..48) -> binary().
 digits(Digits) ->
     case get(?MODULE) of
         <<Id:Digits/binary, Rest/binary>> -> taken(Id, Rest);

@@ -76,13 +76,14 @@ span(Name, Tracer) ->
     span(Name, none, Tracer).
 
 span(Name, Parent, Tracer) ->
-    {Context, Span} = erlmcp_span:start(Tracer, Parent, fun() ->
-        #{name => Name, kind => server, parent => Parent, links => [], attributes => #{~"a" => 1},
-          began => erlang:monotonic_time(nanosecond)}
-    end),
-    ok = erlmcp_span:finish(Span, #{status => ok, attributes => #{~"b" => ~"c"},
-                                    ended => erlang:monotonic_time(nanosecond)}),
+    {Context, Span} = started(Name, Parent, Tracer),
+    ok = erlmcp_span:finish(Span, {7, tool_error}, erlang:monotonic_time(nanosecond)),
     Context.
+
+started(Name, Parent, Tracer) ->
+    erlmcp_span:start(Tracer, {Parent, none}, fun() ->
+        {server, [], {Name, undefined, '2026-07-28', none}, erlang:monotonic_time(nanosecond)}
+    end).
 
 counts({_, Config}) ->
     erlmcp_otlp_tracer:counts(Config).
@@ -117,8 +118,9 @@ spans_are_sent_as_json(Config) ->
     true = Before - 1000 =< binary_to_integer(Began),
     true = binary_to_integer(Began) =< binary_to_integer(Ended),
     true = binary_to_integer(Ended) =< erlang:system_time(nanosecond),
-    [#{~"key" := ~"a", ~"value" := #{~"intValue" := ~"1"}},
-     #{~"key" := ~"b", ~"value" := #{~"stringValue" := ~"c"}}] = lists:sort(Attributes),
+    #{~"mcp.protocol.version" := ~"2026-07-28", ~"jsonrpc.request.id" := ~"7",
+      ~"error.type" := ~"tool_error"} =
+        #{Key => Value || #{~"key" := Key, ~"value" := #{~"stringValue" := Value}} <- Attributes},
     #{~"resourceSpans" := [#{~"resource" := #{~"attributes" := Resource},
                              ~"scopeSpans" := [#{~"scope" := #{~"name" := ~"erlmcp"}}]}]} =
         json:decode(Body),
@@ -145,11 +147,10 @@ the_ratio_decides(Config) ->
     true = Quarter > 800 andalso Quarter < 1200.
 
 start(Parent, Tracer) ->
-    {Context, _} = erlmcp_span:start(Tracer, Parent, fun() ->
-        #{name => ~"a", kind => server, parent => Parent, links => [], attributes => #{},
-          began => erlang:monotonic_time(nanosecond)}
-    end),
-    Context.
+    case started(~"a", Parent, Tracer) of
+        {Context, _} -> Context;
+        unsampled -> unsampled
+    end.
 
 %% A span with a parent is recorded if its parent is, whatever the ratio.
 children_follow(Config) ->
