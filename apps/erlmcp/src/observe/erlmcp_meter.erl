@@ -15,7 +15,7 @@ Internal.
 -include("erlmcp_meter.hrl").
 -include("erlmcp_recent_requests.hrl").
 
--export([new/0, arrived/1, arrived/2, without_headers/1, row/1]).
+-export([new/0, arrived/1, arrived/2, row/1]).
 -export([ended/4, ended/5, answered/4, refused/3, add_result/5, totals/1]).
 -export([definition_row/3, free/2]).
 -export([session_opened/1, session_ended/3, stream_opened/1, stream_ended/1, lasting/1]).
@@ -126,13 +126,6 @@ arrived(Bytes) ->
 -spec arrived(Bytes :: non_neg_integer(), erlmcp_span:origin()) -> arrival().
 arrived(Bytes, Origin) ->
     {erlang:monotonic_time(nanosecond), Bytes, Origin}.
-
--doc "Returns an arrival for the process of a call, which needs no headers.".
--spec without_headers(arrival()) -> arrival().
-without_headers({Began, Bytes, {http, Version, Peer, _}}) ->
-    {Began, Bytes, {http, Version, Peer, #{}}};
-without_headers(Arrival) ->
-    Arrival.
 
 -doc "Counts the end of a request whose answer nobody may see, as `ended/5` does.".
 -spec ended(about(), outcome(), BytesOut :: non_neg_integer(), server()) -> ok.

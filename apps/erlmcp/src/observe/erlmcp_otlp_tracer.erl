@@ -10,13 +10,14 @@ trace agree on that.
 Internal.
 """.
 
--export([new/2, context/2, started/3, ended/4, counts/1]).
+-export([new/2, is_recorded/1, started/3, ended/5, counts/1]).
 
 -export_type([config/0, ids/0, started/0, ended/0]).
 
 -opaque config() ::
     {Threshold :: non_neg_integer() | all, {erlmcp_span_buffer:buffer(), Exporter :: atom()}}.
--opaque started() :: {ids(), Parent :: binary() | none, erlmcp_span:start()}.
+-doc "The ids of a span with the state of its trace, and the id of its parent.".
+-type started() :: {ids(), Parent :: binary() | none}.
 -type ids() :: {Trace :: binary(), Span :: binary(), State :: binary() | none}.
 -doc """
 A span that has ended: its ids with the state of its trace, the id of its parent, its beginning, its
@@ -40,35 +41,35 @@ buffer, which the process registered as `Exporter` empties.
 new(Ratio, Buffer) when Ratio >= 1 -> {?MODULE, {all, Buffer}};
 new(Ratio, Buffer) -> {?MODULE, {trunc(Ratio * ?CHANCES), Buffer}}.
 
+-doc "Returns `true` if a trace that begins now is to be recorded.".
+-spec is_recorded(config()) -> boolean().
+is_recorded({all, _}) ->
+    true;
+is_recorded({Threshold, _}) ->
+    %% The hash of a number that comes once costs less than a random number, and is as even.
+    erlang:phash2(erlang:unique_integer(), ?CHANCES) < Threshold.
+
 -doc """
-Returns the context of a span that begins now below `Parent`. Returns `unsampled` if the span would
-begin a trace, and is not to be recorded.
+Starts a span below `Parent`. Returns its context and the span, or `none` for the span if the parent
+is not recorded. A span without a parent begins a trace that is recorded.
 """.
--spec context(Parent :: erlmcp_tracer:context() | none, config()) ->
-    erlmcp_tracer:context() | unsampled.
-context(none, {Threshold, _}) ->
-    case is_recorded(Threshold) of
-        true ->
-            {Trace, Span} = erlmcp_span_ids:root(),
-            #{trace_id => Trace, span_id => Span, sampled => true};
-        false ->
-            unsampled
-    end;
-context(Parent, _) ->
-    Parent#{span_id := erlmcp_span_ids:span()}.
+-spec started(Parent :: erlmcp_tracer:context() | none, Baggage :: binary() | none,
+              erlmcp_tracer:tracer()) ->
+    {erlmcp_tracer:context(), started() | none}.
+started(none, Baggage, Tracer) ->
+    {Trace, Span} = erlmcp_span_ids:root(),
+    Context = #{trace_id => Trace, span_id => Span, sampled => true, tracer => Tracer},
+    {with_baggage(Baggage, Context), {{Trace, Span, none}, none}};
+started(#{span_id := Above, sampled := Sampled} = Parent, Baggage, Tracer) ->
+    Span = erlmcp_span_ids:span(),
+    Context = with_baggage(Baggage, Parent#{span_id := Span, tracer => Tracer}),
+    {Context, case Sampled of
+                  true -> {ids(Context), own(Above)};
+                  false -> none
+              end}.
 
-%% The hash of a number that is used once costs less than a random number, and is spread as evenly.
-is_recorded(all) -> true;
-is_recorded(Threshold) -> erlang:phash2(erlang:unique_integer(), ?CHANCES) < Threshold.
-
--doc "Returns a span that begins, and is recorded, with its context.".
--spec started(erlmcp_tracer:context(), Parent :: erlmcp_tracer:context() | none,
-              erlmcp_span:start()) -> started().
-started(#{trace_id := Trace, span_id := Span}, none, Start) ->
-    {{Trace, Span, none}, none, Start};
-started(#{span_id := Span} = Context, #{span_id := Parent}, Start) ->
-    {Trace, _, State} = ids(Context),
-    {{Trace, Span, State}, own(Parent), Start}.
+with_baggage(none, Context) -> Context;
+with_baggage(Baggage, Context) -> Context#{baggage => Baggage}.
 
 ids(#{trace_id := Trace, span_id := Span, state := State}) ->
     {own(Trace), own(Span), binary:copy(State)};
@@ -76,8 +77,8 @@ ids(#{trace_id := Trace, span_id := Span}) ->
     {own(Trace), own(Span), none}.
 
 -doc "Ends a span at `Ended`. It waits until it is sent, or is dropped if too many wait.".
--spec ended(started(), erlmcp_span:last(), Ended :: integer(), config()) -> ok.
-ended({Ids, Parent, {Kind, Links, About, Began}}, Last, Ended, {_, Buffer}) ->
+-spec ended(started(), erlmcp_span:start(), erlmcp_span:last(), Ended :: integer(), config()) -> ok.
+ended({Ids, Parent}, {Kind, Links, About, Began}, Last, Ended, {_, Buffer}) ->
     Start = {Kind, [ids(Link) || Link <- Links], about(About), Began},
     erlmcp_span_buffer:add({Ids, Parent, Start, last(Last), Ended}, Buffer).
 

@@ -23,15 +23,24 @@ and is not recorded: its context is made when the handler asks for it.
 """.
 -type started() :: {erlmcp_tracer:context() | none, erlmcp_span:span()} | unsampled.
 
--doc "Starts the span of a call that has arrived. Adds the span and the arrival to the call.".
--spec start(erlmcp_engine:call(), erlmcp_meter:arrival(), erlmcp_tracer:tracer()) ->
-    erlmcp_engine:call().
-start(#{context := #{meta := Meta} = Context} = Call, {Began, _, Origin} = Arrival, Tracer) ->
-    {Parent, Links} = parents(Meta, Origin),
-    Started = erlmcp_span:start(Tracer, Parent, fun() ->
-        {server, Links, about(Context, Origin), Began}
-    end),
-    with_span(Started, Call#{arrival => erlmcp_meter:without_headers(Arrival)}).
+-doc """
+Starts the span of a call that has arrived. Returns the span, and the context of the call with the
+trace that its handler may see; or `unsampled`, and the context is as it was.
+""".
+-spec start(erlmcp:context(), erlmcp_meter:arrival(), erlmcp_tracer:tracer()) ->
+    {started(), erlmcp:context()} | unsampled.
+start(#{meta := Meta} = Context, {Began, _, Origin}, Tracer) ->
+    {{Above, _} = Parent, Links} = parents(Meta, Origin),
+    case erlmcp_span:is_unsampled(Above, Tracer) of
+        true -> unsampled;
+        false -> started(Parent, {server, Links, about(Context, Origin), Began}, Context, Tracer)
+    end.
+
+started(Parent, Start, Context, Tracer) ->
+    case erlmcp_span:start(Parent, Start, Tracer) of
+        {none, _} = Started -> {Started, Context};
+        {Trace, _} = Started -> {Started, Context#{trace => Trace}}
+    end.
 
 about(#{method := Method, revision := Revision} = Context, Origin) ->
     {Method, target(Context), Revision, erlmcp_span:client(Origin)}.
@@ -39,11 +48,6 @@ about(#{method := Method, revision := Revision} = Context, Origin) ->
 target(#{name := Name}) -> Name;
 target(#{uri := Uri}) -> Uri;
 target(_) -> undefined.
-
-with_span({#{} = Trace, _} = Started, #{context := Context} = Call) ->
-    Call#{span => Started, context := Context#{trace => Trace}};
-with_span(Started, Call) ->
-    Call#{span => Started}.
 
 -doc """
 Starts the span of the call of a task. The call has the span of the request that asked for the task.
@@ -56,12 +60,15 @@ start_task(Call, _, none) ->
 start_task(#{context := Given} = Call, {Began, _, _}, Tracer) ->
     Links = [Link || #{span := {#{trace_id := _} = Link, _}} <- [Call]],
     Context = maps:remove(trace, Given),
-    Started = erlmcp_span:start(Tracer, {none, none}, fun() ->
-        {internal, Links, about(Context, none), Began}
-    end),
-    with_span(Started, Call#{context := Context}).
+    {Span, Traced} = case erlmcp_span:is_unsampled(none, Tracer) of
+        true -> {unsampled, Context};
+        false -> started({none, none}, {internal, Links, about(Context, none), Began}, Context,
+                         Tracer)
+    end,
+    Call#{span => Span, context := Traced}.
 
-%% The parent with the baggage, and the links of a request.
+%% The parent with the baggage, and the links of a request. Most requests have none, and take no
+%% memory here.
 parents(Meta, {http, _, _, #{~"traceparent" := _} = Headers}) ->
     case {erlmcp_trace_context:read(Meta), erlmcp_trace_context:read(Headers)} of
         {{none, none}, Parent} -> {Parent, []};
@@ -69,8 +76,10 @@ parents(Meta, {http, _, _, #{~"traceparent" := _} = Headers}) ->
         {Parent, {none, _}} -> {Parent, []};
         {Parent, {Link, _}} -> {Parent, [Link]}
     end;
-parents(Meta, _) ->
-    {erlmcp_trace_context:read(Meta), []}.
+parents(Meta, _) when is_map_key(~"traceparent", Meta); is_map_key(~"baggage", Meta) ->
+    {erlmcp_trace_context:read(Meta), []};
+parents(_, _) ->
+    {{none, none}, []}.
 
 -doc """
 Runs a fun in the context of a call's span. The context is that of the calling process meanwhile,
@@ -85,12 +94,10 @@ run(#{span := {#{trace_id := Trace, span_id := Span} = Context, _}}, Run) ->
     after
         restored(Before)
     end;
-run(#{span := unsampled}, Run) ->
-    %% The process runs nothing else of users, so this may stay until its next call.
-    _ = erlmcp_tracer:enter(unsampled),
-    Run();
 run(#{span := {none, _}}, Run) ->
-    within(none, Run).
+    within(none, Run);
+run(#{span := unsampled}, Run) ->
+    within(unsampled, Run).
 
 within(Context, Run) ->
     Before = erlmcp_tracer:enter(Context),
@@ -120,13 +127,14 @@ ended({{Id, Method, Params}, {Began, _, Origin}}, Outcome, Now, Tracer) when
         #{~"_meta" := #{} = Given} -> Given;
         #{} -> #{}
     end,
-    {Parent, Links} = parents(Meta, Origin),
-    case erlmcp_span:start(Tracer, Parent, fun() ->
-        {server, Links, {known(Method), asked(Params), undefined, erlmcp_span:client(Origin)},
-         Began}
-    end) of
-        unsampled -> ok;
-        {_, Span} -> erlmcp_span:finish(Span, {Id, outcome(Outcome)}, Now)
+    {{Above, _} = Parent, Links} = parents(Meta, Origin),
+    case erlmcp_span:is_unsampled(Above, Tracer) of
+        true ->
+            ok;
+        false ->
+            About = {known(Method), asked(Params), undefined, erlmcp_span:client(Origin)},
+            {_, Span} = erlmcp_span:start(Parent, {server, Links, About, Began}, Tracer),
+            erlmcp_span:finish(Span, {Id, outcome(Outcome)}, Now)
     end;
 ended(_, _, _, _) ->
     ok.

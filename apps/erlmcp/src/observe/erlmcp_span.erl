@@ -14,14 +14,14 @@ Source: `open-telemetry/semantic-conventions-genai`, `docs/gen-ai/mcp.md`.
 Internal.
 """.
 
--export([start/3, finish/3, client/1]).
+-export([is_unsampled/2, start/3, finish/3, client/1]).
 -export([name/1, attributes/1, ended/1, refusal/1, session/1]).
 
 -export_type([span/0, start/0, about/0, client/0, origin/0, last/0]).
 
 -doc "A span that was started, or `none` if nothing is recorded.".
 -type span() ::
-    {erlmcp_tracer:tracer(), erlmcp_otlp_tracer:started() | (Span :: term())} | none.
+    {erlmcp_tracer:tracer(), {erlmcp_otlp_tracer:started(), start()} | (Span :: term())} | none.
 -doc "A span that begins. `Began` is in nanoseconds of the monotonic clock.".
 -type start() ::
     {server | client | internal, Links :: [erlmcp_tracer:context()], about(), Began :: integer()}.
@@ -59,24 +59,27 @@ attributes of another span.
     | {status, ok | {error, Name :: atom()}, erlmcp_tracer:attributes()}.
 
 -doc """
-Starts the span that `Start` returns. It has the given parent and baggage, each of which may be
-`none`. Returns its context, which names the tracer, and the span for `finish/3`. If the tracer
-fails, the context is that of the parent. Returns `unsampled` if a trace would begin here, and is
-not recorded. It gets its ids only when it is asked for.
+Returns `true` if a trace would begin now, and is not to be recorded. It has no span then, and its
+ids are made only if somebody asks for them.
 """.
--spec start(erlmcp_tracer:tracer(),
-            {Parent :: erlmcp_tracer:context() | none, Baggage :: binary() | none},
-            Start :: fun(() -> start())) ->
-    {erlmcp_tracer:context() | none, span()} | unsampled.
-start({erlmcp_otlp_tracer, Config} = Tracer, {Parent, Baggage}, Start) ->
-    case erlmcp_otlp_tracer:context(Parent, Config) of
-        unsampled -> unsampled;
-        #{sampled := false} = Context -> {with_tracer(Context, Baggage, Tracer), none};
-        Context -> {with_tracer(Context, Baggage, Tracer),
-                    {Tracer, erlmcp_otlp_tracer:started(Context, Parent, Start())}}
+-spec is_unsampled(Parent :: erlmcp_tracer:context() | none, erlmcp_tracer:tracer()) -> boolean().
+is_unsampled(none, {erlmcp_otlp_tracer, Config}) -> not erlmcp_otlp_tracer:is_recorded(Config);
+is_unsampled(_, _) -> false.
+
+-doc """
+Starts a span with the given parent and baggage, each of which may be `none`. Returns its context,
+which names the tracer, and the span for `finish/3`. If the tracer fails, the context is that of the
+parent.
+""".
+-spec start({Parent :: erlmcp_tracer:context() | none, Baggage :: binary() | none}, start(),
+            erlmcp_tracer:tracer()) ->
+    {erlmcp_tracer:context() | none, span()}.
+start({Parent, Baggage}, Start, {erlmcp_otlp_tracer, _} = Tracer) ->
+    case erlmcp_otlp_tracer:started(Parent, Baggage, Tracer) of
+        {Context, none} -> {Context, none};
+        {Context, Started} -> {Context, {Tracer, {Started, Start}}}
     end;
-start({Module, Config} = Tracer, {Parent, Baggage}, Start) ->
-    {Kind, Links, About, Began} = Start(),
+start({Parent, Baggage}, {Kind, Links, About, Began}, {Module, Config} = Tracer) ->
     Described = with_baggage(Baggage, #{name => name(About), kind => Kind, parent => Parent,
                                         links => Links, attributes => attributes(About),
                                         began => Began}),
@@ -89,9 +92,6 @@ start({Module, Config} = Tracer, {Parent, Baggage}, Start) ->
             {map_get(parent, Described), none}
     end.
 
-with_tracer(Context, none, Tracer) -> Context#{tracer => Tracer};
-with_tracer(Context, Baggage, Tracer) -> Context#{tracer => Tracer, baggage => Baggage}.
-
 with_baggage(none, Start) -> Start;
 with_baggage(Baggage, #{parent := none} = Start) -> Start#{baggage => Baggage};
 with_baggage(Baggage, #{parent := Parent} = Start) ->
@@ -101,8 +101,8 @@ with_baggage(Baggage, #{parent := Parent} = Start) ->
 -spec finish(span(), last(), Ended :: integer()) -> ok.
 finish(none, _, _) ->
     ok;
-finish({{erlmcp_otlp_tracer, Config}, Span}, Last, Ended) ->
-    erlmcp_otlp_tracer:ended(Span, Last, Ended, Config);
+finish({{erlmcp_otlp_tracer, Config}, {Started, Start}}, Last, Ended) ->
+    erlmcp_otlp_tracer:ended(Started, Start, Last, Ended, Config);
 finish({{Module, Config}, Span}, Last, Ended) ->
     {Status, Attributes} = ended(Last),
     try

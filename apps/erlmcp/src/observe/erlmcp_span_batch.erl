@@ -1,24 +1,35 @@
 -module(erlmcp_span_batch).
 -moduledoc """
-Encodes the spans of the library's own tracer, when many of them are sent together. Many are about
-the same tool and the same client, whose names and attributes are encoded once.
+Encodes the spans of the library's own tracer for one request to a collector. Many are about the
+same tool and the same client, whose names and attributes are encoded once.
 
 Internal.
 """.
 
--export([encode/2]).
+-export([take/2]).
 
--doc "Returns the body of a request to a collector.".
--spec encode([erlmcp_otlp_tracer:ended(), ...], erlmcp_otlp:scope()) -> binary().
-encode(Spans, Scope) ->
-    {Encodable, _} = lists:mapfoldl(fun encodable/2, #{}, Spans),
-    erlmcp_otlp:request(Scope, Encodable, erlang:time_offset(microsecond)).
+-doc """
+Takes spans for one request out of a buffer. Returns how many they are, and the body of the request.
+Returns `none` if no span waits.
+""".
+-spec take(erlmcp_otlp:scope(), erlmcp_span_buffer:buffer()) ->
+    {Spans :: pos_integer(), Body :: iodata()} | none.
+take(Scope, Buffer) ->
+    Offset = erlang:time_offset(microsecond),
+    Add = fun(Spans, {Parts, Known}) -> add(Spans, <<>>, Offset, Parts, Known) end,
+    case erlmcp_span_buffer:take(Add, {[], #{}}, Buffer) of
+        {0, _} -> none;
+        {Count, {Parts, _}} -> {Count, erlmcp_otlp:request(Scope, Parts)}
+    end.
 
-encodable({Ids, Parent, {Kind, Links, About, Began}, Last, Ended}, Known) ->
+add([{Ids, Parent, {Kind, Links, About, Began}, Last, Ended} | Spans], Part, Offset, Parts, Known) ->
     {Described, Next} = described(About, Known),
     {Status, Attributes} = erlmcp_span:ended(Last),
-    {#{ids => Ids, parent => Parent, kind => Kind, links => Links, described => Described,
-       last => Attributes, status => Status, began => Began, ended => Ended}, Next}.
+    Span = #{ids => Ids, parent => Parent, kind => Kind, links => Links, described => Described,
+             last => Attributes, status => Status, began => Began, ended => Ended},
+    add(Spans, erlmcp_otlp:add(Span, Offset, Part), Offset, Parts, Next);
+add([], Part, _, Parts, Known) ->
+    {[Part | Parts], Known}.
 
 described(About, Known) ->
     case Known of

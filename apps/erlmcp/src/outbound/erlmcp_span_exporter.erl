@@ -52,7 +52,7 @@ Internal.
     users :: #{reference() => pid()},
     %% The spans that are being sent, encoded, and their count; how often they were sent, and the
     %% process or timer of that.
-    batch = none :: {Spans :: pos_integer(), Body :: binary()} | none,
+    batch = none :: {Spans :: pos_integer(), Body :: iodata()} | none,
     times = 0 :: non_neg_integer(),
     sending = none :: none | {pid(), reference()} | {timer, reference()},
     %% How many dropped spans were reported, when that was, and why the last ones were dropped.
@@ -190,8 +190,8 @@ left(#outlet{users = Users} = Outlet) ->
 %% Begins a request, unless one runs or waits.
 send(#outlet{sending = none, batch = none} = Outlet) ->
     case taken(Outlet) of
-        #outlet{batch = none} -> Outlet;
-        Taken -> send(Taken)
+        none -> Outlet;
+        Batch -> send(Outlet#outlet{batch = Batch, times = 0})
     end;
 send(#outlet{sending = none, batch = {_, Body}, collector = Collector, times = Times} = Outlet) ->
     Sending = spawn_monitor(?MODULE, conclude, [fun() -> post(Body, Collector, ?REQUEST) end]),
@@ -199,12 +199,8 @@ send(#outlet{sending = none, batch = {_, Body}, collector = Collector, times = T
 send(Outlet) ->
     Outlet.
 
-taken(#outlet{buffer = Buffer, collector = #{scope := Scope}} = Outlet) ->
-    case erlmcp_span_buffer:take(erlmcp_span_buffer:batch(), Buffer) of
-        [] -> Outlet;
-        Spans -> Outlet#outlet{batch = {length(Spans), erlmcp_span_batch:encode(Spans, Scope)},
-                               times = 0}
-    end.
+taken(#outlet{buffer = Buffer, collector = #{scope := Scope}}) ->
+    erlmcp_span_batch:take(Scope, Buffer).
 
 -doc false.
 -spec conclude(fun(() -> term())) -> no_return().
@@ -307,8 +303,8 @@ send_last(#outlet{sending = {Pid, Monitor}} = Outlet, Last) when is_pid(Pid) ->
     end;
 send_last(#outlet{batch = none} = Outlet, Last) ->
     case taken(Outlet) of
-        #outlet{batch = none} -> ok;
-        Taken -> send_last(Taken, Last)
+        none -> ok;
+        Batch -> send_last(Outlet#outlet{batch = Batch}, Last)
     end;
 send_last(#outlet{batch = {_, Body}, collector = Collector} = Outlet, Last) ->
     case Last - erlmcp_clock:now_ms() of

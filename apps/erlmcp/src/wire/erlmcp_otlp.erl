@@ -10,7 +10,7 @@ Response", and `trace.proto`.
 Internal.
 """.
 
--export([request/3, described/2, beginning/1, rejected/1]).
+-export([described/2, beginning/1, add/3, request/2, rejected/1]).
 
 -export_type([scope/0, span/0]).
 
@@ -33,8 +33,8 @@ has further ones. `parent` is the id of a span, on another machine if the span i
 -define(TEXT_BYTES, 256).
 
 -doc """
-Returns the body of a request to a collector. The times of spans are monotonic, in nanoseconds. With
-`Offset` added, in microseconds, they are system time.
+Encodes a span that has ended, and adds it to the encoded spans of a part of a request. The times of
+a span are monotonic, in nanoseconds. With `Offset` added, in microseconds, they are system time.
 
 ## Examples
 
@@ -43,39 +43,26 @@ Returns the body of a request to a collector. The times of spans are monotonic, 
             parent => none, kind => server, links => [], began => 0, ended => 0, last => #{},
             described => erlmcp_otlp:described(~"ping", #{~"mcp.method.name" => ~"ping"}),
             status => ok}.
-2> Scope = #{resource => #{~"service.name" => ~"shop"}, version => ~"1"}.
-3> #{~"resourceSpans" := [#{~"scopeSpans" := [#{~"spans" := Spans}]}]} =
-       json:decode(erlmcp_otlp:request(Scope, [Span], 1_000_000)).
-4> Spans.
+2> Part = erlmcp_otlp:add(Span, 1_000_000, ~"").
+3> Request = erlmcp_otlp:request(#{resource => #{}, version => ~"1"}, [Part]).
+4> #{~"resourceSpans" := [#{~"scopeSpans" := [#{~"spans" := Spans}]}]} =
+       json:decode(iolist_to_binary(Request)).
+5> Spans.
 [#{~"traceId" => ~"4bf92f3577b34da6a3ce929d0e0e4736", ~"spanId" => ~"00f067aa0ba902b7",
    ~"flags" => 257, ~"name" => ~"ping", ~"kind" => 2, ~"startTimeUnixNano" => ~"1000000000",
    ~"endTimeUnixNano" => ~"1000000000",
    ~"attributes" => [#{~"key" => ~"mcp.method.name", ~"value" => #{~"stringValue" => ~"ping"}}]}]
 ```
 """.
--spec request(scope(), [span(), ...], Offset :: integer()) -> binary().
-request(#{resource := Resource, version := Version}, Spans, Offset) ->
-    spans(Spans, Offset,
-          <<"{\"resourceSpans\":[{\"resource\":{\"attributes\":[", (attributes(Resource))/binary,
-            "]},\"scopeSpans\":[{\"scope\":{\"name\":\"erlmcp\",\"version\":\"",
-            (text(Version))/binary, "\"},\"spans\":[">>).
-
-%% One binary grows, and each span is written into it once.
-spans([Span | Others], Offset, Body) ->
-    #{ids := {Trace, Id, State}, parent := Parent, kind := Kind, links := Links,
-      described := Described, last := Last, status := Status, began := Began,
-      ended := Ended} = Span,
-    spans(Others, Offset,
-          <<Body/binary, "{\"traceId\":\"", Trace/binary, "\",\"spanId\":\"", Id/binary,
-            (parent(Kind, Parent))/binary, (kind(Kind))/binary, (time(Began, Offset))/binary,
-            "000\",\"endTimeUnixNano\":\"", (time(Ended, Offset))/binary, "000\",",
-            Described/binary, (further(Last))/binary, $], (state(State))/binary,
-            (links(Links))/binary, (status(Status))/binary, (closing(Others))/binary>>);
-spans([], _, Body) ->
-    Body.
-
-closing([_ | _]) -> ~"},";
-closing([]) -> ~"}]}]}]}".
+-spec add(span(), Offset :: integer(), Part) -> Part when Part :: binary().
+add(#{ids := {Trace, Id, State}, parent := Parent, kind := Kind, links := Links,
+      described := Described, last := Last, status := Status, began := Began, ended := Ended},
+    Offset, Part) ->
+    <<Part/binary, ",{\"traceId\":\"", Trace/binary, "\",\"spanId\":\"", Id/binary,
+      (parent(Kind, Parent))/binary, (kind(Kind))/binary, (time(Began, Offset))/binary,
+      "000\",\"endTimeUnixNano\":\"", (time(Ended, Offset))/binary, "000\",", Described/binary,
+      (further(Last))/binary, $], (state(State))/binary, (links(Links))/binary,
+      (status(Status))/binary, $}>>.
 
 %% The bits of `flags` are 1 for a sampled span, as all of these are, and 16#100 with 16#200 if the
 %% parent is on another machine.
@@ -94,6 +81,13 @@ time(Nanoseconds, Offset) ->
 state(none) -> ~"";
 state(State) -> <<",\"traceState\":\"", (text(State, byte_size(State)))/binary, $">>.
 
+-doc "Returns the body of a request to a collector, with the spans of some parts (`add/3`).".
+-spec request(scope(), Parts :: [binary(), ...]) -> iodata().
+request(#{resource := Resource, version := Version}, [<<$,, First/binary>> | Parts]) ->
+    [~B'{"resourceSpans":[{"resource":{"attributes":[', attributes(Resource),
+     ~B']},"scopeSpans":[{"scope":{"name":"erlmcp","version":"', text(Version), ~B'"},"spans":[',
+     First, Parts, ~B']}]}]}'].
+
 -doc "Encodes the name of a span, and the attributes that it has from its start, at least one.".
 -spec described(Name :: binary(), erlmcp_tracer:attributes()) -> binary().
 described(Name, Attributes) ->
@@ -107,9 +101,14 @@ attributes(Attributes) ->
     end.
 
 %% The elements after the first ones.
-further(Attributes) ->
-    << <<",{\"key\":\"", Key/binary, "\",\"value\":{", (value(Value))/binary, "}}">>
-       || Key := Value <- Attributes >>.
+further(Attributes) when map_size(Attributes) =:= 0 -> ~"";
+further(Attributes) -> further(maps:to_list(Attributes), <<>>).
+
+further([{Key, Value} | Others], Elements) ->
+    further(Others, <<Elements/binary, ",{\"key\":\"", Key/binary, "\",\"value\":{",
+                      (value(Value))/binary, "}}">>);
+further([], Elements) ->
+    Elements.
 
 value(Value) when is_binary(Value) ->
     <<"\"stringValue\":\"", (text(Value))/binary, $">>;

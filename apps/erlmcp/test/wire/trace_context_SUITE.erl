@@ -203,10 +203,11 @@ attributes() ->
 encoded(Name, Attributes, Status) ->
     #{trace_id := Trace, span_id := Span} = parent(?PARENT),
     Ids = {Trace, Span, ~"a=\"1\""},
-    Body = erlmcp_otlp:request(
-        #{resource => Attributes, version => Name},
-        [#{ids => Ids, parent => Span, kind => server, links => [Ids, Ids],
-           described => erlmcp_otlp:described(Name, Attributes#{~"mcp.method.name" => Name}),
-           last => Attributes, status => Status, began => 1, ended => 2}], 1_000_000),
-    #{~"resourceSpans" := [#{~"scopeSpans" := [#{~"spans" := [Encoded]}]}]} = json:decode(Body),
+    Part = erlmcp_otlp:add(
+        #{ids => Ids, parent => Span, kind => server, links => [Ids, Ids],
+          described => erlmcp_otlp:described(Name, Attributes#{~"mcp.method.name" => Name}),
+          last => Attributes, status => Status, began => 1, ended => 2}, 1_000_000, ~""),
+    Body = erlmcp_otlp:request(#{resource => Attributes, version => Name}, [Part, Part]),
+    #{~"resourceSpans" := [#{~"scopeSpans" := [#{~"spans" := [Encoded, Encoded]}]}]} =
+        json:decode(iolist_to_binary(Body)),
     Encoded.

@@ -33,11 +33,13 @@ start(_, Extra, _, _) ->
     {Extra, none}.
 
 started(Tracer, Parent, {Method, Params}, Extra) ->
-    case erlmcp_span:start(Tracer, {Parent, none}, fun() ->
-        {client, [], {Method, target(Params)}, erlang:monotonic_time(nanosecond)}
-    end) of
-        unsampled -> {with_context(unsampled, Extra), none};
-        {Context, Span} -> {with_context(Context, Extra), Span}
+    case erlmcp_span:is_unsampled(Parent, Tracer) of
+        true ->
+            {with_context(unsampled, Extra), none};
+        false ->
+            Start = {client, [], {Method, target(Params)}, erlang:monotonic_time(nanosecond)},
+            {Context, Span} = erlmcp_span:start({Parent, none}, Start, Tracer),
+            {with_context(Context, Extra), Span}
     end.
 
 with_context(none, Extra) ->

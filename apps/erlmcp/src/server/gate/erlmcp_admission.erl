@@ -207,8 +207,17 @@ item(Item, Permits, {Arrival, _, Instance}) ->
 %% The span of a call begins with the arrival of its request.
 arrived(Call, Permit, Arrival, Tenant, #{tracer := none}) ->
     Call#{permit => Permit, tenant => Tenant, arrival => Arrival};
-arrived(Call, Permit, Arrival, Tenant, #{tracer := Tracer}) ->
-    erlmcp_request_span:start(Call#{permit => Permit, tenant => Tenant}, Arrival, Tracer).
+arrived(#{context := Context} = Call, Permit, {Began, Bytes, _} = Arrival, Tenant,
+        #{tracer := Tracer}) ->
+    %% Only the span needs the origin. The process of the call does not get a copy.
+    Alone = {Began, Bytes, none},
+    case erlmcp_request_span:start(Context, Arrival, Tracer) of
+        unsampled ->
+            Call#{permit => Permit, tenant => Tenant, arrival => Alone, span => unsampled};
+        {Span, Traced} ->
+            Call#{permit => Permit, tenant => Tenant, arrival => Alone, span => Span,
+                  context := Traced}
+    end.
 
 counted({answer, Asked, Outcome, Reply}, Arrival, Instance) ->
     erlmcp_meter:answered({Asked, Arrival}, Outcome, Reply, Instance);
