@@ -83,7 +83,7 @@ parents(_, _) ->
 
 -doc """
 Runs a fun in the context of a call's span. The context is that of the calling process meanwhile,
-and is in the metadata of its log.
+and is in the metadata of its log. A call that is `unsampled` has none to run in.
 """.
 -spec run(erlmcp_engine:call(), fun(() -> Result)) -> Result.
 run(#{span := {#{trace_id := Trace, span_id := Span} = Context, _}}, Run) ->
@@ -95,9 +95,7 @@ run(#{span := {#{trace_id := Trace, span_id := Span} = Context, _}}, Run) ->
         restored(Before)
     end;
 run(#{span := {none, _}}, Run) ->
-    within(none, Run);
-run(#{span := unsampled}, Run) ->
-    within(unsampled, Run).
+    within(none, Run).
 
 within(Context, Run) ->
     Before = erlmcp_tracer:enter(Context),
