@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Measures the cost of signals: the CPU time of a node for one call of `echo` over HTTP/1.1, without
-# signals, with a page of metrics that is scraped once a second, and with 1 % and 100 % of the traces
-# recorded and sent to a collector, which is a process of its own. Each has a server in the same node.
-# These are loaded in turn, round by round. Each figure is the median of its rounds with the least and
-# the most, and a share is that of the same round without signals. A second server without signals
-# (`again`) shows how far shares of the same work differ. The figures are written to FILE, as JSON.
+# signals, with a page of metrics that is scraped once a second, and with 1 % and 100 % of the
+# traces recorded and sent to a collector, which is a process of its own. Each has a server in the
+# same node. The servers are loaded in turn, round by round. Each figure is the median of its rounds
+# with the least and the most, and a share is that of the same round without signals. A second
+# server without signals (`again`) shows how far shares of the same work differ. The figures are
+# written to FILE, as JSON.
 #
 #   bench/traces.sh [ROUNDS] [SECONDS] [FILE]
 #                                default: 5 rounds of 4 seconds for each server, _build/traces.json

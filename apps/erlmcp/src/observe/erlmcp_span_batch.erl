@@ -22,7 +22,8 @@ take(Scope, Buffer) ->
         {Count, {Parts, _}} -> {Count, erlmcp_otlp:request(Scope, Parts)}
     end.
 
-add([{Ids, Parent, {Kind, Links, About, Began}, Last, Ended} | Spans], Part, Offset, Parts, Known) ->
+add([{Ids, Parent, {Kind, Links, About, Began}, Last, Ended} | Spans], Part, Offset, Parts,
+    Known) ->
     {Described, Next} = described(About, Known),
     {Status, Attributes} = erlmcp_span:ended(Last),
     Span = #{ids => Ids, parent => Parent, kind => Kind, links => Links, described => Described,

@@ -1,7 +1,7 @@
 -module(erlmcp_span_buffer).
 -moduledoc """
-Spans that wait until they are sent to a collector, at most 10,000 for each collector. A process that
-adds a span never waits. Further spans are dropped and counted.
+Spans that wait until they are sent to a collector, at most 10,000 for each collector. A process
+that adds a span never waits. Further spans are dropped and counted.
 
 All buffers of the node are in one table, which the application's supervisor owns. So spans outlive
 the process that sends them (`m:erlmcp_span_exporter`). Spans that are being sent count as waiting.
@@ -101,7 +101,9 @@ Returns how many they are, and the value that `Add` has returned for the last of
 -spec take(fun(([erlmcp_otlp_tracer:ended(), ...], Acc) -> Acc), Acc, buffer()) ->
     {Spans :: non_neg_integer(), Acc}.
 take(Add, Acc, {Id, Counts}) ->
-    case taken(keys(Id), Add, 0, Acc) of
+    %% Another key is the first each time: so none waits for long while the buffer is full.
+    {Later, First} = lists:split(rand:uniform(?KEYS) - 1, keys(Id)),
+    case taken(First ++ Later, Add, 0, Acc) of
         {0, _} = Nothing ->
             ok = forget_lost(atomics:get(Counts, ?WAITING), Counts),
             Nothing;

@@ -7,7 +7,8 @@ dropped.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([log/2]).
--export([spans_are_sent_as_json/1, headers_are_sent/1, the_ratio_decides/1, children_follow/1]).
+-export([spans_are_sent_as_json/1, spans_have_their_own_attributes/1, headers_are_sent/1,
+         the_ratio_decides/1, children_follow/1]).
 -export([a_busy_collector_is_asked_again/1, a_refusal_is_final/1, rejected_spans_are_counted/1,
          nobody_listens/1]).
 -export([a_buffer_is_bounded/1, a_full_request_is_sent_at_once/1, drops_are_told/1,
@@ -128,6 +129,19 @@ spans_are_sent_as_json(Config) ->
       ~"service.version" := #{~"stringValue" := ~"7"}, ~"shard" := #{~"intValue" := ~"7"}} =
         #{Key => Value || #{~"key" := Key, ~"value" := Value} <- Resource},
     await_counts(#{waiting => 0, sent => 1, dropped => 0}, Tracer).
+
+%% Spans of one request that are about the same are encoded once.
+spans_have_their_own_attributes(Config) ->
+    Tracer = tracer(options(Config)),
+    Names = [<<"name ", (integer_to_binary(N rem 7))/binary>> || N <- lists:seq(1, 100)],
+    [_ = span(Name, Tracer) || Name <- Names],
+    #{spans := Spans} = collected(),
+    true = lists:sort(Names) =:= lists:sort([method(Span) || Span <- Spans]).
+
+method(#{~"name" := Name, ~"attributes" := Attributes}) ->
+    [Name] = [Value || #{~"key" := ~"mcp.method.name",
+                         ~"value" := #{~"stringValue" := Value}} <- Attributes],
+    Name.
 
 headers_are_sent(Config) ->
     Tracer = tracer((options(Config))#{headers => #{~"x-api-key" => ~"key-7"}}),
