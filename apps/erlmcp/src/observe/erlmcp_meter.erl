@@ -143,13 +143,17 @@ ended(About, Outcome, BytesOut, Answer,
     {Began, BytesIn, _} = arrival(About),
     ok = count(Outcome, row(About), BytesIn, BytesOut, Now - Began, Meter),
     %% Most servers have none to tell.
-    case Tracer =:= none andalso Observers =:= [] andalso ?NOBODY_LOOKS of
+    case has_no_span(Tracer, About) andalso Observers =:= [] andalso ?NOBODY_LOOKS of
         true ->
             ok;
         false ->
             ok = end_span(Tracer, About, Outcome, Now),
             observed(Observers, About, Outcome, BytesOut, Answer, Now, Server)
     end.
+
+has_no_span(none, _) -> true;
+has_no_span(_, #{span := unsampled}) -> true;
+has_no_span(_, _) -> false.
 
 end_span(none, _, _, _) -> ok;
 end_span(Tracer, About, Outcome, Now) ->

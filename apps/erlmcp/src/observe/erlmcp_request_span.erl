@@ -17,18 +17,17 @@ Internal.
 -export_type([started/0]).
 
 -doc """
-The span of a call, as a member `span` of the call and its subject: the context of its handler, and
-the span, or `none` if it is not recorded. `unsampled` is the span of a trace that would begin here,
-and is not recorded: its context is made when the handler asks for it.
+The span of a call, as a member `span` of the call and its subject. `unsampled` is that of a trace
+that would begin here, and is not recorded: its context is made when the handler asks for it.
 """.
--type started() :: {erlmcp_tracer:context() | none, erlmcp_span:span()} | unsampled.
+-type started() :: erlmcp_span:span() | unsampled.
 
 -doc """
 Starts the span of a call that has arrived. Returns the span, and the context of the call with the
-trace that its handler may see; or `unsampled`, and the context is as it was.
+context of its trace; or `unsampled`, and the context is as it was.
 """.
 -spec start(erlmcp:context(), erlmcp_meter:arrival(), erlmcp_tracer:tracer()) ->
-    {started(), erlmcp:context()} | unsampled.
+    {erlmcp_span:span(), erlmcp:context()} | unsampled.
 start(#{meta := Meta} = Context, {Began, _, Origin}, Tracer) ->
     {{Above, _} = Parent, Links} = parents(Meta, Origin),
     case erlmcp_span:is_unsampled(Above, Tracer) of
@@ -38,8 +37,8 @@ start(#{meta := Meta} = Context, {Began, _, Origin}, Tracer) ->
 
 started(Parent, Start, Context, Tracer) ->
     case erlmcp_span:start(Parent, Start, Tracer) of
-        {none, _} = Started -> {Started, Context};
-        {Trace, _} = Started -> {Started, Context#{trace => Trace}}
+        {none, Span} -> {Span, Context};
+        {Trace, Span} -> {Span, Context#{trace => Trace}}
     end.
 
 about(#{method := Method, revision := Revision} = Context, Origin) ->
@@ -50,7 +49,7 @@ target(#{uri := Uri}) -> Uri;
 target(_) -> undefined.
 
 -doc """
-Starts the span of the call of a task. The call has the span of the request that asked for the task.
+Starts the span of the call of a task. The call has the trace of the request that asked for the task.
 Does nothing if the server has no tracer.
 """.
 -spec start_task(erlmcp_engine:call(), erlmcp_meter:arrival(), erlmcp_tracer:tracer() | none) ->
@@ -58,7 +57,7 @@ Does nothing if the server has no tracer.
 start_task(Call, _, none) ->
     Call;
 start_task(#{context := Given} = Call, {Began, _, _}, Tracer) ->
-    Links = [Link || #{span := {#{trace_id := _} = Link, _}} <- [Call]],
+    Links = [Link || #{trace := Link} <- [Given]],
     Context = maps:remove(trace, Given),
     {Span, Traced} = case erlmcp_span:is_unsampled(none, Tracer) of
         true -> {unsampled, Context};
@@ -83,10 +82,10 @@ parents(_, _) ->
 
 -doc """
 Runs a fun in the context of a call's span. The context is that of the calling process meanwhile,
-and is in the metadata of its log. A call that is `unsampled` has none to run in.
+and is in the metadata of its log.
 """.
 -spec run(erlmcp_engine:call(), fun(() -> Result)) -> Result.
-run(#{span := {#{trace_id := Trace, span_id := Span} = Context, _}}, Run) ->
+run(#{context := #{trace := #{trace_id := Trace, span_id := Span} = Context}}, Run) ->
     Before = logger:get_process_metadata(),
     ok = logger:set_process_metadata(with_ids(Before, Trace, Span)),
     try
@@ -94,7 +93,7 @@ run(#{span := {#{trace_id := Trace, span_id := Span} = Context, _}}, Run) ->
     after
         restored(Before)
     end;
-run(#{span := {none, _}}, Run) ->
+run(_, Run) ->
     within(none, Run).
 
 within(Context, Run) ->
@@ -116,8 +115,8 @@ Ends the span of a request at `Now`. A request without a call begins and ends it
 """.
 -spec ended(erlmcp_meter:about(), erlmcp_meter:outcome(), Now :: integer(),
             erlmcp_tracer:tracer()) -> ok.
-ended(#{span := {_, Span}} = About, Outcome, Now, _) ->
-    erlmcp_span:finish(Span, {map_get(id, About), outcome(Outcome)}, Now);
+ended(#{span := {_, _} = Span, id := Id}, Outcome, Now, _) ->
+    erlmcp_span:finish(Span, {Id, outcome(Outcome)}, Now);
 ended({{Id, Method, Params}, {Began, _, Origin}}, Outcome, Now, Tracer) when
     is_binary(Method)
 ->
