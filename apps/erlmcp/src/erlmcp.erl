@@ -71,6 +71,9 @@ The options of `start_server/1`. A value in parentheses is the default.
   Prefer the fun: a list can appear in a supervisor's log. The default is a new random key.
 - `task_store`: keeps the records of tasks: `{Module, Options}` with a module of
   `-behaviour(erlmcp_task_store)`. The default keeps them in memory.
+- `cluster`: a module with `-behaviour(erlmcp_server_cluster)`, such as `erlmcp_cluster`. The
+  servers with the same `id` on the nodes of a cluster are one server for their clients. Needs an
+  `id`.
 - `on_event`: a fun that is called with each event, one after the other, in a process of its own.
   See `t:event/0`.
 - `access_log`: logs the ends of requests, see `t:access_log/0`; none by default.
@@ -104,6 +107,7 @@ The options of `start_server/1`. A value in parentheses is the default.
     list_ttl_ms => non_neg_integer(),
     keys => key_ring() | fun(() -> key_ring()),
     task_store => {module(), map()},
+    cluster => module(),
     on_event => fun((event()) -> term()),
     access_log => access_log(),
     trace => erlmcp_tracer:options(),
@@ -523,7 +527,7 @@ The outcome of `reload/1`.
 - `added`, `removed`: the number of definitions that came and went. `changed`: those that clients
   see otherwise than before.
 - `modules`: the modules of which new code was loaded.
-- `old_code`: those of them whose code before is still run by a process.
+- `old_code`: those of them whose replaced code a process still runs.
 """.
 -type reloaded() :: #{
     added := non_neg_integer(), removed := non_neg_integer(), changed := non_neg_integer(),
@@ -594,8 +598,8 @@ The health of a server, as `health/1` returns it. The server is ready if all che
 -doc """
 An open session of Streamable HTTP, as `sessions/1` returns it.
 
-- `id`: names the session. It is made of the session's own id, which nobody should see who could
-  use it.
+- `id`: names the session. It is made of the session's own id, which stays secret, since a client
+  that has it may use the session.
 - `revision`: the revision of the protocol. `principal`: the client, see `t:principal/0`.
 - `client`: the name and the version that the client has given, if it has.
 - `idle_ms`: milliseconds since its last use; `unused` if it was never used.
@@ -996,9 +1000,9 @@ replace(Server, Definitions) ->
 -doc """
 Reads the definitions of a server's handler module again, and replaces those of the server as
 `replace/2` does. Before that, modules are loaded whose files have changed: the handler module and
-those that were loaded from the same folder. Definitions that the options of the server have besides
-stay, and those that were added since are removed. Skills and other options of `server/0` stay as
-they are.
+those that were loaded from the same folder. Definitions in the options of the server stay, and
+definitions that were added since its start are removed. Skills and other options of `server/0` stay
+as they are.
 
 New code is loaded for all servers of the node. If the definitions are refused, it stays loaded.
 
@@ -1010,8 +1014,8 @@ Those of `replace/2`, and
 - `{handler_failed, Module, Class, Reason}`: a callback of the handler module has raised this.
 - `{old_code_runs, Modules}`: processes still run the code of these modules that the last reload
   replaced. Reload again when they have ended.
-- `{old_funs, Modules}`: an option of the server, such as `middleware`, is a fun of the code before,
-  which would go now. Restart the server; write it as `fun Module:Name/Arity` to reload often.
+- `{old_funs, Modules}`: an option of the server, such as `middleware`, is a fun of old code, which
+  a reload removes. Restart the server; write it as `fun Module:Name/Arity` to reload often.
 - `{not_loaded, Reasons}`: new code cannot be loaded, with the reasons of `code:atomic_load/1`.
 
 ## Examples
@@ -1124,8 +1128,8 @@ state(Gate) ->
     end.
 
 -doc """
-Returns the open sessions of a server, 100 of them at most. Those of the 100 that were used last are
-first. Calls no process. Returns `{error, not_found}` if the server does not run.
+Returns the open sessions of a server, the last used ones first. If more than 100 are open, it
+returns any 100 of them. Calls no process. Returns `{error, not_found}` if the server does not run.
 """.
 -spec sessions(server()) -> [open_session()] | {error, not_found}.
 sessions(Server) ->

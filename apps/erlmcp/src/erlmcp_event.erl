@@ -27,7 +27,7 @@ server ends. The handler runs in a process of its own, as the handler of `on_eve
 the handler is logged, and the handler is called with the next event.
 
 Returns `already_attached` if the server has a handler of that name, and `{too_many, 100}` if it has
-100 attached handlers.
+100 attached handlers. Returns `not_found` if no such server runs.
 """.
 -spec attach(Server :: erlmcp:server(), Id :: term(), handler()) ->
     ok | {error, not_found | already_attached | {too_many, pos_integer()}}.
@@ -36,7 +36,10 @@ attach(Server, Id, Handler) when is_function(Handler, 1) ->
         erlmcp_event_sup:attach(Handlers, {attached, Id}, Handler, Key)
     end).
 
--doc "Detaches a handler, after the handler was called with the events that wait for it.".
+-doc """
+Detaches a handler, after the handler was called with the events that wait for it. Returns
+`not_found` if no such server runs, or if it has no handler of that name.
+""".
 -spec detach(Server :: erlmcp:server(), Id :: term()) -> ok | {error, not_found}.
 detach(Server, Id) ->
     with_handlers(Server, fun(Handlers, _) ->

@@ -106,7 +106,8 @@ deregister_cleanup(_) ->
 
 -doc false.
 collect_mf(_, Callback) ->
-    Running = [erlmcp_metrics:report(Instance) || {_, _, Instance} <- erlmcp_registry:servers()],
+    Running = [Metrics || {_, Pid, Instance} <- erlmcp_registry:servers(),
+                          Metrics <- erlmcp_metrics:of_running(Pid, Instance)],
     Servers = [{[{server, Server}], Metrics} || {Server, Metrics} <- labelled(Running)],
     Clients = [{upstream(Metrics), Metrics} || Metrics <- erlmcp_client:metrics()],
     Node = [{[], erlmcp_forecaster:add_forecasts(node, erlmcp_bounds:of_node())}],
@@ -141,14 +142,21 @@ labelled(All) ->
             _ when is_binary(Id) -> printable(Id);
             _ -> printable(unicode:characters_to_binary(io_lib:format("~0tp", [Id])))
         end,
-        Count = maps:get(Text, Known, 0) + 1,
-        Label = case Count of
-            1 -> Text;
-            _ -> <<Text/binary, "-", (integer_to_binary(Count))/binary>>
-        end,
-        {{Label, Metrics}, Known#{Text => Count}}
+        {Label, Count} = free(Text, maps:get(Text, Known, 0) + 1, Known),
+        {{Label, Metrics}, maps:merge(Known, #{Label => 1, Text => Count})}
     end, #{}, Sorted),
     Labelled.
+
+%% A server may have the name that another one would get.
+free(Text, Count, Known) ->
+    Label = case Count of
+        1 -> Text;
+        _ -> <<Text/binary, "-", (integer_to_binary(Count))/binary>>
+    end,
+    case Known of
+        #{Label := _} -> free(Text, Count + 1, Known);
+        #{} -> {Label, Count}
+    end.
 
 printable(Text) ->
     case unicode:characters_to_binary(Text) of
@@ -301,7 +309,7 @@ minus(#{count := Count, sum_us := Sum, histogram := Known},
 seconds(Latency) ->
     histogram(Latency, erlmcp_histogram:coarse_bounds(), 1_000_000_000).
 
-%% The counts up to each bound, in units of so many nanoseconds.
+%% The counts up to each bound. A bound and the sum are in units of `Unit` nanoseconds.
 histogram(#{count := Count, sum_us := Sum, histogram := Buckets}, Bounds, Unit) ->
     {cumulative(Buckets, Bounds, Unit, 0) ++ [{infinity, Count}], Count, 1000 * Sum / Unit}.
 

@@ -31,7 +31,8 @@ pure. No more than a few modules call each other in a circle.
 %% Public modules that stand in `src` for their readers, and in a room for their callers.
 -define(PUBLIC, #{erlmcp_uri_template => "text", erlmcp_schema => "schema",
                   erlmcp_content => "wire", erlmcp_tracer => "observe", erlmcp_input => "protocol",
-                  erlmcp_server => "server", erlmcp_task_store => "server",
+                  erlmcp_server => "server", erlmcp_server_cluster => "server",
+                  erlmcp_task_store => "server",
                   erlmcp_token_store => "client", erlmcp_token_store_file => "client"}).
 
 %% The one door between the towers: a client of a server of its own node needs no socket.

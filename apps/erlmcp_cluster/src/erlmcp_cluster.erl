@@ -18,11 +18,14 @@ host's address or full name. Protect these connections with TLS or a network of 
 cookie is enough to control every node.
 """.
 
+-behaviour(erlmcp_server_cluster).
+
 -export([join/1, leave/0, forget/1, status/0]).
+-export([init/2]).
 
 -export_type([options/0, discovery/0, secret/0, status/0]).
 
-%% Time in which a new cluster's nodes must find each other.
+%% The milliseconds in which a node must have joined.
 -define(JOIN_MS, 60_000).
 %% Nodes of a new cluster that DNS finds.
 -define(SIZE, 3).
@@ -103,7 +106,8 @@ with_lease({error, _} = Error) ->
 
 -doc """
 Takes this node out of the cluster for good, and deletes its part of the store. The other nodes take
-its sessions over at once. The last node cannot leave.
+its sessions over at once. The last node cannot leave (`last_member`). `not_joined` means that this
+node is in no cluster; other errors are those of the store.
 """.
 -spec leave() -> ok | {error, not_joined | last_member | term()}.
 leave() ->
@@ -120,8 +124,13 @@ leave() ->
     end.
 
 -doc """
-Takes a dead node out of the cluster that will not come back. Until then it counts when a majority
-is needed. If it does come back, it joins as a new one.
+Takes a dead node that will not come back out of the cluster. Until then the node counts when a
+majority is needed. If it does come back, it joins as a new one.
+
+- `not_joined`: this node is in no cluster.
+- `not_member`: the cluster has no such node.
+- `alive`: the node's lease has not ended.
+- Other errors are those of the store, such as `timeout`.
 """.
 -spec forget(node()) -> ok | {error, not_joined | not_member | alive | term()}.
 forget(Node) ->
@@ -130,7 +139,7 @@ forget(Node) ->
         false -> {error, not_joined}
     end.
 
--doc "Returns what this node knows of its cluster.".
+-doc "Returns what this node knows of its cluster, or `not_joined` if it is in none.".
 -spec status() -> {ok, status()} | {error, not_joined}.
 status() ->
     case is_joined() of
@@ -152,6 +161,12 @@ status() ->
 
 is_joined() ->
     is_pid(whereis(erlmcp_cluster_members)).
+
+%% The cluster of a server.
+
+-doc false.
+init(Id, _) ->
+    #{server => Id}.
 
 %% Options.
 

@@ -26,15 +26,15 @@ Internal.
 -doc "`at` is in seconds since 1970, by the clock of the node that declared the death.".
 -type death() :: #{epoch := pos_integer(), at := integer(), survivors := [incarnation()]}.
 
--doc "Returns what there is before the first death.".
+-doc "Returns the deaths of a new cluster, which has none.".
 -spec new() -> deaths().
 new() ->
     {0, #{}}.
 
 -doc """
-Adds a death with the incarnations that are alive. Returns the same deaths if this one was declared
-before. The survivors are those of `Alive` that have not died. Only the last 1,000 deaths stay, so
-the caller must know itself which incarnations there are.
+Adds the death of an incarnation at the second `At`, since 1970. Returns the same deaths if this one
+was declared before. The survivors are those of `Alive` that have not died. Only the last 1,000
+deaths stay, so the caller must know itself which incarnations there are.
 """.
 -spec declare(incarnation(), Alive :: [incarnation()], At :: integer(), deaths()) -> deaths().
 declare(Incarnation, _, _, {_, Deaths} = Same) when is_map_key(Incarnation, Deaths) ->

@@ -49,7 +49,7 @@ This node's incarnation. `until` is the word with the monotonic millisecond at w
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
--doc "Waits until this node has a lease.".
+-doc "Waits for up to `Milliseconds` until this node has a lease, or returns `no_lease`.".
 -spec await(timeout()) -> ok | {error, no_lease}.
 await(Milliseconds) ->
     try
@@ -92,7 +92,7 @@ next_nonce() ->
             no_lease
     end.
 
--doc "Returns the time for which a renewal is valid, from when it was sent.".
+-doc "Returns the milliseconds for which a lease is valid after its last renewal was sent.".
 -spec validity_ms() -> pos_integer().
 validity_ms() ->
     ?VALIDITY_MS.

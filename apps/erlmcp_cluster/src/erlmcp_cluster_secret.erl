@@ -29,7 +29,7 @@ Internal.
 %% Bytes of a secret. A key of 32 bytes in hexadecimal or Base64 is longer than the least.
 -define(LEAST, 32).
 -define(MOST, 4096).
-%% More than that with the spaces around it is too long, whatever it is.
+%% Bytes of a file that are read: the longest secret, and spaces around it.
 -define(MOST_READ, 8192).
 -define(SECONDS_OF_DAY, 86_400).
 %% A clock that was set is noticed after this time.

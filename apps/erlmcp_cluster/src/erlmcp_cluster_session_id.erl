@@ -34,7 +34,7 @@ Internal.
 
 -define(REVISIONS, [{1, '2024-11-05'}, {2, '2025-03-26'}, {3, '2025-06-18'}, {4, '2025-11-25'}]).
 
-%% What the clients of today declare. Each has a bit, by its place.
+%% The capabilities that clients of today declare. Each has a bit, by its place.
 -define(CAPABILITIES, [{[~"roots"], #{}}, {[~"roots", ~"listChanged"], true},
                        {[~"roots", ~"listChanged"], false}, {[~"sampling"], #{}},
                        {[~"sampling", ~"context"], #{}}, {[~"sampling", ~"tools"], #{}},
@@ -60,8 +60,9 @@ declaration.
 }.
 
 -doc """
-Returns the id of a session of the server `Server`. If the session's declaration is too large for
-an id, it returns `keep` with the bytes that the store must have. `declaration/2` reads them.
+Returns the id of a session of the server `Server`, which was opened at the second `Born`, since
+1970. If the session's declaration is too large for an id, it returns `keep` with the bytes that the
+store must have. `declaration/2` reads them.
 """.
 -spec new(erlmcp_engine:session(), Server :: binary(), nonce(), Born :: non_neg_integer(),
           {erlmcp_cluster_secret:slot(), Key :: <<_:256>>}) ->
@@ -137,7 +138,7 @@ declaration(#{revision := Revision, log_level := Level, client_info := Info,
 
 -doc """
 Reads a declaration that was too large for an id. Returns the session that the principal opened with
-it, or `error` if this release does not know its form.
+it, or `error` if this release does not know its form. `kept` means that the store has the session.
 """.
 -spec declaration(binary(), Principal :: term()) -> {ok, erlmcp_engine:session() | kept} | error.
 declaration(<<0:8, ?KEPT>>, _) ->

@@ -23,9 +23,9 @@ certify(Session, Server) ->
     end.
 
 -doc """
-Returns what an id says that a client sent, and the node and incarnation that are the session's home
-now. Returns `unknown` if the id was altered, is another principal's or another server's, or was
-never one. Returns `no_lease` if this node cannot know who is alive.
+Opens an id that a client sent. Returns its content, and the node and incarnation that are the
+session's home now. Returns `unknown` if the id was altered, is another principal's or another
+server's, or was never one. Returns `no_lease` if this node cannot know which nodes are alive.
 """.
 -spec find(Id :: binary(), Server :: binary(), Principal :: term()) ->
     {ok, erlmcp_cluster_session_id:birth(), {node(), erlmcp_cluster_deaths:incarnation()}}

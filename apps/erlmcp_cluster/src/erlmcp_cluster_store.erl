@@ -98,7 +98,7 @@ elect() ->
 leave() ->
     gen_server:call(?MODULE, leave, infinity).
 
--doc "Takes another node out of the cluster, which has to be dead.".
+-doc "Takes another node, which has to be dead, out of the cluster.".
 -spec forget(node()) -> ok | {error, not_member | alive | term()}.
 forget(Node) ->
     maybe
@@ -178,7 +178,8 @@ leases(Favor) ->
 
 -doc """
 Ends an incarnation whose lease is still `Seen`, or whose lease this node has itself if `Seen` is
-`own`. Returns `changed` if the lease was renewed or ended meanwhile.
+`own`. The incarnation is `dead`, or has `left` the cluster. Returns `changed` if the lease was
+renewed or ended meanwhile.
 """.
 -spec end_lease(erlmcp_cluster_deaths:incarnation(), Seen :: lease() | own, dead | left) ->
     ok | changed | {error, term()}.
@@ -192,7 +193,7 @@ end_lease(Incarnation, Node, Pattern, How) ->
     swap(lease_path(Incarnation), Pattern, Ended, ?COMMAND_MS).
 
 -doc """
-Writes the death of an incarnation down whose lease has ended, and then deletes the lease. Returns
+Writes down the death of an incarnation whose lease has ended, and then deletes the lease. Returns
 `changed` if another node wrote a death meanwhile.
 """.
 -spec bury(erlmcp_cluster_deaths:incarnation()) -> ok | changed | {error, term()}.

@@ -16,13 +16,14 @@ The facts about a server.
 - `requests`, `refused`, `p95_us`: the requests of the last `seconds` that ended, and those that
   were refused, by code. `flood`: how many come in a second, if these are many times as many as
   before.
-- `tools`: each by its last seconds, too. `running`: the calls that run, if somebody looks.
+- `tools`: the tools, each with its own last seconds. `running`: the calls of tools that run; none
+  while no page is open.
 - `bounds`: how much of each is used. `forecast_ms`: milliseconds until it is met.
 - `growth`: what grows so fast that it will meet its bound soon.
 - `troubles`: errors of the machine, which the log has.
 - `open_breakers`: names of breakers, and the definitions that are not called for a while. `pools`:
-  pools of clients with members that are not, and how many of how many are. `mounts_gone`: prefixes
-  of mounted servers that do not run.
+  pools of clients, how many of their members are not called for a while, and how many they have.
+  `mounts_gone`: prefixes of mounted servers that do not run.
 - `processors`: the share of the processors' time that the node uses.
 - `latency_ms`: the bound of `p95_us`.
 """.
@@ -57,7 +58,7 @@ by an open breaker. `usual`: its times before that.
 }.
 -doc "The code of a refusal with its name; or a result with `isError`.".
 -type reason() :: none | tool_error | {Code :: pos_integer(), Name :: atom()}.
--doc "The times of the calls that half and 95 of 100 do not exceed.".
+-doc "The times that half of the calls, and 95 of 100 calls, do not exceed.".
 -type usual() :: #{p50_us := non_neg_integer(), p95_us := non_neg_integer()}.
 -type bound() :: #{name := binary(), used := number(), limit := pos_integer() | infinity,
                    forecast_ms := non_neg_integer() | none}.
@@ -76,14 +77,15 @@ says where most of it is, and `tool` is the only tool that was called meanwhile.
 }.
 -type cause() :: #{key := term(), words := binary(), link := binary(), usual => usual()}.
 
-%% The share of a bound that is no longer well, as the alerts of ops/ have it.
+%% The share of a bound from which on it is a cause; `ops/alerts.yml` has the same.
 -define(NEAR, 0.8).
-%% A bound that will be met this soon is a cause. Processes, ports and atoms grow when clients come,
-%% too, so that a growth of them is one later.
+%% A bound that will be met this soon is a cause. Processes, ports and atoms also grow when clients
+%% come, so a leak of them has to be nearer to its bound.
 -define(SOON_MS, 1_800_000).
 -define(VERY_SOON_MS, 600_000).
 -define(BUSY, 0.9).
-%% Requests below which 95 of 100 say nothing, and calls of a tool below which half of them do not.
+%% The fewest requests from which the time of 95 of 100 says something, and the fewest calls of a
+%% tool from which the time of half of them does.
 -define(LEAST, 20).
 -define(LEAST_CALLS, 5).
 %% The share of the requests that may be refused for want of room.
@@ -229,7 +231,7 @@ compared(#{calls := Calls, p50_us := Now, usual := #{p50_us := Before}}) when
 compared(_) ->
     [].
 
-%% A call that does not end is in no time of the meter.
+%% The meter does not know the time of a call that has not ended.
 held_up(#{running := Running, tools := Tools}) ->
     [cause({held_up, Name}, ~"calls",
            [~"The tool ", Name, ~" is held up: ", count(length(Ages)),
@@ -326,7 +328,7 @@ count(Number) ->
     Rest = string:pad(integer_to_binary(Number rem 1000), 3, leading, $0),
     [count(Number div 1000), $,, Rest].
 
-%% A minute is looked back in steps of some seconds.
+%% "The last minute" is between two readings, so it is some seconds shorter or longer.
 seconds(Seconds) when Seconds >= 55, Seconds =< 75 -> ~"minute";
 seconds(Seconds) when Seconds < 120 -> [integer_to_binary(round(Seconds)), ~" s"];
 seconds(Seconds) -> [integer_to_binary(round(Seconds) div 60), ~" min"].

@@ -1,8 +1,8 @@
 -module(erlmcp_console_code).
 -moduledoc """
 Finds out that code of the node was replaced, as by a deployment without a restart. The code of a
-module is its checksum. Checksums are read only after the memory of code has changed, since modules
-that are loaded for the first time change it as well.
+module has changed if its checksum has. Checksums are read only after the size of all code in memory
+has changed. A module that is loaded for the first time changes it, too.
 """.
 
 -export([read/0, changes/1]).
@@ -16,7 +16,7 @@ that are loaded for the first time change it as well.
 read() ->
     {erlang:memory(code), checksums()}.
 
--doc "Returns the modules whose code is another one than it was, and the code of the node now.".
+-doc "Returns the modules whose code has changed, and the code of the node now.".
 -spec changes(code()) -> {[module()], code()}.
 changes({Bytes, Before} = Known) ->
     case erlang:memory(code) of

@@ -1,12 +1,12 @@
 -module(erlmcp_console_collector).
 -moduledoc """
-Reads the servers of the node: each second while a page shows one, and else each five seconds. So a
+Reads each server of the node every second while a page shows it, and else every five seconds. So a
 page begins with what has happened before it was opened. A snapshot of a server is encoded once for
 all its pages.
 
 A viewer is a process that gets the first message at once, and each further one after it has asked
 for it (`ask/1`). A viewer that is slow misses snapshots, and nothing waits for it. Processes of
-calls may answer late, so another process asks them.
+calls may answer late, and so may a server that starts or ends. So other processes ask them.
 """.
 
 -behaviour(gen_server).
@@ -37,7 +37,8 @@ calls may answer late, so another process asks them.
 
 -record(seen, {
     view :: erlmcp_console_view:view(),
-    %% each asks for the next snapshot, or not yet; and it shows payloads by these rules, or none
+    %% a viewer has asked for the next snapshot, or not yet; and the rules by which it shows
+    %% payloads, or `none`
     viewers = #{} :: #{pid() => {asks | busy, none | [erlmcp_redaction:rule()]}},
     due :: integer(),
     id :: term(),
@@ -104,7 +105,9 @@ handle_call({watch, Name, Options}, {Viewer, _}, Given) ->
             end;
         {{ok, _, _}, false} -> {reply, {error, full}, State};
         {error, _} -> {reply, {error, not_found}, State}
-    end.
+    end;
+handle_call(_, _, State) ->
+    {noreply, State}.
 
 rules(#{payloads := true, redact := Rules}) -> Rules;
 rules(#{payloads := false}) -> none.
@@ -116,7 +119,11 @@ viewers(Servers) ->
 seeing(Pid, #state{servers = Servers} = State) when is_map_key(Pid, Servers) ->
     State;
 seeing(Pid, #state{servers = Servers, ended = Ended} = State) ->
-    ok = attach(Pid),
+    Collector = self(),
+    _ = spawn(fun() ->
+        ok = attach(Pid, Collector),
+        Collector ! {listeners, Pid, listeners(Pid)}
+    end),
     Seen = seen(Pid),
     #seen{id = Id} = Seen,
     case maps:take(Id, Ended) of
@@ -132,7 +139,8 @@ seen(Pid) ->
         error -> {none, none}
     end,
     #seen{due = erlang:monotonic_time(millisecond), view = erlmcp_console_view:new(), id = Id,
-          key = Key, server = server(Pid)}.
+          key = Key, server = #{node => node(), listeners => [],
+                                otp => list_to_binary(erlang:system_info(otp_release))}}.
 
 without_ended(#state{servers = Servers, ended = Ended} = State) ->
     Now = erlang:monotonic_time(millisecond),
@@ -147,8 +155,7 @@ without_ended(#state{servers = Servers, ended = Ended} = State) ->
     State#state{servers = maps:without(maps:keys(Gone), Servers), ended = maps:from_list(Most)}.
 
 %% A collector that was started again takes the place of the one before.
-attach(Server) ->
-    Collector = self(),
+attach(Server, Collector) ->
     Handler = fun(Event) -> Collector ! {event, Server, Event} end,
     case erlmcp_event:attach(Server, ?MODULE, Handler) of
         {error, already_attached} ->
@@ -159,12 +166,7 @@ attach(Server) ->
             ok
     end.
 
-server(Pid) ->
-    #{node => node(), otp => list_to_binary(erlang:system_info(otp_release)),
-      listeners => [maps:with([transport, url, sse_url], Listener)
-                    || #{} = Listener <- listeners(Pid)]}.
-
-%% What clients are told, now: it may change with the code.
+%% The name and the version that clients are told now. They may change with the code.
 identity(Key) ->
     case erlmcp_published_catalog:find(Key) of
         {ok, Catalog} ->
@@ -175,11 +177,11 @@ identity(Key) ->
             #{}
     end.
 
-%% An error, and so none, if the server ends meanwhile.
+%% If the server has ended meanwhile, it has none.
 listeners(Pid) ->
     case erlmcp:listeners(Pid) of
         {error, not_found} -> [];
-        Listeners -> Listeners
+        Listeners -> [maps:with([transport, url, sse_url], Listener) || Listener <- Listeners]
     end.
 
 -doc false.
@@ -190,7 +192,9 @@ handle_cast({ask, Server, Viewer}, #state{servers = Servers} = State) ->
             {noreply, State#state{servers = Servers#{Server := Asking}}};
         #{} ->
             {noreply, State}
-    end.
+    end;
+handle_cast(_, State) ->
+    {noreply, State}.
 
 -doc false.
 handle_info(tick, #state{servers = Servers} = State) ->
@@ -213,6 +217,14 @@ handle_info({event, Server, Event}, #state{servers = Servers} = State) ->
         #{} ->
             {noreply, State}
     end;
+handle_info({listeners, Server, Listeners}, #state{servers = Servers} = State) ->
+    case Servers of
+        #{Server := #seen{server = Fixed} = Seen} ->
+            Told = Seen#seen{server = Fixed#{listeners := Listeners}},
+            {noreply, State#state{servers = Servers#{Server := Told}}};
+        #{} ->
+            {noreply, State}
+    end;
 handle_info({calls, Asked, Server, Calls}, #state{servers = Servers} = State) ->
     case Servers of
         #{Server := #seen{asking = Asked} = Seen} ->
@@ -220,7 +232,9 @@ handle_info({calls, Asked, Server, Calls}, #state{servers = Servers} = State) ->
             {noreply, State#state{servers = Servers#{Server := Told}}};
         #{} ->
             {noreply, State}
-    end.
+    end;
+handle_info(_, State) ->
+    {noreply, State}.
 
 %% The rules of all pages that show payloads of a server hold for each of them.
 payloads(Servers) ->
@@ -241,13 +255,15 @@ with_code(#state{code = Code, servers = Servers} = State) ->
     end.
 
 ticked(Now, State) ->
-    Running = lists:sublist([Pid || {_, Pid, _} <- erlmcp_registry:servers()], ?SERVERS),
-    #state{servers = Known} = Seeing = lists:foldl(fun seeing/2, State, Running),
+    #state{servers = Before} = State,
+    Others = [Pid || {_, Pid, _} <- erlmcp_registry:servers(), not is_map_key(Pid, Before)],
+    New = lists:sublist(Others, max(0, ?SERVERS - map_size(Before))),
+    #state{servers = Known} = Seeing = lists:foldl(fun seeing/2, State, New),
     Seeing#state{servers = #{Pid => due(Pid, Now, Seen) || Pid := Seen <- Known}}.
 
 due(Pid, Now, #seen{viewers = Viewers, due = Due} = Seen) when map_size(Viewers) > 0; Now >= Due ->
     case read(Pid, Seen#seen{due = Now + ?SELDOM}) of
-        %% It has just ended, and goes with the next tick.
+        %% The server has just ended, and is removed at the next tick.
         gone -> Seen;
         #seen{view = View} = Read -> tell(erlmcp_console_view:snapshot(View), Read)
     end;
@@ -288,7 +304,7 @@ read(Pid, #seen{view = View, calls = Calls, server = Server, key = Key} = Seen) 
             gone
     end.
 
-%% Others than the page show it, too.
+%% The health page shows the verdict, too.
 judged(_, none) ->
     ok;
 judged(Server, #{well := Well, since := Since, causes := Causes}) ->
@@ -298,7 +314,7 @@ judged(Server, #{well := Well, since := Since, causes := Causes}) ->
 requests(#seen{viewers = Viewers}) when map_size(Viewers) =:= 0 -> [];
 requests(#seen{key = Key}) -> erlmcp_recent_requests:list(Key).
 
-%% While nobody looks, no call is asked.
+%% While no page shows the server, no call is asked.
 ask_calls(_, #seen{viewers = Viewers, asking = Asking} = Seen) when
     map_size(Viewers) =:= 0; Asking =/= none
 ->

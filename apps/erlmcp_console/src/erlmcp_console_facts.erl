@@ -16,9 +16,10 @@ seconds tell what happens now, or the last minute if they have too few requests.
     processors := float(), latency_ms := pos_integer()
 }.
 
-%% Milliseconds of the shortest time that is looked at.
+%% The shortest time in milliseconds of which requests are counted.
 -define(RECENT_MS, 4_500).
-%% Requests of a time that tell of it, calls of a tool, and calls from which the usual is known.
+%% The fewest requests, and the fewest calls of a tool, that tell how a time was. The usual times of
+%% a tool need `?LEAST` calls.
 -define(LEAST, 20).
 -define(LEAST_CALLS, 5).
 %% In a flood, requests come at least this many times as often as before.
@@ -26,7 +27,7 @@ seconds tell what happens now, or the last minute if they have too few requests.
 
 -doc """
 Returns the facts at a reading. `Earlier` are the readings of the last minute before it, the newest
-first, and `Minute` is what was done in that time.
+first, and `Minute` has the figures of that minute.
 """.
 -spec facts(erlmcp_console_view:reading(), Earlier :: [erlmcp_console_view:reading(), ...],
             Minute :: erlmcp_console_window:window(), judged()) -> erlmcp_console_causes:facts().

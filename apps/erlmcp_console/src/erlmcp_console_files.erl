@@ -1,6 +1,6 @@
 -module(erlmcp_console_files).
 -moduledoc """
-The files of the page, in `priv/console`. A browser that has the same file already is told so.
+The files of the page, in `priv/console`. A browser that has the same file already gets a 304.
 """.
 
 -export([find/2]).

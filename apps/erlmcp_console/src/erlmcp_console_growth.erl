@@ -1,8 +1,8 @@
 -module(erlmcp_console_growth).
 -moduledoc """
 Finds what of a node grows so steadily that it looks like a leak: memory, processes, ports or atoms.
-It grows in each of the last steps of five seconds, and in none of them much less than in others.
-Pure.
+Such a value grows in each of the last four steps of five seconds, and in none of them much less
+than in others. Pure.
 """.
 
 -export([growth/1, is_suspected/1]).

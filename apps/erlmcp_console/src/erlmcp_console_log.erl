@@ -3,8 +3,8 @@
 Counts errors of the machine in the log, such as a full disk. It is a handler of the log: the
 process that logs a report looks for such an error in a bounded part of it.
 
-OTP's own handlers write to standard error that they cannot write to their file, and to no handler.
-So a full disk of the log itself is not seen here.
+OTP's own handlers report only to standard error that they cannot write to their file. So a full
+disk of the log itself is not seen here.
 """.
 
 -export([open/0, add/0, remove/0, read/0]).
@@ -82,7 +82,8 @@ counted(Error, Report) ->
     end.
 
 place(#{method := ~"tools/call", target := Target}) when is_binary(Target) ->
-    {tool, string:slice(Target, 0, ?CHARACTERS)};
+    %% A copy, which does not keep the message of the request in memory.
+    {tool, binary:copy(string:slice(Target, 0, ?CHARACTERS))};
 place(_) ->
     none.
 

@@ -1,7 +1,7 @@
 -module(erlmcp_console_sup).
 -moduledoc """
-The supervisor of the console's one process, the collector. It has the tables of the page's calls,
-of errors in the log, and of what grows.
+The supervisor of the console's one process, the collector. It owns the tables of the page's calls,
+of errors in the log, and of places that grow.
 """.
 
 -behaviour(supervisor).

@@ -1,9 +1,9 @@
 -module(erlmcp_console_try).
 -moduledoc """
 Calls tools for the page, by a client of the same server without a socket. A call is a stream of
-JSON lines. They have its id, reports of progress and of the log, questions of the tool, and at last
-the result or the error. The answer to a question comes with another request. A page that is closed
-ends its call.
+JSON lines. They have the call's id, reports of progress and of the log, questions of the tool, and
+at last the result or the error. The answer to a question comes with another request. A page that is
+closed ends its call.
 """.
 
 -export([open/0, tools/1, call/3, answer/1]).
@@ -37,8 +37,8 @@ tools(Server) ->
 sentence(Reason) -> unicode:characters_to_binary(erlmcp_client:format_error(Reason)).
 
 -doc """
-Calls a tool. Returns the fun of the response's stream, or `full` if the largest number of calls
-runs already. The stream belongs to the calling process.
+Calls a tool. Returns the fun that writes the response's stream, or `full` if 20 calls of pages run
+already. The calling process must call the fun, since `answer/1` sends it the user's answers.
 """.
 -spec call(Tool :: binary(), Arguments :: map(), erlmcp:server()) ->
     {ok, fun((fun((iodata()) -> ok)) -> ok)} | full.

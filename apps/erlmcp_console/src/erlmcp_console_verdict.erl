@@ -1,8 +1,8 @@
 -module(erlmcp_console_verdict).
 -moduledoc """
-The verdict on a server: whether it is well, since when, and because of what. A verdict is a value
-that gets facts from time to time, and has their causes (`m:erlmcp_console_causes`). A cause stays
-for ten seconds after it was last seen, so that the verdict does not change each second. Pure.
+The verdict on a server: whether it is well, since when, and why not. A verdict is a value that gets
+facts from time to time, and has their causes (`m:erlmcp_console_causes`). A cause stays for ten
+seconds after it was last seen, so that the verdict does not change each second. Pure.
 """.
 
 -export([new/1, next/3]).
@@ -30,7 +30,7 @@ one ended.
 new(At) ->
     #{well => true, since => At, causes => [], seen => #{}}.
 
--doc "Returns the verdict with these facts, which are those of the time `At`.".
+-doc "Returns the verdict with these facts, which are those of the time `At`, in milliseconds.".
 -spec next(erlmcp_console_causes:facts(), At :: integer(), verdict()) -> verdict().
 next(Facts, At, #{causes := Before, seen := SeenBefore, since := Since, well := Well}) ->
     Begun = #{Key => Cause || #{key := Key} = Cause <- Before},

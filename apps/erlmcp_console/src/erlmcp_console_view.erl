@@ -13,7 +13,7 @@ messages for the page. Pure.
 -doc """
 A reading of a server at a time in milliseconds. It has the server's meter, the state that
 `erlmcp:info/1` has, the node, running calls and recent requests. `troubles` are errors of the
-machine that the log had, `places` say where the node grows. `server` is what does not change.
+machine that the log had. `places` say where the node grows. `server` names the server.
 """.
 -type reading() :: #{
     at := integer(), metrics := erlmcp:metrics(), info := erlmcp:info(),
@@ -55,8 +55,10 @@ machine that the log had, `places` say where the node grows. `server` is what do
 %% Rows of a list, and frames of a stack.
 -define(CALLS, 50).
 -define(FRAMES, 12).
-%% Breakers, pools of workers, and pools of clients with their members, that are shown. Targets of a
-%% breaker, and modules of a mark.
+%% Bytes of a text.
+-define(TEXT_BYTES, 800).
+%% The most breakers, pools of workers, and pools of clients with their members, that are shown; the
+%% most targets of a breaker, or modules of a mark.
 -define(DEPENDENCIES, 20).
 -define(TARGETS, 3).
 
@@ -133,7 +135,7 @@ judged(#{info := #{breakers := Breakers}, node := Node}, Bounds, Processors,
        #{latency_ms := Latency}) ->
     %% The adaptive limit of requests in flight is met whenever the machine is fully used.
     #{bounds => [Bound || #{name := Name} = Bound <- Bounds, Name =/= ~"in_flight"],
-      %% One that may be tried, and has not been yet, has failed last.
+      %% A half-open breaker counts as open: its last call has failed.
       open_breakers => [{opened(Breaker), Targets}
                         || #{state := Is, targets := Targets} = Breaker <- Breakers,
                            Is =/= closed],
@@ -241,7 +243,7 @@ words(#{event := error_budget_changed, window := 60, from := From, to := To}) ->
             ~"."]};
 words(#{event := error_budget_changed}) ->
     none;
-%% These are shown elsewhere, or concern one client or none.
+%% The page shows these elsewhere, or they concern one client at most.
 words(#{event := Event}) when
     Event =:= incident; Event =:= not_quick; Event =:= slow_consumer; Event =:= spans_dropped
 ->
@@ -362,16 +364,20 @@ line(Place) ->
                  integer_to_list(Line)]
     end.
 
-%% A text of at most 200 characters, whatever the term is.
+%% A text of at most 200 characters, whatever the term is. A character may have any number of marks,
+%% so the bytes have a bound, too.
 text(Term) when is_binary(Term) ->
-    case unicode:characters_to_binary(Term) of
-        Text when is_binary(Text) -> bounded(Text);
+    Start = erlmcp_printable:beginning(Term, ?TEXT_BYTES),
+    case unicode:characters_to_binary(Start) of
+        Start -> bounded(Start);
         _ -> bounded(io_lib:format("~0P", [Term, 20]))
     end;
 text(Term) ->
     bounded(io_lib:format("~0tP", [Term, 20])).
 
-bounded(Text) -> unicode:characters_to_binary(string:slice(Text, 0, 200)).
+bounded(Text) ->
+    erlmcp_printable:beginning(unicode:characters_to_binary(string:slice(Text, 0, 200)),
+                               ?TEXT_BYTES).
 
 machine(#{memory := Memory, schedulers := Schedulers, run_queue := Queue,
           collections := Collections, reductions := Reductions, at_ms := At},
@@ -393,7 +399,7 @@ hello(#{history := History, options := #{latency_ms := Latency}} = View) ->
     #{columns => ?COLUMNS, points => erlmcp_console_history:columns(History),
       latency_ms => Latency, snapshot => snapshot(View)}.
 
--doc "Returns what the page shows now; `null` before the second reading.".
+-doc "Returns the snapshot that the page shows now; `null` before the second reading.".
 -spec snapshot(view()) -> map() | null.
 snapshot(#{snapshot := none}) -> null;
 snapshot(#{snapshot := Snapshot, marks := Marks, incidents := Incidents}) ->

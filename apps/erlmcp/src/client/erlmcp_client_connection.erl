@@ -323,8 +323,8 @@ format_status(Status) ->
 kind(#peer{client = #{server := Server}, live = undefined}) -> {Server, none};
 kind(#peer{client = #{server := Server}, live = #{revision := Revision}}) -> {Server, Revision}.
 
-%% What subscriptions need to ask the server. They are started at the negotiation, and later ones at
-%% once, also while the session's stream opens.
+%% The client, and the outcome with which subscriptions ask the server. They are started at the
+%% negotiation, and later ones at once, also while the session's stream opens.
 server(#peer{client = Client, live = undefined, pending = Pending}) -> {Client, Pending};
 server(#peer{client = Client, live = Live}) -> {Client, Live}.
 

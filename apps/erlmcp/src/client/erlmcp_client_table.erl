@@ -2,8 +2,9 @@
 -moduledoc """
 The table of the node's clients and pools, from which every call reads its client and the outcome of
 the negotiation. Another table has the eras of at most 1,000 HTTP servers. The process of this
-module owns both tables, and removes the rows of dead clients. A row has the time of its session,
-too, which is counted when the session ends (`m:erlmcp_client_meter`).
+module owns both tables, and removes the rows of dead clients. A row also has the time at which the
+client's session was opened. When the session ends, its duration is counted
+(`m:erlmcp_client_meter`).
 
 Internal.
 """.

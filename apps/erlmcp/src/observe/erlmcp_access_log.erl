@@ -1,6 +1,6 @@
 -module(erlmcp_access_log).
 -moduledoc """
-The access log of a server: an entry of the log for one in so many requests, at its end. It is an
+The access log of a server: an entry of the log for one in `sample` requests, at its end. It is an
 observer of `m:erlmcp_meter`. An entry has no arguments and no results.
 
 No request waits for the log: each entry has a process of its own. At most 1,000 such processes wait
@@ -56,7 +56,7 @@ outcome({refused, Refusal}) ->
 outcome(Outcome) ->
     #{outcome => Outcome}.
 
-%% Of a request without a call, neither is known.
+%% A request without a call has no context, in which these two are.
 of_call(#{principal := Principal} = Context) ->
     Trace = #{trace_id => Id || #{trace := #{trace_id := Id}} <- [Context]},
     Trace#{principal => Principal};

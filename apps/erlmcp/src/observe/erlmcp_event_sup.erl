@@ -1,8 +1,8 @@
 -module(erlmcp_event_sup).
 -moduledoc """
-Supervises the processes that call the handlers of a server's events (`m:erlmcp_event_handler`), at
-most 100. It starts the one of the option `on_event`, and the one for the application telemetry
-(`m:erlmcp_telemetry`), where that is loaded.
+Supervises the processes that call the handlers of a server's events (`m:erlmcp_event_handler`).
+It starts the one of the option `on_event`, and the one for the application telemetry
+(`m:erlmcp_telemetry`), where that is loaded. Users attach at most 100 others.
 
 Internal.
 """.
@@ -17,7 +17,7 @@ Internal.
 -doc "A handler: of the options, of the library or, by `erlmcp_event:attach/3`, of a user.".
 -type id() :: on_event | telemetry | {attached, term()}.
 
-%% Handlers that are attached to a server.
+%% The most handlers that users may attach to a server.
 -define(MOST, 100).
 
 -doc "Starts the supervisor for the server with the key `Key` and the option `on_event`.".
@@ -28,7 +28,8 @@ start_link(Key, OnEvent) ->
 
 -doc """
 Starts a process for a handler of the server with the key `Key`. Exits if the supervisor does not
-run. Processes that do this at the same moment may each attach a handler above the bound.
+run. The errors are those of `erlmcp_event:attach/3`. Processes that do this at the same moment may
+each attach a handler above the bound.
 """.
 -spec attach(Supervisor :: pid(), id(), erlmcp_event_handler:handler(), Key :: reference()) ->
     ok | {error, already_attached | {too_many, pos_integer()}}.

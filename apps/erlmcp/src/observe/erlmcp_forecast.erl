@@ -24,7 +24,7 @@ Internal.
 -define(ALLOWED, 2).
 %% An hour says nothing about a time that is later than this.
 -define(HORIZON_S, 86_400).
-%% Values that follow each other may be so much alike at most.
+%% The highest correlation of successive values that is taken into account.
 -define(ALIKE, 0.98).
 
 -doc """
@@ -78,7 +78,7 @@ trend(Points, Last, Bound) ->
 error_of_slope(Rests, Count, Square) ->
     Sum = lists:sum([Rest * Rest || Rest <- Rests]),
     Seen = alike(Rests, Sum),
-    %% What is seen in a few values around a line of their own is too little.
+    %% A few values around a line of their own show less correlation than they have.
     Alike = min(?ALIKE, max(0.0, Seen + (2 + 4 * Seen) / Count)),
     math:sqrt(Sum / (Count - 2) / Square * (1 + Alike) / (1 - Alike)).
 

@@ -1,8 +1,8 @@
 -module(erlmcp_histogram).
 -moduledoc """
-The buckets of latencies, and what they tell. Pure. A fine histogram has 13 buckets in each decade,
-from a microsecond to 300 seconds, so a quantile is wrong by less than 12 %. A coarse one has the
-buckets of OpenTelemetry, whose bounds are bounds of the fine one, too.
+The buckets of latencies, and the figures that they give. Pure. A fine histogram has 13 buckets in
+each decade, from a microsecond to 300 seconds, so a quantile is wrong by less than 12 %. A coarse
+one has the buckets of OpenTelemetry, whose bounds are bounds of the fine one, too.
 
 Internal.
 """.
@@ -67,7 +67,7 @@ latency(Sum, Counts, [First | _] = Bounds) ->
       p999_us => Quantile(0.999),
       histogram => [{microseconds(End), Count} || {_, End, Count} <- Filled]}.
 
-%% The quantile is the middle of its bucket by proportion, from which both ends are as far.
+%% The quantile is the geometric mean of the two ends of its bucket.
 quantile(_, []) -> 0;
 quantile(Rank, [{_, _, Count} | [_ | _] = Filled]) when Rank > Count ->
     quantile(Rank - Count, Filled);

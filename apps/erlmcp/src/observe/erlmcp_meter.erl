@@ -127,7 +127,7 @@ arrived(Bytes) ->
 arrived(Bytes, Origin) ->
     {erlang:monotonic_time(nanosecond), Bytes, Origin}.
 
--doc "Counts the end of a request whose answer nobody may see, as `ended/5` does.".
+-doc "Counts the end of a request as `ended/5` does, without an answer for operators.".
 -spec ended(about(), outcome(), BytesOut :: non_neg_integer(), server()) -> ok.
 ended(About, Outcome, BytesOut, Server) ->
     ended(About, Outcome, BytesOut, none, Server).

@@ -4,7 +4,7 @@ The counters that the meters of servers and of clients have in common. A row cou
 belong together: their bytes, and the times of those with a result in fine buckets. A failure counts
 the times of requests that ended in the same other way, in coarse buckets. `m:erlmcp_histogram` has
 the buckets. Rows and failures that are rare take a slot when they are first needed. Requests with
-a result are counted by `erlmcp_meter:add_result/5`: a call passes one module less so.
+a result are counted by `erlmcp_meter:add_result/5`, so that a call passes one module less.
 
 Internal.
 """.
@@ -19,7 +19,7 @@ Internal.
 
 -doc "The first word of a row or a failure in the counters.".
 -type row() :: pos_integer().
--doc "The keys of those that have taken a slot.".
+-doc "The slots, each with the key that has taken it.".
 -type slots() :: atomics:atomics_ref().
 -type slot() :: non_neg_integer().
 -doc """

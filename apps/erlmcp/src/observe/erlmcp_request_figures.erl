@@ -13,7 +13,7 @@ Internal.
 -type error() :: {Name :: atom(), Code :: integer() | other | none}.
 -type counted() :: {erlmcp_meter_counts:figures(), #{error() => erlmcp_meter_counts:times()}}.
 
--doc "Adds what was counted apart.".
+-doc "Returns the sum of requests that were counted separately.".
 -spec sum([counted(), ...]) -> counted().
 sum([First | Others]) ->
     lists:foldl(fun sum/2, First, Others).
@@ -27,7 +27,7 @@ sum({One, Failed}, {Other, OtherFailed}) ->
                          {S + MoreS, erlmcp_histogram:sum(C, MoreC)}
                      end, Failed, OtherFailed)}.
 
--doc "Returns the figures of what was counted.".
+-doc "Returns the figures of requests from their counts.".
 -spec row(counted()) -> erlmcp:metrics_row().
 row({#{bytes_in := In, bytes_out := Out, sum := Sum, counts := Counts}, Failed}) ->
     #{count := Answered} = Latency = erlmcp_histogram:fine(Sum, Counts),

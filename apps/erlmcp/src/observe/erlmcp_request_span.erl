@@ -81,8 +81,8 @@ parents(_, _) ->
     {{none, none}, []}.
 
 -doc """
-Runs a fun in the context of a call's span. The context is that of the calling process meanwhile,
-and is in the metadata of its log.
+Runs a fun in the context of a call's span. The context is that of the calling process meanwhile.
+Its ids, if it has any, are in the metadata of the process's log.
 """.
 -spec run(erlmcp_engine:call(), fun(() -> Result)) -> Result.
 run(#{context := #{trace := #{trace_id := Trace, span_id := Span} = Context}}, Run) ->
@@ -111,7 +111,8 @@ restored(undefined) -> logger:unset_process_metadata();
 restored(Before) -> logger:set_process_metadata(Before).
 
 -doc """
-Ends the span of a request at `Now`. A request without a call begins and ends its span here.
+Ends the span of a request at `Now`, in monotonic nanoseconds. A request without a call begins and
+ends its span here.
 """.
 -spec ended(erlmcp_meter:about(), erlmcp_meter:outcome(), Now :: integer(),
             erlmcp_tracer:tracer()) -> ok.

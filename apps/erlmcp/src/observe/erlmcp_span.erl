@@ -36,8 +36,9 @@ client.
 -type target() :: binary() | {unknown, binary()} | undefined.
 -doc """
 The origin of a request. `http` has the version, the address of the connection and the headers.
-`lines` has the address of a connection of lines, or `local` for stdio. `none` means that the server
-neither traces nor observes requests.
+`lines` has the address of a connection of lines, or `local` for stdio. `none` is the origin of HTTP
+requests to a server without a tracer, and of work that no message has brought, such as the run of a
+task.
 """.
 -type origin() ::
     {http, Version :: atom(), {inet:ip_address(), inet:port_number()},
@@ -114,8 +115,8 @@ finish({{Module, Config}, Span}, Last, Ended) ->
     end.
 
 failed(Module, Class, Reason, Stack) ->
-    erlmcp_log:report(error, #{what => tracer_failed, tracer => Module, class => Class,
-                               reason => Reason, stacktrace => Stack}).
+    erlmcp_log:report(error, (erlmcp_incident:outline(Reason, Stack))#{
+                                 what => tracer_failed, tracer => Module, class => Class}).
 
 -doc "Returns the part of an origin that is in a span.".
 -spec client(origin()) -> client().

@@ -15,7 +15,7 @@ Internal.
 
 -export_type([owner/0]).
 
--doc "Has bounds: the server with a key, or the node.".
+-doc "The owner of bounds: the server with the key `Key`, or the node.".
 -type owner() :: Key :: reference() | node.
 
 -define(MINUTE_MS, 60_000).
@@ -37,7 +37,7 @@ open() ->
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], [{hibernate_after, 1_000}]).
 
--doc "Adds its forecast to each bound of an owner that has one.".
+-doc "Adds to each of the bounds of `Owner` its forecast, if the bound has one.".
 -spec add_forecasts(owner(), #{Name => erlmcp_bounds:bound()}) ->
     #{Name => #{used := non_neg_integer(), limit := non_neg_integer() | infinity,
                 forecast => erlmcp:forecast()}}

@@ -1,8 +1,8 @@
 -module(erlmcp_health).
 -moduledoc """
-The health of a server, and its page: `/live`, `/ready`, and all checks, below the path of the page.
-A server is ready if each new client would be served. Nothing is measured here, and no process is
-asked, so that the page answers when the node is busy.
+The health of a server, and its page: all checks at the path of the page, and `/live` and `/ready`
+below it. A server is ready if each new client would be served. Nothing is measured here, and no
+process is asked, so that the page answers when the node is busy.
 
 Internal.
 """.
@@ -75,7 +75,7 @@ shown(Below, #{ready := Ready, checks := Checks}, Server) ->
                ~"failed" => lists:sort([Name || Name := #{passes := false} <- Checks])}
     end).
 
-%% Why not is for the operator alone.
+%% The causes are for the operator alone.
 well(#{well := Well}) -> #{~"well" => Well};
 well(none) -> #{}.
 

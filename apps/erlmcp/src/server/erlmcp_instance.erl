@@ -6,8 +6,8 @@ terms. All names in it are unique, so that servers of the same node cannot colli
 The persistent terms are the instance itself, under the server's key, the settings of its listeners,
 its pools of workers, and its catalog (`m:erlmcp_published_catalog`). A process reads a persistent
 term without a copy, so that a connection costs only its own state. Each term is written again when
-its writer restarts. The process of this module ends after all readers, and then removes the terms.
-It does nothing else.
+its writer restarts. The process of this module ends after all readers. It then logs the end of a
+server with listeners, and removes the terms.
 
 Internal.
 """.
@@ -40,6 +40,8 @@ mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
     supervisors := ets:table(), mounting := ets:table(), changing := ets:table(),
     cache := ets:table(),
     tasks := erlmcp_tasks:tables(), used_states := erlmcp_used_states:used(),
+    %% the module of the option `cluster` with its state
+    cluster := none | {module(), State :: term()},
     meter := erlmcp_meter:meter(), observers := [erlmcp_meter:observer()],
     tracer := erlmcp_tracer:tracer() | none, telemetry := module() | none,
     started_ms := integer(),
@@ -53,7 +55,7 @@ mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
 -type of_calls() :: #{
     key := reference(), limits := #{atom() => pos_integer() | infinity},
     subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),
-    used_states := erlmcp_used_states:used(),
+    used_states := erlmcp_used_states:used(), cluster := none | {module(), State :: term()},
     meter := erlmcp_meter:meter(), observers := [erlmcp_meter:observer()],
     tracer := erlmcp_tracer:tracer() | none, telemetry := module() | none,
     process := [{atom(), term()}],
@@ -80,8 +82,8 @@ of_calls(#{of_calls := Known}) ->
     Known;
 of_calls(Instance) ->
     #{limits := Limits} = Known =
-        maps:with([key, limits, subscriptions, supervisors, tasks, used_states, meter, observers,
-                   tracer, telemetry, process], Instance),
+        maps:with([key, limits, subscriptions, supervisors, tasks, used_states, cluster, meter,
+                   observers, tracer, telemetry, process], Instance),
     Known#{limits := maps:with([calls_per_connection, call_timeout_ms, call_heap_bytes,
                                 input_timeout_ms, task_ttl_ms, task_timeout_ms,
                                 used_states, used_states_per_principal,

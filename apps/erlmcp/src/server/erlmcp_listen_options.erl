@@ -237,8 +237,8 @@ sse(#{sse := Given}) -> maps:merge(#{path => ~"/sse", message_path => ~"/message
 sse(_) -> none.
 
 -doc """
-Returns the pages of a listener with `Options`, by their paths: the given ones, and those of its
-other options.
+Returns the pages of a listener with `Options`, by their paths: those of the option `pages`, and
+those of `health` and `metrics`.
 """.
 -spec pages(Options :: map()) -> #{Path :: binary() => erlmcp_page:page()}.
 pages(Options) -> maps:merge(own_pages(Options), maps:get(pages, Options, #{})).

@@ -4,7 +4,8 @@ Does what an operator asks of a node's servers, from another program: by the con
 `erlmcp serve`, or by distribution. Questions and answers are JSON.
 
 A server is named by its `id` as text. One without an `id` is named by its name and, if another one
-mounts it, by its place there: `files (my_server/docs)` has the prefix `docs` in `my_server`.
+mounts it, by its place there: `files (my_server/docs)` has the prefix `docs` in `my_server`. Of
+servers with the same text, all but the oldest have a number, too: `files #2`.
 
 Internal.
 """.
@@ -36,7 +37,10 @@ An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
 %% The lines of a stack that are shown.
 -define(LINES, 10).
 
--doc "Answers a question of an operator. Never fails, and waits to drain and to reload only.".
+-doc """
+Answers a question of an operator. Never fails, since an error is an answer, too. Waits until a
+drain, a reload or a cancelled call has ended.
+""".
 -spec ask(Question :: binary()) -> answer().
 ask(Question) ->
     Answer = try json:decode(Question) of
@@ -58,7 +62,8 @@ answer(~"calls", _) ->
     {ok, of_all(fun(_, #{gate := Gate}) -> erlmcp_running_calls:list(Gate) end, fun call/1)};
 answer(~"metrics", _) ->
     {ok, of_all(fun(Pid, Instance) ->
-                    [(erlmcp_metrics:report(Instance))#{verdict => verdict(Pid)}]
+                    [Metrics#{verdict => verdict(Pid)}
+                     || Metrics <- erlmcp_metrics:of_running(Pid, Instance)]
                 end, fun metrics/1)};
 answer(~"cancel", #{~"id" := Id}) when is_binary(Id) ->
     case [Server || {Server, _, #{gate := Gate}} <- servers(),

@@ -35,7 +35,8 @@ start_link() ->
 
 -doc """
 Registers the calling process, a server's supervisor, under `Id`. The server is found as soon as its
-instance is shared under its key.
+instance is shared under its key. `already_started` has the supervisor that has the id.
+`not_started` means that the application does not run.
 """.
 -spec register(Id :: term(), Key :: reference()) ->
     ok | {error, {already_started, pid()} | {not_started, erlmcp}}.

@@ -106,7 +106,7 @@ folder(File) -> filename:dirname(filename:absname(File)).
 
 version(Module) -> erlang:get_module_info(Module, md5).
 
-%% The next code removes the one before this, and its funs.
+%% Loading a module removes its old code, and with it the funs of that code.
 has_old_fun(Module, Funs) ->
     Version = version(Module),
     lists:any(fun(Fun) ->
@@ -134,7 +134,7 @@ sentence({old_code_runs, Modules}) ->
     text("a process still runs the code before the last reload of ~ts: reload again when it has "
          "ended", [names(Modules)]);
 sentence({old_funs, Modules}) ->
-    text("an option of the server is a fun of the code before, of ~ts, which would go now: restart "
+    text("an option of the server is a fun of the old code of ~ts, which a reload removes: restart "
          "the server", [names(Modules)]);
 sentence({not_loaded, Reasons}) ->
     Each = [io_lib:format("~ts: ~0tp", [Module, Why]) || {Module, Why} <- Reasons],

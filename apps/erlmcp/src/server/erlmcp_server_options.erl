@@ -13,8 +13,8 @@ Internal.
 
 -type limits() :: erlmcp:limits().
 -doc """
-The handler module of a server, the definitions that the options have besides, and the local funs in
-its other options (`m:erlmcp_reload`).
+The handler module of a server, the definitions that its options add to those of the module, and the
+local funs in its other options (`m:erlmcp_reload`).
 """.
 -type handler() :: {
     module(), Besides :: #{erlmcp_definition:kind() => [erlmcp_definition:source()]},
@@ -30,6 +30,7 @@ its other options (`m:erlmcp_reload`).
     lists := erlmcp_catalog:settings(),
     mounts := [{erlmcp_mount:prefix(), erlmcp_mounts:server()}] | [erlmcp_mounts:mount()],
     task_store := {module(), map()},
+    cluster := module() | none,
     workers := #{atom() => erlmcp:workers()},
     on_event := erlmcp_event_handler:handler() | none,
     trace := erlmcp_tracer:options() | none,
@@ -151,6 +152,7 @@ check(Given) when is_map(Given) ->
         ok ?= check_names(Options),
         ok ?= each(Options, maps:keys(Options)),
         ok ?= present([name, version], Options),
+        ok ?= has_id(Options),
         Key = make_ref(),
         Meter = erlmcp_meter:new(),
         Workers = maps:get(workers, Options, #{}),
@@ -179,6 +181,7 @@ check(Given) when is_map(Given) ->
                           end},
                mounts => maps:get(mounts, Options, []),
                task_store => maps:get(task_store, Options, {erlmcp_task_store_ets, #{}}),
+               cluster => maps:get(cluster, Options, none),
                workers => Workers,
                on_event => maps:get(on_event, Options, none),
                trace => maps:get(trace, Options, none),
@@ -253,7 +256,7 @@ default_limits(Options) ->
 check_names(Options) ->
     Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
         ++ [id, handler, skills, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts,
-            task_store, breakers, workers, on_event, trace, access_log, envelope],
+            task_store, cluster, breakers, workers, on_event, trace, access_log, envelope],
     case maps:keys(Options) -- Known of
         [] -> ok;
         [Key | _] -> {error, {bad_option, Key, ~"no such option"}}
@@ -264,6 +267,12 @@ present(Keys, Options) ->
         [] -> ok;
         [Key | _] -> {error, {bad_option, Key, ~"a binary; it is required"}}
     end.
+
+%% Each node finds the server by its id.
+has_id(#{cluster := _} = Options) when not is_map_key(id, Options) ->
+    {error, {bad_option, id, ~"a term that is the same on each node; `cluster` needs it"}};
+has_id(_) ->
+    ok.
 
 each(_, []) ->
     ok;
@@ -303,6 +312,13 @@ option(task_store, {Module, Options}) when is_atom(Module), is_map(Options) ->
         false -> {expected, ~"a module with -behaviour(erlmcp_task_store)"}
     end;
 option(task_store, _) -> {expected, ~"a module and a map of its options"};
+option(cluster, Module) when is_atom(Module) ->
+    _ = code:ensure_loaded(Module),
+    case erlang:function_exported(Module, init, 2) of
+        true -> ok;
+        false -> option(cluster, [Module])
+    end;
+option(cluster, _) -> {expected, ~"a module with -behaviour(erlmcp_server_cluster)"};
 option(envelope, Name) ->
     case lists:member(Name, erlmcp_envelope:names()) of
         true -> ok;

@@ -6,6 +6,7 @@ end in the opposite one:
 - the shared state, events, the error budget, mounted servers
 - the gate, kept results, guards of definitions, pools of workers
 - the catalog's publisher, HTTP sessions, tasks, listeners, sessions of HTTP+SSE
+- the sweeper of subscriptions
 
 Internal.
 """.
@@ -157,6 +158,9 @@ init(Given) ->
           ++ sse_sessions([Listener || {_, Listener} <- Listen], Instance)
           ++ [subscription_sweeper(Instance)]}}.
 
+cluster(#{cluster := none}) -> none;
+cluster(#{cluster := Module, id := Id, limits := Limits}) -> {Module, Module:init(Id, Limits)}.
+
 tracer(#{trace := none}) ->
     none;
 tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
@@ -165,7 +169,7 @@ tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
         {error, Reason} -> exit({shutdown, Reason})
     end.
 
-%% Its tables belong to the calling process.
+%% The tables of the instance belong to the calling process.
 instance(#{key := Key, meter := Meter, limits := Limits, mounts := Mounts, access_log := AccessLog,
            task_store := TaskStore, workers := Workers, handler := Handler} = Settings,
          Listeners) ->
@@ -177,6 +181,7 @@ instance(#{key := Key, meter := Meter, limits := Limits, mounts := Mounts, acces
                           subscriptions => erlmcp_subscriptions:new(),
                           tasks => erlmcp_tasks:open(TaskStore, Limits),
                           used_states => erlmcp_used_states:new(),
+                          cluster => cluster(Settings),
                           meter => Meter, observers => erlmcp_access_log:observer(AccessLog),
                           tracer => tracer(Settings), telemetry => erlmcp_telemetry:module(),
                           started_ms => erlang:system_time(millisecond),

@@ -96,6 +96,7 @@ bad_options() ->
                       [{binary:copy(~"a", 65), ?MODULE}], [{~"a", ?MODULE} | x]]},
             {task_store, [erlmcp_task_store_ets, {erlmcp_task_store_ets, []}, {lists, #{}},
                           {no_such_module, #{}}]},
+            {cluster, [no_such_module, lists, {?MODULE, #{}}]},
             {listen, [none, #{}, [tcp], [{tcp}], [{tcp, []}], [{bogus, #{}}],
                       [{bogus, #{port => 0}}], [{tcp, #{port => -1}}], [{tcp, #{port => 65536}}],
                       [{tcp, #{port => ~"0"}}],

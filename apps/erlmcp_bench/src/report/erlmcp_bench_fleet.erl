@@ -40,9 +40,9 @@ started(Count, Flags, Fleet) ->
     end.
 
 -doc """
-Runs `Plan` on each server, all at the same time, and returns one report for all. Counts of requests
-and the CPU time of servers are sums. The resident memory is the mean of the servers. The error is
-that of a load that could not start.
+Runs `Plan` on each server, all at the same time, and returns one report for all. Counts, bytes and
+the CPU time of servers are sums, and the histograms of latencies are merged. The resident memory is
+the mean of the servers. The error is that of a load that could not start.
 """.
 -spec loaded(fleet(), http1 | tcp, Plan :: map()) -> {ok, Report :: map()} | {error, term()}.
 loaded(Fleet, Transport, Plan) ->

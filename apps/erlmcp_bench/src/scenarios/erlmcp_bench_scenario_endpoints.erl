@@ -129,7 +129,8 @@ processes(#{nodes := Nodes, os_pids := OsPids}) ->
 
 -doc """
 Returns the metrics of all nodes. Each series has the name of its node as the label `instance`.
-Waits while a node restarts, and fails if one does not answer within a minute. URLs have none.
+Waits while a node restarts, and fails if one does not answer within a minute. A scenario against
+URLs has no nodes, so the list is empty.
 """.
 -spec families(endpoints()) -> [erlmcp_bench_prometheus:family()].
 families(#{nodes := Nodes}) ->

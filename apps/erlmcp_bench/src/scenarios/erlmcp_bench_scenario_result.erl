@@ -37,14 +37,14 @@ new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, 
 
 -doc """
 Writes the files of a scenario into a folder, and returns them. The result is the first one. Its
-series and the metrics of each phase have the same name. The error is `[nothing_answered]` if no
+series and the metrics of each phase have the same name. The error is `nothing_answered` if no
 request of the peak was answered, or that of `erlmcp_bench_result:write/2`. If a rule is broken, no
 file is written.
 """.
 -spec write(erlmcp_bench_scenario_outcome:outcome(), file:filename()) ->
     {ok, [file:filename(), ...]} | {error, term()}.
 write(#{peak := #{sums := #{answered := 0}}}, _) ->
-    {error, [nothing_answered]};
+    {error, nothing_answered};
 write(#{series := Series, scrapes := Scrapes} = Outcome, Folder) ->
     maybe
         ok ?= erlmcp_metrology_validator:validate_lines(Series),

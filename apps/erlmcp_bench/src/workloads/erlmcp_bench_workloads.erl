@@ -16,7 +16,7 @@ comparison, and are not goals. Pure.
 -type mark() :: {Field :: binary(), number()}.
 
 -doc """
-A workload has, in addition to `id` and `benchmark`:
+A workload has `id`, `benchmark` and `marks`, and the fields of its benchmark:
 
 - core operations: their `operations`, of all `workers` together, and the component that they are
   `contended` for, if it is only one;
@@ -28,10 +28,10 @@ A workload has, in addition to `id` and `benchmark`:
   measure their capacity; then `load_percent` of it is sent, each request when it is due. `held`: as
   many connections as possible, each of which sends from time to time. `opened`: connections are
   opened as fast as possible and send once;
-- memory: the kind of item that it `holds`, and their number (`connections`). Items are idle, except
-  running calls;
+- memory: the kind of item that it `holds`, their number (`connections`), and its `goals`. Items are
+  idle, except running calls;
 - scaling: the quantity that `varies`, and its `points`, each measured for `duration_s`;
-- stages: one request of a tool, which may be `quick`;
+- stages: requests of a tool, which may be `quick`, on `connections`;
 - growth: the kind of item that there is more of (`grows`), and the smaller number (`base`).
 """.
 -type workload() :: #{

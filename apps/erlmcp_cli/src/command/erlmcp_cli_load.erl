@@ -63,7 +63,7 @@ how() ->
                         ["the distances of those requests: poisson (the default), or even"]}))
          #{type => {atom, [poisson, even]}},
      counted(in_flight, 1, "requests in flight on each connection at most, in an open loop; 1 on "
-                           "HTTP/1.1, else 32"),
+                           "HTTP/1.1, 100 on HTTP/2, else 32"),
      (option(duration, "seconds to measure; 10"))#{type => ?POSITIVE, default => 10},
      (option(warmup, "seconds before the measurement; 1"))
          #{type => {custom, fun erlmcp_cli_values:seconds/1}, default => 1},

@@ -123,7 +123,7 @@ reloaded(Servers, _) ->
     [[Server, " is reloaded: ", number(Added, "definition", "definitions"), " added, ",
       integer_to_list(Changed), " changed, ", integer_to_list(Removed), " removed",
       [["; new code of ", names(Modules)] || Modules =/= []],
-      [["; a process still runs the code before of ", names(Old)] || Old =/= []], $\n]
+      [["; a process still runs the old code of ", names(Old)] || Old =/= []], $\n]
      || #{~"server" := Server, ~"added" := Added, ~"changed" := Changed, ~"removed" := Removed,
           ~"modules" := Modules, ~"old_code" := Old} <- Servers].
 

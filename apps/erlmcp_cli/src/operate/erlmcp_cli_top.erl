@@ -62,7 +62,7 @@ server(#{~"server" := Id, ~"state" := State, ~"up_ms" := Up, ~"requests" := Requ
             | [[[integer_to_list(Code), $\s, Name], number(Count)]
                || #{~"code" := Code, ~"name" := Name, ~"count" := Count} <- busiest(Refusals)]])].
 
-%% As the console's first line says it, where one runs in the node.
+%% The verdict as the console's first line says it, if a console runs in the node.
 verdict(#{~"at_ms" := At, ~"verdict" := #{~"well" := Well, ~"since_ms" := Since,
                                           ~"causes" := Causes}}) ->
     [{bold, case Well of
@@ -73,7 +73,7 @@ verdict(#{~"at_ms" := At, ~"verdict" := #{~"well" := Well, ~"since_ms" := Since,
 verdict(_) ->
     "".
 
-%% The requests of a second, where an earlier screen has counted them.
+%% The requests a second since the screen before, if there was one.
 rate(#{~"at_ms" := Now, ~"requests" := Requests},
      #{~"at_ms" := Then, ~"requests" := Before}) when Now > Then, Requests >= Before ->
     [" (", decimal(1000 * (Requests - Before) / (Now - Then)), "/s)"];

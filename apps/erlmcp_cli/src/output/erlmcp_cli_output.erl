@@ -21,7 +21,7 @@ A text may be styled: `{bold, Text}` and `{red, Text}` within it. Colours are fo
 print(Text) ->
     io:put_chars(rendered(Text, 1)).
 
--doc "Clears the terminal that stdout is, if it is one. The next text stands at its top.".
+-doc "Clears the terminal if stdout is one. The next text stands at its top.".
 -spec clear() -> ok.
 clear() ->
     case erlmcp_cli_terminal:is_terminal(1) of

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_otlp).
 -moduledoc """
 Makes the option `trace` of a server from the URL of `erlmcp serve --otlp` and from OpenTelemetry's
-environment variables. An empty variable is one that is not set.
+environment variables. An empty variable counts as one that is not set.
 
 Sources: opentelemetry-specification, "OpenTelemetry Protocol Exporter" and "Environment Variable
 Specification".
@@ -12,8 +12,9 @@ Specification".
 -define(PATH, ~"/v1/traces").
 
 -doc """
-Returns the option for the collector at `Base`. The environment adds headers, attributes of the
-program and the part of the traces to record. The error is a sentence about the first wrong value.
+Returns the option for the collector at the URL `Base`. The environment adds headers, attributes of
+the program and the part of the traces to record. The error is a sentence about the first wrong
+value.
 """.
 -spec given(Base :: binary()) -> {ok, erlmcp_tracer:options()} | {error, unicode:chardata()}.
 given(Base) ->
@@ -39,7 +40,8 @@ is_off() ->
         none -> false
     end.
 
-%% The Protobuf of OTLP/HTTP is for the same receivers as its JSON, and gRPC for others.
+%% A receiver of OTLP/HTTP takes Protobuf and JSON, so JSON is sent for both. One of gRPC takes
+%% neither.
 spoken(Source, Url) ->
     case variable(["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"]) of
         {Name, Protocol} when Protocol =/= ~"http/json", Protocol =/= ~"http/protobuf" ->

@@ -135,7 +135,7 @@ drain_at_sigterm(Server, #{drain := Seconds}) -> erlmcp_cli_sigterm:drain(Server
 drain_at_sigterm(_, #{stdio := true}) -> ok;
 drain_at_sigterm(Server, _) -> erlmcp_cli_sigterm:drain(Server, 8_000).
 
-%% Without its default socket a server is as good.
+%% A server does without the default socket, and not without one that its user names.
 control(#{control := File}) ->
     case erlmcp_cli_sup:start_control(File) of
         {ok, _} -> ok;
@@ -269,7 +269,7 @@ reason({listen, Transport, Reason}) when is_atom(Transport) ->
 reason({"no such file or directory", File}) -> ["there is no ", File];
 reason(Reason) -> io_lib:format("~0tP", [Reason, 20]).
 
-%% Its application reads all servers of the node, so that it is started for this alone.
+%% The console's application reads all servers of the node, so it is started only for `--console`.
 pages(#{console := true} = Arguments, Ip) ->
     {ok, _} = application:ensure_all_started(erlmcp_console),
     Token = case erlmcp_listener:is_loopback(Ip) of

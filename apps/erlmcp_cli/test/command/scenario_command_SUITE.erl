@@ -53,7 +53,8 @@ a_run_is_shown(Config) ->
     {match, _} = re:run(Unwritten, ": (file already exists|not a directory)", [multiline]).
 
 %% A server that is not there, and one that has no such tool.
-what_fails_exits_1(_) ->
+what_fails_exits_1(Config) ->
+    Folder = filename:join(proplists:get_value(priv_dir, Config), "nothing"),
     {1, "", Why} = main(["scenario", "baseline", "--duration", "2", "--url",
                          "http://127.0.0.1:1/mcp"]),
     {match, _} = re:run(Why, "^the scenario did not end: .*econnrefused.*$",
@@ -62,7 +63,9 @@ what_fails_exits_1(_) ->
                                          listen => [{http, #{}}]}),
     [#{url := Url}] = erlmcp:listeners(Server),
     {1, Out, _} = main(["scenario", "baseline", "--duration", "1", "--scale", "0.05", "--url",
-                        binary_to_list(Url), "--method", "no/such", "--params", "{}"]),
+                        binary_to_list(Url), "--method", "no/such", "--params", "{}",
+                        "--json", Folder]),
+    [] = filelib:wildcard(filename:join(Folder, "*")),
     [{match, _} = re:run(Out, Pattern, [multiline])
      || Pattern <- ["^- No request was answered\\.$",
                     "^- The share of errors is in the zone red\\.$", "^refused: .*: [0-9,]+$",

@@ -9,7 +9,7 @@ Internal.
 
 -export([check/1, run/3, start/4, cancel/2, notify/3]).
 
-%% What a call is about before its process has looked at its operation.
+%% The subject of a call whose process has not looked at its operation yet.
 -define(UNKNOWN, {~"", #{}}).
 %% The initial heap of a call's process, in words.
 -define(HEAP_WORDS, 2048).

@@ -17,9 +17,10 @@ Internal.
 The time limits of a request, and the receivers of its notifications. `deadline` is in milliseconds
 of `erlang:monotonic_time/1`. At each progress notification it moves to `timeout` milliseconds from
 then, but not past `last_deadline`. `max_timeout` is the time from the beginning of the call to the
-first `last_deadline`. The call is cancelled when the process of the monitor `caller` dies, or when
-the message `{erlmcp_cancel, Reference}` comes with the reference `cancel`. `progress` and `log` get
-the parameters of notifications, in the process of the call. `trace` is the context of the request.
+first `last_deadline`, to which the time of the user's answers is added. The call is cancelled when
+the process of the monitor `caller` dies, or when the message `{erlmcp_cancel, Reference}` comes
+with the reference `cancel`. `progress` and `log` get the parameters of notifications, in the
+process of the call. `trace` is the context of the parent of the request's span.
 """.
 -type watch() :: #{
     timeout := pos_integer(), deadline := integer(), last_deadline := integer(),

@@ -191,7 +191,10 @@ failure(Key, Failures) ->
         Slot -> ?FAILURE(Slot)
     end.
 
--doc "Counts a request that was not sent, for which the client has waited since `Began`.".
+-doc """
+Counts a request that was not sent, for which the client has waited since `Began`, in monotonic
+nanoseconds.
+""".
 -spec unsent({Method :: binary(), Params :: map()}, kind(), Began :: integer(),
              erlmcp_client:reason()) -> ok.
 unsent(Request, Kind, Began, Reason) ->

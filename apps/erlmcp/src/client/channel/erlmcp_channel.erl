@@ -134,7 +134,7 @@ does not belong to the exchange.
 """.
 -callback received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
 
--doc "Returns the bytes of the messages of an exchange that have come until now.".
+-doc "Returns how many bytes of messages an exchange has received until now.".
 -callback received_bytes(exchange()) -> non_neg_integer().
 
 -doc """

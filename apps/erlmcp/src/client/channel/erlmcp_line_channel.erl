@@ -202,7 +202,7 @@ received(_, _) ->
 is_response({response, _, _}) -> true;
 is_response(_) -> false.
 
--doc "Returns the bytes of the messages of the exchange that have come.".
+-doc "Returns how many bytes of messages the exchange has received until now.".
 -spec received_bytes(exchange()) -> non_neg_integer().
 received_bytes({_, _, Received}) ->
     Received.

@@ -106,7 +106,7 @@ received(Message, {sse, Exchange}) ->
 happened(Kind, {Events, Exchange}) -> {Events, {Kind, Exchange}};
 happened(_, other) -> other.
 
--doc "Returns the bytes of the messages of the exchange that have come.".
+-doc "Returns how many bytes of messages the exchange has received until now.".
 -spec received_bytes(exchange()) -> non_neg_integer().
 received_bytes({http, Exchange}) -> erlmcp_httpc_exchange:received_bytes(Exchange);
 received_bytes({sse, Exchange}) -> erlmcp_httpc_sse:received_bytes(Exchange).

@@ -250,7 +250,7 @@ whole({refused, Status, Fields}, Body, State, X) ->
 came(Message, #exchange{received = Received} = X) ->
     X#exchange{received = Received + byte_size(Message)}.
 
--doc "Returns the bytes of the messages of the exchange that have come.".
+-doc "Returns how many bytes of messages the exchange has received until now.".
 -spec received_bytes(exchange()) -> non_neg_integer().
 received_bytes(#exchange{received = Received}) ->
     Received.

@@ -7,7 +7,7 @@ Few servers have this transport, so the process does nothing until it is asked t
 Then it keeps the stream open, with a pause that grows with each failure. The stream's first event
 tells the URL for messages. A session ends with its stream, so each opened stream has a generation
 of its own. The owner gets `down` at the end of a stream, and after each failure to open it again.
-It gets `up` when the stream is open again. What `open/2` opens, or fails to open, is only returned.
+It gets `up` when the stream is open again. The outcome of `open/2` is only returned to its caller.
 
 The process that sends a message makes the POST request itself. It gets the messages of the exchange
 from the stream's process.
@@ -175,7 +175,7 @@ received(Message, #exchange{post = Post} = X) ->
         other -> other
     end.
 
--doc "Returns the bytes of the messages of the exchange that have come.".
+-doc "Returns how many bytes of messages the exchange has received until now.".
 -spec received_bytes(exchange()) -> non_neg_integer().
 received_bytes(#exchange{received = Received}) ->
     Received.

@@ -35,7 +35,7 @@ The reason for a failed authorization, in addition to those of a flow.
 - `{crashed, Incident}`: the flow crashed; the log has the report with this id.
 - `{overload, Limit}`: too many requests wait for the flow.
 - `{store, Reason}`: the token store could not be opened.
-- `timeout`: the deadline passed, or the time of the flow.
+- `timeout`: the deadline, or the time of the flow, has passed.
 - `stopped`: the authorizer has ended.
 """.
 -type reason() ::
@@ -86,7 +86,8 @@ The reason for a failed authorization, in addition to those of a flow.
 -doc """
 Starts the authorizer, linked to the calling process. `ServerUrl` is the URL of the MCP server. No
 authorization server is called before the MCP server refuses a request. The options may be a fun, so
-that a supervisor's reports do not show them.
+that a supervisor's reports do not show them. The error has the first wrong option, or the reason
+for which the token store could not be opened.
 """.
 -spec start_link(erlmcp_oauth:options() | fun(() -> erlmcp_oauth:options()),
                  ServerUrl :: binary()) ->

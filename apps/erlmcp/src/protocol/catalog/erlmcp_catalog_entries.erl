@@ -1,7 +1,7 @@
 -module(erlmcp_catalog_entries).
 -moduledoc """
 Compiled definitions by kind and by key (a name, a URI or a URI template). Each has a position in
-its list, a number that is used once, and is encoded for each revision. Pure.
+its list, a number that no other definition of its kind has, and is encoded for each revision. Pure.
 
 The definitions are in layers, so that a change is cheap however many there are. A change becomes a
 layer of its own, on top of the others. When a layer has grown to an eighth of the one below, the
@@ -64,7 +64,9 @@ new() ->
 kinds() ->
     [tool, resource, resource_template, prompt, skill].
 
--doc "Adds a definition after all others of its kind.".
+-doc """
+Adds a definition after all others of its kind. It is an error if one of its kind has its key.
+""".
 -spec add(erlmcp_definition:kind(), erlmcp_definition:definition(), entries()) ->
     {ok, entries()} | {error, {duplicate, erlmcp_definition:kind(), Key :: binary()}}.
 add(Kind, Definition, #{next := Next} = Entries) ->
@@ -73,7 +75,7 @@ add(Kind, Definition, #{next := Next} = Entries) ->
 -doc """
 Adds a definition at `Position`, which no other definition of its kind has: that of its key in the
 entries `Before`, that of a removed definition, or the next one. If `Before` has the same definition
-there, its JSON is reused.
+there, its JSON is reused. The error is that of `add/3`.
 """.
 -spec add(Position :: position(), erlmcp_definition:kind(), erlmcp_definition:definition(),
           Before :: entries(), entries()) ->

@@ -20,7 +20,8 @@ Internal.
 -doc """
 Returns the validators for the arguments and the structured content of a tool, given as its JSON
 object. If it is obvious that every object fits the input schema, the arguments have no validator,
-so checking them costs nothing. The structured content has one if the tool has an output schema.
+so checking them costs nothing. The structured content has one if the tool has an output schema. The
+error names the wrong schema, and `Why` says what is wrong in it.
 """.
 -spec compile(Wire :: #{binary() => term()}, metaschemas()) ->
     {ok, validators()} | {error, input_schema | output_schema, Why :: binary()}.

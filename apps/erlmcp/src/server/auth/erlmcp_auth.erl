@@ -75,7 +75,7 @@ unavailable(Milliseconds) ->
     erlmcp_refusal:new(dependency_unavailable, ~"the request was not authenticated in time",
                        #{limit => Milliseconds, retry_after_ms => 1000}).
 
--doc "Returns the refusal of a request whose authenticating process died: 500. The log has it.".
+-doc "Returns the refusal of a request whose authenticating process died: 500. Logs an incident.".
 -spec died(Key :: reference()) -> erlmcp_refusal:refusal().
 died(Key) ->
     failed(died, [], Key).
@@ -97,7 +97,7 @@ run_guarded(Fun, Key) ->
     end.
 
 -doc """
-Returns the refusal for an invalid return value of an authentication fun: 500. The log has an entry.
+Returns the refusal for an invalid return value of an authentication fun: 500. Logs an incident.
 """.
 -spec bad_return(Key :: reference()) -> erlmcp_refusal:refusal().
 bad_return(Key) ->

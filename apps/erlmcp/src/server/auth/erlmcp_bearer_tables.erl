@@ -143,8 +143,8 @@ released(Thumbprint, Provers) ->
     ok.
 
 -doc """
-Returns the keys of a source. Keys that are `stale` are still valid, and should be fetched again.
-Returns `none` if there are no keys, or those that are not fresh were fetched six hours ago.
+Returns the keys of a source at `Now`. Keys that are `stale` are still valid, and should be fetched
+again. Returns `none` if there are no keys, or those that are not fresh were fetched six hours ago.
 """.
 -spec keys(Index :: pos_integer(), Now :: integer(), tables()) ->
     {fresh | stale, [erlmcp_jwk:key()], Generation :: reference()} | none.

@@ -97,7 +97,7 @@ names(Extensions) when is_list(Extensions) ->
 names(_) ->
     [].
 
-%% The most significant name comes last, as in RFC 4514. One with several values is another than as
+%% The most significant name comes last, as in RFC 4514. A name with several values differs from as
 %% many names.
 text({rdnSequence, Sequence}) ->
     Parts = [lists:join($+, [attribute(Attribute) || Attribute <- Set])

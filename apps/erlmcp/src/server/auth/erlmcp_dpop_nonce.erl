@@ -26,7 +26,10 @@ new() ->
 current(Secret, Now) ->
     nonce(Secret, Now div ?SECONDS).
 
--doc "Returns whether a nonce is of the current period or the previous one, or `false`.".
+-doc """
+Returns the period of a nonce, as seen at `Now`, in seconds of system time. Returns `false` if it is
+the nonce of neither period.
+""".
 -spec period(secret(), Nonce :: term(), Now :: integer()) -> current | previous | false.
 period(Secret, Nonce, Now) when is_binary(Nonce) ->
     Time = Now div ?SECONDS,

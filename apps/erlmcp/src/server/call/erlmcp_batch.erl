@@ -69,7 +69,8 @@ no_listen() ->
 %% If no request of the batch is left to be answered, the batch has no answer.
 run(Items, #{key := Key, limits := #{reply_bytes := Max}} = Instance, Owner) ->
     process_flag(trap_exit, true),
-    %% First of all: this process may be killed before it has started all calls.
+    %% This process holds all permits first, since it may be killed before it has started all
+    %% calls.
     ok = lists:foreach(fun erlmcp_call:take_over/1, [Call || {call, Call} <- Items]),
     {Answers, Calls} = lists:foldl(fun item/2, {[], erlmcp_calls:new(Instance)}, Items),
     case gather(Answers, Calls, Owner, {Max, Key}) of

@@ -19,6 +19,8 @@ Internal.
 
 %% The key of a call's mark in the dictionary of its process.
 -define(MARK, '$erlmcp_call').
+%% The most bytes of a method and of a target in a report of an incident.
+-define(REPORTED_BYTES, 1024).
 
 -type owner() :: {pid(), Tag :: term()}.
 -doc "The subject of a call. `target` is the requested name or URI.".
@@ -121,7 +123,7 @@ admitted(#{context := Context} = Call, Owner, Instance) ->
     end.
 
 -doc """
-Runs `Run` and returns the answer of a call from its result. In place of an answer that is too
+Runs `Run` and returns the answer of a call from its result. In place of a result that is too
 large, or after a crash, returns a refusal and logs an incident. The request has ended then
 (`m:erlmcp_meter`). `exit(shutdown)` is not caught.
 """.
@@ -176,9 +178,8 @@ bounded({Outcome, Result}, Id, #{method := Method, revision := Revision} = Conte
     Message = message(Result, Id),
     case iolist_size(Message) of
         Size when Size > Max ->
-            Incident = incident(
-                #{what => reply_too_large, method => Method, target => target(Context)},
-                #{limit => Max, observed => Size}, Instance),
+            Incident = incident(reported(reply_too_large, Method, target(Context)),
+                                #{limit => Max, observed => Size}, Instance),
             refused(erlmcp_reply:too_large(Size, Max, #{incident => Incident}), Id, Revision);
         Size ->
             {Outcome, Size, encoded(Outcome, Message, Id)}
@@ -211,7 +212,7 @@ answer({error, Refusal}, Id, Revision) ->
 
 %% The reason stays in the log, and the caller gets the id that finds it there.
 crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Context, Instance) ->
-    Incident = incident(#{what => call_crashed, method => Method, target => target(Context)},
+    Incident = incident(reported(call_crashed, Method, target(Context)),
                         (erlmcp_incident:outline(Reason, Stack))#{class => Class}, Instance),
     Refusal = erlmcp_refusal:new(internal_error, ~"internal error",
                                  #{code => -32603, incident => Incident}),
@@ -229,6 +230,14 @@ owners_incident(Subject, Reason, #{key := Key}) ->
 emit_incident(Incident, Told, Key) ->
     ok = erlmcp_event_handler:emit(Key, incident, Told#{incident => Incident}),
     Incident.
+
+%% What a report says of a call. Reports may wait, and the message of a request may be large.
+reported(What, Method, Target) ->
+    #{what => What, method => erlmcp_printable:beginning(Method, ?REPORTED_BYTES),
+      target => case Target of
+                    undefined -> undefined;
+                    _ -> erlmcp_printable:beginning(Target, ?REPORTED_BYTES)
+                end}.
 
 target(Context) ->
     maps:get(name, Context, maps:get(uri, Context, undefined)).
@@ -288,7 +297,7 @@ task. Logs an incident. The request has ended then.
 -spec timed_out(Milliseconds :: non_neg_integer(), subject(), erlmcp_instance:of_calls()) ->
     {reply, erlmcp_reply:status(), iodata()} | {reply, error, erlmcp_refusal:refusal()}.
 timed_out(Milliseconds, #{method := Method, target := Target} = Subject, Instance) ->
-    Incident = owners_incident(#{what => call_timed_out, method => Method, target => Target},
+    Incident = owners_incident(reported(call_timed_out, Method, Target),
                                #{limit => Milliseconds}, Instance),
     Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended",
                                  #{limit => Milliseconds, incident => Incident}),
@@ -297,7 +306,7 @@ timed_out(Milliseconds, #{method := Method, target := Target} = Subject, Instanc
 -doc """
 Returns the answer to a request whose call died without one, or the refusal of a task. The call
 passed its heap bound, the server was drained, or an operator or another process has ended the
-call. Logs an incident, unless the server was drained or it was an operator. The request has ended
+call. Logs an incident, unless the drain or an operator has ended the call. The request has ended
 then.
 """.
 -spec died(Reason :: term(), subject(), erlmcp_instance:of_calls()) ->
@@ -339,5 +348,5 @@ why(Reason, Subject, Instance) ->
 
 %% A linked process or the runtime has ended the call, so its owner reports the incident.
 dead(Reason, #{method := Method, target := Target}, Instance) ->
-    owners_incident(#{what => call_died, method => Method, target => Target},
+    owners_incident(reported(call_died, Method, Target),
                     #{reason => erlmcp_incident:outline(Reason)}, Instance).

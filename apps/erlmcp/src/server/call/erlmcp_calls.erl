@@ -1,8 +1,9 @@
 -module(erlmcp_calls).
 -moduledoc """
 The running calls of one connection or HTTP session, as a value that its process keeps. The calls
-are linked to that process, which traps exits. The process starts calls, up to a limit, which
-answer with their exit signals, or adopts calls that were started elsewhere.
+are linked to that process, which traps exits. The process starts calls, up to the limit
+`calls_per_connection`, or adopts calls that were started elsewhere. A call that it has started
+answers with its exit signal.
 
 When a call ends, its open requests to the client are withdrawn. The client is notified of that
 (`withdrawal/1`) before it gets the answer of the call.

@@ -14,8 +14,8 @@ only waited for a scheduler is looked at again.
 
 The watchdog also keeps which definitions are quick. Each definition with `quick => true` has a mark
 (`mark/0`): the time until which it is not quick. That is one minute after a call that used too many
-reductions, or was late and did not only wait for a scheduler. After a call that was ended here it
-is for good. Both are logged, and are events.
+reductions, or was late and did not only wait for a scheduler. If the watchdog has ended the call,
+the definition is never quick again. Both are logged, and are events.
 
 A timer or a message for each call would cost more than most calls. So a process writes the deadline
 of its call into an atomic of its own, its word, and later that the call is over. A table has all
@@ -38,9 +38,9 @@ Internal.
 
 -export_type([call/0, watch/0, mark/0, whose/0]).
 
-%% Reductions of a call: about a millisecond.
+%% The most reductions of a quick call: about a millisecond.
 -define(MOST, 40_000).
-%% Milliseconds of a call.
+%% The most milliseconds of a quick call.
 -define(LONGEST, 1_000).
 %% Milliseconds for which a definition is not quick after a slow call, and a value that means for
 %% good.
@@ -123,8 +123,8 @@ mark() ->
     Mark.
 
 -doc """
-Returns `true` if calls of the definition with the mark `Mark` are quick at the monotonic time
-`Now`.
+Returns `true` if calls of the definition with the mark `Mark` are quick at `NowMs`, in monotonic
+milliseconds.
 """.
 -spec is_quick(mark(), NowMs :: integer()) -> boolean().
 is_quick(Mark, Now) ->
@@ -146,8 +146,8 @@ used(_, _) ->
     ok.
 
 -doc """
-Watches the calling process, which is in a quick call with the deadline `Deadline`. Returns `none`
-if there is no watchdog.
+Watches the calling process, which is in a quick call until `DeadlineMs`, in monotonic milliseconds,
+at the latest. Returns `none` if there is no watchdog.
 """.
 -spec watch(DeadlineMs :: integer(), watched()) -> call() | none.
 watch(Deadline, Watched) ->
@@ -429,7 +429,8 @@ ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
         gone -> ok
     end.
 
-%% It has lasted longer than a quick call may.
+%% The request of an ended call, for the meter. When it began is not known here, so its time is the
+%% longest of a quick call.
 request({_, Method, Target}) ->
     Began = erlang:monotonic_time(nanosecond) - ?LONGEST * 1_000_000,
     #{id => undefined, revision => undefined, method => Method, target => Target,

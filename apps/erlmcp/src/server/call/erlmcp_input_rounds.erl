@@ -25,7 +25,7 @@ Internal.
 
 -export([run/4, arguments/2, send/4]).
 
-%% The most rounds of input of one call in a session.
+%% The most rounds of input of one call in a session or a task.
 -define(ROUNDS, 100).
 
 -doc """

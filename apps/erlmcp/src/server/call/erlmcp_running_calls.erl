@@ -39,8 +39,9 @@ seen({Id, Pid}) ->
     end.
 
 -doc """
-Ends the process of a call, whose owner then answers its client. A process that traps exits is
-killed after 50 ms. Returns when it has ended.
+Ends the process of the call with the id `Id` in `list/1`. Its owner then answers its client. A
+process that traps exits is killed after 50 ms. Returns when the process has ended, or `not_found`
+if there is no such call.
 """.
 -spec cancel(erlmcp_gate:gate(), Id :: binary()) -> ok | {error, not_found}.
 cancel(Gate, Id) ->

@@ -4,10 +4,10 @@ The only process that changes a server's catalog. Readers take the published cat
 (`m:erlmcp_published_catalog`) without a lock or a message. A change is published whole, and open
 sessions are notified.
 
-Clients are notified of a change at once, unless there were `?AT_ONCE` changes shortly before. Then
-clients are notified of all changes of the next `?PACE` milliseconds together, and so on. After such
-a pause without changes the catalog is settled, and at the latest after `?PACES` pauses. Until then
-the node has a second copy of merged layers.
+Clients are notified of a change at once, unless there were 32 changes within the last 100
+milliseconds. Then clients are notified of all changes of the next 100 milliseconds together, and so
+on. After such a pause without changes the catalog is settled, and at the latest after 100 pauses.
+Until then the node has a second copy of merged layers (`m:erlmcp_catalog_entries`).
 
 The publisher follows mounted servers. Their publishers send it their changes, monitors show their
 ends, and the registry sends a message when a server or its publisher runs again. A mounted

@@ -4,7 +4,7 @@ The cached results of a server, for definitions with the field `cache`: a table 
 themselves, and the process that alone writes it. A call that finds no result asks the process,
 which lets one of several equal calls run and gives the others its result.
 
-Only results that are complete and no errors are kept. A result is found by its definition, its
+Only complete results without an error are kept. A result is found by its definition, its
 arguments and, unless the scope is `public`, its principal. Over the limits `cache_entries` and
 `cache_bytes` the oldest results are dropped. A result that exceeds `cache_bytes` alone is not kept.
 

@@ -36,7 +36,7 @@ Internal.
 -define(WAITING, 1).
 -define(USED, (1 + ?STRIDE)).
 -define(SEAT(Number), (1 + ?STRIDE * (1 + (Number)))).
-%% The part of the newest loan in that mean.
+%% The newest loan counts for a fifth of that mean.
 -define(PART, 5).
 
 -doc "Creates empty seats for `Size` workers. The table belongs to the calling process.".

@@ -169,8 +169,8 @@ id(_) -> undefined.
 
 -doc """
 Returns the engine's effects for an admitted message. Counts the requests that the engine has
-answered, and adds the refusals of a batch to the batch's answer. Gives the permits of messages that
-are answered already back. Adds to each call its permit, its tenant, its arrival and its span.
+answered, and adds the refusals of a batch to the batch's answer. Gives back the permits of messages
+that are answered already. Adds to each call its permit, its tenant, its arrival and its span.
 
 A subscription, or its end, is left to the transport, which answers it by `watched/4`.
 """.
@@ -320,8 +320,8 @@ check_principal(Principal, Version, Gate) ->
 
 -doc """
 Lets an announced request enter before it is decoded. Its id must stand at the beginning of its
-body, where most clients write it. Returns the id, and the bytes of the body up to its end. Returns
-`undecoded` for any other message, which enters after it is decoded.
+body, where most clients write it. Returns the id, and how many bytes of the body end with the id.
+Returns `undecoded` for any other message, which enters after it is decoded.
 """.
 -spec enter_announced(announced() | {post, erlmcp_httpd_route:accept()}, binary(),
                       erlmcp_meter:arrival(), tenant(), erlmcp_instance:instance()) ->
@@ -376,9 +376,10 @@ refused(Id, Refusal, _, _, _) ->
 -doc """
 Returns how many milliseconds to wait before a refusal is sent. Each refusal says when the client
 may try again. If the client tries again earlier on the same connection, its next refusal is sent
-only at that time, but at most a second after the one before it. A random part of up to half of the
-wait is taken away, so that refusals are not all sent at once. So clients that try again immediately
-leave the server time for admitted requests. Admitted requests never wait for this.
+only at that time, but at most a second after the one before it. A part of up to half of the wait,
+another one on each connection, is taken away, so that refusals are not all sent at once. So clients
+that try again immediately leave the server time for admitted requests. Admitted requests never wait
+for this.
 
 On the connection of a proxy, which many clients share, no refusal waits. If the listener trusts
 proxies, only these count as proxies. Otherwise any client counts whose headers say that it is one.

@@ -47,8 +47,8 @@ new() ->
     #{length => 0, due => gb_trees:empty(), clock => 0, order => 0, tenants => #{}, ended => #{}}.
 
 -doc """
-Adds a request behind the others of its tenant, under an id that is unique for the tenant. `Now` is
-a time of the caller's clock (`since/2`).
+Adds the request `Value` behind the others of its tenant, under an id that is unique for the tenant.
+`Now` is a time of the caller's clock (`since/2`).
 """.
 -spec add(Tenant :: term(), Id :: term(), Value :: term(), Now :: integer(), queue()) ->
     queue().

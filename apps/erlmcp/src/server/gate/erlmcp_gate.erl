@@ -426,8 +426,8 @@ calls(#{permits := Permits}) ->
     erlmcp_gate_permits:calls(Permits).
 
 -doc """
-Returns the ids and the processes of requests that are in flight or wait: the oldest, `Most` of each
-scheduler's.
+Returns the ids and the processes of requests that are in flight or wait: of those that each
+scheduler has let in, the `Most` oldest.
 """.
 -spec oldest_calls(gate(), Most :: pos_integer() | infinity) -> [{Id :: binary(), pid()}].
 oldest_calls(#{permits := Permits}, Most) ->

@@ -338,7 +338,8 @@ add_key(Key, #counters{keyed = Keyed, keys = Most} = Counters) ->
 
 -doc """
 Takes a share of a tenant's requests in flight if these have a limit, and counts the message in all
-rates of the tenant. A refused message has no share and is counted in no rate.
+rates of the tenant. A refused message has no share and is counted in no rate. Returns `full` if the
+limit is reached, and otherwise refuses as `count_rates/4` does.
 """.
 -spec take_tenant(key(), [rate()], Limit :: pos_integer() | infinity,
                   Now :: pos_integer(), counters()) ->
@@ -561,7 +562,7 @@ has_no_past(Array, Now) ->
     lists:all(fun(Period) -> atomics:get(Array, ?HELD_AT + period(Period)) =< Now end,
               [second, minute, day]).
 
--doc "Counts a request that begins to run now, and came in flight at `Since`.".
+-doc "Counts a request that begins to run now, and came in flight at `Since` (`now/1`).".
 -spec add_start(Since :: pos_integer(), counters()) -> ok.
 add_start(Since, #counters{load = Load} = Counters) ->
     Nanoseconds = now(Counters) - Since,

@@ -53,7 +53,7 @@ is refused, with the milliseconds after which it is worthwhile to try again.
            erlmcp_gate:gate()) ->
     {granted, Since :: pos_integer()} | {refused, RetryMs :: pos_integer()}.
 wait(Id, {Tenant, Since, Taken}, Milliseconds, #{permits := Permits, counters := Counters}) ->
-    %% Another request may be in flight by now, and none in the queue be left to be it.
+    %% By now there may be room for one more request in flight, and no request in the queue.
     case erlmcp_gate_counters:enter_waiting(Counters) of
         {ok, InFlight} ->
             case erlmcp_gate_permits:grant(Id, InFlight, Taken, Permits) of

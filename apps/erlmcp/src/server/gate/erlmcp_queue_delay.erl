@@ -60,8 +60,8 @@ turned(Now, #{turn := Turn, distance := Distance} = Delay) ->
     Delay#{turn := Now, distance := Distance + ?WEIGHT * (Now - Turn - Distance)}.
 
 -doc """
-Returns how long a request may have waited at its turn. Since `Since` there was always a waiting
-request of its tenant, and a round has `Round` turns.
+Returns how long a request may have waited that has its turn at `Now`. Since `Since` there was
+always a waiting request of its tenant, and a round has `Round` turns.
 """.
 -spec allowed(Now :: integer(), Since :: integer(), Round :: non_neg_integer(), delay()) ->
     pos_integer().

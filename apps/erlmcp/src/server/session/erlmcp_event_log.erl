@@ -58,7 +58,9 @@ drop(#{order := Order, events := Events, bytes := Total} = Log) ->
 find(Key, #{events := Events}) ->
     maps:find(Key, Events).
 
--doc "Drops the events that are too old, and returns their keys.".
+-doc """
+Drops the events that are too old at `Now`, on the clock of `append/4`, and returns their keys.
+""".
 -spec expire(Now :: integer(), log()) -> {Dropped :: [key()], log()}.
 expire(Now, Log) ->
     expire(Now, Log, []).
@@ -72,7 +74,10 @@ expire(Now, #{limits := #{stored_ms := Milliseconds}} = Log, Dropped) ->
             {Dropped, Log}
     end.
 
--doc "Returns the time at which the oldest event was added, or `none` if the log is empty.".
+-doc """
+Returns the time at which the oldest event was added, on the clock of `append/4`. Returns `none` if
+the log is empty.
+""".
 -spec oldest(log()) -> integer() | none.
 oldest(#{order := Order}) ->
     case queue:peek(Order) of

@@ -154,14 +154,14 @@ delete(Id, Instance) ->
 close(Pid) ->
     gen_server:cast(Pid, close).
 
--doc "Returns 100 open sessions at most, those of them that were used last first.".
+-doc "Returns up to 100 of the open sessions, whichever are found, the last used ones first.".
 -spec list(erlmcp_instance:instance()) -> [erlmcp:open_session()].
 list(Instance) ->
     Open = [shown(Session) || Session <- erlmcp_session_table:list(?LISTED, Instance)],
     %% A number is less than an atom, so the unused ones are last.
     lists:sort(fun(#{idle_ms := A}, #{idle_ms := B}) -> A =< B end, Open).
 
-%% Whoever has the id of a session may use it.
+%% Whoever has the id of a session may use the session, so a digest of the id is shown.
 shown({Id, #{revision := Revision, principal := Principal} = Session, IdleMs, Calls}) ->
     <<Digest:6/binary, _/binary>> = crypto:hash(sha256, Id),
     Client = case Session of

@@ -401,8 +401,8 @@ idle_ms({unused, _}, _) -> unused;
 idle_ms(Used, Now) -> max(0, Now - Used).
 
 -doc """
-Returns the milliseconds until a session, which was used before, ends if it stays unused. Returns
-all of that time for a session that has ended.
+Returns the milliseconds until a session, which was used before, ends if it stays unused. For a
+session that has ended, returns the limit `session_idle_ms`.
 """.
 -spec ms_until_idle(session_id(), erlmcp_instance:instance()) -> integer().
 ms_until_idle(Id, #{sessions := #sessions{rows = Rows}, limits := #{session_idle_ms := Idle}}) ->

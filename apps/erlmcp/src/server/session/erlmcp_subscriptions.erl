@@ -236,7 +236,10 @@ encode({{SessionMethod, SessionParams}, {Method, Params}}) ->
     [Before, After] = binary:split(Around, <<$", Mark/binary, $">>),
     {Notification, Before, After}.
 
--doc "Returns the bytes of an event for a subscription.".
+-doc """
+Returns the bytes of an event for a subscription. `Encoded` is the notification for sessions, and
+the two parts of that for stateless subscriptions, before and after the subscription's id.
+""".
 -spec encoded(subscription(), Encoded :: {binary(), binary(), binary()}) -> iodata().
 encoded(session, {Notification, _, _}) -> Notification;
 encoded(Id, {_, Before, After}) -> [Before, json:encode(Id), After].

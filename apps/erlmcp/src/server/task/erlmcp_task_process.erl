@@ -96,8 +96,8 @@ start_link(#{limits := Limits} = Instance, Call, Task, Session) ->
 -doc false.
 init({Instance, Call, #{id := Id} = Task, Session}) ->
     #{method := Method, target := Target} = Asked = erlmcp_call:subject(Call()),
-    %% Copies, so that the whole request is not kept for as long as the task.
-    %% The span of the request is none of the run's.
+    %% Copies, so that the whole request is not kept for as long as the task. The run of the task
+    %% gets a span of its own when it starts.
     Subject = (maps:remove(span, Asked))#{id := task, method := binary:copy(Method),
                                           target := binary:copy(Target)},
     process_flag(trap_exit, true),

@@ -1,8 +1,9 @@
 -module(erlmcp_connection_cache).
 -moduledoc """
-What a connection's process keeps from one request to the next: one record in its process
-dictionary. A process that hibernates drops the record, and makes another one when a request needs
-it. The benchmarks `memory_connection_http` and `memory_connection_tcp` measure the effect.
+The cache of a connection's process: one record in its process dictionary, which lasts from one
+request to the next. A process that hibernates drops the record, and makes another one when a
+request needs it. The benchmarks `memory_connection_http` and `memory_connection_tcp` measure the
+effect.
 
 - `meta`: the `_meta` that the client sends in each of its requests. It is decoded and checked once,
   and recognised by its text from then on.
@@ -78,9 +79,10 @@ validated(Object, {_, Known, Valid}) ->
     end.
 
 -doc """
-Reads a stateless request whose head has announced its method, without decoding all of it. That
-works if the text behind its id is in the usual form, and its `_meta` was learnt. Otherwise returns
-`other`, and the message has to be decoded.
+Reads a stateless request whose head has announced its method, without decoding all of it. `Begun`
+is what `erlmcp_admission:enter_announced/5` returned. This works if the text behind the id is in
+the usual form, and the `_meta` was learnt. Otherwise returns `other`, and the message has to be
+decoded.
 """.
 -spec request(binary(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()},
               erlmcp_admission:announced(), erlmcp_json:limits()) ->

@@ -85,7 +85,7 @@ while_full(Tmpfs, Context) ->
         ok
     end.
 
-%% More than calls of the tool can set free.
+%% An attempt writes more bytes than calls of the tool can set free meanwhile.
 write(PauseMs, Tmpfs) ->
     receive after PauseMs -> erlmcp_chaos_tmpfs:attempt(Tmpfs, 65_536) end.
 

@@ -18,7 +18,7 @@ The evidence: the clients count their sockets that end, and the time until the l
 -define(WITHIN_MS, 500).
 -define(RATE, 400).
 -define(LOOK_MS, 10).
-%% Milliseconds within which the clients see that; a busy machine needs more of them.
+%% Milliseconds within which the clients see the last connection end. A busy machine needs more.
 -define(SEEN_WITHIN_MS, 1_500).
 %% The most polls until the connections were closed and are open again.
 -define(LOOKS, 12_000).

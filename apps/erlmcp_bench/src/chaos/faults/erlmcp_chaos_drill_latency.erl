@@ -12,7 +12,7 @@ time. That of the other half is not.
 -export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
 
 -define(LATENCY_MS, 100).
-%% Milliseconds that are seen of it at least, and on the other half at most.
+%% The least milliseconds by which the delayed half is later, and the most for the other half.
 -define(SEEN_MS, 90).
 -define(OTHER_MS, 45).
 %% Connections of each half, and requests a second on all of them: 50 on each connection, none of

@@ -63,7 +63,8 @@ take(Tag, #pending{requests = Requests, overdue = Overdue} = Pending) ->
     end.
 
 -doc """
-Removes a request that has ended. Returns when it was due, or `none` if it did not wait.
+Removes a request that has ended. Returns the microsecond at which it was due, or `none` if it did
+not wait.
 """.
 -spec drop(erlmcp_load_wire:tag(), pending()) -> {Due :: integer(), pending()} | none.
 drop(Tag, #pending{requests = Requests} = Pending) ->

@@ -181,7 +181,9 @@ widened(Bytes, {tcp, Socket}) when byte_size(Bytes) >= ?BUFFER ->
 widened(_, _) ->
     false.
 
--doc "Closes a socket. Waits until the program of a connection on stdio has ended.".
+-doc """
+Closes a socket. Waits until the program of a connection on stdio has ended, at most ten seconds.
+""".
 -spec close(socket()) -> ok.
 close({tcp, Socket}) ->
     %% A peer that does not read must not delay the close.

@@ -83,7 +83,10 @@ Cancels a request, on a wire whose replies are not ordered. Returns the bytes to
 """.
 -callback abandoned(tag(), state()) -> {iodata(), state()}.
 
--doc "Reads bytes. Returns their events in order, and the bytes to send at once in reply.".
+-doc """
+Reads bytes. Returns their events in order, and the bytes to send at once in reply. The error names
+what is not valid in the bytes, and ends the connection.
+""".
 -callback received(binary(), state()) ->
     {ok, [event()], ToSend :: iodata(), state()} | {error, Reason :: atom()}.
 

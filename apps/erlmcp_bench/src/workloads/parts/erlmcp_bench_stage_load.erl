@@ -31,7 +31,8 @@ the time are those in which processes ran, garbage was collected and ports worke
 -define(TIMEOUT_MS, 30_000).
 %% The fewest requests for a figure: some were in progress at either end.
 -define(FEWEST, 100).
-%% Shorter measurements may have been too short. Loads are stopped before the longest time.
+%% A measurement of fewer milliseconds is repeated with more of them if it was too short. Loads are
+%% stopped before the longest time.
 -define(SHORT_MS, 10_000).
 -define(LONGEST_MS, 3_600_000).
 

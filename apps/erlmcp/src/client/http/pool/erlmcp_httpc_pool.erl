@@ -35,6 +35,7 @@ Internal.
 -doc """
 Options of a pool, with their defaults.
 
+- `origin`: the scheme, the host and the port of the server; it has no default
 - `connections`: the most connections for calls; 8
 - `streams`: the most long streams; 100
 - `waiting`: the most calls that may wait for a connection; 1000
@@ -104,8 +105,9 @@ handle(Pool) ->
 Leases a connection to the calling process, for one exchange or for one long stream. Waits while all
 are taken, at most until `Deadline`, in milliseconds of `erlang:monotonic_time/1` (`timeout`).
 
-`{connect, Why}` has the reason for which the server could not be reached; `stopped` means that the
-pool has ended. `{overload, Limit}` means that too many calls wait, or too many streams are open.
+`{connect, Why}` has the reason for which the server could not be reached. `{connect, stopped}`
+means that the pool has ended. `{overload, Limit}` means that too many calls wait, or too many
+streams are open.
 """.
 -spec checkout(handle(), erlmcp_httpc_pool_table:kind(), Deadline :: integer()) ->
     {ok, lease()} | {error, {connect, term()} | {overload, pos_integer()} | timeout}.

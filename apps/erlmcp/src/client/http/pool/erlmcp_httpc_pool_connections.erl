@@ -132,7 +132,10 @@ host(Host) ->
         {error, einval} -> Text
     end.
 
--doc "Returns the range of slots in which a call or a stream finds a connection.".
+-doc """
+Returns the range of slots in which a call or a stream finds a connection, for
+`erlmcp_httpc_pool_table:claim/3`.
+""".
 -spec range(call | stream, fleet()) -> call | stream | shared.
 range(stream, #fleet{protocol = http}) -> stream;
 range(stream, _) -> shared;

@@ -54,7 +54,7 @@ init(Parent, Given, Transport) ->
             exit({shutdown, closed})
     end.
 
-%% Most listeners trust no proxy, and most of their options are shared.
+%% Most listeners trust no proxy. Then all connections share one term of options.
 behind(Peer, #{erlmcp_trusted_proxies := Listener, erlmcp := Config} = Options) ->
     case erlmcp_trusted_proxies:of_connection(Peer, Listener) of
         Listener ->
@@ -98,8 +98,8 @@ accepted(Parent, {Ref, _} = From, ranch_ssl, Options) ->
 certificates(#{erlmcp_tls := Table}) -> erlmcp_tls_listener:current(Table);
 certificates(_) -> [].
 
-%% A process that hibernates loses its stack, with the `after` that gives its permits back. So the
-%% fun returns here before the process hibernates.
+%% A process that hibernates loses its stack, and with it the code here that gives its permits back.
+%% So the fun returns here before the process hibernates.
 -doc false.
 -spec serve([erlmcp_gate:permit()], fun(() -> {idle, fun()} | term())) -> ok.
 serve(Permits, Serve) ->

@@ -22,8 +22,9 @@ Internal.
 
 -doc """
 Returns the metadata of a listener with these endpoints: its own, and that of HTTP+SSE if it has
-one. Returns `none` if no authorization server is known. RFC 9728 derives a path of the metadata
-from each endpoint's path, from the resource's path, and from the root.
+one. `Fields` is its option `protected_resource`. Returns `none` if no authorization server is
+known. RFC 9728 derives a path of the metadata from each endpoint's path, from the resource's path,
+and from the root.
 """.
 -spec new(erlmcp_httpd_auth:auth(), Fields :: #{atom() => term()}, [erlmcp:scope()],
           Endpoints :: [binary(), ...]) -> metadata() | none.

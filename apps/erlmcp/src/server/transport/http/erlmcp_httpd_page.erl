@@ -148,7 +148,7 @@ deadline(#page{config = #{instance := #{limits := #{call_timeout_ms := Longest}}
 request(#{found := #{below := Below}, request := Received, identity := Identity}, Body, Key) ->
     #{qs := Query} = Received,
     #{principal := Principal} = Identity,
-    (maps:with([method, path, headers, scheme, host, peer], Received))#{
+    (maps:with([method, path, headers, scheme, host, port, peer], Received))#{
         query => Query, below => Below, body => Body, server => erlmcp_log:server(Key),
         principal => Principal}.
 
@@ -308,7 +308,7 @@ respond(304, Headers, _) ->
 respond(Status, Headers, Body) ->
     erlmcp_httpd_response:respond(Status, Headers, Body).
 
-%% A page changes with the server, and is what its headers say.
+%% Browsers neither store a page, which changes with the server, nor guess its type.
 with_defaults(Headers) ->
     maps:merge(#{~"cache-control" => ~"no-store", ~"x-content-type-options" => ~"nosniff"},
                Headers).

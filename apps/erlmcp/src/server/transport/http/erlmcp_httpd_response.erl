@@ -13,9 +13,9 @@ Internal.
 -type headers() :: #{binary() => iodata()}.
 
 -doc """
-Returns the commands for an encoded answer: the end of an open stream, or a response in JSON. A
-client that reads only streams gets a stream of one event. The status 202 means that there is no
-answer (`ended/1`).
+Returns the commands for an encoded answer: the end of the stream if one is open (`Streaming`), or
+else a response in JSON. A client that reads only streams gets a stream of one event. The status 202
+means that there is no answer (`ended/1`).
 """.
 -spec answer(erlmcp_reply:status(), headers(), iodata(), erlmcp_httpd_route:accept(),
              Streaming :: boolean()) -> cowboy_stream:commands().

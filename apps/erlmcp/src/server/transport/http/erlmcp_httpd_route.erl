@@ -2,7 +2,7 @@
 -moduledoc """
 Decides what to do with a request from its head, before a byte of its body is read. Checks the host
 and the origin, the identity and its scopes, and the path, method, media types and announced length.
-Pure, except for a line in the log about headers of a proxy that is not trusted.
+A decision is pure, except for a line in the log about headers of a proxy that is not trusted.
 
 The head of a request is a map with the keys of cowboy's requests, for HTTP/1.1 and for HTTP/2. The
 answer to a page of another origin has the headers that its browser looks for
@@ -24,7 +24,7 @@ Internal.
 -doc "The part of a listener's options that decides about its requests.".
 -type listener() :: #{
     endpoints := [binary()],
-    %% that of clients' URLs: of the endpoint, or the root if there is none
+    %% the path in URLs for clients: the endpoint's, or the root if there is no endpoint
     path := binary(),
     policy := erlmcp_host:policy(),
     origins := erlmcp_httpd_cors:origins(),

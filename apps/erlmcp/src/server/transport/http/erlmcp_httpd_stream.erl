@@ -481,7 +481,7 @@ notified(End, #stream{call = {listen, _, _, Closed}} = Stream) when
     {closed(Closed), Stream};
 notified({identity, expired}, #stream{call = {session, Pid}} = Stream) ->
     detached(Pid, Stream);
-%% The session's own stream. A call's is awaited.
+%% The session's own stream ends. The stream of a call lasts until the call's answer.
 notified(closing, #stream{call = {session, Pid}, request_context = none} = Stream) ->
     detached(Pid, Stream);
 notified({'EXIT', Pid, {erlmcp_answer, Status, Bytes}},

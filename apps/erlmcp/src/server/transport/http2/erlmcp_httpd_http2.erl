@@ -6,7 +6,7 @@ and is the transport through which cowboy reads and writes.
 The transport passes everything to that of the socket, and counts the answers to PING and SETTINGS.
 Streams that do not end by themselves end when cowboy announces the end of the connection, since
 their server ends.
-Cowboy answers each of these frames, and bounds their rate only together with all other frames, of
+Cowboy answers each PING and SETTINGS, and bounds their rate only together with all other frames, of
 which a busy proxy sends many. Above a rate of their own the connection ends with GOAWAY,
 ENHANCE_YOUR_CALM. A connection over TLS ends with a closure alert, which cowboy does not send.
 
@@ -24,8 +24,8 @@ Internal.
 %% The most answers to PING and SETTINGS, and the milliseconds of this rate. A client that measures
 %% its connection needs far fewer.
 -define(MAX_ANSWERS, {10_000, 10_000}).
-%% The highest number of a stream, since only cowboy knows which streams it has handled. Cowboy says
-%% it itself when it begins to close the connection.
+%% The highest number of a stream, since only cowboy knows which streams it has handled. Cowboy also
+%% sends this number when it begins to close the connection.
 -define(ANY_STREAM, 16#7fffffff).
 
 %% Milliseconds in which a client over TLS may end the connection too.

@@ -554,8 +554,8 @@ take_waiting({Out, _} = Ready, #{calls := Calls, queue := Queue} = Connection) -
 
 -doc """
 Returns how many bytes have arrived and are not handled: of an unfinished line, and of the requests
-that wait. Also returns when the first of these requests arrived, in milliseconds, or `infinity` if
-none waits.
+that wait. Also returns when the first of these requests arrived, in monotonic milliseconds, or
+`infinity` if none waits.
 """.
 -spec held(connection()) -> {Begun :: non_neg_integer(), Waiting :: non_neg_integer(),
                              WaitingSince :: integer() | infinity}.

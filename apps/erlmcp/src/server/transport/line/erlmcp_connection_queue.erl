@@ -21,7 +21,7 @@ Internal.
     requests = gb_trees:empty() :: gb_trees:tree(pos_integer(), request()),
     ids = #{} :: #{erlmcp_message:id() => pos_integer()}
 }).
--doc "`none` if no request waits.".
+-doc "The requests that wait, or `none` if no request waits.".
 -type queue() :: #queue{} | none.
 -type limits() :: #{queue_per_connection := non_neg_integer(),
                     queue_bytes_per_connection := pos_integer(), atom() => term()}.
@@ -126,7 +126,10 @@ request(_, _) ->
 bytes(none) -> 0;
 bytes(#queue{bytes = Bytes}) -> Bytes.
 
--doc "Returns the time at which the request that has waited longest arrived, in milliseconds.".
+-doc """
+Returns the time at which the request that has waited longest arrived, in monotonic milliseconds.
+Returns `infinity` if no request waits.
+""".
 -spec since(queue()) -> integer() | infinity.
 since(none) ->
     infinity;
