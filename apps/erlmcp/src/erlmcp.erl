@@ -68,7 +68,8 @@ The options of `start_server/1`. A value in parentheses is the default.
 - `list_ttl_ms`: milliseconds that a client may keep a list (60,000). A client that subscribes to
   changes is notified of them earlier.
 - `keys`: the keys that seal cursors and state, see `t:key_ring/0`, or a fun that returns them.
-  Prefer the fun: a list can appear in a supervisor's log. The default is a new random key.
+  Prefer the fun: a list can appear in a supervisor's log. The default is the keys of the `cluster`,
+  or a new random one.
 - `task_store`: keeps the records of tasks: `{Module, Options}` with a module of
   `-behaviour(erlmcp_task_store)`. The default keeps them in memory, or in the store of the server's
   `cluster`.

@@ -50,16 +50,16 @@ handle_cast(_, State) ->
 
 -doc false.
 handle_info(look, State) ->
-    Next = case erlmcp_cluster_lease:held() of
-        {ok, Own} -> look(State, Own);
-        no_lease -> State
+    Next = case erlmcp_cluster_lease:incarnation() of
+        none -> State;
+        Own -> look(State, Own)
     end,
     _ = erlang:send_after(?LOOK_MS, self(), look),
     {noreply, Next};
 handle_info(behind, State) ->
-    _ = case erlmcp_cluster_lease:held() of
-        {ok, Own} -> take_behind(Own);
-        no_lease -> ok
+    _ = case erlmcp_cluster_lease:incarnation() of
+        none -> ok;
+        Own -> take_behind(Own)
     end,
     _ = erlang:send_after(?BEHIND_MS, self(), behind),
     {noreply, State};
@@ -117,8 +117,8 @@ take_over(Task, Dead, #{tasks := {Store, _}} = Instance) ->
     Swap = fun(Taken) ->
         erlmcp_cluster_task_store:take_over(Taken, Dead, erlmcp_task_records:state(Store))
     end,
-    Why = case erlmcp_cluster_lease:held() of
-        {ok, Dead} -> ~"its server has ended";
+    Why = case erlmcp_cluster_lease:incarnation() of
+        Dead -> ~"its server has ended";
         _ -> ~"its node was lost"
     end,
     try erlmcp_tasks:take_over(Task, Why, Swap, Instance) of

@@ -112,9 +112,9 @@ swap(#{id := Id, version := Version} = Task, From, Own, #store{server = Server} 
     end.
 
 held() ->
-    case erlmcp_cluster_lease:held() of
-        {ok, Own} -> {ok, Own};
-        no_lease -> {error, unavailable}
+    case erlmcp_cluster_lease:incarnation() of
+        none -> {error, unavailable};
+        Own -> {ok, Own}
     end.
 
 %% A node that gets no answer within its lease is not renewing that, either.
@@ -203,7 +203,7 @@ get(Id, #store{server = Server}) ->
 is_settled({ok, {_, Own, #{status := Status}}}, Own) when
     Status =:= working; Status =:= input_required
 ->
-    erlmcp_cluster_lease:held() =:= {ok, Own};
+    erlmcp_cluster_lease:incarnation() =:= Own;
 is_settled({ok, {_, _, #{status := Status}}}, _) ->
     Status =/= working andalso Status =/= input_required.
 

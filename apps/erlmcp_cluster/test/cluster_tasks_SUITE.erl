@@ -396,6 +396,7 @@ a_minority_refuses(Config) ->
     Id = waiting(C, ~"alone"),
     Handler = running(C, ~"alone"),
     Elsewhere = waiting(A, ~"elsewhere"),
+    Session = session(C),
     ok = erlmcp_test_cluster:cut([Alone], Others),
     {_, Took} = erlmcp_test_cluster:await(fun() ->
         lists:all(fun(Each) -> is_refused(client(C), Each) end, [Elsewhere, Id])
@@ -403,7 +404,7 @@ a_minority_refuses(Config) ->
     ct:pal("refused after ~b ms", [Took]),
     Refused = [call(client(C), ~"large", #{bytes => 1}), ask(client(C), ~"tasks/get", Id),
                ask(client(C), ~"tasks/cancel", Id),
-               erlmcp_test_tasks:ask(session(C), ~"tasks/list", #{})],
+               erlmcp_test_tasks:ask(Session, ~"tasks/list", #{})],
     [#{~"retryAfterMs" := 1000} = refused(1080, Answer) || Answer <- Refused],
     %% Its task fails, and it cannot end it a second time.
     #{~"error" := #{~"message" := ~"its node was lost"}} =

@@ -174,18 +174,20 @@ tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
     end.
 
 %% The tables of the instance belong to the calling process.
-instance(#{key := Key, meter := Meter, limits := Limits, mounts := Mounts, access_log := AccessLog,
-           workers := Workers, handler := Handler} = Settings, Listeners) ->
+instance(#{id := Id, key := Key, meter := Meter, limits := Limits, mounts := Mounts,
+           access_log := AccessLog, workers := Workers, handler := Handler,
+           shares_keys := SharesKeys} = Settings,
+         Listeners) ->
     Cluster = cluster(Settings),
     GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
-    erlmcp_instance:new(#{key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
-                          handler => Handler, mounts => Mounts,
+    erlmcp_instance:new(#{id => Id, key => Key, limits => Limits,
+                          gate => erlmcp_gate:new(GateLimits), handler => Handler, mounts => Mounts,
                           workers => lists:sort(maps:keys(Workers)), listeners => Listeners,
                           sessions => erlmcp_session_table:new(),
                           subscriptions => erlmcp_subscriptions:new(),
                           tasks => erlmcp_tasks:open(task_store(Settings, Cluster), Limits),
                           used_states => erlmcp_used_states:new(),
-                          cluster => Cluster,
+                          cluster => Cluster, shares_keys => SharesKeys,
                           meter => Meter, observers => erlmcp_access_log:observer(AccessLog),
                           tracer => tracer(Settings), telemetry => erlmcp_telemetry:module(),
                           started_ms => erlang:system_time(millisecond),

@@ -15,7 +15,7 @@ Internal.
 """.
 
 -export([connect/3, leave/1, tenant/2, is_open/1]).
--export([enter/4, effects/4, watched/4, asked/1, abandon/1, not_before/2]).
+-export([enter/4, forward/3, effects/4, watched/4, asked/1, abandon/1, not_before/2]).
 -export([announced/2, check_head/4, enter_announced/5, refused_by_head/2, refused/5, hold_back/3]).
 
 -export_type([tenant/0, admitted/0, announced/0, effect/0]).
@@ -122,6 +122,23 @@ enter_one(Kind, Asked, {_, Bytes, _} = Arrival, Tenant, #{gate := Gate} = Instan
             {refuse, not_before(Refusal, Instance)}
     end.
 
+-doc """
+Gives the calling process a permit for a message that it passes on to another node, where the
+message will enter. A request is refused if this node takes none now.
+""".
+-spec forward(Json :: term(), Bytes :: non_neg_integer(), erlmcp_instance:instance()) ->
+    {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+forward(Json, Bytes, #{gate := Gate} = Instance) ->
+    maybe
+        open ?= case kind(Json) of
+            request -> erlmcp_gate:state(Gate);
+            _ -> open
+        end,
+        {ok, _} ?= erlmcp_gate:forward(Bytes, Gate)
+    else
+        {refuse, Refusal} -> {refuse, not_before(Refusal, Instance)}
+    end.
+
 -doc "Returns the request of a decoded message that is refused before the engine gets it.".
 -spec asked(Json :: term()) -> erlmcp_engine:asked().
 asked(#{~"method" := Method} = Json) when is_binary(Method) -> {id(Json), Method, #{}};
@@ -181,7 +198,7 @@ effects(Effects, {Arrival, {batch, Permits, Refused}}, Tenant, Instance) ->
     Silent ++ [last(Last, Permits, [{reply, 200, Error} || Error <- Refused],
                     {Arrival, Tenant, Instance})];
 effects([{call, Call}], {Arrival, Permit}, Tenant, Instance) ->
-    [{call, arrived(Call#{permit => Permit, tenant => Tenant}, Arrival, Instance)}];
+    [{call, arrived(Call, Permit, Arrival, Tenant, Instance)}];
 effects(Effects, {Arrival, Permit}, _, Instance) ->
     ok = erlmcp_gate:leave(Permit),
     [counted(Effect, Arrival, Instance) || Effect <- Effects].
@@ -200,16 +217,24 @@ last(Last, Permits, Refused, {Arrival, _, Instance}) ->
 
 item({call, #{id := Id} = Call}, Permits, {Arrival, Tenant, Instance}) ->
     {value, {_, Permit}, Rest} = lists:keytake(Id, 1, Permits),
-    {{call, arrived(Call#{permit => Permit, tenant => Tenant}, Arrival, Instance)}, Rest};
+    {{call, arrived(Call, Permit, Arrival, Tenant, Instance)}, Rest};
 item(Item, Permits, {Arrival, _, Instance}) ->
     {counted(Item, Arrival, Instance), Permits}.
 
 %% The span of a call begins with the arrival of its request.
-arrived(Call, Arrival, #{tracer := none}) ->
-    Call#{arrival => Arrival};
-arrived(Call, Arrival, #{tracer := Tracer}) ->
-    erlmcp_request_span:start(Call#{arrival => erlmcp_meter:without_headers(Arrival)}, Arrival,
-                              Tracer).
+arrived(Call, Permit, Arrival, Tenant, #{tracer := none}) ->
+    Call#{permit => Permit, tenant => Tenant, arrival => Arrival};
+arrived(#{context := Context} = Call, Permit, {Began, Bytes, _} = Arrival, Tenant,
+        #{tracer := Tracer}) ->
+    %% Only the span needs the origin. The process of the call does not get a copy.
+    Alone = {Began, Bytes, none},
+    case erlmcp_request_span:start(Context, Arrival, Tracer) of
+        unsampled ->
+            Call#{permit => Permit, tenant => Tenant, arrival => Alone, span => unsampled};
+        {Span, Traced} ->
+            Call#{permit => Permit, tenant => Tenant, arrival => Alone, span => Span,
+                  context := Traced}
+    end.
 
 counted({answer, Asked, Outcome, Reply}, Arrival, Instance) ->
     erlmcp_meter:answered({Asked, Arrival}, Outcome, Reply, Instance);

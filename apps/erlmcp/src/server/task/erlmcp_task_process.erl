@@ -440,7 +440,7 @@ changed_by(Changed, #state{task = #{id := Id}, instance = Instance} = State) ->
 
 publish(#state{task = Task, instance = Instance} = State) ->
     Tell = fun() -> erlmcp_task_view:notifications(Task) end,
-    erlmcp_subscriptions:publish(topic(State), all, Tell, erlmcp_instance:subscriptions(Instance)).
+    erlmcp_changes:task_changed(topic(State), Tell, Instance).
 
 topic(#state{task = #{principal := Principal, id := Id}}) ->
     {task, Principal, Id}.

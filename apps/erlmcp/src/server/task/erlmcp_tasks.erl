@@ -398,8 +398,7 @@ fail(Task, Swap, Instance) ->
     maybe
         {ok, #{id := Id, principal := Principal} = Lost} ?= Swap(Task),
         Tell = fun() -> erlmcp_task_view:notifications(Lost) end,
-        erlmcp_subscriptions:publish({task, Principal, Id}, all, Tell,
-                                     erlmcp_instance:subscriptions(Instance))
+        erlmcp_changes:task_changed({task, Principal, Id}, Tell, Instance)
     end.
 
 lost(#{version := Version} = Task, Message) ->
