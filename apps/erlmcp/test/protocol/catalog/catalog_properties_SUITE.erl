@@ -116,10 +116,12 @@ consistent(#{quick := true} = Source) when
     consistent(maps:without([workers, breaker, cache, task], Source));
 consistent(#{visible := _, cache_scope := public} = Source) ->
     consistent(Source#{cache_scope := private});
+consistent(#{task := _, task_starts := on_return} = Source) ->
+    maps:remove(repeatable, Source);
 consistent(#{task := _} = Source) ->
     Source;
 consistent(Source) ->
-    maps:without([task_starts, task_timeout_ms], Source).
+    maps:without([task_starts, task_timeout_ms, repeatable], Source).
 
 value(input_schema, _) ->
     oneof([exactly(#{}), exactly(#{type => object}), exactly(#{~"type" => ~"object"})]);
