@@ -26,7 +26,7 @@ check(listeners, #{listeners := Listeners}) ->
     #{passes => length(Open) =:= length(OfRanch), observed => length(Open),
       limit => length(OfRanch)};
 check(drain, #{gate := Gate}) ->
-    #{passes => not erlmcp_gate:is_draining(Gate)};
+    #{passes => not (erlmcp_gate:is_lame(Gate) orelse erlmcp_gate:is_draining(Gate))};
 check(memory, _) ->
     (erlmcp_overload_guard:figures(erlmcp_memory_guard))#{
         passes => erlmcp_memory_guard:state() =:= ok};
