@@ -200,5 +200,6 @@ options_are_checked(Config) ->
      catch
          error:function_clause -> ok
      end || Wrong <- [-1, #{}, #{lame_ms => 1}, #{timeout_ms => -1}, #{timeout_ms => 1, lame => 1},
-                      #{timeout_ms => 1, lame_ms => -1}]],
+                      #{timeout_ms => 1, lame_ms => -1},
+                      #{timeout_ms => 1, lame_ms => 1, lame => 1}]],
     #{ready := true} = erlmcp:health(Pid).
