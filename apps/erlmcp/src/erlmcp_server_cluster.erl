@@ -7,10 +7,68 @@ server without the option asks nobody.
 The callbacks are called by the processes that need their answers: connections, calls and the
 server's own. The `State` is what `c:init/2` returned, and every process of the server has it. It
 must be small, and hold no secret.
+
+## Sessions
+
+The node that opened a session is its home. If it dies or leaves, another node is its home. Any node
+finds the home from the session's id, and passes requests on to it. A home that has lost its contact
+with the cluster serves no session, since another node may be the home already.
 """.
+
+-export_type([session/0, change/0]).
+
+-doc """
+A session, as its home knows it: the principal, the revision, the client's declaration and the log
+level. Its other members are of no concern to a cluster.
+""".
+-type session() :: #{
+    principal := term(), revision := erlmcp:revision(), client_info := map() | undefined,
+    client_capabilities := map(), log_level := 0..7, atom() => term()
+}.
+-doc """
+A change of a session that its next home needs: the log level, or a resource that its client
+watches, or no longer watches. `ended` is the end of a session by its client.
+""".
+-type change() ::
+    {log_level, 0..7} | {watched, Uri :: binary()} | {unwatched, Uri :: binary()} | ended.
 
 -doc """
 Returns the state of the server that starts with this `id` and these limits. The server's supervisor
 calls it.
 """.
 -callback init(Id :: term(), erlmcp:limits()) -> State :: term().
+
+-doc """
+Returns the number of this node's present life in the cluster. Returns `none` while this node may
+not serve sessions. Each request of a session calls it, so it must be quick.
+""".
+-callback incarnation(State :: term()) -> pos_integer() | none.
+
+-doc "Returns the id of a new session, whose home this node is.".
+-callback open_session(session(), State :: term()) -> {ok, Id :: binary()} | unavailable.
+
+-doc """
+Finds the home of a session that this node does not have. Must not wait.
+
+- `{away, Node, Watch}`: the home is another node, or an earlier life of this one. `Watch` is a
+  process of this node that ends when that home is known to have died.
+- `inherited`: the home has died or left, and this node is the home now, see `c:inherit_session/3`.
+- `unknown`: the principal has no such session, or it has ended.
+- `unavailable`: this node may not serve sessions now.
+""".
+-callback find_session(Id :: binary(), Principal :: term(), State :: term()) ->
+    {away, node(), Watch :: pid()} | inherited | unknown | unavailable.
+
+-doc """
+Returns a session that this node has inherited, with the URIs of the resources that its client
+watches. Returns `unknown` if its client has ended it. May wait for other nodes.
+""".
+-callback inherit_session(Id :: binary(), Principal :: term(), State :: term()) ->
+    {ok, session(), Watched :: [binary()]} | unknown | unavailable.
+
+-doc """
+Stores a change of a session of this node, so that its next home knows it. The client is answered
+after that. Returns `full` if the cluster has no room for it, and `unavailable` if the change may not
+be stored. May wait for other nodes.
+""".
+-callback change_session(Id :: binary(), change(), State :: term()) -> ok | full | unavailable.

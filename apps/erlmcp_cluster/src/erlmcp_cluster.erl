@@ -21,9 +21,10 @@ cookie is enough to control every node.
 -behaviour(erlmcp_server_cluster).
 
 -export([join/1, leave/0, forget/1, status/0]).
--export([init/2]).
+-export([init/2, incarnation/1, open_session/2, find_session/3, inherit_session/3,
+         change_session/3]).
 
--export_type([options/0, discovery/0, secret/0, status/0]).
+-export_type([options/0, discovery/0, secret/0, status/0, server/0]).
 
 %% The milliseconds in which a node must have joined.
 -define(JOIN_MS, 60_000).
@@ -73,6 +74,12 @@ node `mcp@10.0.0.1` looks for `mcp@10.0.0.2`.
     alive := #{pos_integer() => node()},
     deaths := [pos_integer()]
 }.
+
+-doc """
+A server of a cluster: its `id`, and for how many seconds the store keeps something of a session
+after its last use.
+""".
+-type server() :: #{server := term(), idle_s := pos_integer()}.
 
 -doc """
 Lets this node join its cluster, and returns when it has a lease. The first nodes wait for each
@@ -165,8 +172,29 @@ is_joined() ->
 %% The cluster of a server.
 
 -doc false.
-init(Id, _) ->
-    #{server => Id}.
+init(Id, #{session_idle_ms := Idle}) ->
+    %% A session ends a little later than the limit says.
+    #{server => Id, idle_s => Idle div 1_000 + Idle div 50_000 + 2}.
+
+-doc false.
+incarnation(_) ->
+    erlmcp_cluster_lease:incarnation().
+
+-doc false.
+open_session(Session, Server) ->
+    erlmcp_cluster_sessions:open(Session, Server).
+
+-doc false.
+find_session(Id, Principal, Server) ->
+    erlmcp_cluster_sessions:find(Id, Principal, Server).
+
+-doc false.
+inherit_session(Id, Principal, Server) ->
+    erlmcp_cluster_sessions:inherit(Id, Principal, Server).
+
+-doc false.
+change_session(Id, Change, Server) ->
+    erlmcp_cluster_sessions:change(Id, Change, Server).
 
 %% Options.
 

@@ -13,7 +13,7 @@ An incarnation that joins is a survivor of later deaths only, so its joining mov
 Internal.
 """.
 
--export([new/0, declare/4, epoch/1, home/3, list/1]).
+-export([new/0, declare/4, epoch/1, home/3, inherited/3, list/1]).
 
 -export_type([deaths/0, incarnation/0, death/0]).
 
@@ -64,6 +64,22 @@ home(Name, First, {_, Deaths} = All) ->
         #{First := #{survivors := []}} -> none;
         #{First := #{survivors := Survivors}} -> home(Name, chosen(Name, Survivors), All);
         #{} -> {ok, First}
+    end.
+
+-doc """
+Returns the second at which the present home of a session became its home, by the death of the one
+before. Returns `never` if that is the incarnation which opened it, or no home is left.
+""".
+-spec inherited(Name :: binary(), First :: incarnation(), deaths()) -> integer() | never.
+inherited(Name, First, {_, Deaths} = All) ->
+    case Deaths of
+        #{First := #{survivors := [_ | _] = Survivors, at := At}} ->
+            case inherited(Name, chosen(Name, Survivors), All) of
+                never -> At;
+                Later -> Later
+            end;
+        #{} ->
+            never
     end.
 
 chosen(Name, Survivors) ->

@@ -14,7 +14,7 @@ Internal.
 -behaviour(gen_server).
 
 -export([start_link/0, await/1, leave/0]).
--export([is_valid/0, current/0, next_nonce/0, remaining_ms/0]).
+-export([is_valid/0, current/0, incarnation/0, next_nonce/0, remaining_ms/0]).
 -export([validity_ms/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
@@ -80,6 +80,19 @@ remaining_ms() ->
 -spec current() -> incarnation() | none.
 current() ->
     persistent_term:get(?MODULE, none).
+
+-doc "Returns the number of this node's incarnation, or `none` if its lease is not valid.".
+-spec incarnation() -> erlmcp_cluster_deaths:incarnation() | none.
+incarnation() ->
+    case current() of
+        #{number := Number, until := Until} ->
+            case atomics:get(Until, 1) > erlmcp_clock:now_ms() of
+                true -> Number;
+                false -> none
+            end;
+        none ->
+            none
+    end.
 
 -doc "Returns a nonce that was never used. Returns `no_lease` if the lease is not valid.".
 -spec next_nonce() -> {ok, erlmcp_cluster_session_id:nonce()} | no_lease.
@@ -164,9 +177,13 @@ begun(Number, Sent, #state{waiting = Waiting} = State) ->
     lists:foreach(fun(From) -> gen_server:reply(From, ok) end, Waiting),
     State#state{current = Current, renewals = 0, failures = 0, waiting = []}.
 
-%% The word of the old incarnation stays in the past. A process may still have it.
+%% The word of the old incarnation stays in the past. A process may still have it. Others are the
+%% homes of its sessions by now. The incarnation is over before they end, so that none is added
+%% after that (`erlmcp_session:open/3`).
 fenced(#state{current = #{until := Until}} = State) ->
     ok = atomics:put(Until, 1, erlmcp_clock:now_ms()),
+    _ = persistent_term:erase(?MODULE),
+    ok = erlmcp_cluster_sessions:end_all(),
     State#state{current = none, failures = 0}.
 
 failed(Reason, #state{failures = Failures} = State) ->

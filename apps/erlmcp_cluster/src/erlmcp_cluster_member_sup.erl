@@ -1,7 +1,7 @@
 -module(erlmcp_cluster_member_sup).
 -moduledoc """
-The supervisor of a node in a cluster: its keys, its part of the store, its lease, and its view of
-the other members. Each process needs those before it, so it restarts with them.
+The supervisor of a node in a cluster: its keys, its part of the store, its lease, its view of the
+other members, and what is kept of sessions. Each process needs those before it, so it restarts with them.
 
 Internal.
 """.
@@ -19,7 +19,8 @@ start_link(Options) ->
 -doc false.
 init(#{secret := Sources} = Options) ->
     Children = [{erlmcp_cluster_secret, [Sources]}, {erlmcp_cluster_store, [Options]},
-                {erlmcp_cluster_lease, []}, {erlmcp_cluster_members, []}],
+                {erlmcp_cluster_lease, []}, {erlmcp_cluster_members, []},
+                {erlmcp_cluster_sessions, []}],
     {ok, {#{strategy => rest_for_one},
           [#{id => Module, start => {Module, start_link, Arguments}, shutdown => 15_000}
            || {Module, Arguments} <- Children]}}.

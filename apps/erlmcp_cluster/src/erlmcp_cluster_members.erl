@@ -10,7 +10,8 @@ its lease is valid again, all others have their full time from then on.
 It also connects this node to members that it has lost the connection to.
 
 A session's home is computed from a persistent term, which changes only when an incarnation begins
-or ends.
+or ends. Each incarnation has a process on each node, which ends when that node knows that the
+incarnation has ended. Processes that wait for a home monitor it.
 
 Internal.
 """.
@@ -38,17 +39,18 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Returns the home of the session with the name `Name`, which the incarnation `First` opened: a node
-and its incarnation. Returns `unknown` if there is none, or never was such an incarnation.
+Returns the home of the session with the name `Name`, which the incarnation `First` opened: a node,
+its incarnation, and the incarnation's process on this node. Returns `unknown` if there is none, or
+never was such an incarnation.
 """.
 -spec home(erlmcp_cluster_session_id:nonce(), First :: erlmcp_cluster_deaths:incarnation()) ->
-    {ok, node(), erlmcp_cluster_deaths:incarnation()} | unknown.
+    {ok, {node(), erlmcp_cluster_deaths:incarnation()}, Watch :: pid()} | unknown.
 home(Name, First) ->
-    {Nodes, Deaths} = view(),
+    {Living, Deaths} = view(),
     maybe
         {ok, Incarnation} ?= erlmcp_cluster_deaths:home(Name, First, Deaths),
-        #{Incarnation := Node} ?= Nodes,
-        {ok, Node, Incarnation}
+        #{Incarnation := {Node, Watch}} ?= Living,
+        {ok, {Node, Incarnation}, Watch}
     else
         _ -> unknown
     end.
@@ -56,7 +58,7 @@ home(Name, First) ->
 -doc "Returns the incarnations whose death is not written down, with their nodes.".
 -spec incarnations() -> #{erlmcp_cluster_deaths:incarnation() => node()}.
 incarnations() ->
-    element(1, view()).
+    #{Incarnation => Node || Incarnation := {Node, _} <- element(1, view())}.
 
 -doc "Returns the deaths that this node knows of.".
 -spec deaths() -> erlmcp_cluster_deaths:deaths().
@@ -100,7 +102,7 @@ watch(#state{seen = Seen} = State) ->
     maybe
         {ok, Leases} ?= erlmcp_cluster_store:leases(low_latency),
         {ok, Deaths} ?= erlmcp_cluster_store:deaths(low_latency),
-        ok = show({#{Incarnation => Node || Incarnation := {_, Node, _} <- Leases}, Deaths}),
+        ok = show(Leases, Deaths),
         Now = erlmcp_clock:now_ms(),
         case erlmcp_cluster_lease:is_valid() of
             true ->
@@ -117,11 +119,27 @@ watch(#state{seen = Seen} = State) ->
         {error, _} -> State#state{seen = #{}}
     end.
 
-show(View) ->
-    case view() of
+show(Leases, Deaths) ->
+    {Before, _} = View = view(),
+    Living = #{Incarnation => living(Incarnation, Node, Before)
+               || Incarnation := {_, Node, _} <- Leases},
+    case {Living, Deaths} of
         View -> ok;
-        _ -> persistent_term:put(?MODULE, View)
+        Next -> persistent_term:put(?MODULE, Next)
+    end,
+    %% Whoever hears of an end finds the next home.
+    _ = [exit(Watch, kill) || {_, Watch} <- maps:values(maps:without(maps:keys(Living), Before))],
+    ok.
+
+living(Incarnation, Node, Before) ->
+    case Before of
+        #{Incarnation := Known} -> Known;
+        #{} -> {Node, spawn_link(fun() -> stay(Incarnation) end)}
     end.
+
+stay(Incarnation) ->
+    ok = erlmcp_label:set([?MODULE, Incarnation]),
+    receive after infinity -> ok end.
 
 seen(Incarnation, Lease, Now, Seen) ->
     case Seen of

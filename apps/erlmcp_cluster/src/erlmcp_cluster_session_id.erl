@@ -15,7 +15,7 @@ must be in the store before the client has the id.
 Internal.
 """.
 
--export([new/5, open/4, nonce/3, declaration/2, longest/0]).
+-export([new/5, open/4, name/1, nonce/3, declaration/2, longest/0]).
 
 -export_type([birth/0, nonce/0, keys/0]).
 
@@ -64,7 +64,7 @@ Returns the id of a session of the server `Server`, which was opened at the seco
 1970. If the session's declaration is too large for an id, it returns `keep` with the bytes that the
 store must have. `declaration/2` reads them.
 """.
--spec new(erlmcp_engine:session(), Server :: binary(), nonce(), Born :: non_neg_integer(),
+-spec new(erlmcp_engine:session(), Server :: term(), nonce(), Born :: non_neg_integer(),
           {erlmcp_cluster_secret:slot(), Key :: <<_:256>>}) ->
     {ok, Id :: binary()} | {keep, Id :: binary(), binary()}.
 new(#{principal := Principal} = Session, Server, Nonce, Born, Sealing) ->
@@ -84,7 +84,7 @@ sealed(Plain, Bound, Nonce, {Slot, Key}) ->
 Opens an id that a client sent. Returns `unknown` unless `new/5` returned it for the same server and
 principal, with one of the keys of its slot.
 """.
--spec open(Id :: binary(), Server :: binary(), Principal :: term(), keys()) ->
+-spec open(Id :: binary(), Server :: term(), Principal :: term(), keys()) ->
     {ok, birth()} | unknown.
 open(<<Head:?HEAD/binary, Nonce:?NONCE/binary, _/binary>> = Id, Server, Principal, Keys) when
     byte_size(Id) =< ?LONGEST
@@ -103,6 +103,12 @@ open(<<Head:?HEAD/binary, Nonce:?NONCE/binary, _/binary>> = Id, Server, Principa
     end;
 open(_, _, _, _) ->
     unknown.
+
+-doc "Returns the name of a session in the cluster, its nonce, from an id that `new/5` returned.".
+-spec name(Id :: binary()) -> nonce().
+name(<<_:?HEAD/binary, Nonce:?NONCE/binary, _/binary>>) ->
+    {ok, <<_:96>> = Name} = erlmcp_base64url:decode(Nonce),
+    Name.
 
 -doc """
 Returns the nonce of the session with the number `Count` of an incarnation. `Boot` is random, so

@@ -7,6 +7,8 @@ one node of the tree and is changed by compare-and-swap alone:
 - `last`: the number of the last incarnation that was given out.
 - `incarnation/N`: the lease of an incarnation, `{alive, Node, Renewals}`, or how it ended.
 - `deaths`: `t:erlmcp_cluster_deaths:deaths/0`.
+- `session/NAME/FACT`: what the next home of a session must know (`m:erlmcp_cluster_sessions`). Only
+  the home of a session writes it. Each node also has these facts in a table.
 
 An incarnation ends in two steps, so that no transaction is needed. First its lease is swapped for
 `{dead, Node, Second}` or `{left, Node, Second}`: from then on it renews nothing. Then its death is
@@ -24,15 +26,18 @@ Internal.
 -export([start_link/1, view/0, leave/0, forget/1, members/0, leader/0, elect/0]).
 -export([next_incarnation/0, open_lease/1, renew_lease/2, leases/1, end_lease/3, bury/1]).
 -export([deaths/1]).
+-export([put_session/4, session/1, sessions/0, forget_session/1, forget_session/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
--export_type([lease/0, view/0]).
+-export_type([lease/0, view/0, fact/0]).
 
 -compile({no_auto_import, [get/1]}).
 
 %% The name of the store, of its Ra system, and of its member on each node.
 -define(STORE, erlmcp_cluster).
 -define(ROOT, [erlmcp]).
+%% The table with the facts of sessions.
+-define(SESSIONS, erlmcp_cluster_session_facts).
 %% A command that has no answer by then may have failed or not.
 -define(COMMAND_MS, 1_000).
 %% A follower that renews its lease must not wait longer than until the next renewal.
@@ -47,6 +52,12 @@ Internal.
     {alive, node(), Renewals :: non_neg_integer()} | {dead | left, node(), Second :: integer()}.
 -doc "The answer of a node to another one that looks for a cluster.".
 -type view() :: #{cluster := binary() | none, members := [node()]}.
+
+-doc """
+A fact of a session: its client's declaration, its log level, its end, or the digest of the URI of a
+resource that its client watches.
+""".
+-type fact() :: declaration | log_level | ended | <<_:256>>.
 
 -doc "Starts the process, which joins the cluster before this function returns.".
 -spec start_link(erlmcp_cluster:options()) -> gen_server:start_ret().
@@ -228,6 +239,62 @@ deaths(Favor) ->
         {error, _} = Error -> Error
     end.
 
+-doc """
+Stores a fact of a session. It is of use for `Idle` seconds after the session was used last.
+""".
+-spec put_session(Name :: erlmcp_cluster_session_id:nonce(), fact(), Value :: term(),
+                  Idle :: non_neg_integer()) -> ok | {error, term()}.
+put_session(Name, Fact, Value, Idle) ->
+    Row = {{Name, Fact}, Value, erlang:system_time(second), Idle},
+    khepri:put(?STORE, path([session, Name, Fact]), Row, #{timeout => ?COMMAND_MS}).
+
+-doc "Returns the facts of a session, as the cluster has agreed on them.".
+-spec session(Name :: erlmcp_cluster_session_id:nonce()) -> {ok, #{fact() => term()}} | {error, term()}.
+session(Name) ->
+    Pattern = path([session, Name, ?KHEPRI_WILDCARD_STAR]),
+    case khepri:get_many(?STORE, Pattern, #{favor => consistency, timeout => ?COMMAND_MS}) of
+        {ok, Found} -> {ok, #{Fact => Value || {{_, Fact}, Value, _, _} <- maps:values(Found)}};
+        {error, _} = Error -> Error
+    end.
+
+-doc """
+Returns the sessions that have facts, as this node knows them: whether the session has ended, the
+second of its last change, and for how many seconds its facts are of use after its last use.
+""".
+-spec sessions() ->
+    #{Name :: erlmcp_cluster_session_id:nonce() =>
+          {HasEnded :: boolean(), Second :: integer(), Idle :: non_neg_integer()}}.
+sessions() ->
+    try
+        ets:foldl(fun({{Name, Fact}, _, Second, Idle}, Sessions) ->
+            {HasEnded, Last, _} = maps:get(Name, Sessions, {false, Second, Idle}),
+            Sessions#{Name => {HasEnded orelse Fact =:= ended, max(Second, Last), Idle}}
+        end, #{}, ?SESSIONS)
+    catch
+        %% The table is the store's own, which starts or stops.
+        error:badarg -> #{}
+    end.
+
+-doc "Deletes all facts of a session.".
+-spec forget_session(Name :: erlmcp_cluster_session_id:nonce()) -> ok | {error, term()}.
+forget_session(Name) ->
+    khepri:delete(?STORE, path([session, Name]), #{timeout => ?COMMAND_MS}).
+
+-doc "Deletes a fact of a session.".
+-spec forget_session(Name :: erlmcp_cluster_session_id:nonce(), fact()) -> ok | {error, term()}.
+forget_session(Name, Fact) ->
+    khepri:delete(?STORE, path([session, Name, Fact]), #{timeout => ?COMMAND_MS}).
+
+%% The rows of the table are the data of the facts.
+show_sessions() ->
+    Projection = khepri_projection:new(?SESSIONS, copy, #{read_concurrency => false}),
+    Pattern = path([session, ?KHEPRI_WILDCARD_STAR, ?KHEPRI_WILDCARD_STAR]),
+    case khepri:register_projection(?STORE, Pattern, Projection, #{timeout => ?COMMAND_MS}) of
+        ok -> ok;
+        {error, ?khepri_error(projection_already_exists, _)} -> ok;
+        {error, _} = Error -> Error
+    end.
+
 %% With their epoch, so that they can be compared and swapped.
 with_epoch(Deaths) ->
     {erlmcp_cluster_deaths:epoch(Deaths), Deaths}.
@@ -241,6 +308,7 @@ init(#{data_dir := Folder} = Options) ->
     maybe
         ok ?= start_store(Folder),
         ok ?= find_cluster(Options, erlmcp_clock:now_ms() + map_get(join_ms, Options)),
+        ok ?= show_sessions(),
         {ok, joined}
     else
         {error, _} = Error ->

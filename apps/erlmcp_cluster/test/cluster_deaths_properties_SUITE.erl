@@ -93,11 +93,15 @@ only_the_last_deaths_are_remembered(_) ->
     false = is_dead(1, Last),
     true = is_dead(2, Last),
     %% A chain of a thousand homes ends.
-    {ok, 1_002} = erlmcp_cluster_deaths:home(<<7:96>>, 2, Last).
+    {ok, 1_002} = erlmcp_cluster_deaths:home(<<7:96>>, 2, Last),
+    %% It became the home by the last of these deaths.
+    1_001 = erlmcp_cluster_deaths:inherited(<<7:96>>, 2, Last),
+    never = erlmcp_cluster_deaths:inherited(<<7:96>>, 1_002, Last).
 
 nobody_is_left(_) ->
     Deaths = erlmcp_cluster_deaths:declare(1, [1], 0, erlmcp_cluster_deaths:new()),
     none = erlmcp_cluster_deaths:home(<<7:96>>, 1, Deaths),
+    never = erlmcp_cluster_deaths:inherited(<<7:96>>, 1, Deaths),
     {ok, 2} = erlmcp_cluster_deaths:home(<<7:96>>, 2, Deaths).
 
 is_dead(Incarnation, Deaths) ->

@@ -321,7 +321,11 @@ certified(Member, Principal) ->
     erlmcp_test_cluster:call(Member, erlmcp_cluster_sessions, certify, [Session, ~"server"]).
 
 found(Member, Id, Principal) ->
-    erlmcp_test_cluster:call(Member, erlmcp_cluster_sessions, find, [Id, ~"server", Principal]).
+    case erlmcp_test_cluster:call(Member, erlmcp_cluster_sessions, home,
+                                  [Id, ~"server", Principal]) of
+        {ok, Birth, Home, _} -> {ok, Birth, Home};
+        unknown -> unknown
+    end.
 
 %% What a request would see on a node, each 5 ms.
 
@@ -343,9 +347,8 @@ sample(Samples) ->
             From ! {samples, Samples},
             sample(Samples)
     after 5 ->
-        #{number := Number} = erlmcp_cluster_lease:current(),
-        Valid = erlmcp_cluster_lease:is_valid(),
-        sample([{erlang:system_time(millisecond), Valid, Number} | Samples])
+        Number = erlmcp_cluster_lease:incarnation(),
+        sample([{erlang:system_time(millisecond), is_integer(Number), Number} | Samples])
     end.
 
 -doc false.

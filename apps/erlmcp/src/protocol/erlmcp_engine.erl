@@ -50,7 +50,9 @@ default), and the HTTP headers by lower-case names. `headers` is `none` if the t
     log_level := erlmcp_meta:level(),
     initialized := boolean(),
     %% When it was opened, which the shell adds.
-    opened => integer()
+    opened => integer(),
+    %% The resources that the client watches, if the session had another home before; as `opened`.
+    inherited => [binary()]
 }.
 -type context() :: erlmcp:context().
 -doc """

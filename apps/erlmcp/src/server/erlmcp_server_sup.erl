@@ -171,11 +171,11 @@ tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
     end.
 
 %% The tables of the instance belong to the calling process.
-instance(#{key := Key, meter := Meter, limits := Limits, mounts := Mounts, access_log := AccessLog,
-           task_store := TaskStore, workers := Workers, handler := Handler} = Settings,
-         Listeners) ->
+instance(#{id := Id, key := Key, meter := Meter, limits := Limits, mounts := Mounts,
+           access_log := AccessLog, task_store := TaskStore, workers := Workers,
+           handler := Handler} = Settings, Listeners) ->
     GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
-    erlmcp_instance:new(#{key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
+    erlmcp_instance:new(#{id => Id, key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
                           handler => Handler, mounts => Mounts,
                           workers => lists:sort(maps:keys(Workers)), listeners => Listeners,
                           sessions => erlmcp_session_table:new(),

@@ -10,6 +10,8 @@ and servers that are modules.
          end_per_testcase/2]).
 -export([server/0, tools/0, resources/0, resource_templates/0, prompts/0,
          call_tool/3, read_resource/3, get_prompt/3]).
+%% As of a cluster.
+-export([init/2]).
 -export([bad_options_are_refused_by_name/1, bad_listener_options_say_what_is_expected/1,
          bad_limits_are_refused_by_name/1, every_limit_can_be_set/1,
          bad_definitions_are_refused_by_name/1, duplicates_are_refused/1,
@@ -46,6 +48,9 @@ bad_options_are_refused_by_name(_) ->
     [{Options, {error, {bad_option, Key, _}}} = {Options, started(Options)}
      || {Options, Key} <- [{[], options}, {not_a_map, options}, {#{version => ~"1"}, name},
                            {#{name => ~"n"}, version}]],
+    %% The nodes of a cluster find each other's servers by their id.
+    {error, {bad_option, id, <<_, _/binary>>}} =
+        started(options(#{cluster => ?MODULE})),
     [] = [{Key, Value, Got} || {Key, Value} <- bad_options(),
                                Got <- [started(options(#{Key => Value}))],
                                not is_refused(Key, Got)].
@@ -231,6 +236,8 @@ duplicates_are_refused(_) ->
      end || Kind <- kinds()],
     {error, {duplicate, tool, ~"of the module"}} =
         started(#{handler => ?MODULE, tools => [definition(tool, ~"of the module")]}).
+
+init(_, _) -> none.
 
 server() ->
     #{name => ~"module", version => ~"2", instructions => ~"Mine.",

@@ -24,7 +24,7 @@ Internal.
 
 -include("../overload/erlmcp_overload_guard.hrl").
 
--export([new/1, connect/2, connect_tenant/2, enter/2, waits/1, await/2, enter_definition/2,
+-export([new/1, connect/2, connect_tenant/2, forward/2, wait_for_home/1, enter/2, waits/1, await/2, enter_definition/2,
          hand_over/2, leave/1, add_work/1]).
 -export([state/1, lame/1, is_lame/1, drain/1, is_draining/1, limit/1, limit/2, limit_queue/2,
          held/2, calls/1, oldest_calls/2, network/1]).
@@ -89,6 +89,8 @@ The limits that are not rates are 268,435,455 at most.
 -define(RETRY_MS, 1000).
 %% The work of one request in 16 is counted, since reading the reductions is expensive.
 -define(SAMPLED, 16).
+%% Requests that wait until their session has another home.
+-define(HOMELESS, 1_000).
 %% Requests of a tenant that may wait in any case: one burst of a few callers.
 -define(LEAST_OF_TENANT, 10).
 
@@ -166,6 +168,24 @@ connection(Limited, #{counters := Counters} = Gate) ->
         {ok, Taken} -> {ok, permit(0, Taken, not_a_request, Gate)};
         Full -> {refuse, refusal(Full)}
     end.
+
+-doc """
+Gives the calling process a permit for a request of `Bytes` bytes that it passes on to the home of
+its session. As many may be under way as may be in flight, with as many bytes as may wait.
+""".
+-spec forward(Bytes :: non_neg_integer(), gate()) ->
+    {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+forward(Bytes, #{limits := #{in_flight := Most, queue_bytes := MostBytes}} = Gate) ->
+    connection([{{forwarded, requests}, 1, bounded(Most)},
+                {{forwarded, bytes}, max(1, Bytes), MostBytes}], Gate).
+
+-doc """
+Gives the calling process a permit to wait until the session of its request has another home. At
+most 1,000 requests wait for that.
+""".
+-spec wait_for_home(gate()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+wait_for_home(Gate) ->
+    connection([{{forwarded, waiting}, 1, ?HOMELESS}], Gate).
 
 permit(InFlight, Taken, Since, #{permits := Permits} = Gate) ->
     {Gate, erlmcp_gate_permits:add(InFlight, Taken, Permits), Since}.
@@ -488,5 +508,12 @@ full({address, _}) ->
     {concurrent_limit_exceeded, ~"too many connections from this address"};
 full({connections, _}) ->
     {concurrent_limit_exceeded, ~"too many connections of one client"};
+full({forwarded, requests}) ->
+    {backpressure_active, ~"too many requests are on their way to the homes of their sessions"};
+full({forwarded, bytes}) ->
+    {backpressure_active,
+     ~"the requests on their way to the homes of their sessions have too many bytes"};
+full({forwarded, waiting}) ->
+    {backpressure_active, ~"too many requests wait for another home of their sessions"};
 full({tool, _}) ->
     {concurrent_limit_exceeded, ~"too many calls of this tool in flight"}.

@@ -19,7 +19,8 @@ Internal.
 
 -behaviour(gen_server).
 
--export([open/3, reserve/5, process/2, sweep/1, delete/2, close/1]).
+-export([open/3, reserve/5, process/2, sweep/1, delete/2, end_all/1, close/1]).
+-export([inherit/4, change/3, unavailable/0]).
 -export([list/1]).
 -export([subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
@@ -54,12 +55,80 @@ of the tenant's sessions, is reached and no unused session can end instead (`res
 """.
 -spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
-open(Session, Tenant, Instance) ->
+open(Session, Tenant, #{cluster := none} = Instance) ->
     Id = erlmcp_session_table:new_id(),
     case reserve(Id, none, Session, Tenant, Instance) of
         ok -> {ok, Id};
         {error, _} = Refused -> Refused
+    end;
+open(Session, Tenant, #{cluster := {Module, State}} = Instance) ->
+    Incarnation = Module:incarnation(State),
+    case Module:open_session(Session, State) of
+        {ok, Id} ->
+            case reserve_in(Incarnation, Id, Session, Tenant, Instance) of
+                ok -> {ok, Id};
+                {error, _} = Refused -> Refused
+            end;
+        unavailable ->
+            {error, unavailable()}
     end.
+
+%% Adds the row of a session that is this node's in its life `Incarnation`. If that life ended
+%% meanwhile, its sessions have been deleted before or after this one was added.
+reserve_in(Incarnation, Id, Session, Tenant, #{cluster := {Module, State}} = Instance) ->
+    maybe
+        ok ?= reserve(Id, none, Session, Tenant, Instance),
+        true ?= is_integer(Incarnation) andalso Module:incarnation(State) =:= Incarnation,
+        ok
+    else
+        {error, _} = Refused ->
+            Refused;
+        false ->
+            ok = delete(Id, Instance),
+            {error, unavailable()}
+    end.
+
+-doc """
+Makes this node the home of a session whose home was another one. Its client is notified of changes
+of all lists, and of the resources that it watches, when it has a stream again: there may have been
+some. Waits for other nodes.
+""".
+-spec inherit(Id :: binary(), erlmcp_auth:principal(), erlmcp_gate:tenant(),
+              erlmcp_instance:instance()) ->
+    ok | unknown | unavailable | {error, erlmcp_refusal:refusal()}.
+inherit(Id, Principal, Tenant, #{cluster := {Module, State}} = Instance) ->
+    Incarnation = Module:incarnation(State),
+    maybe
+        {ok, Session, Watched} ?= Module:inherit_session(Id, Principal, State),
+        ok ?= reserve_in(Incarnation, Id, Session#{inherited => Watched}, Tenant, Instance),
+        %% The process subscribes to the resources.
+        _ = Watched =:= [] orelse process(Id, Instance),
+        ok
+    end.
+
+-doc "Stores a change of a session for its next home, if the server has a cluster.".
+-spec change(Id :: binary(), erlmcp_server_cluster:change(), erlmcp_instance:instance()) ->
+    ok | {error, erlmcp_refusal:refusal()}.
+change(_, _, #{cluster := none}) ->
+    ok;
+change(Id, Change, #{cluster := {Module, State}}) ->
+    case Module:change_session(Id, Change, State) of
+        ok ->
+            ok;
+        unavailable ->
+            {error, unavailable()};
+        full ->
+            {error, erlmcp_refusal:new(resource_exhausted,
+                                       ~"the cluster keeps changes of too many sessions",
+                                       #{retry_after_ms => 60_000})}
+    end.
+
+-doc "Returns the refusal of a node that may not serve sessions now.".
+-spec unavailable() -> erlmcp_refusal:refusal().
+unavailable() ->
+    erlmcp_refusal:new(dependency_unavailable,
+                       ~"this node has lost its contact with the cluster: try again",
+                       #{retry_after_ms => 1000}).
 
 -doc """
 Adds the row of a session, within the limits. `Pid` is its process, or the one that starts it, or
@@ -82,6 +151,8 @@ reserve(Id, Pid, Session, Tenant, #{limits := #{sessions := Max}} = Instance) ->
                 _ -> {error, too_many(~"too many open sessions", Max, Count)}
             end;
         {ok, _} ->
+            ok;
+        exists ->
             ok;
         {full, Observed} ->
             case make_room({of_tenant, Tenant}, Instance) of
@@ -148,6 +219,11 @@ delete(Id, Instance) ->
         none -> ok;
         Pid -> close(Pid)
     end.
+
+-doc "Ends all sessions of Streamable HTTP, as `delete/2` does.".
+-spec end_all(erlmcp_instance:instance()) -> ok.
+end_all(Instance) ->
+    lists:foreach(fun(Id) -> delete(Id, Instance) end, erlmcp_session_table:open_ids(Instance)).
 
 -doc "Ends the process of a session, with its calls and streams.".
 -spec close(pid()) -> ok.
@@ -255,23 +331,41 @@ start_link(Instance, Id, Session) ->
                           [{hibernate_after, 100}, {spawn_opt, [{fullsweep_after, 0}]}]).
 
 -doc false.
-init({Instance, Id, #{revision := Revision, principal := Principal}}) ->
+init({Instance, Id, #{revision := Revision, principal := Principal} = Session}) ->
     process_flag(trap_exit, true),
     #{key := Key, limits := Limits} = Instance,
     ok = erlmcp_label:set([?MODULE, Revision], Key),
     State = #state{id = Id, instance = Instance, principal = Principal,
                    calls = erlmcp_calls:new(Instance),
-                   streams = erlmcp_session_streams:new(Revision, Key, Limits)},
+                   streams = erlmcp_session_streams:new(Revision, mark(Instance), Key, Limits)},
     %% Before `attend/2`: from then on changes are sent to this process and not noted in the row.
     ok = erlmcp_subscriptions:add(State#state.topics, owner(), session, Principal, table(State)),
     case erlmcp_session_table:attend(Id, Instance) of
         {ok, Missed} ->
             after_ms(session_idle_ms, idle, State),
-            {ok, State#state{missed = erlmcp_subscriptions:changed(Missed)}};
+            {ok, inherited(Session, State#state{missed = erlmcp_subscriptions:changed(Missed)})};
         error ->
             ok = unwatch(State),
             ignore
     end.
+
+%% The ids of events tell which home has sent them.
+mark(#{cluster := none}) ->
+    ~"";
+mark(#{cluster := {Module, Known}}) ->
+    case Module:incarnation(Known) of
+        none -> ~"0.";
+        Incarnation -> <<(integer_to_binary(Incarnation))/binary, $.>>
+    end.
+
+%% Whatever has changed while the session had no home, its client is notified of it.
+inherited(#{inherited := Uris}, #state{topics = Lists} = State) ->
+    Watched = [{uri, Uri} || Uri <- Uris, watch({uri, Uri}, State) =:= ok],
+    Topics = Watched ++ Lists,
+    State#state{topics = Topics,
+                missed = #{Topic => erlmcp_subscriptions:notification(Topic) || Topic <- Topics}};
+inherited(_, State) ->
+    State.
 
 -doc false.
 handle_call({open_stream, Owner}, _, #state{streams = Streams} = State) ->

@@ -17,7 +17,7 @@ Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 Internal.
 """.
 
--export([new/3, expect/4, is_open/1, is_attended/2]).
+-export([new/4, expect/4, is_open/1, is_attended/2]).
 -export([message/3, withdraw/3, answer/3, answered/2, cancel/2, close_connection/2, notify/2]).
 -export([open/2, resume/3, written/2, detach/2, down/2, expire/1, close/1]).
 -export([retry_ms/1]).
@@ -34,6 +34,8 @@ Internal.
 }.
 -opaque streams() :: #{
     key := reference(),
+    %% the beginning of the ids of events
+    mark := binary(),
     limits := erlmcp_server_options:limits(),
     %% whether the client's revision has events without data
     primes := boolean(),
@@ -46,11 +48,14 @@ Internal.
 %% Events that a connection may be sent before it has written them.
 -define(WINDOW, 16).
 
--doc "Returns the streams of a new session of the server with the key `Key`.".
--spec new(erlmcp_revision:revision(), Key :: reference(), erlmcp_server_options:limits()) ->
-    streams().
-new(Revision, Key, Limits) ->
-    #{key => Key, limits => Limits, primes => erlmcp_revision:polls(Revision),
+-doc """
+Returns the streams of a new session of the server with the key `Key`. The ids of events begin with
+`Mark`, which is empty, or differs from that of each other home of the session.
+""".
+-spec new(erlmcp_revision:revision(), Mark :: binary(), Key :: reference(),
+          erlmcp_server_options:limits()) -> streams().
+new(Revision, Mark, Key, Limits) ->
+    #{key => Key, mark => Mark, limits => Limits, primes => erlmcp_revision:polls(Revision),
       log => erlmcp_event_log:new(Limits), next => 1, calls => #{},
       streams => #{0 => #{last => 0, ended => false, connection => undefined}}}.
 
@@ -180,12 +185,21 @@ open(Owner, #{streams := #{0 := Stream}} = State) ->
 -doc """
 Attaches a connection to the stream of an event, in place of the connection that the stream has. The
 connection is sent the events after that one. Returns `gone` if they are not kept any more.
+
+If the event was sent by an earlier home of the session, the session's own stream goes on from now.
+The streams of calls have ended with that home.
 """.
 -spec resume(EventId :: binary(), erlmcp_call:owner(), streams()) ->
     {ok, streams()} | {error, gone}.
-resume(EventId, Owner, #{streams := Streams} = State) ->
+resume(EventId, Owner, #{mark := Mark} = State) ->
+    case parse(EventId, Mark) of
+        {ok, Key} -> resume_after(Key, Owner, State);
+        {earlier, {0, _}} -> open(Owner, cut(0, State));
+        _ -> {error, gone}
+    end.
+
+resume_after({Number, Position}, Owner, #{streams := Streams} = State) ->
     maybe
-        {ok, {Number, Position}} ?= parse(EventId),
         #{Number := #{last := Last}} ?= Streams,
         true ?= Position =:= Last orelse is_kept({Number, Position + 1}, State),
         #{streams := #{Number := _}} = Cut ?= cut(Number, State),
@@ -276,10 +290,10 @@ attach(Number, {Pid, _} = Owner, Position, #{streams := Streams} = State) ->
     State#{streams := Streams#{Number := Stream#{connection := Connection}}}.
 
 %% An event without data, whose id is the position to resume from.
-prime(Number, #{primes := true, streams := Streams, limits := Limits} = State) ->
+prime(Number, #{primes := true, streams := Streams, mark := Mark, limits := Limits} = State) ->
     #{Number := #{connection := #{owner := Owner, sent := Position}}} = Streams,
     Key = {Number, Position},
-    Event = #{id => id(Key), retry => retry_ms(Limits), data => ~""},
+    Event = #{id => id(Key, Mark), retry => retry_ms(Limits), data => ~""},
     ok = erlmcp_call_messages:event(Owner, Key, Event, more),
     State;
 prime(_, State) ->
@@ -315,15 +329,17 @@ pump(Number, Last, #{last := Last, ended := true, connection := Connection}, Sta
 pump(_, Last, #{last := Last}, State) ->
     State;
 pump(Number, Sent, #{last := Last, ended := Ended, connection := Connection} = Stream, State) ->
-    #{streams := Streams, log := Log} = State,
+    #{streams := Streams, mark := Mark, log := Log} = State,
     #{owner := Owner} = Connection,
     Key = {Number, Sent + 1},
     case erlmcp_event_log:find(Key, Log) of
         {ok, Bytes} when Ended, Sent + 1 =:= Last ->
-            ok = erlmcp_call_messages:event(Owner, Key, #{id => id(Key), data => Bytes}, last),
+            Event = #{id => id(Key, Mark), data => Bytes},
+            ok = erlmcp_call_messages:event(Owner, Key, Event, last),
             release(Number, State);
         {ok, Bytes} ->
-            ok = erlmcp_call_messages:event(Owner, Key, #{id => id(Key), data => Bytes}, more),
+            Event = #{id => id(Key, Mark), data => Bytes},
+            ok = erlmcp_call_messages:event(Owner, Key, Event, more),
             More = Stream#{connection := Connection#{sent := Sent + 1}},
             pump(Number, State#{streams := Streams#{Number := More}});
         error ->
@@ -375,12 +391,29 @@ forget_ended(Number, #{streams := Streams} = State) ->
 is_kept(Key, #{log := Log}) ->
     erlmcp_event_log:find(Key, Log) =/= error.
 
-id({Number, Position}) ->
-    <<(integer_to_binary(Number))/binary, $-, (integer_to_binary(Position))/binary>>.
+id({Number, Position}, Mark) ->
+    <<Mark/binary, (integer_to_binary(Number))/binary, $-, (integer_to_binary(Position))/binary>>.
 
 %% An event id comes from a client, and may be anything.
-parse(EventId) when byte_size(EventId) =< 40 ->
-    case binary:split(EventId, ~"-") of
+parse(EventId, Mark) when byte_size(EventId) =< 60 ->
+    Size = byte_size(Mark),
+    case EventId of
+        <<Mark:Size/binary, Key/binary>> -> numbers(Key);
+        _ -> earlier(binary:split(EventId, ~"."))
+    end;
+parse(_, _) ->
+    error.
+
+earlier([_, Key]) ->
+    case numbers(Key) of
+        {ok, Numbers} -> {earlier, Numbers};
+        error -> error
+    end;
+earlier(_) ->
+    error.
+
+numbers(Text) ->
+    case binary:split(Text, ~"-") of
         [Number, Position] ->
             try
                 {ok, {binary_to_integer(Number), binary_to_integer(Position)}}
@@ -389,6 +422,4 @@ parse(EventId) when byte_size(EventId) =< 40 ->
             end;
         _ ->
             error
-    end;
-parse(_) ->
-    error.
+    end.

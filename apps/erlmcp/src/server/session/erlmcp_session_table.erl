@@ -26,7 +26,7 @@ Internal.
 -export([add/5, find/3, is_member/2, lookup/2, update/3, take/2, delete/2]).
 -export([put_process/3, attend/2, note_change/3]).
 -export([oldest_unused/2, end_unused/2, end_overdue/1, delete_idle/1, delete_unattended/1]).
--export([take_calls/4, count_calls/3, count/1, pids/1, ms_until_idle/2, list/2]).
+-export([take_calls/4, count_calls/3, count/1, open_ids/1, pids/1, ms_until_idle/2, list/2]).
 
 -export_type([sessions/0, session_id/0, session/0, unused/0]).
 
@@ -83,11 +83,12 @@ ids(Bytes) ->
 
 -doc """
 Adds the row of a new session, with its process if it has one. Returns the number of open sessions,
-or `full` if its tenant has as many as a tenant may have.
+or `full` if its tenant has as many as a tenant may have. Returns `exists` if the session has a row
+already: two requests have made it one of this node at the same time.
 """.
 -spec add(session_id(), pid() | none, session(), erlmcp_gate:tenant(),
           erlmcp_instance:instance()) ->
-    {ok, pos_integer()} | {full, Observed :: pos_integer()}.
+    {ok, pos_integer()} | exists | {full, Observed :: pos_integer()}.
 add(Id, Pid, Session, Tenant, Instance) ->
     #{sessions := #sessions{rows = Rows, counts = Counts, unused = Unused},
       limits := #{sessions_per_principal := Max}} = Instance,
@@ -95,11 +96,17 @@ add(Id, Pid, Session, Tenant, Instance) ->
         ok ->
             Opened = erlang:monotonic_time(microsecond),
             Kept = tenant(Tenant, Session),
-            true = ets:insert(Rows, {Id, Pid, opened(Session, Instance), {unused, Opened}, 0, 0,
-                                     Kept}),
-            %% Added after the row: a session that is found in the index must have a row.
-            ok = add_unused({Opened, Id, Kept}, Unused),
-            {ok, count(Instance)};
+            Row = {Id, Pid, opened(Session, Instance), {unused, Opened}, 0, 0, Kept},
+            case ets:insert_new(Rows, Row) of
+                true ->
+                    %% Added after the row: a session that is found in the index must have a row.
+                    ok = add_unused({Opened, Id, Kept}, Unused),
+                    {ok, count(Instance)};
+                false ->
+                    ok = ended(element(3, Row), Instance),
+                    ok = give_back(Tenant, Instance),
+                    exists
+            end;
         {full, _} = Full ->
             Full
     end.
@@ -373,6 +380,11 @@ taken(Id, #{sessions := #sessions{rows = Rows}} = Instance) ->
 -spec count(erlmcp_instance:instance()) -> non_neg_integer().
 count(#{sessions := #sessions{rows = Rows}}) ->
     ets:info(Rows, size).
+
+-doc "Returns the ids of the open sessions of Streamable HTTP.".
+-spec open_ids(erlmcp_instance:instance()) -> [binary()].
+open_ids(#{sessions := #sessions{rows = Rows}}) ->
+    ets:select(Rows, [{{'$1', '_', '_', '_', '_', '_', '_'}, [{is_binary, '$1'}], ['$1']}]).
 
 -doc "Returns the processes of the open sessions of Streamable HTTP.".
 -spec pids(erlmcp_instance:instance()) -> [pid()].

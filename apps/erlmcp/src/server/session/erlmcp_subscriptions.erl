@@ -23,7 +23,7 @@ Internal.
 
 -export([new/0, add/5, add_counted/6, refusal/2, remove/4, remove_task/2, session/2]).
 -export([publish/3, publish/4, pass_on/3, received/1, encoded/2, sweep/1, close/1]).
--export([bit/1, changed/1]).
+-export([bit/1, changed/1, notification/1]).
 
 -export_type([subscription/0, notifications/0, pending/0, listed/0]).
 
@@ -58,8 +58,12 @@ bit(List) ->
 -doc "Returns the lists whose bits are set in a number, each with the notification of its change.".
 -spec changed(non_neg_integer()) -> #{listed() => Notification :: binary()}.
 changed(Bits) ->
-    #{List => iolist_to_binary(erlmcp_message:notification(method(List), #{}))
-      || List := _ <- ?LISTS, Bits band bit(List) =/= 0}.
+    #{List => notification(List) || List := _ <- ?LISTS, Bits band bit(List) =/= 0}.
+
+-doc "Returns the notification for a session that a list or a resource has changed.".
+-spec notification(listed() | {uri, binary()}) -> binary().
+notification(Topic) ->
+    iolist_to_binary(erlmcp_message:notification(method(Topic), params(Topic))).
 
 -doc "Adds a subscriber, with its principal, to topics, which are not counted for a tenant.".
 -spec add([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), erlmcp_auth:principal(),

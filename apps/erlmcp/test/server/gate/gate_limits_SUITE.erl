@@ -7,7 +7,8 @@
 -export([at_the_limit_and_one_more/1, rates_at_the_limit_and_one_more/1,
          rates_count_all_or_none/1, a_rate_by_its_clock/1,
          a_refused_message_uses_up_no_rate/1, a_refusal_takes_nothing/1,
-         definitions_have_limits/1, networks_are_addresses/1, no_request_enters_when_it_drains/1,
+         requests_without_a_home_are_bounded/1, definitions_have_limits/1,
+         networks_are_addresses/1, no_request_enters_when_it_drains/1,
          the_limit_can_be_lower/1, refusals_say_which_rate_is_used_up/1]).
 
 -import(erlmcp_test_gate, [request/1, queued/1, entered/1, refused/1]).
@@ -18,7 +19,7 @@ suite() ->
 all() ->
     [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, rates_count_all_or_none,
      a_rate_by_its_clock, a_refused_message_uses_up_no_rate, a_refusal_takes_nothing,
-     definitions_have_limits, networks_are_addresses, no_request_enters_when_it_drains,
+     requests_without_a_home_are_bounded, definitions_have_limits, networks_are_addresses, no_request_enters_when_it_drains,
      the_limit_can_be_lower, refusals_say_which_rate_is_used_up].
 
 init_per_testcase(_, Config) ->
@@ -46,10 +47,21 @@ bounds() ->
      {Queue#{queue => 2}, Of(ada), {queue_cap_exceeded, 503, 2}},
      {Queue#{queue_bytes => 200}, Of(ada), {queue_byte_cap_exceeded, 503, 200}},
      {Queue#{queue_per_principal => 2}, Of(ada), {queue_tenant_cap_exceeded, 429, 2}},
+     {#{in_flight => 3}, fun(Gate) -> erlmcp_gate:forward(10, Gate) end,
+      {backpressure_active, 503, 3}},
+     {#{queue_bytes => 300}, fun(Gate) -> erlmcp_gate:forward(100, Gate) end,
+      {backpressure_active, 503, 300}},
      {#{messages_per_day => 3}, Of(ada), {rate_limit_exceeded, 429, 3}},
      {#{messages_per_minute => 3}, Of(ada), {rate_limit_exceeded, 429, 3}},
      {#{principal_messages_per_minute => 3}, Of(ada), {rate_limit_per_minute, 429, 3}},
      {#{principal_messages_per_day => 3}, Of(ada), {quota_exceeded, 429, 3}}].
+
+requests_without_a_home_are_bounded(_) ->
+    Gate = erlmcp_gate:new(#{}),
+    Permits = [entered(erlmcp_gate:wait_for_home(Gate)) || _ <- lists:seq(1, 1_000)],
+    backpressure_active = refused(erlmcp_gate:wait_for_home(Gate)),
+    ok = erlmcp_gate:leave(hd(Permits)),
+    _ = entered(erlmcp_gate:wait_for_home(Gate)).
 
 refusals_say_which_rate_is_used_up(_) ->
     [begin

@@ -38,7 +38,7 @@ end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
 
 streams(Revision, Limits) ->
-    erlmcp_session_streams:new(Revision, make_ref(), maps:merge(?LIMITS, Limits)).
+    erlmcp_session_streams:new(Revision, ~"", make_ref(), maps:merge(?LIMITS, Limits)).
 
 %% The process of a call. Nothing is sent to it.
 call() ->

@@ -22,7 +22,7 @@ Internal.
 
 %% Every request passes here.
 -compile({inline, [stream/3, owner/1, check_head/3, with_extra/1, with_known_meta/4, decoded/3,
-                   admit/3]}).
+                   admit/3, enter/3, stateless/3, in_session/3, outcome/2]}).
 
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
 
@@ -47,11 +47,11 @@ Internal.
     accept = both :: erlmcp_httpd_route:accept(),
     %% further headers of the answer
     extra = #{} :: #{binary() => iodata()},
-    session = none :: none | erlmcp_httpd_session:session(),
     body = none :: none | erlmcp_httpd_body:body(),
     %% what the request waits for
     call :: undefined | {call, pid(), erlmcp_call:subject()}
-        %% the process of the session that has the call, or the stream
+        %% the process of the session that has the call or the stream, or the one that stands for
+        %% it here (`m:erlmcp_session_forward`)
         | {session, pid()}
         | {listen, erlmcp_message:id(), [erlmcp_engine:topic()],
            Closed :: erlmcp_subscription:closing()}
@@ -185,20 +185,42 @@ handed_over({Commands, State}, Module, Extra) ->
     {erlmcp_httpd_response:with(Extra, Commands),
      #handed_over{module = Module, state = State, extra = Extra}}.
 
-of_session({get, Id}, #{headers := Headers}, #stream{owner = Owner} = Stream) ->
-    #stream{principal = Principal, config = #{instance := Instance}} = Stream,
-    case erlmcp_httpd_session:get(Id, Principal, {Owner, Headers}, Instance) of
-        {ok, Pid} ->
-            expire(Stream),
-            start_stream(erlmcp_sse:comment(), lasting(Stream#stream{call = {session, Pid}}));
-        {refuse, Refusal} -> {refuse_unread(Refusal, Stream), Stream}
-    end;
-of_session({delete, Id}, _, #stream{principal = Principal, config = Config} = Stream) ->
+of_session({Asks, Id}, #{headers := Headers}, Stream) ->
+    #stream{request_context = Context, config = #{instance := Instance}} = Stream,
+    LastEventId = maps:get(~"last-event-id", Headers, none),
+    case {erlmcp_session_forward:place(Asks, Id, Context, Instance), Asks} of
+        {here, get} -> attach(Id, LastEventId, Stream);
+        {here, delete} -> delete(Id, Stream);
+        {away, get} -> forward({get, LastEventId}, Stream);
+        {away, delete} -> forward(delete, Stream);
+        {unavailable, _} -> {refuse_unread(erlmcp_session:unavailable(), Stream), Stream}
+    end.
+
+attach(Id, LastEventId, #stream{owner = Owner, principal = Principal, config = Config} = Stream) ->
     #{instance := Instance} = Config,
-    case erlmcp_httpd_session:delete(Id, Principal, Instance) of
+    case erlmcp_session_request:get(Id, Principal, {Owner, LastEventId}, Instance) of
+        {ok, Pid} -> attached(Stream#stream{call = {session, Pid}});
+        {refuse, Refusal} -> {refuse_unread(Refusal, Stream), Stream}
+    end.
+
+attached(Stream) ->
+    expire(Stream),
+    start_stream(erlmcp_sse:comment(), lasting(Stream)).
+
+delete(Id, #stream{principal = Principal, config = #{instance := Instance}} = Stream) ->
+    case erlmcp_session_request:delete(Id, Principal, Instance) of
         ok -> {erlmcp_httpd_response:respond(204, #{}, <<>>), Stream};
         {refuse, Refusal} -> {refuse_unread(Refusal, Stream), Stream}
     end.
+
+%% Passes a request on to the home of its session.
+forward(Asks, #stream{owner = Owner, from = From, request_context = Context, named = Id,
+                      tenant = Tenant, accept = Accept, config = Config} = Stream) ->
+    #{instance := Instance} = Config,
+    Pid = erlmcp_session_forward:start(#{session => Id, asks => Asks, context => Context,
+                                         tenant => Tenant, from => From, waiting => Owner,
+                                         streams => Accept =/= json}, Instance),
+    {[{spawn, Pid, ?SHUTDOWN}], Stream#stream{call = {session, Pid}}}.
 
 -doc false.
 data(StreamId, IsFin, Data, #stream{} = Stream) ->
@@ -269,7 +291,26 @@ refuse_unread(Refusal, #stream{request_context = Head, config = Config}) ->
     ok = unread(Refusal, Head, Config),
     erlmcp_httpd_response:refuse(Refusal).
 
-admit(Json, Arrival, #stream{tenant = Tenant, config = #{instance := Instance}} = Stream) ->
+admit(Json, Arrival, #stream{named = Id, config = #{instance := #{cluster := {_, _}}}} = Stream) when
+    Id =/= none
+->
+    #stream{request_context = Context, config = #{instance := Instance}} = Stream,
+    case erlmcp_session_forward:place(Json, Id, Context, Instance) of
+        here -> enter(Json, Arrival, Stream);
+        away -> forward({message, Json, Arrival}, Stream);
+        unavailable -> unavailable(Json, Arrival, Stream)
+    end;
+admit(Json, Arrival, Stream) ->
+    enter(Json, Arrival, Stream).
+
+unavailable(Json, Arrival, #stream{request_context = Context, config = Config} = Stream) ->
+    #{instance := Instance} = Config,
+    {Id, _, _} = Asked = erlmcp_admission:asked(Json),
+    Refusal = erlmcp_session:unavailable(),
+    ok = erlmcp_meter:ended({Asked, Arrival}, {refused, Refusal}, 0, Instance),
+    refused(Refusal, erlmcp_admission:refused(Id, Refusal, Json, Context, true), Stream).
+
+enter(Json, Arrival, #stream{tenant = Tenant, config = #{instance := Instance}} = Stream) ->
     case erlmcp_admission:enter(Json, Arrival, Tenant, Instance) of
         {ok, Message, Admitted} ->
             handle(Message, Admitted, Stream);
@@ -291,31 +332,45 @@ refused(Refusal, Reply, #stream{owner = {Pid, Tag}, config = Config} = Stream) -
             {[], Stream#stream{call = {refused, Timer}}}
     end.
 
-handle(Json, Admitted, #stream{request_context = RequestContext, tenant = Tenant} = Stream) ->
-    #stream{config = #{instance := Instance}} = Stream,
-    Catalog = erlmcp_published_catalog:catalog(Instance),
-    case session(Json, Stream) of
-        none ->
-            Known = RequestContext#{meta => erlmcp_connection_cache:known_meta(Json)},
-            {Effects, Session} = erlmcp_engine:handle(Json, Known, Catalog, none),
-            {Opened, Headers} = open_session(Session, Effects, Stream),
-            perform(erlmcp_admission:effects(Opened, Admitted, Tenant, Instance), Headers, Stream);
-        unknown ->
-            Refusal = erlmcp_httpd_session:gone(),
-            Gone = erlmcp_engine:refuse(erlmcp_admission:asked(Json), Refusal),
-            perform(erlmcp_admission:effects([Gone], Admitted, Tenant, Instance), #{}, Stream);
-        {Id, Pid, Session} ->
-            {Effects, Next} = erlmcp_engine:handle(Json, RequestContext, Catalog, Session),
-            Next =:= Session orelse erlmcp_session_table:update(Id, Next, Instance),
-            perform(erlmcp_admission:effects(Effects, Admitted, Tenant, Instance), #{},
-                    Stream#stream{session = {Id, Pid, Next}})
+handle(Json, Admitted, #stream{named = none} = Stream) ->
+    stateless(Json, Admitted, Stream);
+handle(Json, Admitted, #stream{request_context = RequestContext} = Stream) ->
+    case erlmcp_engine:era(Json, RequestContext) of
+        stateless -> stateless(Json, Admitted, Stream);
+        session -> in_session(Json, Admitted, Stream)
     end.
 
-session(_, #stream{named = none}) ->
-    none;
-session(Json, #stream{named = Named, request_context = RequestContext, config = Config}) ->
-    #{instance := Instance} = Config,
-    erlmcp_httpd_session:of_message(Json, Named, RequestContext, Instance).
+stateless(Json, Admitted, #stream{request_context = RequestContext, tenant = Tenant} = Stream) ->
+    #stream{config = #{instance := Instance}} = Stream,
+    Catalog = erlmcp_published_catalog:catalog(Instance),
+    Known = RequestContext#{meta => erlmcp_connection_cache:known_meta(Json)},
+    {Effects, Session} = erlmcp_engine:handle(Json, Known, Catalog, none),
+    {Opened, Headers} = open_session(Session, Effects, Stream),
+    perform(erlmcp_admission:effects(Opened, Admitted, Tenant, Instance), Headers, Stream).
+
+in_session(Json, Admitted, #stream{named = Id, principal = Principal, tenant = Tenant} = Stream) ->
+    #stream{request_context = RequestContext, owner = Owner, accept = Accept, alone = Alone,
+            config = #{instance := Instance}} = Stream,
+    case erlmcp_session_request:find(Id, Principal, Instance) of
+        unknown ->
+            Refusal = erlmcp_session_request:gone(),
+            Gone = erlmcp_engine:refuse(erlmcp_admission:asked(Json), Refusal),
+            perform(erlmcp_admission:effects([Gone], Admitted, Tenant, Instance), #{}, Stream);
+        Session ->
+            Request = #{context => RequestContext, tenant => Tenant, waiting => Owner,
+                        streams => Accept =/= json, instance => Instance,
+                        quick => Alone orelse not erlmcp_httpd_http2:has_calls()},
+            outcome(erlmcp_session_request:message(Json, Admitted, Session, Request), Stream)
+    end.
+
+outcome({reply, Status, Bytes}, Stream) ->
+    {answer(Status, #{}, Bytes, Stream), Stream};
+outcome({session, Pid}, Stream) ->
+    {[], Stream#stream{call = {session, Pid}}};
+outcome(accepted, Stream) ->
+    {erlmcp_httpd_response:respond(202, #{}, <<>>), Stream};
+outcome({gone, Id}, Stream) ->
+    {erlmcp_httpd_response:refuse(erlmcp_session_request:gone(), Id, #{}), Stream}.
 
 %% An `initialize` has opened a session, unless the server has no room for it.
 open_session(none, Effects, _) ->
@@ -335,56 +390,30 @@ perform([{reply, Status, Bytes}], Headers, Stream) ->
     {answer(Status, Headers, Bytes, Stream), Stream};
 perform([accepted], _, Stream) ->
     {erlmcp_httpd_response:respond(202, #{}, <<>>), Stream};
-perform([{response, Id, Outcome} | Effects], Headers, #stream{session = {_, Pid, _}} = Stream) ->
-    ok = erlmcp_session:response(Pid, Id, Outcome),
-    perform(Effects, Headers, Stream);
-perform([{Watching, _, _} = Watch], _, #stream{session = Session, config = Config} = Stream) when
-    Watching =:= subscribe; Watching =:= unsubscribe
-->
-    #{instance := Instance} = Config,
-    perform([erlmcp_httpd_session:watch(Watch, Session, Instance)], #{}, Stream);
 perform([{listen, _, About}], _, #stream{accept = json} = Stream) ->
     #stream{request_context = #{headers := Headers}} = Stream,
     refuse_listen(erlmcp_httpd_route:no_stream(Headers), About, Stream);
 perform([{listen, Listen, About}], _, Stream) ->
     listen(Listen, About, Stream);
-perform([{cancel, Id} | Effects], Headers, #stream{session = {_, Pid, _}} = Stream) ->
-    ok = erlmcp_session:cancel(Pid, Id),
-    perform(Effects, Headers, Stream);
 perform([{cancel, _} | Effects], Headers, Stream) ->
     perform(Effects, Headers, Stream);
 perform([{call, #{definition := #{quick := _}} = Call}], Headers,
         #stream{alone = Alone, config = #{calls := Known}} = Stream) ->
     case (Alone orelse not erlmcp_httpd_http2:has_calls())
         andalso erlmcp_inline_call:run(Call, Known) of
-        {Reply, Said} -> ran(Said, Reply, Call, Headers, Stream);
-        _ -> start({call, Call}, Stream)
+        %% A stateless client has asked for no reports.
+        {Reply, _} -> perform([Reply], Headers, Stream);
+        _ -> start(Call, Stream)
     end;
-perform([Calls], _, Stream) ->
-    start(Calls, Stream).
+perform([{call, Call}], _, Stream) ->
+    start(Call, Stream).
 
-%% A quick call has ended. Its reports go to its session; a stateless client has asked for none.
-ran([_ | _] = Said, Reply, Call, _, #stream{session = {_, _, _}} = Stream) ->
-    start({ran, Call, Said, Reply}, Stream);
-ran(_, Reply, _, Headers, Stream) ->
-    perform([Reply], Headers, Stream).
-
-start({call, Call},
-      #stream{session = none, owner = {_, Tag}, config = #{calls := Known}} = Stream) ->
+start(Call, #stream{owner = {_, Tag}, config = #{calls := Known}} = Stream) ->
     Pid = erlmcp_call:start(Call, Known, Tag),
     Began = Stream#stream{call = {call, Pid, erlmcp_call:subject(Call)},
                           permit = erlmcp_call:permit(Call)},
     ok = count_start(Began),
-    {[{spawn, Pid, ?SHUTDOWN}], Began};
-start(Calls, #stream{session = Session, owner = Owner, accept = Accept} = Stream) ->
-    #stream{config = #{instance := Instance}} = Stream,
-    case erlmcp_httpd_session:start(Calls, Session, {Owner, Accept =/= json}, Instance) of
-        {ok, Pid} -> {[], Stream#stream{call = {session, Pid}}};
-        {reply, _, _} = Reply -> perform([Reply], #{}, Stream);
-        {gone, Id} ->
-            Refusal = erlmcp_httpd_session:gone(),
-            {erlmcp_httpd_response:refuse(Refusal, Id, #{}), Stream}
-    end.
+    {[{spawn, Pid, ?SHUTDOWN}], Began}.
 
 %% The request stays open as a stream until its client or the server ends it.
 listen(#{id := Id, topics := Topics, closed := Closed, acknowledged := Acknowledged}, About,
@@ -465,6 +494,17 @@ notified({event, Id, _, Encoded, Pending}, #stream{call = {listen, Id, _, _}} = 
      written(fun() -> erlmcp_subscriptions:received(Pending) end, Stream)};
 notified({refused, Reply}, Stream) ->
     perform([Reply], #{}, Stream);
+notified({forwarded, Outcome}, #stream{call = {session, _}} = Stream) ->
+    forwarded(Outcome, Stream);
+%% The process that stands for the session has crashed.
+notified({'EXIT', Pid, Reason}, #stream{call = {session, Pid}, streaming = Streaming} = Stream) when
+    Reason =/= normal
+->
+    Ended = Stream#stream{call = undefined},
+    case Streaming of
+        true -> {erlmcp_httpd_response:ended(true), Ended};
+        false -> {refuse_unread(erlmcp_refusal:new(internal_error, ~"internal error"), Ended), Ended}
+    end;
 %% Bytes wait for the client to read them (`m:erlmcp_httpd_backpressure`).
 notified({alarm, _, on}, Stream) ->
     {[], Stream#stream{full = true}};
@@ -511,6 +551,18 @@ notified({unfinished, Verdict}, #stream{body = Body} = Stream) when Body =/= non
     received(erlmcp_httpd_body:verdict(Verdict, Body), Stream);
 notified(_, Stream) ->
     {[], Stream}.
+
+%% The outcome of a request that was passed on to the home of its session, if it is no answer.
+forwarded(attached, Stream) ->
+    attached(Stream);
+forwarded(Outcome, Stream) ->
+    Ended = Stream#stream{call = undefined},
+    case Outcome of
+        ended -> {erlmcp_httpd_response:respond(204, #{}, <<>>), Ended};
+        {refused, Refusal, Reply} -> refused(Refusal, Reply, Ended);
+        {refuse, Refusal} -> {refuse_unread(Refusal, Ended), Ended};
+        _ -> outcome(Outcome, Ended)
+    end.
 
 %% Detached before the client notices the end: the client may open the session's stream again at
 %% once, and a session has only one.

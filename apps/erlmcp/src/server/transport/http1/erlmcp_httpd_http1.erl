@@ -32,7 +32,8 @@ Internal.
 %% How many heads are kept, and the bytes of the longest one.
 -define(HEADS, 8).
 -define(HEAD, 4_096).
-%% The octets before the id of a session in a head, and the bytes of an id.
+%% The octets before the id of a session in a head, and the least bytes of an id. Ids of a cluster
+%% have more.
 -define(SESSION_FIELD, "\r\nmcp-session-id: ").
 -define(SESSION_ID, 32).
 %% Activations of the socket after which the delay before hibernation begins again.
@@ -88,8 +89,8 @@ Internal.
     cached = #{} ::
         #{Octets :: binary() | {Before :: binary(), Behind :: binary()} =>
               {erlmcp_httpd_http1_message:head(), Request :: map()}},
-    %% the position of the id of a session in the last head that had one
-    session_at = none :: none | pos_integer(),
+    %% the position and the length of the id of a session in the last head that had one
+    session_at = none :: none | {pos_integer(), pos_integer()},
     buffer = <<>> :: binary(),
     %% bytes of the buffer that were searched for the end of a head
     seen = 0 :: non_neg_integer(),
@@ -310,13 +311,13 @@ parsed(Octets, Behind, Connection) ->
 cached(Octets, #connection{cached = Cached, session_at = At}) ->
     case Cached of
         #{Octets := Known} -> Known;
-        #{} when is_integer(At) -> cached_but_for_session(Octets, Cached, At);
+        #{} when is_tuple(At) -> cached_but_for_session(Octets, Cached, At);
         #{} -> none
     end.
 
-cached_but_for_session(Octets, Cached, At) ->
+cached_but_for_session(Octets, Cached, {At, Length}) ->
     case Octets of
-        <<Before:At/binary, Id:?SESSION_ID/binary, Behind/binary>>
+        <<Before:At/binary, Id:Length/binary, Behind/binary>>
                 when is_map_key({Before, Behind}, Cached) ->
             case is_session_id(Id) of
                 true ->
@@ -339,20 +340,20 @@ cache(Octets, Head, #{headers := Headers} = Request, #connection{cached = Cached
     case session_at(Octets, Headers) of
         none ->
             Connection#connection{cached = Others#{Octets => {Head, Request}}};
-        At ->
-            <<Before:At/binary, _:?SESSION_ID/binary, Behind/binary>> = Octets,
+        {At, Length} = Found ->
+            <<Before:At/binary, _:Length/binary, Behind/binary>> = Octets,
             Known = {Head, Request},
             Connection#connection{cached = Others#{Octets => Known, {Before, Behind} => Known},
-                                  session_at = At}
+                                  session_at = Found}
     end.
 
-%% Returns the position of the session's id in a head, if it has the form of ids of this server.
-session_at(Octets, #{~"mcp-session-id" := <<Id:?SESSION_ID/binary>>}) ->
+%% Returns the place of the session's id in a head, if it has the form of ids of this server.
+session_at(Octets, #{~"mcp-session-id" := Id}) when byte_size(Id) >= ?SESSION_ID ->
     Before = length(?SESSION_FIELD),
     case is_session_id(Id) andalso binary:match(Octets, Id) of
-        {At, _} when At > Before ->
+        {At, Length} when At > Before ->
             case cowboy_bstr:to_lower(binary:part(Octets, At - Before, Before)) of
-                <<?SESSION_FIELD>> -> At;
+                <<?SESSION_FIELD>> -> {At, Length};
                 _ -> none
             end;
         _ ->

@@ -1,0 +1,393 @@
+-module(erlmcp_session_forward).
+-moduledoc """
+Passes a request of an HTTP session on to the node that is the session's home. `place/4` says
+whether a request has to be passed on: its session is not this node's, or the request must wait for
+the cluster before it is answered.
+
+Such a request has a process of its own on the node where it came in. For the connection it stands
+for the session's process: it is sent `erlmcp_session:written/2` and `erlmcp_session:detach/2`, and
+sends the connection what that process would send (`t:erlmcp_call_messages:to_waiting/0`). For the
+session it is the owner that waits for the answer, or that is attached to a stream.
+
+On the home, a process handles the request and ends (`erlmcp_session_request:visit/1`). If the home
+dies, or cannot be reached, and the request may run twice, it waits for another home, for two seconds
+at most. Otherwise its client gets an error. A stream of the session ends, and its client opens it
+again.
+
+The connection is sent, in addition:
+
+- `{forwarded, attached}`: the session's stream is open.
+- `{forwarded, accepted}`: the home has taken a message that has no answer.
+- `{forwarded, ended}`: the session has ended, for DELETE.
+- `{forwarded, {refused, Refusal, Reply}}`: a message was refused, and was counted.
+- `{forwarded, {refuse, Refusal}}`: GET or DELETE is refused.
+- `{forwarded, {gone, Id}}`: the session has ended while the message began a call.
+
+Internal.
+""".
+
+-behaviour(gen_server).
+
+-export([place/4, start/2]).
+-export([init/2]).
+-export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+
+-export_type([request/0]).
+
+%% Milliseconds that a request waits for another home, and between two looks for it.
+-define(WAIT, 2_000).
+-define(LOOK, 50).
+%% Milliseconds that a home may take to begin with a request.
+-define(VISIT, 5_000).
+%% Milliseconds in which the last messages of a session that has ended arrive.
+-define(LAST, 1_000).
+%% The tag of the messages of a session, with the version of these messages.
+-define(TAG, {?MODULE, 1}).
+%% Headers that the home needs: of the revision, the trace and the session.
+-define(HEADERS, [~"mcp-protocol-version", ~"mcp-session-id", ~"traceparent", ~"tracestate",
+                  ~"baggage"]).
+
+-doc "A request, as its connection has it.".
+-type request() :: #{
+    session := binary(),
+    asks := {message, Json :: term(), erlmcp_meter:arrival()} | {get, binary() | none} | delete,
+    context := erlmcp_engine:request_context(), tenant := erlmcp_gate:tenant(),
+    from := {Version :: atom(), Peer :: tuple()},
+    waiting := erlmcp_call:owner(), streams := boolean()
+}.
+
+-record(state, {
+    request :: request(),
+    instance :: erlmcp_instance:instance(),
+    permit = none :: none | erlmcp_gate:permit(),
+    %% the permit to wait for another home, and until when
+    waiting = none :: none | erlmcp_gate:permit(),
+    until = none :: none | integer(),
+    %% the visit that goes on, or the session's process with its monitor
+    at = nowhere :: nowhere | {visit, reference()} | {session, pid(), reference()},
+    %% the monitor of the process that ends when the home has died
+    watch = none :: none | reference(),
+    timer = none :: none | reference(),
+    %% whether the connection was sent something of a stream
+    streaming = false :: boolean(),
+    %% confirmations of events that came before the session's process was known
+    written = [] :: [erlmcp_session_streams:key()],
+    %% whether the connection has ended, or waits no more
+    detached = false :: boolean()
+}).
+
+-doc """
+Returns `here` if a connection handles a request itself, or `away` if it is passed on. Returns
+`unavailable` if this node may not serve sessions now. `Asks` is the decoded message, `get` or
+`delete`. A request of a session that does not exist is handled here. So is a stateless one.
+""".
+-spec place(Asks :: term(), Id :: binary(), erlmcp_engine:request_context(),
+            erlmcp_instance:instance()) -> here | away | unavailable.
+place(_, _, _, #{cluster := none}) ->
+    here;
+place(Asks, Id, #{principal := Principal} = Context, #{cluster := {Module, State}} = Instance) ->
+    maybe
+        session ?= era(Asks, Context),
+        true ?= is_integer(Module:incarnation(State)),
+        {{_, _, _}, false} ?= {erlmcp_session_request:find(Id, Principal, Instance), waits(Asks)},
+        here
+    else
+        stateless ->
+            here;
+        false ->
+            unavailable;
+        {unknown, _} ->
+            case Module:find_session(Id, Principal, State) of
+                unknown -> here;
+                unavailable -> unavailable;
+                _ -> away
+            end;
+        {_, true} ->
+            away
+    end.
+
+era(Asks, _) when is_atom(Asks) -> session;
+era(Json, Context) -> erlmcp_engine:era(Json, Context).
+
+%% Whether a request is answered only after all nodes know what it changes.
+waits(delete) -> true;
+waits(Batch) when is_list(Batch) -> lists:any(fun waits/1, Batch);
+waits(#{~"method" := ~"logging/setLevel"}) -> true;
+waits(#{~"method" := ~"resources/subscribe"}) -> true;
+waits(#{~"method" := ~"resources/unsubscribe"}) -> true;
+waits(_) -> false.
+
+-doc """
+Starts the process of a request that is passed on. It is linked to the calling process, the
+connection.
+""".
+-spec start(request(), erlmcp_instance:instance()) -> pid().
+start(Request, Instance) ->
+    proc_lib:spawn_link(?MODULE, init, [Request, Instance]).
+
+-doc false.
+-spec init(request(), erlmcp_instance:instance()) -> no_return().
+init(#{context := Context} = Request, #{key := Key} = Instance) ->
+    process_flag(trap_exit, true),
+    ok = erlmcp_label:set([?MODULE], Key),
+    #{headers := Headers} = Context,
+    Kept = Request#{context := Context#{headers := maps:with(?HEADERS, Headers)}},
+    gen_server:enter_loop(?MODULE, [{hibernate_after, 100}],
+                          #state{request = Kept, instance = Instance}, {continue, enter}).
+
+-doc false.
+init(State) ->
+    {ok, State}.
+
+-doc false.
+handle_continue(enter, #state{request = #{asks := Asks}, instance = Instance} = State) ->
+    Permit = case Asks of
+        {message, Json, {_, Bytes, _}} -> erlmcp_admission:forward(Json, Bytes, Instance);
+        _ -> erlmcp_gate:forward(0, map_get(gate, Instance))
+    end,
+    case Permit of
+        {ok, Given} -> go(State#state{permit = Given});
+        {refuse, Refusal} -> refuse(Refusal, State)
+    end.
+
+%% Finds the home, and sends the request there. Waits if it cannot be reached.
+go(#state{request = Request, instance = Instance} = State) ->
+    #{session := Id, context := #{principal := Principal}} = Request,
+    #{cluster := {Module, Known}} = Instance,
+    maybe
+        unknown ?= erlmcp_session_request:find(Id, Principal, Instance),
+        {away, Node, Watch} ?= Module:find_session(Id, Principal, Known),
+        true ?= lists:member(Node, [node() | nodes()]),
+        visit(Node, State#state{watch = monitor(process, Watch)})
+    else
+        {_, _, _} -> visit(node(), State);
+        inherited -> visit(node(), State);
+        unknown -> refuse(erlmcp_session_request:gone(), State);
+        unavailable -> refuse(erlmcp_session:unavailable(), State);
+        false -> wait(State)
+    end.
+
+visit(Node, #state{request = Request, instance = #{id := Server}} = State) ->
+    #{session := Id, asks := Asks, context := #{headers := Headers} = Context, tenant := Tenant,
+      from := From, streams := Streams} = Request,
+    Asked = case Asks of
+        {message, Json, {_, Bytes, _}} -> {message, Json, Bytes};
+        _ -> Asks
+    end,
+    Visit = #{server => Server, session => Id, asks => Asked,
+              identity => maps:without([headers, header_era, header_values, meta], Context),
+              headers => Headers, tenant => Tenant, from => From, waiting => {self(), ?TAG},
+              streams => Streams},
+    Ref = erlang:spawn_request(Node, erlmcp_session_request, visit, [{visit, 1, Visit}],
+                               [monitor, {reply, error_only}]),
+    {noreply, in_time(?VISIT, (without_waiting(State))#state{at = {visit, Ref}})}.
+
+in_time(Milliseconds, #state{timer = Timer} = State) ->
+    _ = Timer =:= none orelse erlang:cancel_timer(Timer),
+    State#state{timer = erlang:start_timer(Milliseconds, self(), late)}.
+
+%% The session's home is dead, or is about to be known as dead, or cannot be reached.
+wait(#state{until = none} = State) ->
+    wait(State#state{until = erlmcp_clock:now_ms() + ?WAIT});
+wait(#state{waiting = none, instance = #{gate := Gate}} = State) ->
+    case erlmcp_gate:wait_for_home(Gate) of
+        {ok, Permit} -> wait(State#state{waiting = Permit});
+        {refuse, Refusal} -> refuse(Refusal, State)
+    end;
+wait(#state{until = Until} = State) ->
+    case erlmcp_clock:now_ms() < Until of
+        true ->
+            _ = erlang:send_after(?LOOK, self(), go),
+            {noreply, State};
+        false ->
+            refuse(lost(~"the node of this session cannot be reached"), State)
+    end.
+
+without_waiting(#state{waiting = none} = State) ->
+    State;
+without_waiting(#state{waiting = Permit} = State) ->
+    ok = erlmcp_gate:leave(Permit),
+    State#state{waiting = none}.
+
+lost(Message) ->
+    erlmcp_refusal:new(dependency_unavailable, Message, #{retry_after_ms => 1000}).
+
+%% The home has died, or the connection to it was lost, before the request was answered.
+failed(#state{request = Request, instance = Instance, streaming = Streaming} = State) ->
+    case not Streaming andalso may_run_twice(Request, Instance) of
+        true -> wait(forget(State));
+        false -> give_up(~"the node of this session has ended: the request may have run", State)
+    end.
+
+%% Ends a stream of the session, whose client opens it again, or refuses the request.
+give_up(_, #state{request = #{asks := {get, _}}, streaming = true} = State) ->
+    tell(cancelled, State);
+give_up(Message, State) ->
+    refuse(lost(Message), State).
+
+forget(#state{at = At, watch = Watch, timer = Timer} = State) ->
+    _ = case At of
+        {visit, Ref} -> demonitor(Ref, [flush]);
+        {session, _, Ref} -> demonitor(Ref, [flush]);
+        nowhere -> true
+    end,
+    _ = Watch =:= none orelse demonitor(Watch, [flush]),
+    _ = Timer =:= none orelse erlang:cancel_timer(Timer),
+    State#state{at = nowhere, watch = none, timer = none}.
+
+%% Whether a request that may have run can be sent again.
+may_run_twice(#{asks := {message, Json, _}, context := #{principal := Principal}}, Instance) ->
+    Catalog = erlmcp_published_catalog:catalog(Instance),
+    lists:all(fun(Message) -> is_repeatable(Message, Principal, Catalog) end,
+              case Json of
+                  [_ | _] -> Json;
+                  _ -> [Json]
+              end);
+may_run_twice(#{asks := {get, _}}, _) ->
+    true;
+may_run_twice(#{asks := delete}, _) ->
+    false.
+
+is_repeatable(#{~"method" := ~"tools/call", ~"params" := #{~"name" := Name} = Params}, Principal,
+              Catalog) when is_binary(Name), not is_map_key(~"task", Params) ->
+    case erlmcp_catalog:tool(Name, Principal, Catalog) of
+        {ok, #{wire := #{~"annotations" := #{~"readOnlyHint" := true}}}} -> true;
+        {ok, #{wire := #{~"annotations" := #{~"idempotentHint" := true}}}} -> true;
+        _ -> false
+    end;
+is_repeatable(#{~"method" := ~"tools/call"}, _, _) ->
+    false;
+is_repeatable(_, _, _) ->
+    true.
+
+%% What the connection is sent.
+
+refuse(Refusal, #state{request = #{asks := {message, Json, Arrival}, context := Context},
+                       instance = Instance, streaming = Streaming} = State) ->
+    {Id, _, _} = Asked = erlmcp_admission:asked(Json),
+    ok = erlmcp_meter:ended({Asked, Arrival}, {refused, Refusal}, 0, Instance),
+    {reply, Status, Bytes} = Reply = case erlmcp_refusal:name(Refusal) of
+        session_invalid -> erlmcp_reply:refuse(Id, Refusal);
+        _ -> erlmcp_admission:refused(Id, Refusal, Json, Context, true)
+    end,
+    case Streaming of
+        true -> tell({answer, Status, Bytes}, State);
+        false -> tell({forwarded, {refused, Refusal, Reply}}, State)
+    end;
+refuse(Refusal, State) ->
+    tell({forwarded, {refuse, Refusal}}, State).
+
+%% Sends the connection the last message, and ends.
+tell(Message, State) ->
+    ok = send(Message, State),
+    {stop, normal, forget(State)}.
+
+send(_, #state{detached = true}) ->
+    ok;
+send(Message, #state{request = #{waiting := {Pid, Tag}}}) ->
+    Pid ! {Tag, Message},
+    ok.
+
+attached(#state{request = #{asks := {get, _}}, streaming = false, permit = Permit} = State) ->
+    ok = send({forwarded, attached}, State),
+    %% A stream may stay open for long. Its connection is counted.
+    ok = erlmcp_gate:leave(Permit),
+    State#state{streaming = true, permit = none};
+attached(State) ->
+    State#state{streaming = true}.
+
+%% The outcome of a visit.
+
+visited({reply, Status, Bytes}, State) ->
+    tell({answer, Status, Bytes}, State);
+visited(accepted, State) ->
+    tell({forwarded, accepted}, State);
+visited({session, Pid}, State) ->
+    {noreply, in_session(Pid, State)};
+visited({attached, Pid}, State) ->
+    {noreply, in_session(Pid, attached(State))};
+visited(ended, State) ->
+    tell({forwarded, ended}, State);
+visited({refused, _, _} = Refused, State) ->
+    tell({forwarded, Refused}, State);
+visited({gone, _} = Gone, State) ->
+    tell({forwarded, Gone}, State);
+visited({refuse, Refusal}, State) ->
+    refuse(Refusal, State);
+visited(unknown, State) ->
+    refuse(erlmcp_session_request:gone(), State);
+visited(Elsewhere, State) when Elsewhere =:= moved; Elsewhere =:= unavailable ->
+    wait(forget(State));
+visited(unsupported, State) ->
+    refuse(lost(~"the node of this session has another release"), State).
+
+in_session(Pid, #state{written = Written, timer = Timer} = State) ->
+    _ = Timer =:= none orelse erlang:cancel_timer(Timer),
+    lists:foreach(fun(Key) -> erlmcp_session:written(Pid, Key) end, lists:reverse(Written)),
+    State#state{at = {session, Pid, monitor(process, Pid)}, timer = none, written = []}.
+
+-doc false.
+handle_call(_, _, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_cast({written, Key}, #state{at = {session, Pid, _}} = State) ->
+    ok = erlmcp_session:written(Pid, Key),
+    {noreply, State};
+handle_cast({written, Key}, #state{written = Written} = State) ->
+    {noreply, State#state{written = [Key | Written]}};
+handle_cast({detach, _}, State) ->
+    detach(State).
+
+%% The connection waits no more. A visit may still begin a call, which has to know that.
+detach(#state{at = {session, Pid, _}} = State) ->
+    ok = erlmcp_session:detach(Pid, {self(), ?TAG}),
+    {stop, normal, State};
+detach(#state{at = {visit, _}} = State) ->
+    {noreply, State#state{detached = true}};
+detach(State) ->
+    {stop, normal, State}.
+
+-doc false.
+handle_info(go, State) ->
+    go(State);
+handle_info({?TAG, {stream, _, _, More} = Event}, State) ->
+    Attached = attached(State),
+    case More of
+        more ->
+            ok = send(Event, Attached),
+            {noreply, Attached};
+        last ->
+            tell(Event, Attached)
+    end;
+handle_info({?TAG, Last}, State) ->
+    tell(Last, State);
+handle_info({'DOWN', Ref, process, _, {erlmcp_visited, Outcome}}, #state{at = {visit, Ref}} = State) ->
+    case visited(Outcome, State#state{at = nowhere}) of
+        {noreply, #state{detached = true} = Next} -> detach(Next);
+        Next -> Next
+    end;
+handle_info({'DOWN', Ref, process, _, _}, #state{at = {visit, Ref}} = State) ->
+    failed(State);
+handle_info({spawn_reply, Ref, error, _}, #state{at = {visit, Ref}} = State) ->
+    failed(State);
+handle_info({'DOWN', Ref, process, _, noconnection}, #state{at = {session, _, Ref}} = State) ->
+    failed(State);
+%% The session has ended. What it and its calls have sent before may still come.
+handle_info({'DOWN', Ref, process, _, _}, #state{at = {session, _, Ref}} = State) ->
+    {noreply, in_time(?LAST, State)};
+handle_info({'DOWN', Watch, process, _, _}, #state{watch = Watch} = State) ->
+    failed(State);
+handle_info({timeout, Timer, late}, #state{timer = Timer} = State) ->
+    give_up(~"the node of this session does not answer: the request may have run", State);
+%% The connection has ended, or the request there.
+handle_info({'EXIT', _, _}, State) ->
+    detach(State#state{detached = true});
+handle_info(_, State) ->
+    {noreply, State}.
+
+-doc false.
+terminate(_, #state{permit = Permit} = State) ->
+    _ = without_waiting(State),
+    _ = Permit =:= none orelse erlmcp_gate:leave(Permit),
+    ok.
