@@ -72,3 +72,9 @@ after that. Returns `full` if the cluster has no room for it, and `unavailable` 
 be stored. May wait for other nodes.
 """.
 -callback change_session(Id :: binary(), change(), State :: term()) -> ok | full | unavailable.
+
+-doc """
+Lets other nodes be the homes of this node's sessions from now on. The server is about to be drained:
+it finishes the calls that run. Returns when this node is the home of no session any more.
+""".
+-callback leaving(State :: term()) -> ok.

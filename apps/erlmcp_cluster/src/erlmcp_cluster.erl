@@ -22,7 +22,7 @@ cookie is enough to control every node.
 
 -export([join/1, leave/0, forget/1, status/0]).
 -export([init/2, incarnation/1, open_session/2, find_session/3, inherit_session/3,
-         change_session/3]).
+         change_session/3, leaving/1]).
 
 -export_type([options/0, discovery/0, secret/0, status/0, server/0]).
 
@@ -195,6 +195,13 @@ inherit_session(Id, Principal, Server) ->
 -doc false.
 change_session(Id, Change, Server) ->
     erlmcp_cluster_sessions:change(Id, Change, Server).
+
+-doc false.
+leaving(_) ->
+    case is_joined() of
+        true -> erlmcp_cluster_sessions:hand_over();
+        false -> ok
+    end.
 
 %% Options.
 

@@ -39,6 +39,7 @@ two seconds more. Crashes if the server is stopped meanwhile.
 drain(#{gate := Gate, key := Key} = Instance, Listeners,
       #{timeout_ms := Milliseconds, lame_ms := Lame}) ->
     ok = be_lame(Lame, Listeners, Instance),
+    ok = leave_cluster(Instance),
     ok = erlmcp_event_handler:emit(Key, draining, #{milliseconds => Milliseconds}),
     ok = erlmcp_log:report(notice, #{what => server_drains, milliseconds => Milliseconds}, Key),
     ok = erlmcp_gate:drain(Gate),
@@ -70,6 +71,15 @@ be_lame(Milliseconds, Listeners, #{gate := Gate, key := Key}) ->
     %% Requests that are on their way are served.
     receive
     after 2 * erlmcp_httpd:last_requests_ms() -> ok
+    end.
+
+leave_cluster(#{cluster := none}) ->
+    ok;
+leave_cluster(#{cluster := {Module, State}}) ->
+    ok = Module:leaving(State),
+    %% Requests that have found their session here enter.
+    receive
+    after ?LOOK -> ok
     end.
 
 %% Each connection is told once.
