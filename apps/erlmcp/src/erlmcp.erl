@@ -585,10 +585,11 @@ The health of a server, as `health/1` returns it. The server is ready if all che
 - `processors`: the node has processor time for new work, in milliseconds that a process waits.
 - `descriptors`: the node has descriptors for new connections.
 - `connections`: the server has room for another connection.
+- `cluster`: the node has its place in the cluster, for so many milliseconds; only with `cluster`.
 """.
 -type health() :: #{
     ready := boolean(),
-    checks := #{listeners | drain | memory | processors | descriptors | connections
+    checks := #{listeners | drain | memory | processors | descriptors | connections | cluster
                     => health_check()}
 }.
 -doc "A check: what was observed, and its limit, where they are known.".
@@ -639,6 +640,9 @@ The figures of a server, as `metrics/1` returns them.
   same node, `pipe`. They have 15 coarse buckets.
 - `streams`: the open streams of HTTP responses, and how many were opened.
 - `bounds`: what is used of each bound now, and when the bound will be met, if there is a trend.
+- `cluster`: what the node knows of its cluster (`t:erlmcp_server_cluster:overview/0`), and how many
+  requests this server has passed on to the homes of their sessions, and how many sessions it has
+  inherited; only with the option `cluster`.
 """.
 -type metrics() :: #{
     server := term(), name := binary(), state := open | refusal_name(),
@@ -660,7 +664,10 @@ The figures of a server, as `metrics/1` returns them.
     cache := cache_info(),
     bounds := #{connections | in_flight | waiting | sessions | tasks =>
                     #{used := non_neg_integer(), limit := non_neg_integer() | infinity,
-                      forecast => forecast()}}
+                      forecast => forecast()}},
+    cluster => #{forwarded := non_neg_integer(), inherited := non_neg_integer(),
+                 lease_ms := non_neg_integer(), majority := pos_integer(),
+                 nodes := [erlmcp_server_cluster:node_overview()]}
 }.
 -doc """
 When a bound will be met if the trend of the last hour goes on, in milliseconds of the system time.

@@ -15,7 +15,7 @@ finds the home from the session's id, and passes requests on to it. A home that 
 with the cluster serves no session, since another node may be the home already.
 """.
 
--export_type([session/0, change/0]).
+-export_type([session/0, change/0, overview/0, node_overview/0]).
 
 -doc """
 A session, as its home knows it: the principal, the revision, the client's declaration and the log
@@ -31,6 +31,28 @@ watches, or no longer watches. `ended` is the end of a session by its client.
 """.
 -type change() ::
     {log_level, 0..7} | {watched, Uri :: binary()} | {unwatched, Uri :: binary()} | ended.
+
+-doc """
+What an operator sees of a cluster.
+
+- `lease_ms`: milliseconds for which this node's place in the cluster is certain; 0 if it is not.
+- `majority`: how many nodes make a majority.
+- `nodes`: the nodes of the cluster, the dead ones too.
+""".
+-type overview() :: #{
+    lease_ms := non_neg_integer(), majority := pos_integer(), nodes := [node_overview()]
+}.
+-doc """
+A node of a cluster. It is `leaving` when others are the homes of its sessions, and it finishes what
+it has begun. `leads`: whether the others agree by it. The further figures are there if the node has
+told them recently: its own `lease_ms`, its open sessions, the requests that it has passed on, and
+the sessions that it has inherited.
+""".
+-type node_overview() :: #{
+    node := node(), state := alive | leaving | dead, leads := boolean(),
+    lease_ms => non_neg_integer(), sessions => non_neg_integer(),
+    forwarded => non_neg_integer(), inherited => non_neg_integer()
+}.
 
 -doc """
 Returns the state of the server that starts with this `id` and these limits. The server's supervisor
@@ -78,3 +100,13 @@ Lets other nodes be the homes of this node's sessions from now on. The server is
 it finishes the calls that run. Returns when this node is the home of no session any more.
 """.
 -callback leaving(State :: term()) -> ok.
+
+-doc "Returns what an operator sees of the cluster. Must not wait.".
+-callback overview(State :: term()) -> overview().
+
+-doc """
+Answers what an operator asks of the cluster by `erlmcp cluster`: a JSON object. The error is a
+sentence. May wait for other nodes.
+""".
+-callback operate(Question :: #{binary() => json:decode_value()}, State :: term()) ->
+    {ok, json:encode_value()} | {error, binary()}.

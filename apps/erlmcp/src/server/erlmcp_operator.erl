@@ -26,6 +26,8 @@ An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
 - `{"command": "cancel", "id": Id}`: ends a running call (`erlmcp:cancel/2`).
 - `{"command": "drain", "seconds": Seconds, "lame": Seconds}`: drains all servers at once
   (`erlmcp:drain/2`). Without `lame` they are not lame before.
+- `{"command": "cluster", ...}`: asks the cluster of the node's servers
+  (`c:erlmcp_server_cluster:operate/2`).
 - `{"command": "reload"}`: reloads all servers with a handler module (`erlmcp:reload/1`). The entry
   of a server that is not reloaded has the sentence `error`.
 """.
@@ -78,6 +80,11 @@ answer(~"drain", #{~"seconds" := Seconds, ~"lame" := Lame}) when
     {ok, drained(servers(), #{timeout_ms => 1000 * Seconds, lame_ms => 1000 * Lame})};
 answer(~"drain", Asked) when not is_map_key(~"lame", Asked) ->
     answer(~"drain", Asked#{~"lame" => 0});
+answer(~"cluster", Asked) ->
+    case [Cluster || {_, _, #{cluster := {_, _} = Cluster}} <- servers()] of
+        [{Module, State} | _] -> Module:operate(Asked, State);
+        [] -> {error, ~"no server of this node has the option cluster"}
+    end;
 answer(~"reload", _) ->
     case [reloaded(Server) || {_, _, #{handler := Handler}} = Server <- servers(),
                               Handler =/= none] of
