@@ -8,11 +8,16 @@ Internal.
 
 -export([ask/1]).
 
+%% The variable that has the secret if no file is named.
+-define(SECRET, "ERLMCP_CLUSTER_SECRET").
+
 -doc """
 See `c:erlmcp_server_cluster:operate/2`. The member `do` of the question is:
 
 - `status`: returns the overview (`c:erlmcp_server_cluster:overview/1`) with the name of this node.
-- `join`, with `options`: the node joins (`erlmcp_cluster:join/1`).
+- `join`, with `options`: the node joins (`erlmcp_cluster:join/1`). `data_dir` and `size` are those
+  of that function, `seeds` or `dns` is its `discovery`, and `secret` has the files of the secret. If
+  there is none, the variable `ERLMCP_CLUSTER_SECRET` has the secret.
 - `leave`: the node leaves for good (`erlmcp_cluster:leave/0`).
 - `forget`, with `node`: a dead node is taken out (`erlmcp_cluster:forget/1`).
 """.
@@ -42,7 +47,11 @@ ask(_) ->
 
 options(Given) ->
     try
-        #{~"data_dir" := Folder, ~"secret" := [_ | _] = Files} = Given,
+        #{~"data_dir" := Folder, ~"secret" := Files} = Given,
+        Secret = case Files of
+            [] -> {env, ?SECRET};
+            _ -> [{file, File} || File <- Files]
+        end,
         Discovery = case Given of
             #{~"seeds" := [_ | _] = Seeds} when length(Seeds) =< 64 ->
                 {seeds, [binary_to_atom(Seed) || Seed <- Seeds]};
@@ -50,7 +59,7 @@ options(Given) ->
                 {dns, unicode:characters_to_list(Name)}
         end,
         {ok, maps:merge(#{data_dir => Folder, discovery => Discovery,
-                          secret => [{file, File} || File <- Files]},
+                          secret => Secret},
                         #{size => Size || #{~"size" := Size} <- [Given]})}
     catch
         error:_ -> error
