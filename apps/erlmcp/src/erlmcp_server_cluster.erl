@@ -90,8 +90,8 @@ watches. Returns `unknown` if its client has ended it. May wait for other nodes.
 
 -doc """
 Stores a change of a session of this node, so that its next home knows it. The client is answered
-after that. Returns `full` if the cluster has no room for it, and `unavailable` if the change may not
-be stored. May wait for other nodes.
+after that. Returns `full` if the cluster has no room for it. Returns `unavailable` if the change
+may not have been stored. May wait for other nodes.
 """.
 -callback change_session(Id :: binary(), change(), State :: term()) -> ok | full | unavailable.
 

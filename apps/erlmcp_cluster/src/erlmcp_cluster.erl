@@ -15,7 +15,9 @@ have taken its sessions over. A majority of the nodes must be there, so use thre
 
 The nodes connect to each other as Erlang nodes do. They need the same cookie, and names with the
 host's address or full name. Protect these connections with TLS or a network of their own: the
-cookie is enough to control every node.
+cookie is enough to control every node. Start each node with
+`-kernel prevent_overlapping_partitions false`: otherwise OTP's `global` closes further connections
+when one is lost.
 """.
 
 -behaviour(erlmcp_server_cluster).
@@ -99,12 +101,20 @@ join(Options) ->
     maybe
         {ok, #{join_ms := Milliseconds} = Checked} ?= checked(Options),
         true ?= is_alive(),
+        ok = warn(application:get_env(kernel, prevent_overlapping_partitions, true)),
         ok ?= erlmcp_cluster_sup:start_member(Checked),
         with_lease(erlmcp_cluster_lease:await(Milliseconds))
     else
         false -> {error, not_distributed};
         {error, _} = Error -> Error
     end.
+
+warn(false) ->
+    ok;
+warn(_) ->
+    erlmcp_log:report(warning, #{what => cluster_may_lose_connections,
+                                 advice => <<"start the node with -kernel "
+                                             "prevent_overlapping_partitions false">>}).
 
 with_lease(ok) ->
     ok;

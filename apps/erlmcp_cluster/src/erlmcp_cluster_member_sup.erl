@@ -1,7 +1,8 @@
 -module(erlmcp_cluster_member_sup).
 -moduledoc """
 The supervisor of a node in a cluster: its keys, its part of the store, its lease, its view of the
-other members, and what is kept of sessions. Each process needs those before it, so it restarts with them.
+other members, and what is kept of sessions. Each process needs those before it, so it restarts
+with them.
 
 Internal.
 """.

@@ -128,7 +128,7 @@ show(Leases, Deaths) ->
         Next -> persistent_term:put(?MODULE, Next)
     end,
     %% Whoever hears of an end finds the next home.
-    _ = [exit(Watch, kill) || {_, Watch} <- maps:values(maps:without(maps:keys(Living), Before))],
+    _ = [Watch ! ended || {_, Watch} <- maps:values(maps:without(maps:keys(Living), Before))],
     ok.
 
 living(Incarnation, Node, Before) ->
@@ -139,7 +139,7 @@ living(Incarnation, Node, Before) ->
 
 stay(Incarnation) ->
     ok = erlmcp_label:set([?MODULE, Incarnation]),
-    receive after infinity -> ok end.
+    receive ended -> ok end.
 
 seen(Incarnation, Lease, Now, Seen) ->
     case Seen of

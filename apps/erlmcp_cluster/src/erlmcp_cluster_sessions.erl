@@ -8,8 +8,8 @@ for an id, the log level, the resources that the client watches, and the end of 
 A change is stored before its client is answered. The home then looks at its lease again. If that is
 still valid, no other home has read the store before.
 
-A session is inherited for as long as it may have been idle when its home died. So its end, which was
-stored before, is still known then.
+A session is inherited only while it would not have been idle for too long, if it was used last when
+its home died. Until then its end, which was stored before, is known.
 
 The process deletes what the store has of sessions that have ended. For sessions that were ended by
 DELETE, or had a home that died, it does so when they would have been idle for too long. Each node
@@ -39,7 +39,8 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc "See `c:erlmcp_server_cluster:open_session/2`.".
--spec open(erlmcp_server_cluster:session(), erlmcp_cluster:server()) -> {ok, binary()} | unavailable.
+-spec open(erlmcp_server_cluster:session(), erlmcp_cluster:server()) ->
+    {ok, binary()} | unavailable.
 open(Session, #{server := Server} = Of) ->
     case certify(Session, Server) of
         {ok, Id} ->

@@ -188,7 +188,7 @@ are those that this node knows. With `consistency` they are those that the clust
     {ok, #{erlmcp_cluster_deaths:incarnation() => lease()}} | {error, term()}.
 leases(Favor) ->
     Pattern = path([incarnation, ?KHEPRI_WILDCARD_STAR]),
-    case khepri:get_many(?STORE, Pattern, #{favor => Favor, timeout => ?COMMAND_MS}) of
+    case get_many(Pattern, Favor) of
         {ok, Found} -> {ok, #{binary_to_integer(lists:last(Path)) => Lease
                               || Path := Lease <- Found}};
         {error, _} = Error -> Error
@@ -262,10 +262,11 @@ put_session(Name, Fact, Value, Idle) ->
     khepri:put(?STORE, path([session, Name, Fact]), Row, #{timeout => ?COMMAND_MS}).
 
 -doc "Returns the facts of a session, as the cluster has agreed on them.".
--spec session(Name :: erlmcp_cluster_session_id:nonce()) -> {ok, #{fact() => term()}} | {error, term()}.
+-spec session(Name :: erlmcp_cluster_session_id:nonce()) ->
+    {ok, #{fact() => term()}} | {error, term()}.
 session(Name) ->
     Pattern = path([session, Name, ?KHEPRI_WILDCARD_STAR]),
-    case khepri:get_many(?STORE, Pattern, #{favor => consistency, timeout => ?COMMAND_MS}) of
+    case get_many(Pattern, consistency) of
         {ok, Found} -> {ok, #{Fact => Value || {{_, Fact}, Value, _, _} <- maps:values(Found)}};
         {error, _} = Error -> Error
     end.
@@ -414,7 +415,15 @@ handle_info(_, State) ->
 
 -doc false.
 terminate(_, _) ->
+    ok = yield([Node || Node <- members(), lists:member(Node, nodes())]),
     stop_store().
+
+%% A leader that stops hands its part over, so that the others need no time to notice.
+yield([Node | _]) ->
+    _ = leader() =:= node() andalso ra:transfer_leadership({?STORE, node()}, {?STORE, Node}),
+    ok;
+yield([]) ->
+    ok.
 
 stop_store() ->
     _ = khepri:stop(?STORE),
@@ -433,7 +442,19 @@ get(Path) ->
     get(Path, consistency).
 
 get(Path, Favor) ->
-    khepri:get(?STORE, Path, #{favor => Favor, timeout => ?COMMAND_MS}).
+    read(fun khepri:get/3, Path, Favor).
+
+get_many(Pattern, Favor) ->
+    read(fun khepri:get_many/3, Pattern, Favor).
+
+read(Read, Path, Favor) ->
+    try
+        Read(?STORE, Path, #{favor => Favor, timeout => ?COMMAND_MS})
+    catch
+        %% Khepri asks the leader by `erpc`. The leader's member may have just stopped.
+        error:{exception, _, _} -> {error, no_leader};
+        error:{erpc, _} -> {error, no_leader}
+    end.
 
 %% The pattern is one of ETS: '_' is any term.
 swap(Path, Pattern, Data, Milliseconds) ->

@@ -22,15 +22,15 @@ Internal.
 -export_type([instance/0, of_calls/0]).
 
 -doc """
-A server's id and key, its limits and gate, its handler module, the servers that it mounts, its listeners,
-and the tables of its processes.
+A server's id and key, its limits and gate, its handler module, the servers that it mounts, its
+listeners, and the tables of its processes.
 The table `supervisors` has the supervisors of sessions and tasks, and `mounting` the servers that
 mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
 (`m:erlmcp_published_catalog`), and `cache` has cached results (`m:erlmcp_result_cache`).
 """.
 -type instance() :: #{
-    id := term(), key := reference(), limits := erlmcp_server_options:limits(), gate := erlmcp_gate:gate(),
-    handler := erlmcp_server_options:handler() | none,
+    id := term(), key := reference(), limits := erlmcp_server_options:limits(),
+    gate := erlmcp_gate:gate(), handler := erlmcp_server_options:handler() | none,
     mounts := [erlmcp_mounts:mount()],
     %% the names of the pools of workers
     workers := [atom()],

@@ -175,8 +175,8 @@ instance(#{id := Id, key := Key, meter := Meter, limits := Limits, mounts := Mou
            access_log := AccessLog, task_store := TaskStore, workers := Workers,
            handler := Handler} = Settings, Listeners) ->
     GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
-    erlmcp_instance:new(#{id => Id, key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
-                          handler => Handler, mounts => Mounts,
+    erlmcp_instance:new(#{id => Id, key => Key, limits => Limits,
+                          gate => erlmcp_gate:new(GateLimits), handler => Handler, mounts => Mounts,
                           workers => lists:sort(maps:keys(Workers)), listeners => Listeners,
                           sessions => erlmcp_session_table:new(),
                           subscriptions => erlmcp_subscriptions:new(),

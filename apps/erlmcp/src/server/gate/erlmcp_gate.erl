@@ -24,8 +24,8 @@ Internal.
 
 -include("../overload/erlmcp_overload_guard.hrl").
 
--export([new/1, connect/2, connect_tenant/2, forward/2, wait_for_home/1, enter/2, waits/1, await/2, enter_definition/2,
-         hand_over/2, leave/1, add_work/1]).
+-export([new/1, connect/2, connect_tenant/2, enter/2, waits/1, await/2, enter_definition/2,
+         hand_over/2, leave/1, add_work/1, forward/2, wait_for_home/1]).
 -export([state/1, lame/1, is_lame/1, drain/1, is_draining/1, limit/1, limit/2, limit_queue/2,
          held/2, calls/1, oldest_calls/2, network/1]).
 

@@ -10,8 +10,8 @@ sends the connection what that process would send (`t:erlmcp_call_messages:to_wa
 session it is the owner that waits for the answer, or that is attached to a stream.
 
 On the home, a process handles the request and ends (`erlmcp_session_request:visit/1`). If the home
-dies, or cannot be reached, and the request may run twice, it waits for another home, for two seconds
-at most. Otherwise its client gets an error. A stream of the session ends, and its client opens it
+dies, or cannot be reached, and the request may run twice, it waits for another home for up to two
+seconds. Otherwise its client gets an error. A stream of the session ends, and its client opens it
 again.
 
 The connection is sent, in addition:
@@ -57,7 +57,8 @@ Internal.
 }.
 
 -record(state, {
-    request :: request(),
+    %% of an open stream only some members
+    request :: request() | #{asks := {get, _}, waiting := erlmcp_call:owner()},
     instance :: erlmcp_instance:instance(),
     permit = none :: none | erlmcp_gate:permit(),
     %% the permit to wait for another home, and until when
@@ -122,14 +123,16 @@ Starts the process of a request that is passed on. It is linked to the calling p
 connection.
 """.
 -spec start(request(), erlmcp_instance:instance()) -> pid().
-start(Request, Instance) ->
-    proc_lib:spawn_link(?MODULE, init, [Request, Instance]).
+start(Request, #{key := Key}) ->
+    proc_lib:spawn_link(?MODULE, init, [Request, Key]).
 
 -doc false.
--spec init(request(), erlmcp_instance:instance()) -> no_return().
-init(#{context := Context} = Request, #{key := Key} = Instance) ->
+-spec init(request(), Key :: reference()) -> no_return().
+init(#{context := Context} = Request, Key) ->
     process_flag(trap_exit, true),
     ok = erlmcp_label:set([?MODULE], Key),
+    %% Read without a copy.
+    {ok, Instance} = erlmcp_instance:find(Key),
     #{headers := Headers} = Context,
     Kept = Request#{context := Context#{headers := maps:with(?HEADERS, Headers)}},
     gen_server:enter_loop(?MODULE, [{hibernate_after, 100}],
@@ -289,11 +292,11 @@ send(Message, #state{request = #{waiting := {Pid, Tag}}}) ->
     Pid ! {Tag, Message},
     ok.
 
-attached(#state{request = #{asks := {get, _}}, streaming = false, permit = Permit} = State) ->
+attached(#state{request = #{asks := {get, _}} = Request, streaming = false} = State) ->
     ok = send({forwarded, attached}, State),
-    %% A stream may stay open for long. Its connection is counted.
-    ok = erlmcp_gate:leave(Permit),
-    State#state{streaming = true, permit = none};
+    %% A stream may stay open for long, and keeps nothing of its head. Its connection is counted.
+    ok = erlmcp_gate:leave(State#state.permit),
+    State#state{request = maps:with([asks, waiting], Request), streaming = true, permit = none};
 attached(State) ->
     State#state{streaming = true}.
 
@@ -325,7 +328,8 @@ visited(unsupported, State) ->
 in_session(Pid, #state{written = Written, timer = Timer} = State) ->
     _ = Timer =:= none orelse erlang:cancel_timer(Timer),
     lists:foreach(fun(Key) -> erlmcp_session:written(Pid, Key) end, lists:reverse(Written)),
-    State#state{at = {session, Pid, monitor(process, Pid)}, timer = none, written = []}.
+    State#state{at = {session, Pid, monitor(process, Pid)}, until = none, timer = none,
+                written = []}.
 
 -doc false.
 handle_call(_, _, State) ->
@@ -363,7 +367,8 @@ handle_info({?TAG, {stream, _, _, More} = Event}, State) ->
     end;
 handle_info({?TAG, Last}, State) ->
     tell(Last, State);
-handle_info({'DOWN', Ref, process, _, {erlmcp_visited, Outcome}}, #state{at = {visit, Ref}} = State) ->
+handle_info({'DOWN', Ref, process, _, {erlmcp_visited, Outcome}},
+            #state{at = {visit, Ref}} = State) ->
     case visited(Outcome, State#state{at = nowhere}) of
         {noreply, #state{detached = true} = Next} -> detach(Next);
         Next -> Next

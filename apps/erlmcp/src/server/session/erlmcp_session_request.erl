@@ -55,7 +55,8 @@ principal. `moved` and `unavailable` say that this node is not the session's hom
 it.
 """.
 -type visited() ::
-    outcome() | {attached, pid()} | ended | {refused, erlmcp_refusal:refusal(), erlmcp_reply:reply()}
+    outcome() | {attached, pid()} | ended
+    | {refused, erlmcp_refusal:refusal(), erlmcp_reply:reply()}
     | {refuse, erlmcp_refusal:refusal()} | unknown | moved | unavailable | unsupported.
 
 -doc """
@@ -269,9 +270,11 @@ visit(_) -> exit({erlmcp_visited, unsupported}).
 
 visited(#{server := Server} = Visit) ->
     case erlmcp_registry:whereis(Server) of
-        {ok, _, #{cluster := {_, _}} = Instance} -> visited(at_home(Visit, Instance), Visit, Instance);
+        {ok, _, #{cluster := {_, _}} = Instance} ->
+            visited(at_home(Visit, Instance), Visit, Instance);
         %% It has not started here yet, or has ended.
-        _ -> moved
+        _ ->
+            moved
     end.
 
 at_home(#{session := Id, identity := #{principal := Principal}, tenant := Tenant},

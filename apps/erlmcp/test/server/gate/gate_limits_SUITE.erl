@@ -19,8 +19,9 @@ suite() ->
 all() ->
     [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, rates_count_all_or_none,
      a_rate_by_its_clock, a_refused_message_uses_up_no_rate, a_refusal_takes_nothing,
-     requests_without_a_home_are_bounded, definitions_have_limits, networks_are_addresses, no_request_enters_when_it_drains,
-     the_limit_can_be_lower, refusals_say_which_rate_is_used_up].
+     requests_without_a_home_are_bounded, definitions_have_limits, networks_are_addresses,
+     no_request_enters_when_it_drains, the_limit_can_be_lower,
+     refusals_say_which_rate_is_used_up].
 
 init_per_testcase(_, Config) ->
     process_flag(trap_exit, true),

@@ -291,9 +291,8 @@ refuse_unread(Refusal, #stream{request_context = Head, config = Config}) ->
     ok = unread(Refusal, Head, Config),
     erlmcp_httpd_response:refuse(Refusal).
 
-admit(Json, Arrival, #stream{named = Id, config = #{instance := #{cluster := {_, _}}}} = Stream) when
-    Id =/= none
-->
+admit(Json, Arrival, #stream{named = <<Id/binary>>,
+                             config = #{instance := #{cluster := {_, _}}}} = Stream) ->
     #stream{request_context = Context, config = #{instance := Instance}} = Stream,
     case erlmcp_session_forward:place(Json, Id, Context, Instance) of
         here -> enter(Json, Arrival, Stream);
@@ -502,8 +501,11 @@ notified({'EXIT', Pid, Reason}, #stream{call = {session, Pid}, streaming = Strea
 ->
     Ended = Stream#stream{call = undefined},
     case Streaming of
-        true -> {erlmcp_httpd_response:ended(true), Ended};
-        false -> {refuse_unread(erlmcp_refusal:new(internal_error, ~"internal error"), Ended), Ended}
+        true ->
+            {erlmcp_httpd_response:ended(true), Ended};
+        false ->
+            Refusal = erlmcp_refusal:new(internal_error, ~"internal error"),
+            {refuse_unread(Refusal, Ended), Ended}
     end;
 %% Bytes wait for the client to read them (`m:erlmcp_httpd_backpressure`).
 notified({alarm, _, on}, Stream) ->
