@@ -62,6 +62,17 @@ const cases = {
     await page.locator('#tools-table th', {hasText: 'echo'}).waitFor();
   },
 
+  async silence_is_said(page) {
+    await ready(page);
+    const said = words => until(page, ([wanted]) =>
+      document.getElementById('live').textContent === wanted, [words]);
+    await said('live');
+    say('live');
+    await said('no figures');
+    say('silent');
+    await said('live');
+  },
+
   async a_slow_call_is_cancelled(page) {
     await ready(page);
     say('looking');

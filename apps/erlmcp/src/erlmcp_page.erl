@@ -43,8 +43,8 @@ A request for a page.
 - `path`, `query`: of the URL, as the client wrote them.
 - `below`: the rest of the path behind that of the page: empty, or with a slash at its beginning.
 - `headers`: with names in lower case.
-- `scheme`, `host`: of the URL, from the trusted proxy if there is one. `peer` is the client's
-  address.
+- `scheme`, `host`, `port`: of the URL, as the listener was asked. Behind a proxy that ends TLS the
+  scheme is `http`. `peer` is the client's address, from the trusted proxy if there is one.
 - `server`: the server, for the functions of `m:erlmcp`.
 - `principal`: the client's identity, `anonymous` for a page without `authenticate`.
 - `body`: at most 65,536 bytes.
@@ -57,6 +57,7 @@ A request for a page.
     headers := #{binary() => binary()},
     scheme := binary(),
     host := binary(),
+    port := inet:port_number(),
     peer := {inet:ip_address(), inet:port_number()},
     server := erlmcp:server(),
     principal := erlmcp:principal(),

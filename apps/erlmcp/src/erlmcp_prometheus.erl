@@ -114,7 +114,8 @@ deregister_cleanup(_) ->
 
 -doc false.
 collect_mf(_, Callback) ->
-    Running = [erlmcp_metrics:report(Instance) || {_, _, Instance} <- erlmcp_registry:servers()],
+    Running = [Metrics || {_, Pid, Instance} <- erlmcp_registry:servers(),
+                          Metrics <- erlmcp_metrics:of_running(Pid, Instance)],
     Servers = [{[{server, Server}], Metrics} || {Server, Metrics} <- labelled(Running)],
     Clients = [{upstream(Metrics), Metrics} || Metrics <- erlmcp_client:metrics()],
     Node = [{[], erlmcp_forecaster:add_forecasts(node, erlmcp_bounds:of_node())}],
@@ -149,14 +150,21 @@ labelled(All) ->
             _ when is_binary(Id) -> printable(Id);
             _ -> printable(unicode:characters_to_binary(io_lib:format("~0tp", [Id])))
         end,
-        Count = maps:get(Text, Known, 0) + 1,
-        Label = case Count of
-            1 -> Text;
-            _ -> <<Text/binary, "-", (integer_to_binary(Count))/binary>>
-        end,
-        {{Label, Metrics}, Known#{Text => Count}}
+        {Label, Count} = free(Text, maps:get(Text, Known, 0) + 1, Known),
+        {{Label, Metrics}, maps:merge(Known, #{Label => 1, Text => Count})}
     end, #{}, Sorted),
     Labelled.
+
+%% A server may have the name that another one would get.
+free(Text, Count, Known) ->
+    Label = case Count of
+        1 -> Text;
+        _ -> <<Text/binary, "-", (integer_to_binary(Count))/binary>>
+    end,
+    case Known of
+        #{Label := _} -> free(Text, Count + 1, Known);
+        #{} -> {Label, Count}
+    end.
 
 printable(Text) ->
     case unicode:characters_to_binary(Text) of

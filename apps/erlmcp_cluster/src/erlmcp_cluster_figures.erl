@@ -64,8 +64,11 @@ figures(Node) ->
     end.
 
 own() ->
-    Of = [erlmcp_metrics:in_cluster(Instance)
-          || {_, _, #{cluster := {erlmcp_cluster, _}} = Instance} <- erlmcp_registry:servers()],
+    %% The tables of a server that has just ended have no figures.
+    Of = [Figures || {_, _, #{cluster := {erlmcp_cluster, _}} = Instance}
+                         <- erlmcp_registry:servers(),
+                     #{sessions := Count} = Figures <- [erlmcp_metrics:in_cluster(Instance)],
+                     is_integer(Count)],
     Sum = fun(Name) -> lists:sum([map_get(Name, Figures) || Figures <- Of]) end,
     #{lease_ms => erlmcp_cluster_lease:remaining_ms(), sessions => Sum(sessions),
       forwarded => Sum(forwarded), inherited => Sum(inherited)}.

@@ -91,11 +91,17 @@ token() ->
     base64:encode(crypto:strong_rand_bytes(24), #{mode => urlsafe, padding => false}).
 
 -doc false.
-handle(#{headers := Headers} = Request, #{token := Token} = Options) ->
-    case erlmcp_console_access:check(Request, Token, erlang:system_time(second)) of
-        ok -> with_headers(entered(Request, Options));
-        {denied, Why} -> with_headers(denied(Why, Request, Headers, Token))
-    end.
+handle(#{method := Method, headers := Headers} = Request, #{token := Token} = Options) ->
+    Answer = case erlmcp_console_access:origin(Request) of
+        other -> foreign();
+        none when Method =:= ~"POST" -> foreign();
+        _ ->
+            case erlmcp_console_access:check(Request, Token, erlang:system_time(second)) of
+                ok -> entered(Request, Options);
+                {denied, Why} -> denied(Why, Request, Headers, Token)
+            end
+    end,
+    with_headers(Answer).
 
 with_headers({stream, Headers, Fun}) -> {stream, maps:merge(?HEADERS, Headers), Fun};
 with_headers({Status, Headers, Body}) -> {Status, maps:merge(?HEADERS, Headers), Body}.
@@ -109,10 +115,7 @@ denied(token, #{below := ~"/style.css" = Below}, Headers, _) ->
 denied(token, #{below := ~"/icon.svg" = Below}, Headers, _) ->
     erlmcp_console_files:find(Below, Headers);
 denied(token, #{method := ~"POST", below := ~"/login", body := Body} = Request, Headers, Token) ->
-    case erlmcp_console_access:is_own(Request) of
-        true -> login(query(~"token", Body), Request, Headers, Token);
-        false -> foreign()
-    end;
+    login(query(~"token", Body), Request, Headers, Token);
 denied(token, #{method := Method, below := Below, query := Query} = Request, Headers, Token) when
     Below =:= ~""; Below =:= ~"/"
 ->
@@ -123,17 +126,20 @@ denied(token, #{method := Method, below := Below, query := Query} = Request, Hea
 denied(token, _, _, _) ->
     text(401, ~"The console demands its token.\n").
 
-login(Given, #{path := Path, below := Below} = Request, Headers, Token) ->
+login(Given, Request, Headers, Token) ->
     case is_binary(Given) andalso erlmcp_console_access:login(Given, Request, Token) of
         {ok, SetCookie} ->
             ok = log(Request, #{action => login}),
-            Own = binary:part(Path, 0, byte_size(Path) - byte_size(Below)),
-            {303, #{~"set-cookie" => SetCookie, ~"location" => [Own, $/],
+            {303, #{~"set-cookie" => SetCookie, ~"location" => own(Request),
                     ~"cache-control" => ~"no-store"}, ~""};
         _ ->
             ok = log(Request, #{action => login_denied}),
             login_page(403, Headers)
     end.
+
+%% The path of the page itself.
+own(#{path := Path, below := Below}) ->
+    [binary:part(Path, 0, byte_size(Path) - byte_size(Below)), $/].
 
 login_page(Status, Headers) ->
     {200, Of, Bytes} = erlmcp_console_files:find(~"/login.html",
@@ -146,12 +152,11 @@ query(Name, Query) ->
         {error, _, _} -> none
     end.
 
-%% A request that may see the page.
-entered(#{method := ~"POST"} = Request, Options) ->
-    case erlmcp_console_access:is_own(Request) of
-        true -> act(Request, Options);
-        false -> foreign()
-    end;
+%% A request that may see the page. The form of the login may be open in several windows.
+entered(#{method := ~"POST", below := ~"/login"} = Request, _) ->
+    {303, #{~"location" => own(Request)}, ~""};
+entered(#{method := ~"POST"} = Request, _) ->
+    act(Request);
 %% A redirect removes a token from the URL.
 entered(#{below := ~"", path := Path}, _) ->
     {308, #{~"location" => [Path, $/]}, ~""};
@@ -192,7 +197,7 @@ payload(_, _, _) ->
 part({omitted, Bytes}) -> #{omitted => Bytes};
 part(Json) -> #{json => json:decode(Json)}.
 
-act(#{body := Body} = Request, _) ->
+act(#{body := Body} = Request) ->
     try json:decode(Body) of
         Term -> action(Request, Term)
     catch

@@ -5,10 +5,11 @@ programs on the same machine, unless they came through a proxy. With a token eac
 bring the token once. It is exchanged for a cookie that holds for twelve hours, and that other sites
 cannot use.
 
-An action is a POST of the page itself: its `Origin` is that of the request.
+An action is a POST of the page itself: its `Origin` is that of the request. A page of another
+origin gets nothing, even if the listener allows its origin.
 """.
 
--export([check/3, login/3, is_own/1]).
+-export([check/3, login/3, origin/1]).
 
 -export_type([token/0]).
 
@@ -82,24 +83,38 @@ request, or `denied`.
     {ok, SetCookie :: iodata()} | denied.
 login(_, _, none) ->
     denied;
-login(Given, #{path := Path, below := Below, scheme := Scheme}, Token) ->
+login(Given, #{path := Path, below := Below, scheme := Scheme, headers := Headers}, Token) ->
     case is_same(Given, Token) of
         true ->
             Until = integer_to_binary(erlang:system_time(second) + ?HOLDS),
+            %% A client that lies here keeps its own cookie to itself.
+            Outside = maps:get(~"x-forwarded-proto", Headers, Scheme),
             Own = binary:part(Path, 0, byte_size(Path) - byte_size(Below)),
             {ok, [name(Token), $=, Until, $., mac(Until, Token), ~"; Path=", Own, ~"; Max-Age=",
                   integer_to_binary(?HOLDS), ~"; HttpOnly; SameSite=Strict",
-                  [~"; Secure" || Scheme =:= ~"https"]]};
+                  [~"; Secure" || lists:member(~"https", [Scheme, Outside])]]};
         false ->
             denied
     end.
 
--doc "Returns `true` if a request comes from a page of the same origin.".
--spec is_own(erlmcp_page:request()) -> boolean().
-is_own(#{headers := #{~"origin" := Origin} = Headers, scheme := Scheme, host := Host}) ->
-    Authority = maps:get(~"host", Headers, Host),
-    Origin =:= <<Scheme/binary, "://", Authority/binary>>
-        andalso lists:member(maps:get(~"sec-fetch-site", Headers, ~"same-origin"),
-                             [~"same-origin"]);
-is_own(_) ->
-    false.
+-doc """
+Returns `own` if a page of the same origin has sent a request, `other` if another page has, and
+`none` if the request does not name a page. A browser that says itself that the origin is the same
+knows the scheme of its URL. Behind a proxy that ends TLS, this program does not.
+""".
+-spec origin(erlmcp_page:request()) -> own | other | none.
+origin(#{headers := #{~"origin" := Origin} = Headers, scheme := Scheme} = Request) ->
+    Authority = authority(Request),
+    case {binary:split(Origin, ~"://"), Headers} of
+        {[_, Authority], #{~"sec-fetch-site" := ~"same-origin"}} -> own;
+        {[Scheme, Authority], _} when not is_map_key(~"sec-fetch-site", Headers) -> own;
+        _ -> other
+    end;
+origin(_) ->
+    none.
+
+%% Requests of HTTP/2 need no `Host`.
+authority(#{headers := #{~"host" := Host}}) -> Host;
+authority(#{scheme := ~"http", host := Host, port := 80}) -> Host;
+authority(#{scheme := ~"https", host := Host, port := 443}) -> Host;
+authority(#{host := Host, port := Port}) -> <<Host/binary, $:, (integer_to_binary(Port))/binary>>.

@@ -15,4 +15,6 @@ start(_, _) ->
 
 -doc false.
 stop(_) ->
+    %% Nobody looks at requests any more, so none is kept.
+    ok = erlmcp_recent_requests:allow(0, #{}),
     erlmcp_console_log:remove().

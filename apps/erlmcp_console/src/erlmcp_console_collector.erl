@@ -6,7 +6,7 @@ all its pages.
 
 A viewer is a process that gets the first message at once, and each further one after it has asked
 for it (`ask/1`). A viewer that is slow misses snapshots, and nothing waits for it. Processes of
-calls may answer late, so another process asks them.
+calls may answer late, and so may a server that starts or ends. So other processes ask them.
 """.
 
 -behaviour(gen_server).
@@ -105,7 +105,9 @@ handle_call({watch, Name, Options}, {Viewer, _}, Given) ->
             end;
         {{ok, _, _}, false} -> {reply, {error, full}, State};
         {error, _} -> {reply, {error, not_found}, State}
-    end.
+    end;
+handle_call(_, _, State) ->
+    {noreply, State}.
 
 rules(#{payloads := true, redact := Rules}) -> Rules;
 rules(#{payloads := false}) -> none.
@@ -117,7 +119,11 @@ viewers(Servers) ->
 seeing(Pid, #state{servers = Servers} = State) when is_map_key(Pid, Servers) ->
     State;
 seeing(Pid, #state{servers = Servers, ended = Ended} = State) ->
-    ok = attach(Pid),
+    Collector = self(),
+    _ = spawn(fun() ->
+        ok = attach(Pid, Collector),
+        Collector ! {listeners, Pid, listeners(Pid)}
+    end),
     Seen = seen(Pid),
     #seen{id = Id} = Seen,
     case maps:take(Id, Ended) of
@@ -133,7 +139,8 @@ seen(Pid) ->
         error -> {none, none}
     end,
     #seen{due = erlang:monotonic_time(millisecond), view = erlmcp_console_view:new(), id = Id,
-          key = Key, server = server(Pid)}.
+          key = Key, server = #{node => node(), listeners => [],
+                                otp => list_to_binary(erlang:system_info(otp_release))}}.
 
 without_ended(#state{servers = Servers, ended = Ended} = State) ->
     Now = erlang:monotonic_time(millisecond),
@@ -148,8 +155,7 @@ without_ended(#state{servers = Servers, ended = Ended} = State) ->
     State#state{servers = maps:without(maps:keys(Gone), Servers), ended = maps:from_list(Most)}.
 
 %% A collector that was started again takes the place of the one before.
-attach(Server) ->
-    Collector = self(),
+attach(Server, Collector) ->
     Handler = fun(Event) -> Collector ! {event, Server, Event} end,
     case erlmcp_event:attach(Server, ?MODULE, Handler) of
         {error, already_attached} ->
@@ -159,11 +165,6 @@ attach(Server) ->
         _ ->
             ok
     end.
-
-server(Pid) ->
-    #{node => node(), otp => list_to_binary(erlang:system_info(otp_release)),
-      listeners => [maps:with([transport, url, sse_url], Listener)
-                    || #{} = Listener <- listeners(Pid)]}.
 
 %% The name and the version that clients are told now. They may change with the code.
 identity(Key) ->
@@ -180,7 +181,7 @@ identity(Key) ->
 listeners(Pid) ->
     case erlmcp:listeners(Pid) of
         {error, not_found} -> [];
-        Listeners -> Listeners
+        Listeners -> [maps:with([transport, url, sse_url], Listener) || Listener <- Listeners]
     end.
 
 -doc false.
@@ -191,7 +192,9 @@ handle_cast({ask, Server, Viewer}, #state{servers = Servers} = State) ->
             {noreply, State#state{servers = Servers#{Server := Asking}}};
         #{} ->
             {noreply, State}
-    end.
+    end;
+handle_cast(_, State) ->
+    {noreply, State}.
 
 -doc false.
 handle_info(tick, #state{servers = Servers} = State) ->
@@ -214,6 +217,14 @@ handle_info({event, Server, Event}, #state{servers = Servers} = State) ->
         #{} ->
             {noreply, State}
     end;
+handle_info({listeners, Server, Listeners}, #state{servers = Servers} = State) ->
+    case Servers of
+        #{Server := #seen{server = Fixed} = Seen} ->
+            Told = Seen#seen{server = Fixed#{listeners := Listeners}},
+            {noreply, State#state{servers = Servers#{Server := Told}}};
+        #{} ->
+            {noreply, State}
+    end;
 handle_info({calls, Asked, Server, Calls}, #state{servers = Servers} = State) ->
     case Servers of
         #{Server := #seen{asking = Asked} = Seen} ->
@@ -221,7 +232,9 @@ handle_info({calls, Asked, Server, Calls}, #state{servers = Servers} = State) ->
             {noreply, State#state{servers = Servers#{Server := Told}}};
         #{} ->
             {noreply, State}
-    end.
+    end;
+handle_info(_, State) ->
+    {noreply, State}.
 
 %% The rules of all pages that show payloads of a server hold for each of them.
 payloads(Servers) ->
@@ -242,8 +255,10 @@ with_code(#state{code = Code, servers = Servers} = State) ->
     end.
 
 ticked(Now, State) ->
-    Running = lists:sublist([Pid || {_, Pid, _} <- erlmcp_registry:servers()], ?SERVERS),
-    #state{servers = Known} = Seeing = lists:foldl(fun seeing/2, State, Running),
+    #state{servers = Before} = State,
+    Others = [Pid || {_, Pid, _} <- erlmcp_registry:servers(), not is_map_key(Pid, Before)],
+    New = lists:sublist(Others, max(0, ?SERVERS - map_size(Before))),
+    #state{servers = Known} = Seeing = lists:foldl(fun seeing/2, State, New),
     Seeing#state{servers = #{Pid => due(Pid, Now, Seen) || Pid := Seen <- Known}}.
 
 due(Pid, Now, #seen{viewers = Viewers, due = Due} = Seen) when map_size(Viewers) > 0; Now >= Due ->

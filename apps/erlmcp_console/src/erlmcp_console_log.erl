@@ -82,7 +82,8 @@ counted(Error, Report) ->
     end.
 
 place(#{method := ~"tools/call", target := Target}) when is_binary(Target) ->
-    {tool, string:slice(Target, 0, ?CHARACTERS)};
+    %% A copy, which does not keep the message of the request in memory.
+    {tool, binary:copy(string:slice(Target, 0, ?CHARACTERS))};
 place(_) ->
     none.
 

@@ -55,6 +55,8 @@ machine that the log had. `places` say where the node grows. `server` names the 
 %% Rows of a list, and frames of a stack.
 -define(CALLS, 50).
 -define(FRAMES, 12).
+%% Bytes of a text.
+-define(TEXT_BYTES, 800).
 %% The most breakers, pools of workers, and pools of clients with their members, that are shown; the
 %% most targets of a breaker, or modules of a mark.
 -define(DEPENDENCIES, 20).
@@ -364,16 +366,20 @@ line(Place) ->
                  integer_to_list(Line)]
     end.
 
-%% A text of at most 200 characters, whatever the term is.
+%% A text of at most 200 characters, whatever the term is. A character may have any number of marks,
+%% so the bytes have a bound, too.
 text(Term) when is_binary(Term) ->
-    case unicode:characters_to_binary(Term) of
-        Text when is_binary(Text) -> bounded(Text);
+    Start = erlmcp_printable:beginning(Term, ?TEXT_BYTES),
+    case unicode:characters_to_binary(Start) of
+        Start -> bounded(Start);
         _ -> bounded(io_lib:format("~0P", [Term, 20]))
     end;
 text(Term) ->
     bounded(io_lib:format("~0tP", [Term, 20])).
 
-bounded(Text) -> unicode:characters_to_binary(string:slice(Text, 0, 200)).
+bounded(Text) ->
+    erlmcp_printable:beginning(unicode:characters_to_binary(string:slice(Text, 0, 200)),
+                               ?TEXT_BYTES).
 
 machine(#{memory := Memory, schedulers := Schedulers, run_queue := Queue,
           collections := Collections, reductions := Reductions, at_ms := At},

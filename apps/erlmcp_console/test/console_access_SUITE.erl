@@ -8,6 +8,8 @@ behind a proxy, or whoever has the token; and nobody from another page.
 -export([this_machine_needs_no_token/1, a_proxy_is_not_this_machine/1, a_token_is_demanded/1,
          a_token_is_exchanged_for_a_cookie/1, cookies_are_of_their_token_and_time/1,
          programs_bring_the_token_themselves/1, actions_are_of_the_page/1,
+         an_allowed_origin_sees_nothing/1, a_proxy_may_end_tls/1, it_is_used_on_http2/1,
+         a_second_login_is_no_error/1,
          actions_are_checked/1, actions_are_logged_without_secrets/1,
          every_answer_has_its_policy/1, only_files_of_the_page_are_found/1,
          viewers_are_bounded/1, options_are_checked/1]).
@@ -22,7 +24,9 @@ suite() ->
 all() ->
     [this_machine_needs_no_token, a_proxy_is_not_this_machine, a_token_is_demanded,
      a_token_is_exchanged_for_a_cookie, cookies_are_of_their_token_and_time,
-     programs_bring_the_token_themselves, actions_are_of_the_page, actions_are_checked,
+     programs_bring_the_token_themselves, actions_are_of_the_page,
+     an_allowed_origin_sees_nothing, a_proxy_may_end_tls, it_is_used_on_http2,
+     a_second_login_is_no_error, actions_are_checked,
      actions_are_logged_without_secrets, every_answer_has_its_policy,
      only_files_of_the_page_are_found, viewers_are_bounded, options_are_checked].
 
@@ -125,6 +129,61 @@ actions_are_of_the_page(_) ->
     %% What acts is not done by a GET.
     [{404, _, _} = get(Path, Server)
      || Path <- [~"/console/cancel", ~"/console/call", ~"/console/answer"]],
+    erlmcp_test_http:stop(Server).
+
+%% Its listener lets it call the server, and so it could read what the console answers.
+an_allowed_origin_sees_nothing(_) ->
+    Origin = ~"https://app.example.com",
+    Pages = #{~"/console" => erlmcp_console:page(#{})},
+    Server = erlmcp_test_http:start(#{
+        listen => [{http, #{pages => Pages, allowed_origins => [Origin]}}]}),
+    [{403, _, _} = get(Path, [{~"Origin", Origin}], Server)
+     || Path <- [~"/console/", ~"/console/feed", ~"/console/tools", ~"/console/payload?id=1"]],
+    {200, _, _} = get(~"/console/", [{~"Origin", origin(Server)}], Server),
+    erlmcp_test_http:stop(Server).
+
+%% The browser's URL is https, and this program sees http.
+a_proxy_may_end_tls(_) ->
+    Pages = #{~"/console" => erlmcp_console:page(#{token => ?TOKEN})},
+    Server = erlmcp_test_http:start(#{
+        listen => [{http, #{pages => Pages, allowed_hosts => [~"mcp.example.com"],
+                            trusted_proxies => [~"127.0.0.1"]}}]}),
+    Proxied = fun(Origin, Site) ->
+        [{~"Host", ~"mcp.example.com"}, {~"Origin", Origin}, {~"Sec-Fetch-Site", Site},
+         {~"X-Forwarded-For", ~"192.0.2.7"}, {~"X-Forwarded-Proto", ~"https"}]
+    end,
+    Own = Proxied(~"https://mcp.example.com", ~"same-origin"),
+    {303, #{~"set-cookie" := SetCookie}, _} =
+        post(~"/console/login", Own, [~"token=", ?TOKEN], Server),
+    [Cookie | Attributes] = binary:split(SetCookie, ~"; ", [global]),
+    ~"Secure" = lists:last(Attributes),
+    {404, _, _} = post(~"/console/cancel", [{~"Cookie", Cookie} | Own], #{id => ~"1"}, Server),
+    [{403, _, _} = post(~"/console/cancel", [{~"Cookie", Cookie} | Proxied(Origin, Site)],
+                        #{id => ~"1"}, Server)
+     || {Origin, Site} <- [{~"https://mcp.example.com", ~"cross-site"},
+                           {~"https://mcp.example.com:8443", ~"same-origin"},
+                           {~"https://example.com", ~"same-origin"}]],
+    erlmcp_test_http:stop(Server).
+
+%% A browser has no `Host` there.
+it_is_used_on_http2(_) ->
+    {ok, _} = application:ensure_all_started(gun),
+    #{port := Port} = Server = start(#{}),
+    {ok, Connection} = gun:open("127.0.0.1", Port, #{protocols => [http2], retry => 0}),
+    {ok, http2} = gun:await_up(Connection, 10_000),
+    Stream = gun:post(Connection, ~"/console/cancel", [{~"origin", origin(Server)}],
+                      ~'{"id": "1"}'),
+    {response, nofin, 404, _} = gun:await(Connection, Stream, 10_000),
+    ok = gun:close(Connection),
+    erlmcp_test_http:stop(Server).
+
+%% As when the form is open in two windows.
+a_second_login_is_no_error(_) ->
+    Server = start(#{}, #{token => ?TOKEN}),
+    {303, #{~"location" := ~"/console/"}, _} =
+        post(~"/console/login", [{~"Origin", origin(Server)},
+                                 {~"Authorization", [~"Bearer ", ?TOKEN]}],
+             [~"token=", ?TOKEN], Server),
     erlmcp_test_http:stop(Server).
 
 actions_are_checked(_) ->

@@ -7,12 +7,18 @@ second for all who look, figures that are those of the server, and nothing secre
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([a_snapshot_comes_each_second/1, figures_are_those_of_the_meter/1,
          there_is_history_before_anybody_looks/1, running_calls_are_shown/1,
-         a_slow_viewer_holds_nobody_up/1, viewers_are_forgotten/1,
-         it_works_while_the_server_refuses/1, a_server_that_ends_ends_its_feed/1,
+         a_slow_viewer_holds_nobody_up/1, a_server_that_starts_holds_nobody_up/1,
+         strange_messages_are_ignored/1, servers_that_are_read_are_bounded/1,
+         viewers_are_forgotten/1, it_works_while_the_server_refuses/1,
+         a_server_that_ends_ends_its_feed/1,
          secrets_are_not_shown/1, tools_are_tried/1, tries_are_bounded/1,
          recent_requests_are_shown/1, payloads_are_shown_where_they_are_on/1,
-         payloads_are_kept_while_somebody_looks/1, dependencies_are_shown/1,
+         payloads_are_kept_while_somebody_looks/1, nothing_is_kept_after_the_console/1,
+         dependencies_are_shown/1,
          loaded_code_leaves_a_mark/1, a_new_start_goes_on/1]).
+
+%% A store of tasks.
+-export([open/2]).
 
 -import(erlmcp_test_console, [start/1, start/2, events/2, next_event/1, get/2, post/3]).
 
@@ -25,9 +31,12 @@ suite() ->
 all() ->
     [a_snapshot_comes_each_second, figures_are_those_of_the_meter,
      there_is_history_before_anybody_looks, running_calls_are_shown, a_slow_viewer_holds_nobody_up,
+     a_server_that_starts_holds_nobody_up, strange_messages_are_ignored,
+     servers_that_are_read_are_bounded,
      viewers_are_forgotten, it_works_while_the_server_refuses, a_server_that_ends_ends_its_feed,
      secrets_are_not_shown, tools_are_tried, tries_are_bounded, recent_requests_are_shown,
      payloads_are_shown_where_they_are_on, payloads_are_kept_while_somebody_looks,
+     nothing_is_kept_after_the_console,
      dependencies_are_shown, loaded_code_leaves_a_mark, a_new_start_goes_on].
 
 init_per_suite(Config) ->
@@ -110,6 +119,53 @@ a_slow_viewer_holds_nobody_up(_) ->
     {~"hello", _} = next_event(Slow),
     {~"snapshot", _} = next_event(Slow),
     stop([Slow, Quick], Server).
+
+%% It answers nobody before the server that it mounts has its store of tasks.
+a_server_that_starts_holds_nobody_up(_) ->
+    Slow = #{name => ~"slow", version => ~"1.0.0", task_store => {?MODULE, #{test => self()}}},
+    _ = spawn(fun() ->
+        erlmcp:start_server(#{name => ~"test", version => ~"1.0.0", mounts => [{~"slow", Slow}]})
+    end),
+    Opening = receive {opens, Pid} -> Pid end,
+    Monitor = monitor(process, Opening),
+    #{url := Url} = Server = start(#{}),
+    Feed = events(?FEED, Server),
+    {~"hello", _} = next_event(Feed),
+    [{~"snapshot", _} = next_event(Feed) || _ <- [1, 2]],
+    ok = until(fun() -> listeners(Server) =:= [Url] end),
+    true = exit(Opening, kill),
+    receive {'DOWN', Monitor, process, Opening, _} -> ok end,
+    stop([Feed], Server).
+
+open(#{test := Test}, _) ->
+    Test ! {opens, self()},
+    receive never -> none end.
+
+listeners(#{pid := Pid}) ->
+    #{Pid := Seen} = element(2, sys:get_state(erlmcp_console_collector)),
+    [Url || #{listeners := Listeners} <- tuple_to_list(Seen), #{url := Url} <- Listeners].
+
+strange_messages_are_ignored(_) ->
+    Collector = whereis(erlmcp_console_collector),
+    Collector ! strange,
+    ok = gen_server:cast(Collector, strange),
+    timeout = try gen_server:call(Collector, strange, 10) catch exit:{Why, _} -> Why end,
+    #{} = element(2, sys:get_state(Collector)),
+    Collector = whereis(erlmcp_console_collector),
+    ok.
+
+%% Whichever servers the registry has first.
+servers_that_are_read_are_bounded(_) ->
+    Start = fun() -> [start(#{}) || _ <- lists:seq(1, 25)] end,
+    First = Start(),
+    ok = until(fun() -> servers() =:= 20 end),
+    Second = Start(),
+    ok = lists:foreach(fun(_) -> erlmcp_console_collector ! tick, 20 = servers() end,
+                       lists:seq(1, 5)),
+    lists:foreach(fun erlmcp_test_http:stop/1, First ++ Second).
+
+servers() ->
+    map_size(element(2, sys:get_state(erlmcp_console_collector))).
 
 viewers_are_forgotten(_) ->
     Server = start(#{}),
@@ -269,6 +325,21 @@ payloads_are_kept_while_somebody_looks(_) ->
     ok = erlmcp_test_http:close(Feed),
     ok = until(fun() -> Kept() =:= 0 end),
     erlmcp_test_http:stop(Server).
+
+nothing_is_kept_after_the_console(_) ->
+    #{pid := Pid} = Server = start(#{tools => [echo()]}, #{payloads => true}),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    Feed = events(?FEED, Server),
+    {~"hello", _} = next_event(Feed),
+    {~"snapshot", _} = next_event(Feed),
+    {ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{}),
+    true = ets:info(erlmcp_recent_payloads, size) > 1,
+    ok = application:stop(erlmcp_console),
+    1 = ets:info(erlmcp_recent_payloads, size),
+    {ok, _} = erlmcp_client:call_tool(Client, ~"echo", #{}),
+    1 = ets:info(erlmcp_recent_payloads, size),
+    ok = application:start(erlmcp_console),
+    stop([Feed], Server).
 
 dependencies_are_shown(_) ->
     Upstream = erlmcp_test_http:start(#{}),

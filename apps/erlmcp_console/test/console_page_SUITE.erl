@@ -6,7 +6,7 @@ all of them.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([figures_move/1, labels_of_axes_differ/1, a_slow_call_is_cancelled/1,
+-export([figures_move/1, silence_is_said/1, labels_of_axes_differ/1, a_slow_call_is_cancelled/1,
          a_payload_is_shown/1, dependencies_are_shown/1, an_elicitation_is_answered/1,
          a_token_is_demanded/1, the_keyboard_is_enough/1, everything_has_a_name/1,
          every_width_and_theme/1]).
@@ -20,8 +20,8 @@ suite() ->
     [{timetrap, {minutes, 3}}].
 
 all() ->
-    [figures_move, labels_of_axes_differ, a_slow_call_is_cancelled, a_payload_is_shown,
-     dependencies_are_shown, an_elicitation_is_answered, a_token_is_demanded,
+    [figures_move, silence_is_said, labels_of_axes_differ, a_slow_call_is_cancelled,
+     a_payload_is_shown, dependencies_are_shown, an_elicitation_is_answered, a_token_is_demanded,
      the_keyboard_is_enough, everything_has_a_name, every_width_and_theme].
 
 %% The programs are installed first, where they are not.
@@ -40,6 +40,17 @@ figures_move(Config) ->
         Page = open(figures_move, Server, Config),
         ok = passed(Page)
     end),
+    erlmcp_test_http:stop(Server).
+
+%% The connection stands, and no figures come.
+silence_is_said(Config) ->
+    Server = server(#{}),
+    Page = open(silence_is_said, Server, Config),
+    ~"live" = said(Page),
+    ok = sys:suspend(erlmcp_console_collector),
+    ~"silent" = said(Page),
+    ok = sys:resume(erlmcp_console_collector),
+    ok = passed(Page),
     erlmcp_test_http:stop(Server).
 
 labels_of_axes_differ(Config) ->

@@ -266,7 +266,8 @@ incidents_are_listed(_) ->
 
 hostile_names_are_json(_) ->
     Names = [~"</script><script>alert(1)</script>", <<255, 254>>, <<"a", 0, "b">>, ~"",
-             binary:copy(~"x", 100_000), {tenant, #{~"k" => <<200>>}}, [a | b], self()],
+             binary:copy(~"x", 100_000), binary:copy(<<16#301/utf8>>, 100_000),
+             {tenant, #{~"k" => <<200>>}}, [a | b], self()],
     Calls = [#{id => ~"1", pid => self(), method => ~"tools/call", target => undefined,
                principal => Name, age_ms => 5,
                stack => [{m, f, [Name], []}, {m, f, 2, [{file, "m.erl"}, {line, 3}]}, Name]}

@@ -44,9 +44,11 @@ ask(Method, Path, Headers, Body, Server) ->
 
 sent(Method, Path, Headers, Body, #{port := Port} = Server) ->
     Socket = erlmcp_test_http:connect(Server),
+    Own = [{~"Host", [~"127.0.0.1:", integer_to_binary(Port)]}
+           || not lists:keymember(~"Host", 1, Headers)],
     ok = erlmcp_test_http:write(Socket, [
-        Method, ~" ", Path, ~" HTTP/1.1\r\nHost: 127.0.0.1:", integer_to_binary(Port), ~"\r\n",
-        [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Headers],
+        Method, ~" ", Path, ~" HTTP/1.1\r\n",
+        [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Own ++ Headers],
         ~"Content-Length: ", integer_to_binary(byte_size(Body)), ~"\r\n\r\n", Body]),
     Socket.
 

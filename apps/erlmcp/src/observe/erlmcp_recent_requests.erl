@@ -15,9 +15,9 @@ Internal.
 -export_type([row/0, payload/0, kept/0]).
 
 -doc """
-A request that ended at the time `at`, in milliseconds. `id` names it on this node. `took_us` has
-the microseconds from its arrival to its end. `error` is the code of a refusal, `tool_error` or
-`cancelled`. `payload` is `true` if its payload is kept.
+A request that ended at the time `at`, in milliseconds. `id` names it on this node. `method` and
+`target` have 256 bytes at most. `took_us` has the microseconds from its arrival to its end. `error`
+is the code of a refusal, `tool_error` or `cancelled`. `payload` is `true` if its payload is kept.
 """.
 -type row() :: #{
     id := pos_integer(), at := integer(), server := reference(), method := binary() | undefined,
@@ -37,6 +37,8 @@ answer of a call that was killed.
 %% Rows of the ring.
 -define(ROWS, 1000).
 -define(LISTED, 100).
+%% The most bytes of a method and of a target, which are the client's.
+-define(TEXT_BYTES, 256).
 %% Payloads of all servers, and the bytes of arguments and of a result that are kept.
 -define(PAYLOADS, 200).
 -define(PAYLOAD_BYTES, 16_384).
@@ -87,8 +89,8 @@ kind(_) -> ?FAILED.
 -spec add(erlmcp_meter:ended(), payload()) -> ok.
 add(#{server := Key, method := Method, target := Target, outcome := Outcome, began := Began,
       ended := Ended, bytes_in := In, bytes_out := Out, context := Context}, Payload) ->
-    Row = #{at => erlang:system_time(millisecond), server => Key, method => Method,
-            target => Target, principal => principal(Context),
+    Row = #{at => erlang:system_time(millisecond), server => Key, method => beginning(Method),
+            target => beginning(Target), principal => principal(Context),
             took_us => max(0, Ended - Began) div 1_000,
             error => error_of(Outcome), trace => trace(Context), bytes_in => In,
             bytes_out => Out},
@@ -102,7 +104,12 @@ add(#{server := Key, method := Method, target := Target, outcome := Outcome, beg
         error:badarg -> ok
     end.
 
-principal(#{principal := Principal}) -> Principal;
+%% The message of a request may be large.
+beginning(undefined) -> undefined;
+beginning(Text) -> erlmcp_printable:beginning(Text, ?TEXT_BYTES).
+
+%% The principal may be made of parts of a token.
+principal(#{principal := Principal}) -> binary_to_term(term_to_binary(Principal));
 principal(_) -> anonymous.
 
 trace(#{trace := #{trace_id := Id}}) when is_binary(Id) -> Id;

@@ -64,8 +64,8 @@ finish({{Module, Config}, Span}, End) ->
     end.
 
 failed(Module, Class, Reason, Stack) ->
-    erlmcp_log:report(error, #{what => tracer_failed, tracer => Module, class => Class,
-                               reason => Reason, stacktrace => Stack}).
+    erlmcp_log:report(error, (erlmcp_incident:outline(Reason, Stack))#{
+                                 what => tracer_failed, tracer => Module, class => Class}).
 
 -doc """
 Returns the name of a span: the method, and the name of the tool or prompt if there is one. A URI is

@@ -11,6 +11,9 @@ Internal.
 
 -export_type([verdict/0]).
 
+%% Milliseconds for which a verdict holds. The console judges each five seconds.
+-define(HOLDS, 20_000).
+
 -doc "`since` is a system time in milliseconds. `causes` are sentences.".
 -type verdict() :: #{well := boolean(), since := integer(), causes := [binary()]}.
 
@@ -26,7 +29,7 @@ open() ->
 -doc "Sets the verdict on the server with the pid `Server`.".
 -spec judged(Server :: pid(), verdict()) -> ok.
 judged(Server, Verdict) ->
-    true = ets:insert(?MODULE, {Server, Verdict}),
+    true = ets:insert(?MODULE, {Server, Verdict, erlmcp_clock:now_ms()}),
     ok.
 
 -doc "Deletes the verdict on a server that has ended.".
@@ -35,11 +38,19 @@ forget(Server) ->
     true = ets:delete(?MODULE, Server),
     ok.
 
--doc "Returns the verdict on a server, or `none` if nothing judges it.".
+-doc """
+Returns the verdict on a server, or `none` if nothing judges it, or nothing has for 20 seconds.
+""".
 -spec find(Server :: pid()) -> verdict() | none.
 find(Server) ->
-    try
-        ets:lookup_element(?MODULE, Server, 2, none)
+    try ets:lookup(?MODULE, Server) of
+        [{_, Verdict, At}] ->
+            case erlmcp_clock:now_ms() - At =< ?HOLDS of
+                true -> Verdict;
+                false -> none
+            end;
+        [] ->
+            none
     catch
         %% No console runs in this node.
         error:badarg -> none

@@ -219,6 +219,8 @@ post(Spans, #{endpoint := Url, headers := Headers, tls := Tls, scope := Scope}, 
         {ok, #{status := Status}} -> {refused, {status, Status}};
         {error, {Kind, _} = Reason} when Kind =:= connect; Kind =:= closed -> {again, 0, Reason};
         {error, timeout} -> {again, 0, timeout};
+        %% The URL may have the path and the query of the endpoint.
+        {error, {Kind, _}} when Kind =:= redirect; Kind =:= url_not_allowed -> {refused, Kind};
         {error, Reason} -> {refused, Reason}
     end.
 

@@ -6,7 +6,15 @@ process. Everything that shows figures is computed from this one map.
 Internal.
 """.
 
--export([report/1, in_cluster/1, tools/1, name/1]).
+-export([of_running/2, report/1, in_cluster/1, tools/1, name/1]).
+
+-doc """
+Returns the figures of a server in a list, which is empty if the server with this supervisor has
+ended meanwhile: its tables have no figures any more.
+""".
+-spec of_running(Supervisor :: pid(), erlmcp_instance:instance()) -> [erlmcp:metrics()].
+of_running(Supervisor, Instance) ->
+    [Report || Report <- [report(Instance)], is_process_alive(Supervisor)].
 
 -doc "Returns the figures of a server.".
 -spec report(erlmcp_instance:instance()) -> erlmcp:metrics().

@@ -65,7 +65,8 @@ answer(~"calls", _) ->
     {ok, of_all(fun(_, #{gate := Gate}) -> erlmcp_running_calls:list(Gate) end, fun call/1)};
 answer(~"metrics", _) ->
     {ok, of_all(fun(Pid, Instance) ->
-                    [(erlmcp_metrics:report(Instance))#{verdict => verdict(Pid)}]
+                    [Metrics#{verdict => verdict(Pid)}
+                     || Metrics <- erlmcp_metrics:of_running(Pid, Instance)]
                 end, fun metrics/1)};
 answer(~"cancel", #{~"id" := Id}) when is_binary(Id) ->
     case [Server || {Server, _, #{gate := Gate}} <- servers(),

@@ -6,7 +6,7 @@ crafted to deceive a reader. Pure. `erlmcp_value_text:value/1` describes decoded
 Internal.
 """.
 
--export([quoted/1, part/2, text/1, is_visible/1]).
+-export([quoted/1, part/2, beginning/2, text/1, is_visible/1]).
 
 %% Bytes that are enough to recognise a text.
 -define(QUOTED, 64).
@@ -42,6 +42,27 @@ part(Bytes, Most) ->
 
 visible(Bytes) ->
     << <<(case C >= $\s andalso C < 16#7f of true -> C; false -> $? end)>> || <<C>> <= Bytes >>.
+
+-doc """
+Returns the whole characters in the first `Most` bytes of a text, as a binary of their own. A part
+of a message that outlives it would keep the whole message in memory.
+
+## Examples
+
+```erlang
+1> erlmcp_printable:beginning(~"café", 4).
+~"caf"
+2> erlmcp_printable:beginning(~"café", 5).
+~"café"
+```
+""".
+-spec beginning(Text :: binary(), Most :: non_neg_integer()) -> binary().
+beginning(Text, Most) ->
+    Part = binary:part(Text, 0, min(byte_size(Text), Most)),
+    binary:copy(case unicode:characters_to_binary(Part) of
+        {incomplete, Whole, _} -> Whole;
+        _ -> Part
+    end).
 
 -doc """
 Returns a text in which all characters that a terminal would obey or hide are spelled out. Newlines

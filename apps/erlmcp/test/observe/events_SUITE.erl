@@ -7,6 +7,7 @@ sockets and in both eras.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([log/2]).
 -export([reports_say_their_server/1, what_is_of_no_server_says_none/1]).
+-export([incidents_keep_no_message/1]).
 -export([crashes_are_told/1, wrong_returns_are_told/1, deaths_are_told/1,
          kills_are_told_as_what_they_are/1, deadlines_are_told/1, breakers_are_told/1,
          handlers_are_called_in_order/1, a_crash_of_the_fun_is_survived/1,
@@ -29,7 +30,8 @@ suite() ->
 
 all() ->
     [reports_say_their_server, what_is_of_no_server_says_none,
-     crashes_are_told, wrong_returns_are_told, deaths_are_told, kills_are_told_as_what_they_are,
+     crashes_are_told, incidents_keep_no_message, wrong_returns_are_told, deaths_are_told,
+     kills_are_told_as_what_they_are,
      deadlines_are_told, breakers_are_told, handlers_are_called_in_order,
      a_crash_of_the_fun_is_survived,
      events_over_the_bound_are_counted, what_waits_is_told_at_the_end,
@@ -110,6 +112,24 @@ crashes_are_told(_) ->
          true = abs(At - erlang:system_time(millisecond)) < 60_000,
          ok = as_in_the_table(Event)
      end || Options <- eras(Server)],
+    stop(Server).
+
+%% A thousand events may wait for a handler.
+incidents_keep_no_message(_) ->
+    Test = self(),
+    Server = start(#{
+        on_event => fun(#{target := Uri}) ->
+                            Test ! {about, byte_size(Uri), binary:referenced_byte_size(Uri)};
+                       (_) ->
+                            ok
+                    end,
+        resource_templates => [#{uri_template => ~"a:{rest}", name => ~"any",
+                                 handler => fun(_, _) -> error(on_purpose) end}]}),
+    Padding = binary:copy(~"x", 200_000),
+    [begin
+         #{} = call(Server, ~"resources/read", #{uri => Uri, padding => Padding}, #{}),
+         receive {about, Shown, Referenced} -> true = Referenced < 2_000 end
+     end || {Uri, Shown} <- [{binary:copy(~"a:", 100), 200}, {binary:copy(~"a:", 750), 1_024}]],
     stop(Server).
 
 %% What a handler gave that is nothing that it may give: in the log, with what that is.

@@ -6,7 +6,8 @@ error of a project without the library.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([page_has_the_figures/1, families_are_those_that_are_listed/1, histograms_are_cumulative/1,
-         targets_are_bounded/1, servers_have_labels_of_their_own/1, strange_names_are_escaped/1,
+         targets_are_bounded/1, servers_have_labels_of_their_own/1,
+         ended_servers_have_no_figures/1, strange_names_are_escaped/1,
          page_has_the_figures_of_clients/1, refused_connections_are_shown/1,
          library_is_needed/1, figures_never_decrease/1, promtool_is_content/1]).
 
@@ -16,7 +17,8 @@ suite() ->
 all() ->
     [page_has_the_figures, page_has_the_figures_of_clients, refused_connections_are_shown,
      families_are_those_that_are_listed, histograms_are_cumulative,
-     targets_are_bounded, servers_have_labels_of_their_own, strange_names_are_escaped,
+     targets_are_bounded, servers_have_labels_of_their_own, ended_servers_have_no_figures,
+     strange_names_are_escaped,
      library_is_needed, figures_never_decrease, promtool_is_content].
 
 init_per_suite(Config) ->
@@ -206,14 +208,22 @@ targets_are_bounded(_) ->
     ok = erlmcp_test_http:stop(Server).
 
 servers_have_labels_of_their_own(_) ->
-    Servers = [start(#{name => ~"twin"}), start(#{name => ~"twin"}), start(#{id => twins}),
-               start(#{id => {~"a", 1}})],
+    Servers = [start(#{id => ~"twin-2"}), start(#{name => ~"twin"}), start(#{name => ~"twin"}),
+               start(#{id => twins}), start(#{id => {~"a", 1}})],
     #{body := Text} = get(~"/metrics", hd(Servers)),
     Labels = [Server || {~"mcp_server_faults_total", [{~"server", Server}], _} <- samples(Text)],
-    [] = [~"twin", ~"twin-2", ~"twins"] -- Labels,
-    4 = length(lists:usort(Labels)),
-    4 = length(Labels),
+    [] = [~"twin", ~"twin-2", ~"twin-3", ~"twins"] -- Labels,
+    5 = length(lists:usort(Labels)),
+    5 = length(Labels),
     [ok = erlmcp_test_http:stop(Server) || Server <- Servers].
+
+%% A server may end while it is read, and then its tables have no figures.
+ended_servers_have_no_figures(_) ->
+    #{pid := Pid} = Server = start(#{}),
+    {ok, Pid, Instance} = erlmcp_registry:whereis(Pid),
+    [#{connections := 0}] = erlmcp_metrics:of_running(Pid, Instance),
+    ok = erlmcp_test_http:stop(Server),
+    [] = erlmcp_metrics:of_running(Pid, Instance).
 
 %% A resource may have any text in its URI, and a server any name.
 strange_names_are_escaped(_) ->

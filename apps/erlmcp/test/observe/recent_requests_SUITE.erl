@@ -8,6 +8,7 @@ within bounds and without secrets.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([nothing_is_kept_while_nobody_looks/1, each_end_of_a_request_is_kept_once/1,
          some_a_second_are_kept/1, servers_are_apart/1, the_ring_is_bounded/1,
+         rows_keep_no_message/1,
          payloads_are_not_kept/1, payloads_are_kept_for_their_page/1,
          payloads_of_each_kind_are_kept/1, payloads_are_bounded/1, payloads_go_with_the_page/1]).
 
@@ -16,7 +17,8 @@ suite() ->
 
 all() ->
     [nothing_is_kept_while_nobody_looks, each_end_of_a_request_is_kept_once,
-     some_a_second_are_kept, servers_are_apart, the_ring_is_bounded, payloads_are_not_kept,
+     some_a_second_are_kept, servers_are_apart, the_ring_is_bounded, rows_keep_no_message,
+     payloads_are_not_kept,
      payloads_are_kept_for_their_page, payloads_of_each_kind_are_kept, payloads_are_bounded,
      payloads_go_with_the_page].
 
@@ -81,6 +83,28 @@ the_ring_is_bounded(_) ->
     %% A thousand rows, and the number of the next one.
     true = ets:info(erlmcp_recent_requests, size) =< 1_001,
     ok = erlmcp:stop_server(Server).
+
+%% A name is a part of the message of its request, and may be as large as that.
+rows_keep_no_message(_) ->
+    Read = #{uri_template => ~"a:{rest}", name => ~"any", handler => fun(_, _) -> ~"done" end},
+    #{pid := Pid} = Server = erlmcp_test_http:start(#{resource_templates => [Read]}),
+    Session = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
+    ok = erlmcp_recent_requests:allow(1_000, #{}),
+    Padding = binary:copy(~"x", 200_000),
+    Large = binary:copy(<<"é"/utf8>>, 100_000),
+    Long = binary:copy(~"x", 5_000),
+    [#{} = erlmcp_test_http:call(Server, Method, Params#{padding => Padding},
+                                 #{session => Session})
+     || {Method, Params} <- [{binary:copy(~"m", 100), #{}}, {Large, #{}},
+                             {~"resources/read", #{uri => binary:copy(~"a:", 100)}},
+                             {~"resources/read", #{uri => <<"a:", Long/binary>>}}]],
+    Rows = recent(Pid),
+    [256, 200] = [byte_size(Target) || #{target := Target} <- Rows, is_binary(Target)],
+    Texts = [Text || #{method := Method, target := Target} <- Rows, Text <- [Method, Target],
+                     is_binary(Text)],
+    true = lists:member(binary:copy(<<"é"/utf8>>, 128), Texts),
+    [] = [byte_size(Text) || Text <- Texts, binary:referenced_byte_size(Text) > 1_000],
+    ok = erlmcp_test_http:stop(Server).
 
 payloads_are_not_kept(_) ->
     {Server, Client} = server(),

@@ -4,6 +4,7 @@ The spans of a server's requests, and the trace context of its handlers, in both
 transports, and for quick calls.
 """.
 
+-export([log/2]).
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([the_context_of_meta_is_the_parent/1, handlers_have_the_context/1,
@@ -16,6 +17,7 @@ transports, and for quick calls.
 -export([tasks_begin_a_trace_with_a_link/1, cancelled_tasks_end_their_spans/1]).
 -export([unsampled_requests_have_no_context/1, unsampled_parents_are_followed/1,
          without_a_tracer_there_is_no_context/1, a_tracer_that_crashes_fails_no_request/1,
+         a_tracer_that_crashes_is_logged_without_its_arguments/1,
          wrong_options_are_refused/1, a_batch_has_a_span_for_each_request/1]).
 
 -import(erlmcp_test_tracer, [span/1, span/2]).
@@ -33,6 +35,7 @@ all() ->
      tasks_begin_a_trace_with_a_link, cancelled_tasks_end_their_spans,
      unsampled_requests_have_no_context, unsampled_parents_are_followed,
      without_a_tracer_there_is_no_context, a_tracer_that_crashes_fails_no_request,
+     a_tracer_that_crashes_is_logged_without_its_arguments,
      wrong_options_are_refused, a_batch_has_a_span_for_each_request].
 
 groups() ->
@@ -414,6 +417,26 @@ a_tracer_that_crashes_fails_no_request(_) ->
     {ok, _} = erlmcp_client:list_tools(Client),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_http:stop(Server).
+
+%% Its configuration may have keys, and a span has what came with the request.
+a_tracer_that_crashes_is_logged_without_its_arguments(_) ->
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => self()}),
+    Server = #{pid := Pid} = start(#{trace => {erlmcp_test_tracer, {crash, ~"secret-7"}}}),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    {ok, _} = erlmcp_client:call_tool(Client, ~"trace", #{}),
+    receive
+        {logged, #{reason := function_clause, stacktrace := [{lists, last, 1, _} | _]}} -> ok;
+        {logged, Report} -> ct:fail(Report)
+    after 20_000 -> ct:fail(no_report)
+    end,
+    ok = logger:remove_handler(?MODULE),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_http:stop(Server).
+
+log(#{msg := {report, #{what := tracer_failed} = Report}}, #{config := Case}) ->
+    Case ! {logged, Report};
+log(_, _) ->
+    ok.
 
 wrong_options_are_refused(_) ->
     Wrong = fun(Trace) ->

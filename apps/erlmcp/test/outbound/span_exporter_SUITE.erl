@@ -11,6 +11,7 @@ dropped.
 -export([a_busy_collector_is_asked_again/1, a_refusal_is_final/1, rejected_spans_are_counted/1,
          nobody_listens/1]).
 -export([a_buffer_is_bounded/1, a_full_request_is_sent_at_once/1, drops_are_told/1,
+         a_redirect_is_told_without_its_place/1,
          killed_writers_leave_no_trace/1]).
 -export([users_share_a_buffer/1, the_last_user_sends_the_rest/1, the_exporter_is_started_again/1,
          the_application_sends_the_rest/1, no_secret_is_shown/1]).
@@ -252,6 +253,20 @@ drops_are_told(Config) ->
     end,
     ok = logger:remove_handler(?MODULE),
     ok = erlmcp:stop_server(Server).
+
+%% Its URL has the key of the endpoint.
+a_redirect_is_told_without_its_place(Config) ->
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => self()}),
+    #{endpoint := Url} = Options = options(Config),
+    Tracer = tracer(Options#{endpoint := <<Url/binary, "?key=secret-7">>}),
+    _ = span(~"a", Tracer),
+    _ = collected({301, #{~"location" => ~"https://localhost/v1/traces?key=secret-7"}, ~""}),
+    receive
+        {logged, warning, #{what := spans_dropped, why := redirect}} -> ok;
+        {logged, warning, #{what := spans_dropped} = Report} -> ct:fail(Report)
+    after ?WAIT -> ct:fail(no_report)
+    end,
+    ok = logger:remove_handler(?MODULE).
 
 log(#{level := Level, msg := {report, #{} = Report}}, #{config := Case}) ->
     Case ! {logged, Level, Report};

@@ -48,6 +48,8 @@ the scenario. Suites use `harm` to take harms out.
 -define(WAIT_MS, 30_000).
 %% Requests a second during the fault.
 -define(RATE, 200).
+%% Milliseconds between two looks for a pause of the machine.
+-define(BEAT_MS, 2).
 
 -doc "Runs a scenario to its end. One that takes longer than five minutes has failed.".
 -spec run(module(), options()) -> outcome().
@@ -166,6 +168,7 @@ inject_fault(Module, Setup, #{short := Short} = Options) ->
     Context = #{target => Target, options => Options, private => maps:get(private, Setup, none),
                 journal => Journal, bounds => Bounds, tell => Tell, load => running(Load),
                 harm => maps:get(harm, Options, fun(_, _, Do) -> Do() end)},
+    Pauses = watch_pauses(),
     case scenario(Steady, Module, Context) of
         {not_run, Reason} ->
             _ = stop_load(Load),
@@ -178,7 +181,8 @@ inject_fault(Module, Setup, #{short := Short} = Options) ->
             FellOver = unexpected_restarts(Before, Target, Setup, Journal),
             Report = erlmcp_chaos_journal:report(Journal),
             Facts = #{sent => Sent, complaints => Complaints, fell_over => FellOver,
-                      interval_us => interval(Load), harms => Module:harms()},
+                      interval_us => interval(Load), harms => Module:harms(),
+                      pause_us => longest_pause(Pauses)},
             ok = erlmcp_bench_target:stop(Target),
             _ = Tell(ended),
             Judged = judge(Module, Report, Bounds, Facts),
@@ -186,16 +190,36 @@ inject_fault(Module, Setup, #{short := Short} = Options) ->
             Judged#{short => Short, duration_ms => max(1, DurationMs)}
     end.
 
-judge(Module, #{accounting := Accounting} = Report, Bounds, #{interval_us := Interval} = Facts) ->
+judge(Module, #{accounting := Accounting} = Report, Bounds, Facts) ->
     Violations = erlmcp_chaos_verdict:violations(Report, Bounds, Facts),
     Status = case Violations of
         [] -> passed;
         _ -> failed
     end,
     maps:merge((base(Module))#{status => Status, violations => Violations,
-                               figures => erlmcp_chaos_verdict:figures(Report, Interval),
+                               figures => erlmcp_chaos_verdict:figures(Report, Facts),
                                accounting => erlmcp_chaos_accounting:to_map(Accounting)},
                maps:with([earlier, events, facts, seen], Report)).
+
+%% Neither the server under test nor its load runs in this process, so it is late only if the machine
+%% gives its node no processor.
+watch_pauses() ->
+    spawn_link(fun() ->
+        _ = process_flag(priority, high),
+        watch_pauses(0)
+    end).
+
+watch_pauses(Longest) ->
+    Began = erlang:monotonic_time(microsecond),
+    receive
+        {longest, Judge} -> Judge ! {self(), Longest}
+    after ?BEAT_MS ->
+        watch_pauses(max(Longest, erlang:monotonic_time(microsecond) - Began - ?BEAT_MS * 1000))
+    end.
+
+longest_pause(Pauses) ->
+    Pauses ! {longest, self()},
+    receive {Pauses, Longest} -> Longest end.
 
 progress_fun(Id, Began, #{on_progress := Fun}) ->
     fun(What) -> Fun({Id, What, erlang:monotonic_time(millisecond) - Began}) end;

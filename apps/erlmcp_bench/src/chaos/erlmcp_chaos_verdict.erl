@@ -17,11 +17,13 @@ Every broken promise is a term in a list. An empty list means that the server ha
 -doc """
 The number of rounds, and the figures of the worst. A figure is missing if a round has none.
 `signal` is what was detected in the first round. `resolution_us` is the shortest recovery that the
-load can measure: the time of three of its requests and a quick answer.
+load can measure: the time of three of its requests and a quick answer. `pause_us` is the longest
+time for which the machine gave the judge no processor. A bound of time is longer by that.
 """.
 -type figures() :: #{
     rounds := non_neg_integer(), detection_us => non_neg_integer(), signal => tuple(),
-    recovery_us => non_neg_integer(), resolution_us := pos_integer()
+    recovery_us => non_neg_integer(), resolution_us := pos_integer(),
+    pause_us := non_neg_integer()
 }.
 -doc "The bound of a figure that shows a harm.".
 -type limit() :: {at_least | at_most, number()}.
@@ -39,26 +41,27 @@ load can measure: the time of three of its requests and a quick answer.
     | {scenario, term()}.
 -doc """
 Facts that are not in the journal: the generator's count of sent requests, the scenario's harms and
-complaints, unexpected restarts, and the interval between the load's requests in microseconds.
+complaints, unexpected restarts, and in microseconds the interval between the load's requests and the
+longest pause of the machine.
 """.
 -type facts() :: #{
     sent := non_neg_integer() | none, harms := [atom()], fell_over := [term()],
     complaints := [term()],
-    interval_us := pos_integer()
+    interval_us := pos_integer(), pause_us := non_neg_integer()
 }.
 
--doc """
-Returns the figures of a report. The load sends one request every `IntervalUs` microseconds.
-""".
--spec figures(erlmcp_chaos_journal:report(), IntervalUs :: pos_integer()) -> figures().
-figures(#{rounds := Rounds, earlier := #{quick := Quick}}, Interval) ->
+-doc "Returns the figures of a report.".
+-spec figures(erlmcp_chaos_journal:report(), facts()) -> figures().
+figures(#{rounds := Rounds, earlier := #{quick := Quick}},
+        #{interval_us := Interval, pause_us := Pause}) ->
     Times = [times(Round) || Round <- Rounds],
     Worst = maps:from_list([{Key, lists:max([Value || #{Key := Value} <- Times])}
                             || Key <- [detection_us, recovery_us],
                                Times =/= [], lists:all(fun(T) -> is_map_key(Key, T) end, Times)]),
     Signals = [Signal || #{detected := {_, Signal}} <- Rounds],
     maps:merge(Worst, maps:from_list([{rounds, length(Rounds)},
-                                      {resolution_us, ?LOOKS * Interval + Quick}
+                                      {resolution_us, ?LOOKS * Interval + Quick},
+                                      {pause_us, Pause}
                                       | [{signal, hd(Signals)} || Signals =/= []]])).
 
 times(#{injected := Injected} = Round) ->
@@ -99,20 +102,20 @@ is_within(Value, {at_most, Most}) -> Value =< Most.
 
 times(#{rounds := []}, _, _) ->
     [{never, injected}];
-times(Report, Bounds, #{interval_us := Interval}) ->
+times(Report, Bounds, Facts) ->
     #{code := Code, detect_ms := DetectMs, recover_ms := RecoverMs} = Bounds,
     %% The load sees a recovery only with its next requests, so this is the shortest one that it can
     %% measure.
-    #{resolution_us := Resolution} = Figures = figures(Report, Interval),
+    #{resolution_us := Resolution, pause_us := Pause} = Figures = figures(Report, Facts),
     noticed(Code, DetectMs, Figures)
         ++ case Figures of
-               #{recovery_us := Us} when Us =< RecoverMs * 1000 + Resolution -> [];
+               #{recovery_us := Us} when Us =< RecoverMs * 1000 + Resolution + Pause -> [];
                #{recovery_us := Us} -> [{late, recovery, Us, RecoverMs}];
                #{} -> [{never, recovered}]
            end.
 
 noticed(_, none, #{}) -> [];
-noticed(_, Bound, #{detection_us := Us}) when Us =< Bound * 1000 -> [];
+noticed(_, Bound, #{detection_us := Us, pause_us := Pause}) when Us =< Bound * 1000 + Pause -> [];
 noticed(_, Bound, #{detection_us := Us}) -> [{late, detection, Us, Bound}];
 noticed(none, _, #{}) -> [{never, detected}];
 noticed(Code, _, #{}) -> [{code, Code, never_seen}].

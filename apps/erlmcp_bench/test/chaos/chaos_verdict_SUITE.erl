@@ -66,13 +66,22 @@ another_code_is_found(_) ->
 late_detection_is_found(_) ->
     [] = violations([{100, refused, 1066}, {102, heal} | settled(110)]),
     [{late, detection, 101_000, 100}] =
-        violations([{101, refused, 1066}, {102, heal} | settled(110)]).
+        violations([{101, refused, 1066}, {102, heal} | settled(110)]),
+    %% The machine may have stopped both, the server and its judge.
+    Paused = #{pause_us => 7_000},
+    [] = violations([{107, refused, 1066}, {109, heal} | settled(117)], bounds(), Paused),
+    [{late, detection, 108_000, 100}] =
+        violations([{108, refused, 1066}, {109, heal} | settled(117)], bounds(), Paused).
 
 %% The load sees it as finely as it asks, and is answered: three requests, and ten milliseconds.
 late_recovery_is_found(_) ->
     [] = violations([{1, refused, 1066}, {2, heal} | settled(2 + 200 + 40)]),
     [{late, recovery, 241_000, 200}] =
-        violations([{1, refused, 1066}, {2, heal} | settled(2 + 200 + 41)]).
+        violations([{1, refused, 1066}, {2, heal} | settled(2 + 200 + 41)]),
+    Paused = #{pause_us => 7_000},
+    [] = violations([{1, refused, 1066}, {2, heal} | settled(2 + 200 + 47)], bounds(), Paused),
+    [{late, recovery, 248_000, 200}] =
+        violations([{1, refused, 1066}, {2, heal} | settled(2 + 200 + 48)], bounds(), Paused).
 
 worst_round_counts(_) ->
     [{late, detection, 150_000, 100}] =
@@ -234,10 +243,11 @@ figures_are_of_the_worst_round(_) ->
     Notes = [{5, refused, 1066}, {9, heal}] ++ settled(12)
         ++ [{1_000, inject}, {1_002, refused, 1066}, {1_009, heal}] ++ settled(1_079),
     #{rounds := 2, detection_us := 5_000, recovery_us := 70_000, signal := {refused, 1066},
-      resolution_us := 40_000} = erlmcp_chaos_verdict:figures(report(Notes, 1066), 10_000),
+      resolution_us := 40_000, pause_us := 0} =
+        erlmcp_chaos_verdict:figures(report(Notes, 1066), facts(#{})),
     %% A figure that one round does not have is not the other's.
-    #{rounds := 1} = Late = erlmcp_chaos_verdict:figures(report([{9, heal}], 1066), 10_000),
-    [resolution_us, rounds] = lists:sort(maps:keys(Late)).
+    #{rounds := 1} = Late = erlmcp_chaos_verdict:figures(report([{9, heal}], 1066), facts(#{})),
+    [pause_us, resolution_us, rounds] = lists:sort(maps:keys(Late)).
 
 bounds() ->
     #{code => 1066, detect_ms => 100, recover_ms => 200, load => undisturbed}.
@@ -251,9 +261,12 @@ violations(Notes, Bounds) ->
 violations(Notes, #{code := Code} = Bounds, Facts) ->
     #{accounting := Accounting} = Report = report(Notes, Code),
     Ended = erlmcp_chaos_accounting:sent(erlmcp_chaos_accounting:counts(load, Accounting)),
-    erlmcp_chaos_verdict:violations(Report, Bounds, maps:merge(
-        #{sent => Ended + maps:get(missing, Facts, 0), harms => [], fell_over => [],
-          complaints => [], interval_us => 10_000}, Facts)).
+    erlmcp_chaos_verdict:violations(Report, Bounds, facts(
+        Facts#{sent => Ended + maps:get(missing, Facts, 0)})).
+
+facts(Given) ->
+    maps:merge(#{sent => none, harms => [], fell_over => [], complaints => [],
+                 interval_us => 10_000, pause_us => 0}, Given).
 
 report(Notes, Code) ->
     {ok, Journal} = erlmcp_chaos_journal:start_link(Code),

@@ -10,6 +10,8 @@ process that was killed leaves its file, which is removed when it is found.
 
 -behaviour(gen_server).
 
+-include_lib("kernel/include/file.hrl").
+
 -export([start_link/1, file/0, files/0, ask/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
@@ -19,6 +21,8 @@ process that was killed leaves its file, which is removed when it is found.
 -define(QUESTION, 65_536).
 %% Milliseconds until the question has come, and until the answer was taken.
 -define(PATIENCE, 5_000).
+%% Milliseconds between two tries to accept a connection.
+-define(PAUSE, 100).
 %% Questions that are answered at once.
 -define(AT_ONCE, 8).
 %% Connections that wait to be accepted. A connection over this bound fails.
@@ -74,7 +78,7 @@ init(File) ->
     maybe
         ok ?= filelib:ensure_path(filename:dirname(File)),
         ok ?= private(File),
-        _ = file:delete(File),
+        ok ?= without_left(File),
         {ok, Socket} ?= gen_tcp:listen(0, [binary, {ifaddr, {local, File}}, {active, false},
                                            {packet, line}, {packet_size, ?QUESTION},
                                            {recbuf, ?QUESTION}, {backlog, ?WAITING},
@@ -94,6 +98,25 @@ private(File) ->
         false -> ok
     end.
 
+%% A process that was killed has left its socket. Every other file stays: a socket on which a
+%% process listens, and what is no socket.
+without_left(File) ->
+    case file:read_link_info(File) of
+        {ok, #file_info{type = other}} ->
+            case gen_tcp:connect({local, File}, 0, [], ?PATIENCE) of
+                {ok, Socket} ->
+                    ok = gen_tcp:close(Socket),
+                    {error, eaddrinuse};
+                {error, econnrefused} ->
+                    file:delete(File);
+                {error, _} = Error ->
+                    Error
+            end;
+        {ok, _} -> {error, eexist};
+        {error, enoent} -> ok;
+        {error, _} = Error -> Error
+    end.
+
 accept(Socket, ?AT_ONCE) ->
     receive {'DOWN', _, process, _, _} -> accept(Socket, ?AT_ONCE - 1) end;
 accept(Socket, Busy) ->
@@ -108,9 +131,11 @@ accept(Socket, Busy) ->
                 _ = gen_tcp:controlling_process(Connection, Pid),
                 Pid ! go,
                 accept(Socket, Busy + 1);
-            {error, Why} ->
-                %% The socket was closed, or descriptors are short.
-                exit({shutdown, Why})
+            {error, closed} ->
+                exit({shutdown, closed});
+            {error, _} ->
+                %% Descriptors or ports are short. The server goes on, and so does its socket.
+                receive after ?PAUSE -> accept(Socket, Busy) end
         end
     end.
 

@@ -16,6 +16,8 @@ distribution; and the socket itself, at its bounds.
          figures_are_shown/1, figures_move/1, the_verdict_is_shown/1, a_socket_is_found/1,
          wrong_use_is_said/1]).
 -export([serve_has_a_socket/1, stdio_has_none/1, a_node_is_reached_by_distribution/1]).
+-export([hold_ports/0]).
+-export([no_file_of_others_is_removed/1, the_socket_outlives_a_want_of_ports/1]).
 -export([no_question_ends_the_socket/1, silent_connections_end/1]).
 
 suite() ->
@@ -26,6 +28,7 @@ all() ->
      servers_are_reloaded, a_refused_reload_is_said, mounted_servers_are_named,
      figures_are_shown, figures_move, the_verdict_is_shown, a_socket_is_found, wrong_use_is_said,
      serve_has_a_socket, stdio_has_none, a_node_is_reached_by_distribution,
+     no_file_of_others_is_removed, the_socket_outlives_a_want_of_ports,
      no_question_ends_the_socket, silent_connections_end].
 
 init_per_suite(Given) ->
@@ -245,6 +248,16 @@ the_verdict_is_shown(_) ->
                    "operated  server_shutting_down  up "),
     {0, Json, ""} = main(["top", "--once", "--json"]),
     [#{~"verdict" := #{~"well" := false, ~"causes" := [_]}}] = json:decode(list_to_binary(Json)),
+    %% A verdict that nobody has renewed says nothing.
+    ok = sys:suspend(erlmcp_console_collector),
+    {ok, Server, _} = erlmcp_registry:whereis(operated),
+    _ = sys:replace_state(erlmcp_console_collector, fun(State) ->
+        [{Server, Verdict, At}] = ets:lookup(erlmcp_verdicts, Server),
+        true = ets:insert(erlmcp_verdicts, {Server, Verdict, At - 20_000}),
+        State
+    end),
+    {0, "operated  server_shutting_down " ++ _, ""} = main(["top", "--once"]),
+    ok = sys:resume(erlmcp_console_collector),
     ok = application:stop(erlmcp_console),
     {0, "operated  server_shutting_down " ++ _, ""} = main(["top", "--once"]),
     {0, NotJudged, ""} = main(["top", "--once", "--json"]),
@@ -314,6 +327,45 @@ served(Module, Arguments, Config, Do) ->
         ok
     after
         0 = erlmcp_test_program:stop("TERM", Port)
+    end.
+
+%% What is no socket, and the socket of another process.
+no_file_of_others_is_removed(Config) ->
+    Named = filename:join(proplists:get_value(runtime, Config), "mine.txt"),
+    ok = file:write_file(Named, ~"mine"),
+    [begin
+         {1, "", Why} = erlmcp(["serve", "everything", "--port", "0", "--control", File], Config),
+         one_line(Why)
+     end || File <- [Named, erlmcp_cli_control:file()]],
+    {ok, ~"mine"} = file:read_file(Named),
+    {0, "no call runs\n", ""} = main(["calls"]).
+
+%% A node that has no port left for a question goes on, and answers a later one.
+the_socket_outlives_a_want_of_ports(Config) ->
+    File = filename:join(proplists:get_value(runtime, Config), "short"),
+    {ok, Peer, _} = peer:start_link(#{connection => standard_io,
+                                      args => ["+Q", "1024", "-pa" | code:get_path()]}),
+    {ok, _} = peer:call(Peer, application, ensure_all_started, [erlmcp_cli]),
+    {ok, Control} = peer:call(Peer, erlmcp_cli_sup, start_control, [File]),
+    Servers = ~'{"command":"servers"}',
+    {ok, _} = erlmcp_cli_control:ask(File, Servers, 5_000),
+    Holder = peer:call(Peer, ?MODULE, hold_ports, [], 60_000),
+    {error, _} = erlmcp_cli_control:ask(File, Servers, 300),
+    true = peer:call(Peer, erlang, exit, [Holder, kill]),
+    {ok, _} = erlmcp_cli_control:ask(File, Servers, 20_000),
+    true = peer:call(Peer, erlang, is_process_alive, [Control]),
+    ok = peer:stop(Peer).
+
+%% In the other node: a process that holds all ports which were left.
+hold_ports() ->
+    Asking = self(),
+    Holder = spawn(fun() -> open_all(), Asking ! {self(), holds}, receive stop -> ok end end),
+    receive {Holder, holds} -> Holder end.
+
+open_all() ->
+    case gen_udp:open(0) of
+        {ok, _} -> open_all();
+        {error, _} -> ok
     end.
 
 stdio_has_none(Config) ->

@@ -423,6 +423,10 @@ function show() {
 
 // The feed. While nobody sees the page, it is closed.
 
+// The page is not live if figures stay away while the connection stands.
+const SILENCE_MS = 5_000;
+let heard = 0;
+
 let columns = [];
 
 function hello(data) {
@@ -453,14 +457,28 @@ function say(state, words_) {
   text(at('live'), words_);
 }
 
+function live() {
+  heard = Date.now();
+  say('live', 'live');
+}
+
+setInterval(() => {
+  if (feed?.readyState === EventSource.OPEN && Date.now() - heard > SILENCE_MS) {
+    say('lost', 'no figures');
+  }
+}, 1000);
+
 function open() {
   feed?.close();
   feed = new EventSource('feed');
   feed.addEventListener('hello', event => {
     hello(JSON.parse(event.data));
-    say('live', 'live');
+    live();
   });
-  feed.addEventListener('snapshot', event => next(JSON.parse(event.data)));
+  feed.addEventListener('snapshot', event => {
+    next(JSON.parse(event.data));
+    live();
+  });
   feed.addEventListener('error', () => {
     say('lost', 'no connection');
     // A browser gives up after a response that is no stream, as when as many look as may.

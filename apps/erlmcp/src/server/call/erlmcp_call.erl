@@ -19,6 +19,8 @@ Internal.
 
 %% The key of a call's mark in the dictionary of its process.
 -define(MARK, '$erlmcp_call').
+%% The most bytes of a method and of a target in a report of an incident.
+-define(REPORTED_BYTES, 1024).
 
 -type owner() :: {pid(), Tag :: term()}.
 -doc "The subject of a call. `target` is the requested name or URI.".
@@ -170,9 +172,8 @@ bounded({Outcome, Result}, Id, #{method := Method, revision := Revision} = Conte
     Message = message(Result, Id),
     case iolist_size(Message) of
         Size when Size > Max ->
-            Incident = incident(
-                #{what => reply_too_large, method => Method, target => target(Context)},
-                #{limit => Max, observed => Size}, Instance),
+            Incident = incident(reported(reply_too_large, Method, target(Context)),
+                                #{limit => Max, observed => Size}, Instance),
             refused(erlmcp_reply:too_large(Size, Max, #{incident => Incident}), Id, Revision);
         Size ->
             {Outcome, Size, encoded(Outcome, Message, Id)}
@@ -205,7 +206,7 @@ answer({error, Refusal}, Id, Revision) ->
 
 %% The reason stays in the log, and the caller gets the id that finds it there.
 crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Context, Instance) ->
-    Incident = incident(#{what => call_crashed, method => Method, target => target(Context)},
+    Incident = incident(reported(call_crashed, Method, target(Context)),
                         (erlmcp_incident:outline(Reason, Stack))#{class => Class}, Instance),
     Refusal = erlmcp_refusal:new(internal_error, ~"internal error",
                                  #{code => -32603, incident => Incident}),
@@ -223,6 +224,14 @@ owners_incident(Subject, Reason, #{key := Key}) ->
 emit_incident(Incident, Told, Key) ->
     ok = erlmcp_event_handler:emit(Key, incident, Told#{incident => Incident}),
     Incident.
+
+%% What a report says of a call. Reports may wait, and the message of a request may be large.
+reported(What, Method, Target) ->
+    #{what => What, method => erlmcp_printable:beginning(Method, ?REPORTED_BYTES),
+      target => case Target of
+                    undefined -> undefined;
+                    _ -> erlmcp_printable:beginning(Target, ?REPORTED_BYTES)
+                end}.
 
 target(Context) ->
     maps:get(name, Context, maps:get(uri, Context, undefined)).
@@ -282,7 +291,7 @@ task. Logs an incident. The request has ended then.
 -spec timed_out(Milliseconds :: non_neg_integer(), subject(), erlmcp_instance:of_calls()) ->
     {reply, erlmcp_reply:status(), iodata()} | {reply, error, erlmcp_refusal:refusal()}.
 timed_out(Milliseconds, #{method := Method, target := Target} = Subject, Instance) ->
-    Incident = owners_incident(#{what => call_timed_out, method => Method, target => Target},
+    Incident = owners_incident(reported(call_timed_out, Method, Target),
                                #{limit => Milliseconds}, Instance),
     Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended",
                                  #{limit => Milliseconds, incident => Incident}),
@@ -333,5 +342,5 @@ why(Reason, Subject, Instance) ->
 
 %% A linked process or the runtime has ended the call, so its owner reports the incident.
 dead(Reason, #{method := Method, target := Target}, Instance) ->
-    owners_incident(#{what => call_died, method => Method, target => Target},
+    owners_incident(reported(call_died, Method, Target),
                     #{reason => erlmcp_incident:outline(Reason)}, Instance).

@@ -9,10 +9,11 @@ for all, with `write_concurrency`, takes twice as long.
 
 The process of this module gives back the permits of dead processes. Each second it looks at all
 rows, and removes those whose holders are dead. A process may also be killed after it took its
-shares and before it wrote its row. Then a counter differs from the sum of the rows. If the
-difference is the same in three looks at a generation that is over, it is given back. That takes at
-most six seconds, or longer if a look takes more than 50 ms. The process also removes idle counters
-of keys.
+shares and before it wrote its row, or after it removed its row and before it gave its shares back.
+Then a counter differs from the sum of the rows. If the difference is the same in three looks at a
+generation that is over, it is given back. That takes up to eight seconds. It takes longer if a look
+takes more than 50 ms, or if permits with a share of the same counter leave during the looks. The
+process also removes idle counters of keys.
 
 Internal.
 """.

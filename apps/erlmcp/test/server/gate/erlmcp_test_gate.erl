@@ -2,7 +2,7 @@
 -moduledoc "Requests that enter a gate in its suites, and the processes of a gate.".
 
 -export([request/1, queued/1, entered/1, refused/1, visit/3]).
--export([processes/1, looks/2, queued_in/2, stop/1, await_end/1]).
+-export([processes/1, looks/2, looks_for_all/2, queued_in/2, stop/1, await_end/1]).
 -export([wait/2, wait/3, waiting/3, until/1, answer/0, answers/0, together/1]).
 
 -doc "Returns a request of a tenant.".
@@ -57,6 +57,18 @@ looks(Permits, Count) ->
     _ = [Permits ! look || _ <- lists:seq(1, Count)],
     _ = sys:get_state(Permits),
     ok.
+
+-doc """
+Lets the processes of a gate find all that dead processes held. Nothing enters or leaves meanwhile:
+the shares of a process that is about to leave could be taken for lost.
+""".
+-spec looks_for_all(Permits :: pid(), Queue :: pid()) -> ok.
+looks_for_all(Permits, Queue) ->
+    %% While the first look gives permits back, the queue may give their shares to dead processes.
+    ok = looks(Permits, 2),
+    _ = sys:get_state(Queue),
+    %% What is lost after the first look at a generation is given back by the last of eight.
+    looks(Permits, 8).
 
 -doc "Returns how many requests the queue's process has when it has read its messages.".
 -spec queued_in(pid(), erlmcp_gate:gate()) -> non_neg_integer().

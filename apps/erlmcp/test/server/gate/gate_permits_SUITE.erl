@@ -9,12 +9,13 @@ Counters of idle clients are removed.
          a_permit_that_left_says_nothing_of_the_next/1, holders_of_requests_are_named/1,
          few_holders_among_many_processes/1, many_holders/1, what_the_dead_held_comes_back_once/1,
          what_was_handed_over_meanwhile_stays/1, what_was_never_written_comes_back/1,
+         what_is_lost_at_any_time_comes_back/1,
          what_comes_back_and_is_given_back_is_counted_again/1,
          counters_of_idle_clients_are_removed/1, counters_are_exact_while_idle_ones_are_removed/1,
          shares_of_two_generations_are_apart/1]).
 
--import(erlmcp_test_gate, [request/1, entered/1, refused/1, visit/3, processes/1, looks/2, stop/1,
-                           await_end/1, together/1]).
+-import(erlmcp_test_gate, [request/1, entered/1, refused/1, visit/3, processes/1, looks/2,
+                           looks_for_all/2, stop/1, await_end/1, together/1]).
 
 %% Holders of each kind: those that live, and those that have ended.
 -define(FEW, 3).
@@ -30,8 +31,9 @@ all() ->
      a_permit_that_left_says_nothing_of_the_next, holders_of_requests_are_named,
      few_holders_among_many_processes, many_holders, what_the_dead_held_comes_back_once,
      what_was_handed_over_meanwhile_stays, what_was_never_written_comes_back,
-     what_comes_back_and_is_given_back_is_counted_again, counters_of_idle_clients_are_removed,
-     counters_are_exact_while_idle_ones_are_removed, shares_of_two_generations_are_apart].
+     what_is_lost_at_any_time_comes_back, what_comes_back_and_is_given_back_is_counted_again,
+     counters_of_idle_clients_are_removed, counters_are_exact_while_idle_ones_are_removed,
+     shares_of_two_generations_are_apart].
 
 init_per_testcase(_, Config) ->
     process_flag(trap_exit, true),
@@ -198,7 +200,7 @@ what_was_handed_over_meanwhile_stays(_) ->
          end) || N <- lists:seq(1, Count)],
     Handed = [receive {has, Permit} -> Permit end || _ <- lists:seq(1, Count)],
     ok = stop([Looking]),
-    ok = looks(Permits, 6),
+    ok = looks_for_all(Permits, Queue),
     Count = erlmcp_gate:held(Gate, in_flight),
     [ok = erlmcp_gate:leave(Permit) || Permit <- Handed],
     0 = erlmcp_gate:held(Gate, in_flight),
@@ -229,6 +231,23 @@ what_was_never_written_comes_back(_) ->
     2 = erlmcp_gate:held(Gate, in_flight),
     [ok = erlmcp_gate:leave(Permit) || Permit <- [Old, New]],
     0 = erlmcp_gate:held(Gate, in_flight),
+    ok = stop([Permits, Queue]).
+
+%% In eight looks, wherever they are among the three looks at each generation.
+what_is_lost_at_any_time_comes_back(_) ->
+    Gate = erlmcp_gate:new(#{in_flight => 2, in_flight_per_principal => 2}),
+    {Permits, Queue} = processes(Gate),
+    Held = fun() -> [erlmcp_gate:held(Gate, Counter) || Counter <- [in_flight, {principal, ada}]] end,
+    [begin
+         {_, {Table, Id}, _} = enter(Gate),
+         ok = looks(Permits, Before),
+         %% As if a process had been killed after it removed its row, and before it gave its shares
+         %% back.
+         true = ets:delete(Table, Id),
+         [1, 1] = Held(),
+         ok = looks(Permits, 8),
+         [0, 0] = Held()
+     end || Before <- lists:seq(0, 8)],
     ok = stop([Permits, Queue]).
 
 %% A process may live on after seconds without time between taking its share and writing its row.

@@ -148,7 +148,7 @@ deadline(#page{config = #{instance := #{limits := #{call_timeout_ms := Longest}}
 request(#{found := #{below := Below}, request := Received, identity := Identity}, Body, Key) ->
     #{qs := Query} = Received,
     #{principal := Principal} = Identity,
-    (maps:with([method, path, headers, scheme, host, peer], Received))#{
+    (maps:with([method, path, headers, scheme, host, port, peer], Received))#{
         query => Query, below => Below, body => Body, server => erlmcp_log:server(Key),
         principal => Principal}.
 
