@@ -75,11 +75,12 @@ Finds the home of a session that this node does not have. Must not wait.
 - `{away, Node, Watch}`: the home is another node, or an earlier life of this one. `Watch` is a
   process of this node that ends when that home is known to have died.
 - `inherited`: the home has died or left, and this node is the home now, see `c:inherit_session/3`.
+- `unseen`: this node has not heard of the home yet. It will in a moment.
 - `unknown`: the principal has no such session, or it has ended.
 - `unavailable`: this node may not serve sessions now.
 """.
 -callback find_session(Id :: binary(), Principal :: term(), State :: term()) ->
-    {away, node(), Watch :: pid()} | inherited | unknown | unavailable.
+    {away, node(), Watch :: pid()} | inherited | unseen | unknown | unavailable.
 
 -doc """
 Returns a session that this node has inherited, with the URIs of the resources that its client

@@ -40,19 +40,26 @@ start_link() ->
 
 -doc """
 Returns the home of the session with the name `Name`, which the incarnation `First` opened: a node,
-its incarnation, and the incarnation's process on this node. Returns `unknown` if there is none, or
-never was such an incarnation.
+its incarnation, and the incarnation's process on this node. Returns `unseen` if the home is later
+than all incarnations that this node has heard of, and `unknown` if there is none.
 """.
 -spec home(erlmcp_cluster_session_id:nonce(), First :: erlmcp_cluster_deaths:incarnation()) ->
-    {ok, {node(), erlmcp_cluster_deaths:incarnation()}, Watch :: pid()} | unknown.
+    {ok, {node(), erlmcp_cluster_deaths:incarnation()}, Watch :: pid()} | unseen | unknown.
 home(Name, First) ->
     {Living, Deaths} = view(),
-    maybe
-        {ok, Incarnation} ?= erlmcp_cluster_deaths:home(Name, First, Deaths),
-        #{Incarnation := {Node, Watch}} ?= Living,
-        {ok, {Node, Incarnation}, Watch}
-    else
-        _ -> unknown
+    case erlmcp_cluster_deaths:home(Name, First, Deaths) of
+        {ok, Incarnation} when is_map_key(Incarnation, Living) ->
+            {Node, Watch} = map_get(Incarnation, Living),
+            {ok, {Node, Incarnation}, Watch};
+        {ok, Incarnation} ->
+            Dead = [Known || {Known, _} <- erlmcp_cluster_deaths:list(Deaths)],
+            case lists:all(fun(Known) -> Incarnation > Known end, maps:keys(Living) ++ Dead) of
+                true -> unseen;
+                %% Its death is forgotten.
+                false -> unknown
+            end;
+        none ->
+            unknown
     end.
 
 -doc "Returns the incarnations whose death is not written down, with their nodes.".

@@ -70,7 +70,7 @@ certify(Session, Server) ->
 
 -doc "See `c:erlmcp_server_cluster:find_session/3`.".
 -spec find(Id :: binary(), Principal :: term(), erlmcp_cluster:server()) ->
-    {away, node(), Watch :: pid()} | inherited | unknown | unavailable.
+    {away, node(), Watch :: pid()} | inherited | unseen | unknown | unavailable.
 find(Id, Principal, #{server := Server, idle_s := Idle}) ->
     maybe
         Own = erlmcp_cluster_lease:incarnation(),
@@ -83,7 +83,7 @@ find(Id, Principal, #{server := Server, idle_s := Idle}) ->
         end
     else
         false -> unavailable;
-        unknown -> unknown
+        UnseenOrUnknown -> UnseenOrUnknown
     end.
 
 inherited(#{nonce := Name, incarnation := First}, Idle) ->
@@ -100,12 +100,13 @@ inherited(#{nonce := Name, incarnation := First}, Idle) ->
 
 -doc """
 Returns what an id says that a client sent, with the node and incarnation that are the session's
-home, and the process of this node that ends with the home. Returns `unknown` as `opened/3` does.
+home, and the process of this node that ends with the home. Returns `unknown` as `opened/3` does,
+and `unseen` or `unknown` as `erlmcp_cluster_members:home/2` does.
 """.
 -spec home(Id :: binary(), Server :: term(), Principal :: term()) ->
     {ok, erlmcp_cluster_session_id:birth(), {node(), erlmcp_cluster_deaths:incarnation()},
      Watch :: pid()}
-    | unknown.
+    | unseen | unknown.
 home(Id, Server, Principal) ->
     maybe
         {ok, #{nonce := Name, incarnation := First} = Birth} ?= opened(Id, Server, Principal),
@@ -270,6 +271,6 @@ over(<<First:32, _/binary>> = Name, {HasEnded, Second, Idle}, Own) ->
         {{ok, _, _}, never} when HasEnded -> Second + Idle + ?SLACK;
         {{ok, _, _}, never} -> Second + ?SLACK;
         {{ok, _, _}, At} -> max(Second, At) + Idle + ?SLACK;
-        %% No home is left, or the deaths that lead to it are forgotten.
-        {unknown, _} -> Second + Idle + ?SLACK
+        %% No home is left, or the deaths that lead to it are forgotten, or it was not heard of yet.
+        {_, _} -> Second + Idle + ?SLACK
     end.

@@ -18,7 +18,7 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
          a_minority_refuses/1, a_home_that_stood_still_has_lost_its_sessions/1]).
 %% On the nodes.
 -export([run_page/2, serve/0, server/0, tools/0, resources/0, call_tool/3, read_resource/3,
-         finish/2, is_waiting/1, counted/1]).
+         finish/2, is_waiting/1, counted/1, of_incarnation/1]).
 
 -import(erlmcp_test_http, [call/4, connect/1, head/1, event/1, close/1, response/1]).
 
@@ -227,7 +227,10 @@ forged_ids_are_unknown(Config) ->
                                              [#{principal => anonymous, revision => '2025-11-25',
                                                 client_info => #{}, client_capabilities => #{},
                                                 log_level => 6}, ~"another server"]),
-    #{status := 404, body := Unknown} = posted(B, {Foreign, ?REVISION}, Ping).
+    #{status := 404, body := Unknown} = posted(B, {Foreign, ?REVISION}, Ping),
+    %% Of a life of a node that nobody has heard of after two seconds.
+    {ok, Unseen} = erlmcp_test_cluster:call(A, ?MODULE, of_incarnation, [1_000]),
+    #{status := 404, body := Unknown} = posted(B, {Unseen, ?REVISION}, Ping).
 
 altered(Id) ->
     At = rand:uniform(byte_size(Id)) - 1,
@@ -392,9 +395,19 @@ a_minority_refuses(Config) ->
                                         end, 30_000) || Member <- [B, C]].
 
 a_home_that_stood_still_has_lost_its_sessions(Config) ->
-    [_, B, C] = members(Config),
-    Back = revived(hd(members(Config))),
+    [A, B, C] = members(Config),
+    %% One has not heard yet of the node that comes back, when a client of it asks there.
+    Heard = fun(Suspend) ->
+        ok = erlmcp_test_cluster:call(B, sys, Suspend, [erlmcp_cluster_members])
+    end,
+    Heard(suspend),
+    Back = revived(A),
     try
+        Early = start_tool(B, initialize(Back), 1, ~"echo", #{text => ~"hello"}),
+        Heard(resume),
+        #{status := 200, messages := [Answer]} = response(Early),
+        ~"hello" = text(Answer),
+        ok = close(Early),
         Session = initialize(C),
         {Old, _} = stream(C, Session, none),
         ok = erlmcp_test_cluster:pause(C),
@@ -517,6 +530,14 @@ is_waiting(Name) ->
 finish(Name, Return) ->
     waiting_as(Name) ! {finish, Return},
     ok.
+
+-doc false.
+of_incarnation(Number) ->
+    erlmcp_cluster_session_id:new(#{principal => anonymous, revision => '2025-11-25',
+                                    client_info => #{}, client_capabilities => #{},
+                                    log_level => 6}, ?SERVER,
+                                  erlmcp_cluster_session_id:nonce(Number, 0, 1), 0,
+                                  erlmcp_cluster_secret:sealing_key(session)).
 
 %% Sets how many sessions the store has something of, as the node counts them.
 -doc false.

@@ -167,6 +167,8 @@ go(#state{request = Request, instance = Instance} = State) ->
         inherited -> visit(node(), State);
         unknown -> refuse(erlmcp_session_request:gone(), State);
         unavailable -> refuse(erlmcp_session:unavailable(), State);
+        %% If nobody hears of the home, it was one of another cluster with the same secret.
+        unseen -> wait(erlmcp_session_request:gone(), State);
         false -> wait(State)
     end.
 
@@ -191,20 +193,24 @@ in_time(Milliseconds, #state{timer = Timer} = State) ->
     State#state{timer = erlang:start_timer(Milliseconds, self(), late)}.
 
 %% The session's home is dead, or is about to be known as dead, or cannot be reached.
-wait(#state{until = none} = State) ->
-    wait(State#state{until = erlmcp_clock:now_ms() + ?WAIT});
-wait(#state{waiting = none, instance = #{gate := Gate}} = State) ->
+wait(State) ->
+    wait(lost(~"the node of this session cannot be reached"), State).
+
+%% `Late` is the refusal if that lasts too long.
+wait(Late, #state{until = none} = State) ->
+    wait(Late, State#state{until = erlmcp_clock:now_ms() + ?WAIT});
+wait(Late, #state{waiting = none, instance = #{gate := Gate}} = State) ->
     case erlmcp_gate:wait_for_home(Gate) of
-        {ok, Permit} -> wait(State#state{waiting = Permit});
+        {ok, Permit} -> wait(Late, State#state{waiting = Permit});
         {refuse, Refusal} -> refuse(Refusal, State)
     end;
-wait(#state{until = Until} = State) ->
+wait(Late, #state{until = Until} = State) ->
     case erlmcp_clock:now_ms() < Until of
         true ->
             _ = erlang:send_after(?LOOK, self(), go),
             {noreply, State};
         false ->
-            refuse(lost(~"the node of this session cannot be reached"), State)
+            refuse(Late, State)
     end.
 
 without_waiting(#state{waiting = none} = State) ->

@@ -288,6 +288,7 @@ at_home(#{session := Id, identity := #{principal := Principal}, tenant := Tenant
     else
         false -> unavailable;
         {away, _, _} -> moved;
+        unseen -> moved;
         Other -> Other
     end.
 
