@@ -231,8 +231,8 @@ terminate(Reason, #state{current = #{number := Number, until := Until}} = State)
     _ = persistent_term:erase(?MODULE),
     case Reason of
         shutdown ->
-            _ = end_lease(State),
-            _ = erlmcp_cluster_store:bury(Number);
+            %% If there is no majority, nobody can.
+            end_lease(State) =:= ok andalso erlmcp_cluster_store:bury(Number);
         _ ->
             atomics:put(Until, 1, erlmcp_clock:now_ms())
     end;
