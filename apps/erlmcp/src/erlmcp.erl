@@ -42,7 +42,7 @@ The client is `m:erlmcp_client`.
 -export_type([refusal/0, refusal_name/0, refusal_details/0]).
 -export_type([address/0, info/0, health/0, health_check/0, open_session/0, running_call/0]).
 -export_type([cache_info/0, breaker_info/0, workers_info/0, forecast/0, reloaded/0]).
--export_type([error_budget/0, zone/0, event/0]).
+-export_type([error_budget/0, zone/0, event/0, drain_options/0]).
 -export_type([metrics/0, metrics_row/0, definition_metrics/0, failure_metrics/0]).
 -export_type([tool_info/0, latency/0]).
 
@@ -586,15 +586,16 @@ the number of calls that wait for a worker.
 The health of a server, as `health/1` returns it. The server is ready if all checks pass.
 
 - `listeners`: all listeners are open (`limit` is how many there are). stdio does not count.
-- `drain`: the server is not being drained.
+- `drain`: the server is not being drained, and is not about to be.
 - `memory`: the node has memory for new work, in bytes.
 - `processors`: the node has processor time for new work, in milliseconds that a process waits.
 - `descriptors`: the node has descriptors for new connections.
 - `connections`: the server has room for another connection.
+- `cluster`: the node has its place in the cluster, for so many milliseconds; only with `cluster`.
 """.
 -type health() :: #{
     ready := boolean(),
-    checks := #{listeners | drain | memory | processors | descriptors | connections
+    checks := #{listeners | drain | memory | processors | descriptors | connections | cluster
                     => health_check()}
 }.
 -doc "A check: what was observed, and its limit, where they are known.".
@@ -645,6 +646,9 @@ The figures of a server, as `metrics/1` returns them.
   same node, `pipe`. They have 15 coarse buckets.
 - `streams`: the open streams of HTTP responses, and how many were opened.
 - `bounds`: what is used of each bound now, and when the bound will be met, if there is a trend.
+- `cluster`: what the node knows of its cluster (`t:erlmcp_server_cluster:overview/0`), and how many
+  requests this server has passed on to the homes of their sessions, and how many sessions it has
+  inherited; only with the option `cluster`.
 """.
 -type metrics() :: #{
     server := term(), name := binary(), state := open | refusal_name(),
@@ -666,7 +670,10 @@ The figures of a server, as `metrics/1` returns them.
     cache := cache_info(),
     bounds := #{connections | in_flight | waiting | sessions | tasks =>
                     #{used := non_neg_integer(), limit := non_neg_integer() | infinity,
-                      forecast => forecast()}}
+                      forecast => forecast()}},
+    cluster => #{forwarded := non_neg_integer(), inherited := non_neg_integer(),
+                 lease_ms := non_neg_integer(), majority := pos_integer(),
+                 nodes := [erlmcp_server_cluster:node_overview()]}
 }.
 -doc """
 When a bound will be met if the trend of the last hour goes on, in milliseconds of the system time.
@@ -765,7 +772,7 @@ The page "Events" has the other fields of each.
 -type event() :: #{
     event := error_budget_changed | memory_full | memory_ok | processors_busy | processors_ok
         | incident | not_quick | slow_consumer | breaker_opened | breaker_closed
-        | spans_dropped | reloaded | draining | drained,
+        | spans_dropped | reloaded | lame | draining | drained,
     server := term(),
     at := integer(),
     dropped => pos_integer(),
@@ -867,9 +874,24 @@ stop_server(Server) ->
     end).
 
 -doc """
-Takes a server out of service before it is stopped. The server accepts no connections, refuses new
-requests with error 1077 and ends its open subscriptions. Running calls and tasks have
-`Milliseconds` to end. After that time, or as soon as none runs, the server ends its sessions, and
+How a server is drained.
+
+- `timeout_ms`: milliseconds that running calls and tasks have to end.
+- `lame_ms`: milliseconds for which the server still serves before that, and is not ready (0). Take
+  at least the time in which your load balancer notices that. If it looks each second, and twice,
+  take 3,000.
+""".
+-type drain_options() :: #{timeout_ms := non_neg_integer(), lame_ms => non_neg_integer()}.
+
+-doc """
+Takes a server out of service before it is stopped. Milliseconds alone are `timeout_ms`.
+
+With `lame_ms` the server fails its health check `drain` at once, and goes on to serve. Each response
+on HTTP/1.1 is the last of its connection. Then the server accepts no more connections. Idle ones
+end, those of HTTP/2 with GOAWAY, and so do all open streams but those of running calls.
+
+After that, the server refuses new requests with error 1077, and ends its open subscriptions. When
+`timeout_ms` have passed, or as soon as no call or task runs, the server ends its sessions, and
 `drain/2` returns. This can take two seconds more.
 
 A call that has not answered in its time is ended, and its client gets error 1077. `calls` is the
@@ -881,17 +903,23 @@ meanwhile.
 
 ```erlang
 1> {ok, Server} = erlmcp:start_server(#{name => ~"greeter", version => ~"1.0.0"}).
-2> erlmcp:drain(Server, 10_000).
+2> erlmcp:drain(Server, #{lame_ms => 100, timeout_ms => 10_000}).
 {ok, #{calls => 0, tasks => 0}}
 3> erlmcp:stop_server(Server).
 ok
 ```
 """.
--spec drain(server(), Milliseconds :: non_neg_integer()) ->
+-spec drain(server(), Milliseconds :: non_neg_integer() | drain_options()) ->
     {ok, #{calls := non_neg_integer(), tasks := non_neg_integer()}} | {error, not_found}.
 drain(Server, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 ->
+    drain(Server, #{timeout_ms => Milliseconds});
+drain(Server, #{timeout_ms := _} = How) when map_size(How) =:= 1 ->
+    drain(Server, How#{lame_ms => 0});
+drain(Server, #{timeout_ms := Timeout, lame_ms := Lame} = How) when
+    map_size(How) =:= 2, is_integer(Timeout), Timeout >= 0, is_integer(Lame), Lame >= 0
+->
     case erlmcp_registry:whereis(Server) of
-        {ok, Pid, Instance} -> erlmcp_server_sup:drain(Pid, Instance, Milliseconds);
+        {ok, Pid, Instance} -> erlmcp_server_sup:drain(Pid, Instance, How);
         error -> {error, not_found}
     end.
 

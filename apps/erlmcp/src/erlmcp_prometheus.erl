@@ -66,6 +66,14 @@ server_families() ->
      {mcp_server_sessions_active, gauge, [server], ~"Open sessions of HTTP."},
      {mcp_server_streams_active, gauge, [server], ~"Open streams of HTTP responses."},
      {mcp_server_tasks_active, gauge, [server], ~"Tasks that run."},
+     {mcp_cluster_lease_seconds, gauge, [server],
+      ~"Seconds for which the node's place in the cluster is certain; 0 if it is not."},
+     {mcp_cluster_nodes, gauge, [server, state], ~"Nodes of the cluster, by their state."},
+     {mcp_cluster_majority, gauge, [server], ~"Nodes that make a majority."},
+     {mcp_cluster_requests_forwarded_total, counter, [server],
+      ~"Requests that were passed on to the homes of their sessions."},
+     {mcp_cluster_sessions_inherited_total, counter, [server],
+      ~"Sessions that had another home before."},
      {mcp_server_bound_used, gauge, [server, bound], ~"What is used of a bound."},
      {mcp_server_bound_limit, gauge, [server, bound], ~"The limit of a bound."},
      {mcp_server_bound_forecast_seconds, gauge, [server, bound],
@@ -204,6 +212,21 @@ server(mcp_server_requests_active, #{in_flight := Count}) -> [{[], Count}];
 server(mcp_server_sessions_active, #{sessions := #{open := Count}}) -> [{[], Count}];
 server(mcp_server_streams_active, #{streams := #{open := Count}}) -> [{[], Count}];
 server(mcp_server_tasks_active, #{tasks := #{running := Count}}) -> [{[], Count}];
+server(mcp_cluster_lease_seconds, #{cluster := #{lease_ms := Left}}) -> [{[], Left / 1000}];
+server(mcp_cluster_nodes, #{cluster := #{nodes := Nodes}}) ->
+    [{[{state, State}], length([Node || #{state := Is} = Node <- Nodes, Is =:= State])}
+     || State <- [alive, leaving, dead]];
+server(mcp_cluster_majority, #{cluster := #{majority := Count}}) -> [{[], Count}];
+server(mcp_cluster_requests_forwarded_total, #{cluster := #{forwarded := Count}}) ->
+    [{[], Count}];
+server(mcp_cluster_sessions_inherited_total, #{cluster := #{inherited := Count}}) ->
+    [{[], Count}];
+%% A server without a cluster.
+server(Name, _) when
+    Name =:= mcp_cluster_lease_seconds; Name =:= mcp_cluster_nodes; Name =:= mcp_cluster_majority;
+    Name =:= mcp_cluster_requests_forwarded_total; Name =:= mcp_cluster_sessions_inherited_total
+->
+    [];
 server(mcp_server_bound_used, #{bounds := Bounds}) ->
     [{[{bound, Bound}], Used} || Bound := #{used := Used} <- Bounds];
 server(mcp_server_bound_limit, #{bounds := Bounds}) ->

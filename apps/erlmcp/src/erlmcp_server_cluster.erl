@@ -22,7 +22,7 @@ Changes and questions are terms that only the library reads.
 
 -export([heard/2, answer/2]).
 
--export_type([session/0, change/0]).
+-export_type([session/0, change/0, overview/0, node_overview/0]).
 
 -doc """
 A session, as its home knows it: the principal, the revision, the client's declaration and the log
@@ -38,6 +38,28 @@ watches, or no longer watches. `ended` is the end of a session by its client.
 """.
 -type change() ::
     {log_level, 0..7} | {watched, Uri :: binary()} | {unwatched, Uri :: binary()} | ended.
+
+-doc """
+What an operator sees of a cluster.
+
+- `lease_ms`: milliseconds for which this node's place in the cluster is certain; 0 if it is not.
+- `majority`: how many nodes make a majority.
+- `nodes`: the nodes of the cluster, the dead ones too.
+""".
+-type overview() :: #{
+    lease_ms := non_neg_integer(), majority := pos_integer(), nodes := [node_overview()]
+}.
+-doc """
+A node of a cluster. It is `leaving` when others are the homes of its sessions, and it finishes what
+it has begun. `leads`: whether the others agree by it. The further figures are there if the node has
+told them recently: its own `lease_ms`, its open sessions, the requests that it has passed on, and
+the sessions that it has inherited.
+""".
+-type node_overview() :: #{
+    node := node(), state := alive | leaving | dead, leads := boolean(),
+    lease_ms => non_neg_integer(), sessions => non_neg_integer(),
+    forwarded => non_neg_integer(), inherited => non_neg_integer()
+}.
 
 -doc """
 Returns the state of the server that starts with this `id` and these limits. The server's supervisor
@@ -108,6 +130,22 @@ and states (`state`), or those of its nonces for DPoP (`dpop`). Returns `none` w
 no cluster. The keys of `state` are read every ten seconds, and those of `dpop` for each nonce.
 """.
 -callback keys(state | dpop, State :: term()) -> {ok, erlmcp:key_ring()} | none.
+
+-doc """
+Lets other nodes be the homes of this node's sessions from now on. The server is about to be drained:
+it finishes the calls that run. Returns when this node is the home of no session any more.
+""".
+-callback leaving(State :: term()) -> ok.
+
+-doc "Returns what an operator sees of the cluster. Must not wait.".
+-callback overview(State :: term()) -> overview().
+
+-doc """
+Answers what an operator asks of the cluster by `erlmcp cluster`: a JSON object. The error is a
+sentence. May wait for other nodes.
+""".
+-callback operate(Question :: #{binary() => json:decode_value()}, State :: term()) ->
+    {ok, json:encode_value()} | {error, binary()}.
 
 -doc "Notifies the clients of this node of the changes of the server `Id` on another node.".
 -spec heard(Id :: term(), Changes :: [term()]) -> ok.

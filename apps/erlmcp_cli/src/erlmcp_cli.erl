@@ -148,6 +148,7 @@ table() ->
       "calls" => fun(_) -> erlmcp_cli_operate:calls_command() end,
       "top" => fun(_) -> erlmcp_cli_top:command() end,
       "cancel" => fun(_) -> erlmcp_cli_operate:cancel_command() end,
+      "cluster" => fun(_) -> erlmcp_cli_cluster:command() end,
       "drain" => fun(_) -> erlmcp_cli_operate:drain_command() end,
       "reload" => fun(_) -> erlmcp_cli_operate:reload_command() end,
       "doctor" => fun(_) -> erlmcp_cli_doctor:command() end,

@@ -46,7 +46,7 @@ folders(Built) ->
     Pa = [Folder || {pa, Given} <- init:get_arguments(), Folder <- Given,
                     lists:prefix(Built, Folder)],
     Libraries = [filename:join(code:lib_dir(Application), "ebin")
-                 || Application <- closure([erlmcp_cli], [])],
+                 || Application <- closure([erlmcp_cli, erlmcp_cluster], [])],
     lists:uniq(Pa ++ [filename:absname(Folder) || Folder <- Libraries]).
 
 closure([], Seen) ->

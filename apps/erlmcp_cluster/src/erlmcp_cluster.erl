@@ -15,14 +15,18 @@ have taken its sessions over. A majority of the nodes must be there, so use thre
 
 The nodes connect to each other as Erlang nodes do. They need the same cookie, and names with the
 host's address or full name. Protect these connections with TLS or a network of their own: the
-cookie is enough to control every node.
+cookie is enough to control every node. Start each node with
+`-kernel prevent_overlapping_partitions false`: otherwise OTP's `global` closes further connections
+when one is lost.
 """.
 
 -behaviour(erlmcp_server_cluster).
 
 -export([join/1, leave/0, forget/1, status/0, add/3, remove/3]).
 -export([init/2, incarnation/1, open_session/2, find_session/3, inherit_session/3,
-         change_session/3, task_store/1, publish/2, ask/3, keys/2]).
+         change_session/3, task_store/1, publish/2, ask/3, keys/2, leaving/1, overview/1,
+         operate/2]).
+-export([sentence/1]).
 
 -export_type([options/0, discovery/0, secret/0, status/0, server/0]).
 
@@ -103,12 +107,20 @@ join(Options) ->
     maybe
         {ok, #{join_ms := Milliseconds} = Checked} ?= checked(Options),
         true ?= is_alive(),
+        ok = warn(application:get_env(kernel, prevent_overlapping_partitions, true)),
         ok ?= erlmcp_cluster_sup:start_member(Checked),
         with_lease(erlmcp_cluster_lease:await(Milliseconds))
     else
         false -> {error, not_distributed};
         {error, _} = Error -> Error
     end.
+
+warn(false) ->
+    ok;
+warn(_) ->
+    erlmcp_log:report(warning, #{what => cluster_may_lose_connections,
+                                 advice => <<"start the node with -kernel "
+                                             "prevent_overlapping_partitions false">>}).
 
 with_lease(ok) ->
     ok;
@@ -257,6 +269,50 @@ ask(Node, Question, #{server := Id}) ->
 -doc false.
 keys(Use, #{server := Id}) ->
     erlmcp_cluster_secret:ring(Use, Id).
+
+-doc false.
+leaving(_) ->
+    case is_joined() of
+        true -> erlmcp_cluster_sessions:hand_over();
+        false -> ok
+    end.
+
+-doc false.
+overview(_) ->
+    erlmcp_cluster_figures:overview().
+
+-doc false.
+operate(Question, _) ->
+    erlmcp_cluster_operator:ask(Question).
+
+%% Errors, in words.
+
+-doc "Returns an error of `join/1`, `leave/0` or `forget/1` in words, for people.".
+-spec sentence(Reason :: term()) -> binary().
+sentence(not_joined) -> ~"this node is in no cluster";
+sentence(already_joined) -> ~"this node is in its cluster";
+sentence(not_distributed) -> ~"this node has no name, so no other node can connect to it";
+sentence(not_member) -> ~"the cluster has no such node";
+sentence(alive) -> ~"this node is alive: stop it, or let it leave";
+sentence(last_member) -> ~"this node is the last one of its cluster, and cannot leave";
+sentence(no_cluster) -> ~"the nodes of the new cluster were not all there in time";
+sentence(no_lease) -> ~"there was no majority of the nodes in time";
+sentence({other_cluster, Nodes}) ->
+    printed("these nodes are in another cluster: ~ts",
+            [lists:join(", ", [atom_to_list(Node) || Node <- Nodes])]);
+sentence({bad_option, Name, Expected}) -> printed("~ts: expected ~ts", [Name, Expected]);
+sentence({bad_secret, {Kind, Place}, Reason}) ->
+    printed("the secret of the ~ts ~ts ~ts",
+            [case Kind of file -> "file"; env -> "variable" end, Place,
+             case Reason of
+                 missing -> "is missing";
+                 too_short -> "is too short: 32 bytes at least";
+                 too_long -> "is too long: 4,096 bytes at most"
+             end]);
+sentence(Reason) -> printed("~0tp", [Reason]).
+
+printed(Format, Arguments) ->
+    unicode:characters_to_binary(io_lib:format(Format, Arguments)).
 
 %% Options.
 

@@ -13,7 +13,7 @@ An incarnation that joins is a survivor of later deaths only, so its joining mov
 Internal.
 """.
 
--export([new/0, declare/4, epoch/1, home/3, inherited/3, list/1]).
+-export([new/0, declare/4, is_dead/2, epoch/1, home/3, inherited/3, list/1]).
 
 -export_type([deaths/0, incarnation/0, death/0]).
 
@@ -48,6 +48,11 @@ declare(Incarnation, Alive, At, {Epoch, Deaths}) ->
 %% Deaths are in the order of their epochs, so at most one is too old.
 last(Newest, Deaths) ->
     maps:filter(fun(_, #{epoch := Epoch}) -> Epoch > Newest - ?KEPT end, Deaths).
+
+-doc "Returns `true` if the death of an incarnation is among those that are remembered.".
+-spec is_dead(incarnation(), deaths()) -> boolean().
+is_dead(Incarnation, {_, Deaths}) ->
+    is_map_key(Incarnation, Deaths).
 
 -doc "Returns the number of deaths that were declared.".
 -spec epoch(deaths()) -> non_neg_integer().

@@ -8,12 +8,15 @@ A node declares another one dead when its lease has stood still for longer than 
 So no lease of a dead incarnation is valid, whatever the dead node itself knows: its clock alone
 ends it. If the node comes back, its renewal is refused, and it starts again as a new incarnation.
 
+A node that is about to stop gives its sessions up before its lease ends (`hand_over/0`). It is the
+home of no session any more, and finishes what it has begun.
+
 Internal.
 """.
 
 -behaviour(gen_server).
 
--export([start_link/0, await/1, leave/0]).
+-export([start_link/0, await/1, hand_over/0, leave/0]).
 -export([is_valid/0, current/0, incarnation/0, next_nonce/0, remaining_ms/0]).
 -export([validity_ms/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
@@ -26,7 +29,8 @@ Internal.
 -define(FAILURES, 2).
 
 -doc """
-This node's incarnation. `until` is the word with the monotonic millisecond at which the lease ends.
+This node's incarnation. The first word of `until` has the monotonic millisecond at which the lease
+ends. The second one is 1 after `hand_over/0`.
 `count` is the number of nonces that were given out, and `boot` is a part of each.
 """.
 -type incarnation() :: #{
@@ -39,6 +43,8 @@ This node's incarnation. `until` is the word with the monotonic millisecond at w
 -record(state, {
     %% `none` until there is a lease, `left` after it was given up
     current = none :: none | left | incarnation(),
+    %% `leaving` after `hand_over/0`
+    as = alive :: alive | leaving,
     renewals = 0 :: non_neg_integer(),
     failures = 0 :: non_neg_integer(),
     waiting = [] :: [gen_server:from()]
@@ -57,6 +63,14 @@ await(Milliseconds) ->
     catch
         exit:_ -> {error, no_lease}
     end.
+
+-doc """
+Gives up the sessions of this node: others are their homes from now on. The lease is renewed until
+the node stops.
+""".
+-spec hand_over() -> ok | {error, term()}.
+hand_over() ->
+    gen_server:call(?MODULE, hand_over, infinity).
 
 -doc "Ends the lease, so that other nodes take this one's sessions over at once.".
 -spec leave() -> ok | {error, term()}.
@@ -81,14 +95,17 @@ remaining_ms() ->
 current() ->
     persistent_term:get(?MODULE, none).
 
--doc "Returns the number of this node's incarnation, or `none` if its lease is not valid.".
+-doc """
+Returns the number of this node's incarnation, or `none` if its lease is not valid, or it has given
+up its sessions.
+""".
 -spec incarnation() -> erlmcp_cluster_deaths:incarnation() | none.
 incarnation() ->
     case current() of
         #{number := Number, until := Until} ->
-            case atomics:get(Until, 1) > erlmcp_clock:now_ms() of
-                true -> Number;
-                false -> none
+            case atomics:get(Until, 1) > erlmcp_clock:now_ms() andalso atomics:get(Until, 2) of
+                0 -> Number;
+                _ -> none
             end;
         none ->
             none
@@ -97,12 +114,12 @@ incarnation() ->
 -doc "Returns a nonce that was never used. Returns `no_lease` if the lease is not valid.".
 -spec next_nonce() -> {ok, erlmcp_cluster_session_id:nonce()} | no_lease.
 next_nonce() ->
-    case is_valid() of
-        true ->
-            #{number := Number, boot := Boot, count := Count} = current(),
-            {ok, erlmcp_cluster_session_id:nonce(Number, Boot, atomics:add_get(Count, 1, 1))};
-        false ->
-            no_lease
+    case incarnation() of
+        none ->
+            no_lease;
+        Number ->
+            #{boot := Boot, count := Count} = current(),
+            {ok, erlmcp_cluster_session_id:nonce(Number, Boot, atomics:add_get(Count, 1, 1))}
     end.
 
 -doc "Returns the milliseconds for which a lease is valid after its last renewal was sent.".
@@ -122,9 +139,20 @@ handle_call(await, _, #state{current = #{}} = State) ->
     {reply, ok, State};
 handle_call(await, From, #state{waiting = Waiting} = State) ->
     {noreply, State#state{waiting = [From | Waiting]}};
-handle_call(leave, _, #state{current = #{number := Number, until := Until}} = State) ->
-    ok = atomics:put(Until, 1, erlmcp_clock:now_ms()),
-    case erlmcp_cluster_store:end_lease(Number, own, left) of
+%% No request finds a session here from now on, whatever the store says.
+handle_call(hand_over, _, #state{current = #{number := Number, until := Until}} = State) ->
+    ok = atomics:put(Until, 2, 1),
+    #state{current = Current} = Next = renew(erlmcp_clock:now_ms(), State#state{as = leaving}),
+    Written = is_map(Current) andalso erlmcp_cluster_store:bury(Number),
+    {reply, case Written of
+                {error, _} -> Written;
+                %% Another node does it, or is doing it.
+                _ -> ok
+            end, Next};
+handle_call(hand_over, _, State) ->
+    {reply, ok, State};
+handle_call(leave, _, #state{current = #{}} = State) ->
+    case end_lease(State) of
         {error, _} = Error -> {reply, Error, State};
         _ -> {reply, ok, State#state{current = left}}
     end;
@@ -154,21 +182,26 @@ renew(Sent, #state{current = none} = State) ->
     else
         {error, Reason} -> failed(Reason, State)
     end;
-renew(Sent, #state{current = #{number := Number, until := Until}, renewals = Renewals} = State) ->
-    case erlmcp_cluster_store:renew_lease(Number, Renewals + 1) of
+renew(Sent, #state{current = #{number := Number, until := Until}, as = As,
+                   renewals = Renewals} = State) ->
+    case erlmcp_cluster_store:renew_lease(Number, As, Renewals + 1) of
         ok ->
             ok = atomics:put(Until, 1, Sent + ?VALIDITY_MS),
             State#state{renewals = Renewals + 1, failures = 0};
         over ->
             ok = erlmcp_log:report(warning, #{what => cluster_node_was_declared_dead,
                                               incarnation => Number}),
-            renew(Sent, fenced(State));
+            begin_again(Sent, fenced(State));
         {error, Reason} ->
             failed(Reason, State#state{renewals = Renewals + 1})
     end.
 
+%% A node that is about to stop needs no other incarnation.
+begin_again(Sent, #state{as = alive} = State) -> renew(Sent, State);
+begin_again(_, State) -> State#state{current = left}.
+
 begun(Number, Sent, #state{waiting = Waiting} = State) ->
-    Until = atomics:new(1, []),
+    Until = atomics:new(2, []),
     ok = atomics:put(Until, 1, Sent + ?VALIDITY_MS),
     <<Boot:24>> = crypto:strong_rand_bytes(3),
     Current = #{number => Number, boot => Boot, until => Until, count => atomics:new(1, [])},
@@ -192,10 +225,20 @@ failed(Reason, #state{failures = Failures} = State) ->
     _ = (Failures + 1) rem ?FAILURES =:= 0 andalso erlmcp_cluster_store:elect(),
     State#state{failures = Failures + 1}.
 
+%% The other nodes need not wait until they have seen the lease stand still.
 -doc false.
-terminate(_, #state{current = Current}) ->
+terminate(Reason, #state{current = #{number := Number, until := Until}} = State) ->
     _ = persistent_term:erase(?MODULE),
-    case Current of
-        #{until := Until} -> atomics:put(Until, 1, erlmcp_clock:now_ms());
-        _ -> ok
-    end.
+    case Reason of
+        shutdown ->
+            %% If there is no majority, nobody can.
+            end_lease(State) =:= ok andalso erlmcp_cluster_store:bury(Number);
+        _ ->
+            atomics:put(Until, 1, erlmcp_clock:now_ms())
+    end;
+terminate(_, _) ->
+    persistent_term:erase(?MODULE).
+
+end_lease(#state{current = #{number := Number, until := Until}}) ->
+    ok = atomics:put(Until, 1, erlmcp_clock:now_ms()),
+    erlmcp_cluster_store:end_lease(Number, own, left).

@@ -22,7 +22,8 @@ init(#{secret := Sources} = Options) ->
     Children = [{erlmcp_cluster_secret, [Sources]}, {erlmcp_cluster_store, [Options]},
                 {erlmcp_cluster_lease, []}, {erlmcp_cluster_members, []},
                 {erlmcp_cluster_sessions, []},
-                {erlmcp_cluster_changes, []}, {erlmcp_cluster_lost_tasks, []}],
+                {erlmcp_cluster_changes, []}, {erlmcp_cluster_lost_tasks, []},
+                {erlmcp_cluster_figures, []}],
     {ok, {#{strategy => rest_for_one},
           [#{id => Module, start => {Module, start_link, Arguments}, shutdown => 15_000}
            || {Module, Arguments} <- Children]}}.

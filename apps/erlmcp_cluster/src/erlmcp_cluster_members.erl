@@ -116,7 +116,7 @@ watch(#state{seen = Seen} = State) ->
                 Watched = maps:map(fun(Incarnation, Lease) ->
                                        seen(Incarnation, Lease, Now, Seen)
                                    end, Leases),
-                ok = end_all(Watched, Now),
+                ok = end_all(Watched, Deaths, Now),
                 State#state{seen = Watched};
             false ->
                 State#state{seen = #{}}
@@ -154,12 +154,14 @@ seen(Incarnation, Lease, Now, Seen) ->
         #{} -> {Lease, Now}
     end.
 
-end_all(Watched, Now) ->
+end_all(Watched, Deaths, Now) ->
     maps:foreach(
-        fun(Incarnation, {{alive, _, _} = Lease, Since}) ->
-                Now - Since >= ?STILL_MS andalso declare(Incarnation, Lease);
-           (Incarnation, _) ->
+        fun(Incarnation, {{How, _, _} = Lease, Since}) when How =:= alive; How =:= leaving ->
+                Now - Since >= ?STILL_MS andalso declare(Incarnation, Lease),
                 %% If this fails, it is done again.
+                How =:= leaving andalso not erlmcp_cluster_deaths:is_dead(Incarnation, Deaths)
+                    andalso erlmcp_cluster_store:bury(Incarnation);
+           (Incarnation, _) ->
                 erlmcp_cluster_store:bury(Incarnation)
         end, Watched).
 

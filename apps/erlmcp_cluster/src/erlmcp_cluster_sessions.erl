@@ -21,7 +21,7 @@ Internal.
 -behaviour(gen_server).
 
 -export([start_link/0]).
--export([open/2, find/3, inherit/3, change/3, end_all/0]).
+-export([open/2, find/3, inherit/3, change/3, hand_over/0, end_all/0]).
 -export([certify/2, opened/3]).
 -export([kept/0, sweep/1]).
 -export([home/3]).
@@ -180,6 +180,25 @@ store(Name, Change, #{idle_s := Idle}) ->
 fact({watched, Uri}) -> {crypto:hash(sha256, Uri), Uri};
 fact({Fact, Value}) -> {Fact, Value};
 fact(ended) -> {ended, true}.
+
+-doc """
+Gives the sessions of this node up if all servers that have some are about to be drained: a node has
+one lease. Until then, a drained server's sessions wait for the node's other servers.
+""".
+-spec hand_over() -> ok.
+hand_over() ->
+    case lists:all(fun(#{gate := Gate}) -> erlmcp_gate:is_lame(Gate) end, servers()) of
+        true ->
+            case erlmcp_cluster_lease:hand_over() of
+                ok -> ok;
+                %% The others will notice when the node stops.
+                {error, Reason} ->
+                    erlmcp_log:report(warning, #{what => cluster_sessions_not_handed_over,
+                                                 reason => Reason})
+            end;
+        false ->
+            ok
+    end.
 
 -doc "Ends all sessions of this node, since others are their homes now.".
 -spec end_all() -> ok.

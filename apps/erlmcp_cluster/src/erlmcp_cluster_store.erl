@@ -5,7 +5,8 @@ one node of the tree and is changed by compare-and-swap alone:
 
 - `cluster`: the id of the cluster, which its first node writes.
 - `last`: the number of the last incarnation that was given out.
-- `incarnation/N`: the lease of an incarnation, `{alive, Node, Renewals}`, or how it ended.
+- `incarnation/N`: the lease of an incarnation, `{alive, Node, Renewals}`, or how it ended. That of a
+  node which has given its sessions up, and is about to stop, is `{leaving, Node, Renewals}`.
 - `deaths`: `t:erlmcp_cluster_deaths:deaths/0`.
 - `session/NAME/FACT`: what the next home of a session must know (`m:erlmcp_cluster_sessions`). Only
   the home of a session writes it. Each node also has these facts in a table.
@@ -14,7 +15,9 @@ one node of the tree and is changed by compare-and-swap alone:
 
 An incarnation ends in two steps, so that no transaction is needed. First its lease is swapped for
 `{dead, Node, Second}` or `{left, Node, Second}`: from then on it renews nothing. Then its death is
-added to `deaths`, and the lease is deleted. Any node completes the second step.
+added to `deaths`, and the lease is deleted. Any node completes the second step. An incarnation that
+is leaving is among the deaths before its lease ends. If none is left to survive a death, it waits
+until another one begins.
 
 The process starts the node's part of the store, joins the others, and stops that part at its end.
 
@@ -26,7 +29,7 @@ Internal.
 -include_lib("khepri/include/khepri.hrl").
 
 -export([start_link/1, view/0, leave/0, forget/1, members/0, leader/0, elect/0]).
--export([next_incarnation/0, open_lease/1, renew_lease/2, leases/1, end_lease/3, bury/1]).
+-export([next_incarnation/0, open_lease/1, renew_lease/3, leases/1, end_lease/3, bury/1]).
 -export([deaths/1]).
 -export([put_session/4, session/1, sessions/0, forget_session/1, forget_session/2]).
 -export([create_task/4, swap_task/5, delete_task/2, catch_up/1, applied/2]).
@@ -52,7 +55,8 @@ Internal.
 
 -doc "A lease: of an incarnation that lives, or that has just died, or left.".
 -type lease() ::
-    {alive, node(), Renewals :: non_neg_integer()} | {dead | left, node(), Second :: integer()}.
+    {alive | leaving, node(), Renewals :: non_neg_integer()}
+    | {dead | left, node(), Second :: integer()}.
 -doc "The answer of a node to another one that looks for a cluster.".
 -type view() :: #{cluster := binary() | none, members := [node()]}.
 
@@ -117,7 +121,8 @@ leave() ->
 forget(Node) ->
     maybe
         {ok, Leases} ?= leases(consistency),
-        [] ?= [Alive || {alive, Alive, _} <- maps:values(Leases), Alive =:= Node],
+        [] ?= [Alive || {How, Alive, _} <- maps:values(Leases), Alive =:= Node,
+                        How =:= alive orelse How =:= leaving],
         {ok, _, _} ?= ra:remove_member({?STORE, node()}, {?STORE, Node}, ?JOIN_MS),
         ok
     else
@@ -163,14 +168,16 @@ open_lease(Incarnation) ->
 Renews the lease of this node's incarnation. `Renewals` is how often it was renewed, so each renewal
 changes the lease. Returns `over` if the lease has ended: the incarnation was declared dead.
 """.
--spec renew_lease(erlmcp_cluster_deaths:incarnation(), Renewals :: pos_integer()) ->
-    ok | over | {error, term()}.
-renew_lease(Incarnation, Renewals) ->
+-spec renew_lease(erlmcp_cluster_deaths:incarnation(), alive | leaving,
+                  Renewals :: pos_integer()) -> ok | over | {error, term()}.
+renew_lease(Incarnation, As, Renewals) ->
     %% A renewal may be applied late, and twice. After a later one it has no effect.
-    Earlier = #if_data_matches{pattern = {alive, node(), '$1'},
-                               conditions = [{'=<', '$1', Renewals}]},
+    Earlier = #if_data_matches{pattern = {'$1', node(), '$2'},
+                               conditions = [{'orelse', {'=:=', '$1', alive},
+                                                        {'=:=', '$1', leaving}},
+                                             {'=<', '$2', Renewals}]},
     Path = path([incarnation, #if_all{conditions = [integer_to_binary(Incarnation), Earlier]}]),
-    Renewed = {alive, node(), Renewals},
+    Renewed = {As, node(), Renewals},
     case swapped(khepri:put(?STORE, Path, Renewed, #{timeout => ?RENEWAL_MS})) of
         changed -> over;
         Other -> Other
@@ -184,7 +191,7 @@ are those that this node knows. With `consistency` they are those that the clust
     {ok, #{erlmcp_cluster_deaths:incarnation() => lease()}} | {error, term()}.
 leases(Favor) ->
     Pattern = path([incarnation, ?KHEPRI_WILDCARD_STAR]),
-    case khepri:get_many(?STORE, Pattern, #{favor => Favor, timeout => ?COMMAND_MS}) of
+    case get_many(Pattern, Favor) of
         {ok, Found} -> {ok, #{binary_to_integer(lists:last(Path)) => Lease
                               || Path := Lease <- Found}};
         {error, _} = Error -> Error
@@ -198,8 +205,8 @@ renewed or ended meanwhile.
 -spec end_lease(erlmcp_cluster_deaths:incarnation(), Seen :: lease() | own, dead | left) ->
     ok | changed | {error, term()}.
 end_lease(Incarnation, own, How) ->
-    end_lease(Incarnation, node(), {alive, node(), '_'}, How);
-end_lease(Incarnation, {alive, Node, _} = Seen, How) ->
+    end_lease(Incarnation, node(), {'_', node(), '_'}, How);
+end_lease(Incarnation, {_, Node, _} = Seen, How) ->
     end_lease(Incarnation, Node, Seen, How).
 
 end_lease(Incarnation, Node, Pattern, How) ->
@@ -207,30 +214,36 @@ end_lease(Incarnation, Node, Pattern, How) ->
     swap(lease_path(Incarnation), Pattern, Ended, ?COMMAND_MS).
 
 -doc """
-Writes down the death of an incarnation whose lease has ended, and then deletes the lease. Returns
-`changed` if another node wrote a death meanwhile.
+Writes down the death of an incarnation whose lease has ended, or which is leaving. Then deletes a
+lease that has ended. Returns `changed` if another node wrote a death meanwhile, or no incarnation is
+left to survive this one.
 """.
 -spec bury(erlmcp_cluster_deaths:incarnation()) -> ok | changed | {error, term()}.
 bury(Incarnation) ->
     maybe
         {ok, Deaths} ?= deaths(consistency),
         {ok, Leases} ?= leases(consistency),
-        ok ?= written(Incarnation, Leases, Deaths),
-        khepri:delete(?STORE, lease_path(Incarnation), #{timeout => ?COMMAND_MS})
+        {How, At} ?= ended(maps:get(Incarnation, Leases, none)),
+        ok ?= written(Incarnation, [Other || Other := {alive, _, _} <- Leases], At, Deaths),
+        true ?= How =:= leaving,
+        ok
+    else
+        false -> khepri:delete(?STORE, lease_path(Incarnation), #{timeout => ?COMMAND_MS});
+        Other -> Other
     end.
 
-written(Incarnation, Leases, Deaths) ->
-    case Leases of
-        #{Incarnation := {How, _, Second}} when How =/= alive ->
-            Alive = [Other || Other := {alive, _, _} <- Leases],
-            case erlmcp_cluster_deaths:declare(Incarnation, Alive, Second, Deaths) of
-                Deaths -> ok;
-                More -> swap(path([deaths]), {erlmcp_cluster_deaths:epoch(Deaths), '_'},
-                             with_epoch(More), ?COMMAND_MS)
-            end;
-        #{} ->
-            %% Another node has done both.
-            changed
+%% How an incarnation ends or has ended, and at which second.
+ended({leaving, _, _}) -> {leaving, erlang:system_time(second)};
+ended({How, _, Second}) when How =/= alive -> {How, Second};
+%% It lives, or another node has done both steps.
+ended(_) -> changed.
+
+written(Incarnation, Alive, At, Deaths) ->
+    case erlmcp_cluster_deaths:declare(Incarnation, Alive, At, Deaths) of
+        Deaths -> ok;
+        _ when Alive =:= [] -> changed;
+        More -> swap(path([deaths]), {erlmcp_cluster_deaths:epoch(Deaths), '_'},
+                     with_epoch(More), ?COMMAND_MS)
     end.
 
 -doc "Returns the deaths that are written down; see `leases/1`.".
@@ -256,7 +269,7 @@ put_session(Name, Fact, Value, Idle) ->
     {ok, #{fact() => term()}} | {error, term()}.
 session(Name) ->
     Pattern = path([session, Name, ?KHEPRI_WILDCARD_STAR]),
-    case khepri:get_many(?STORE, Pattern, #{favor => consistency, timeout => ?COMMAND_MS}) of
+    case get_many(Pattern, consistency) of
         {ok, Found} -> {ok, #{Fact => Value || {{_, Fact}, Value, _, _} <- maps:values(Found)}};
         {error, _} = Error -> Error
     end.
@@ -464,7 +477,15 @@ handle_info(_, State) ->
 
 -doc false.
 terminate(_, _) ->
+    ok = yield([Node || Node <- members(), lists:member(Node, nodes())]),
     stop_store().
+
+%% A leader that stops hands its part over, so that the others need no time to notice.
+yield([Node | _]) ->
+    _ = leader() =:= node() andalso ra:transfer_leadership({?STORE, node()}, {?STORE, Node}),
+    ok;
+yield([]) ->
+    ok.
 
 stop_store() ->
     _ = khepri:stop(?STORE),
@@ -486,7 +507,19 @@ get(Path) ->
     get(Path, consistency).
 
 get(Path, Favor) ->
-    khepri:get(?STORE, Path, #{favor => Favor, timeout => ?COMMAND_MS}).
+    read(fun khepri:get/3, Path, Favor).
+
+get_many(Pattern, Favor) ->
+    read(fun khepri:get_many/3, Pattern, Favor).
+
+read(Read, Path, Favor) ->
+    try
+        Read(?STORE, Path, #{favor => Favor, timeout => ?COMMAND_MS})
+    catch
+        %% Khepri asks the leader by `erpc`. The leader's member may have just stopped.
+        error:{exception, _, _} -> {error, no_leader};
+        error:{erpc, _} -> {error, no_leader}
+    end.
 
 %% The pattern is one of ETS: '_' is any term.
 swap(Path, Pattern, Data, Milliseconds) ->

@@ -41,6 +41,7 @@ boot(#{address := Address, port := Port, args := More} = Start) ->
         env => [{"ERLMCP_TEST_SECRET", ?SECRET}, {"ERL_EPMD_PORT", integer_to_list(NoEpmd)}],
         args => ["+S", "1:1", "+sbwt", "none", "-setcookie", "erlmcp_test_cluster",
                  "-start_epmd", "false", "-erl_epmd_port", integer_to_list(Port),
+                 "-kernel", "prevent_overlapping_partitions", "false",
                  "-kernel", "inet_dist_use_interface", Listen, "-kernel", "logger_level", "error",
                  %% What a killed process has written stays with the operating system.
                  "-ra", "wal_sync_method", "none"

@@ -224,6 +224,8 @@ event(#{at := At} = Event, View) ->
 add_mark(Mark, #{marks := Marks} = View) ->
     View#{marks := lists:sublist([Mark | Marks], ?MARKS)}.
 
+words(#{event := lame}) ->
+    {drain, ~"The server is about to be drained: it is not ready, and still serves."};
 words(#{event := draining}) -> {drain, ~"The server is being drained."};
 words(#{event := drained}) -> {drain, ~"The server was drained."};
 words(#{event := reloaded, added := Added, removed := Removed, changed := Changed}) ->

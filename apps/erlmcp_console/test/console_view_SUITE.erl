@@ -157,6 +157,8 @@ changes_leave_marks(_) ->
 events_leave_marks(_) ->
     [{Event, Kind, Words} = {Event, Seen, Said}
      || {Event, Kind, Words} <- [
+            {#{event => lame, milliseconds => 5}, drain,
+             ~"The server is about to be drained: it is not ready, and still serves."},
             {#{event => draining, milliseconds => 5}, drain, ~"The server is being drained."},
             {#{event => drained, calls => 0, tasks => 0}, drain, ~"The server was drained."},
             {#{event => memory_full}, state, ~"Memory is full."},

@@ -43,6 +43,9 @@ table() ->
      {reloaded, [added, removed, changed], [modules],
       <<"the definitions were replaced by `erlmcp:replace/2` or a reload; `modules` have new "
         "code">>},
+     {lame, [milliseconds], [],
+      <<"the server is about to be drained: it is not ready, and still serves for these "
+        "`milliseconds`">>},
      {draining, [milliseconds], [],
       ~"the server is being drained: new requests are refused with 1077"},
      {drained, [calls, tasks], [],

@@ -20,6 +20,7 @@ Internal.
 -export([definition_row/3, free/2]).
 -export([session_opened/1, session_ended/3, stream_opened/1, stream_ended/1, lasting/1]).
 -export([connection_refused/3, refused_connections/1]).
+-export([forwarded/1, inherited/1, in_cluster/1]).
 -export([methods/0, method_row/1, used_rows/1, read/2, failures/1, rows/0]).
 
 -export_type([meter/0, server/0, arrival/0, about/0, subject/0, outcome/0, ended/0, observer/0,
@@ -92,7 +93,10 @@ answers. The code is `none` if their answers had none, and if it is not known an
 -define(SESSIONS_ENDED, 4).
 -define(STREAMS_OPENED, 5).
 -define(STREAMS_ENDED, 6).
--define(METHOD(Index), (7 + (Index) * ?ROW_WORDS)).
+%% Of a server in a cluster: requests that were passed on, and sessions that were inherited.
+-define(FORWARDED, 7).
+-define(INHERITED, 8).
+-define(METHOD(Index), (9 + (Index) * ?ROW_WORDS)).
 %% The first rows of definitions are those of all definitions of a family without a row.
 -define(DEFINITION(Index), ?METHOD(?METHOD_COUNT + (Index))).
 -define(FAMILIES, 3).
@@ -358,6 +362,22 @@ lasting({Counters, _, _}) ->
       durations => [{Network, Revision,
                      erlmcp_meter_counts:failure(?DURATION(Index), Counters)}
                     || {Index, {Network, Revision}} <- lists:enumerate(0, durations())]}.
+
+-doc "Counts a request that is passed on to the home of its session.".
+-spec forwarded(server()) -> ok.
+forwarded(#{meter := {Counters, _, _}}) ->
+    counters:add(Counters, ?FORWARDED, 1).
+
+-doc "Counts a session that had another home before.".
+-spec inherited(server()) -> ok.
+inherited(#{meter := {Counters, _, _}}) ->
+    counters:add(Counters, ?INHERITED, 1).
+
+-doc "Returns how many requests were passed on, and how many sessions were inherited.".
+-spec in_cluster(meter()) -> #{forwarded | inherited => non_neg_integer()}.
+in_cluster({Counters, _, _}) ->
+    #{forwarded => counters:get(Counters, ?FORWARDED),
+      inherited => counters:get(Counters, ?INHERITED)}.
 
 -doc """
 Counts a connection that a listener has refused when it opened, before it could send a request.

@@ -1,37 +1,49 @@
 -module(erlmcp_drain).
 -moduledoc """
-Takes a server out of service without losing requests that it has accepted. Its listeners accept no
-more connections, and new requests are refused with 1077. Open subscriptions end with their result.
-Running calls and tasks have some time to end. Calls that still run after that are ended, and their
-clients get error 1077. At last the sessions end, with their streams.
+Takes a server out of service without losing requests. At first the server may be lame: it is not
+ready, so that load balancers send their requests elsewhere, and still serves. Its responses on
+HTTP/1.1 end their connections meanwhile. Then its listeners accept no more connections, and idle
+ones end, so that clients connect to another server.
+
+After that, new requests are refused with 1077. Open subscriptions end with their result. Running
+calls and tasks have some time to end. Calls that still run after that are ended, and their clients
+get error 1077. At last the sessions end, with their streams. In a cluster, other nodes are the homes
+of the sessions before the first request is refused.
 
 Internal.
 """.
 
 -export([drain/3]).
 
+-export_type([options/0, drained/0]).
+
 %% Milliseconds between two looks at the running calls and tasks, and milliseconds to wait for the
 %% last answers of ended calls.
 -define(LOOK, 10).
 -define(LAST_WORDS, 1000).
+%% Milliseconds between two looks for new connections.
+-define(CONNECTIONS, 100).
 
--export_type([drained/0]).
-
+-doc "See `t:erlmcp:drain_options/0`.".
+-type options() :: #{timeout_ms := non_neg_integer(), lame_ms := non_neg_integer()}.
 -doc "The number of calls that were ended before they had answered, and of tasks that still run.".
 -type drained() :: #{calls := non_neg_integer(), tasks := non_neg_integer()}.
 
 -doc """
-Drains an instance with the listeners `Listeners`. Running calls and tasks have `Milliseconds` to
-end. Calls that still run then are ended. Their last answers, and the ends of the sessions, take up
-to two seconds more. Crashes if the server is stopped meanwhile.
+Drains an instance with the listeners `Listeners`. Running calls and tasks have `timeout_ms` to end.
+Calls that still run then are ended. Their last answers, and the ends of the sessions, take up to
+two seconds more. Crashes if the server is stopped meanwhile.
 """.
--spec drain(erlmcp_instance:instance(), [Listener :: ranch:ref()],
-            Milliseconds :: non_neg_integer()) -> drained().
-drain(#{gate := Gate, key := Key} = Instance, Listeners, Milliseconds) ->
+-spec drain(erlmcp_instance:instance(), Listeners, options()) -> drained() when
+    Listeners :: [{http | tcp, ranch:ref()}].
+drain(#{gate := Gate, key := Key} = Instance, Listeners,
+      #{timeout_ms := Milliseconds, lame_ms := Lame}) ->
+    ok = be_lame(Lame, Listeners, Instance),
+    ok = leave_cluster(Instance),
     ok = erlmcp_event_handler:emit(Key, draining, #{milliseconds => Milliseconds}),
     ok = erlmcp_log:report(notice, #{what => server_drains, milliseconds => Milliseconds}, Key),
     ok = erlmcp_gate:drain(Gate),
-    ok = lists:foreach(fun ranch:suspend_listener/1, Listeners),
+    ok = suspend(Listeners),
     ok = erlmcp_subscriptions:close(erlmcp_instance:subscriptions(Instance)),
     Ended = case await(fun() -> is_idle(Instance) end, Milliseconds) of
         ok -> 0;
@@ -45,6 +57,52 @@ drain(#{gate := Gate, key := Key} = Instance, Listeners, Milliseconds) ->
     ok = erlmcp_event_handler:emit(Key, drained, Left),
     ok = erlmcp_log:report(notice, Left#{what => server_drained}, Key),
     Left.
+
+be_lame(0, _, #{gate := Gate}) ->
+    erlmcp_gate:lame(Gate);
+be_lame(Milliseconds, Listeners, #{gate := Gate, key := Key}) ->
+    ok = erlmcp_event_handler:emit(Key, lame, #{milliseconds => Milliseconds}),
+    ok = erlmcp_log:report(notice, #{what => server_is_lame, milliseconds => Milliseconds}, Key),
+    ok = erlmcp_gate:lame(Gate),
+    Http = [Listener || {http, Listener} <- Listeners],
+    ok = last_responses(Http, #{}, erlmcp_clock:now_ms() + Milliseconds),
+    ok = suspend(Listeners),
+    ok = erlmcp_httpd_connection:end_all(connections(Http)),
+    %% Requests that are on their way are served.
+    receive
+    after 2 * erlmcp_httpd:last_requests_ms() -> ok
+    end.
+
+leave_cluster(#{cluster := none}) ->
+    ok;
+leave_cluster(#{cluster := {Module, State}}) ->
+    ok = Module:leaving(State),
+    %% Requests that have found their session here enter.
+    receive
+    after ?LOOK -> ok
+    end.
+
+%% Each connection is told once.
+last_responses(Listeners, Known, End) ->
+    Connections = connections(Listeners),
+    ok = lists:foreach(fun(Pid) ->
+        is_map_key(Pid, Known) orelse erlmcp_httpd_connection:last_response(Pid)
+    end, Connections),
+    case End - erlmcp_clock:now_ms() of
+        Rest when Rest > 0 ->
+            receive
+            after min(Rest, ?CONNECTIONS) ->
+                last_responses(Listeners, #{Pid => known || Pid <- Connections}, End)
+            end;
+        _ ->
+            ok
+    end.
+
+connections(Listeners) ->
+    lists:append([ranch:procs(Listener, connections) || Listener <- Listeners]).
+
+suspend(Listeners) ->
+    lists:foreach(fun({_, Listener}) -> ok = ranch:suspend_listener(Listener) end, Listeners).
 
 %% The counts are read in the order in which a request moves: it waits, runs, and may become a task.
 %% The count of tasks fails if the server has ended, since their supervisor has ended then.

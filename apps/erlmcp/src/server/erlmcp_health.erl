@@ -16,7 +16,8 @@ Internal.
 -spec report(erlmcp_instance:instance()) -> erlmcp:health().
 report(Instance) ->
     Checks = #{Name => check(Name, Instance)
-               || Name <- [listeners, drain, memory, processors, descriptors, connections]},
+               || Name <- [listeners, drain, memory, processors, descriptors, connections]
+                              ++ [cluster || map_get(cluster, Instance) =/= none]},
     #{ready => lists:all(fun(#{passes := Passes}) -> Passes end, maps:values(Checks)),
       checks => Checks}.
 
@@ -26,7 +27,7 @@ check(listeners, #{listeners := Listeners}) ->
     #{passes => length(Open) =:= length(OfRanch), observed => length(Open),
       limit => length(OfRanch)};
 check(drain, #{gate := Gate}) ->
-    #{passes => not erlmcp_gate:is_draining(Gate)};
+    #{passes => not (erlmcp_gate:is_lame(Gate) orelse erlmcp_gate:is_draining(Gate))};
 check(memory, _) ->
     (erlmcp_overload_guard:figures(erlmcp_memory_guard))#{
         passes => erlmcp_memory_guard:state() =:= ok};
@@ -38,7 +39,10 @@ check(descriptors, _) ->
 check(connections, #{gate := Gate, limits := #{connections := Limit}}) ->
     Held = erlmcp_gate:held(Gate, connections),
     Bound = #{limit => Limit || Limit =/= infinity},
-    Bound#{passes => Held < Limit, observed => Held}.
+    Bound#{passes => Held < Limit, observed => Held};
+check(cluster, #{cluster := {Module, State}}) ->
+    #{lease_ms := Left} = Module:overview(State),
+    #{passes => Left > 0, observed => Left}.
 
 %% A listener has an address from the time on at which its port is open, and none while it is
 %% suspended.

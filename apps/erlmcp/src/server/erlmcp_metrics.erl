@@ -6,7 +6,7 @@ process. Everything that shows figures is computed from this one map.
 Internal.
 """.
 
--export([of_running/2, report/1, tools/1, name/1]).
+-export([of_running/2, report/1, in_cluster/1, tools/1, name/1]).
 
 -doc """
 Returns the figures of a server in a list, which is empty if the server with this supervisor has
@@ -25,7 +25,8 @@ report(#{key := Key, gate := Gate, meter := Meter, started_ms := Started} = Inst
     Rows = [{Family, Row, counts(Row, Failures, Meter)}
             || {Family, Row} <- erlmcp_meter:used_rows(Meter)],
     Names = names(Instance),
-    #{server => erlmcp_log:server(Key), name => name(Key), state => state(Gate),
+    (cluster(Instance))#{
+      server => erlmcp_log:server(Key), name => name(Key), state => state(Gate),
       at_ms => erlang:system_time(millisecond), started_ms => Started,
       requests => Requests, faults => Faults, refusals => refusals(Failures),
       methods => methods(Rows, Failures, Meter),
@@ -39,6 +40,18 @@ report(#{key := Key, gate := Gate, meter := Meter, started_ms := Started} = Inst
       tasks => #{running => erlmcp_tasks:running(Instance)},
       cache => erlmcp_result_cache:info(Instance),
       bounds => erlmcp_forecaster:add_forecasts(Key, erlmcp_bounds:of_server(Instance))}.
+
+cluster(#{cluster := none}) ->
+    #{};
+cluster(#{cluster := {Module, State}} = Instance) ->
+    Own = maps:remove(sessions, in_cluster(Instance)),
+    #{cluster => maps:merge(Own, Module:overview(State))}.
+
+-doc "Returns the figures of a server that other nodes of its cluster show.".
+-spec in_cluster(erlmcp_instance:instance()) ->
+    #{sessions | forwarded | inherited => non_neg_integer()}.
+in_cluster(#{meter := Meter} = Instance) ->
+    (erlmcp_meter:in_cluster(Meter))#{sessions => erlmcp_session_table:count(Instance)}.
 
 -doc "Returns the name of the server with the key `Key`. A server that has ended has an empty one.".
 -spec name(Key :: reference()) -> binary().

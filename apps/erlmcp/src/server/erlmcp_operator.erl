@@ -24,7 +24,10 @@ An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
   tools, the 100 that are called most. `verdict` says whether the server is well, where something
   judges it (`m:erlmcp_verdicts`), and else is null.
 - `{"command": "cancel", "id": Id}`: ends a running call (`erlmcp:cancel/2`).
-- `{"command": "drain", "seconds": Seconds}`: drains all servers at once (`erlmcp:drain/2`).
+- `{"command": "drain", "seconds": Seconds, "lame": Seconds}`: drains all servers at once
+  (`erlmcp:drain/2`). Without `lame` they are not lame before.
+- `{"command": "cluster", ...}`: asks the cluster of the node's servers
+  (`c:erlmcp_server_cluster:operate/2`).
 - `{"command": "reload"}`: reloads all servers with a handler module (`erlmcp:reload/1`). The entry
   of a server that is not reloaded has the sentence `error`.
 """.
@@ -71,10 +74,18 @@ answer(~"cancel", #{~"id" := Id}) when is_binary(Id) ->
         [Server] -> {ok, #{server => Server}};
         [] -> {error, <<"no such call runs: ", Id/binary>>}
     end;
-answer(~"drain", #{~"seconds" := Seconds}) when
-    is_integer(Seconds), Seconds >= 0, Seconds =< ?MOST_S
+answer(~"drain", #{~"seconds" := Seconds, ~"lame" := Lame}) when
+    is_integer(Seconds), Seconds >= 0, Seconds =< ?MOST_S,
+    is_integer(Lame), Lame >= 0, Lame =< ?MOST_S
 ->
-    {ok, drained(servers(), 1000 * Seconds)};
+    {ok, drained(servers(), #{timeout_ms => 1000 * Seconds, lame_ms => 1000 * Lame})};
+answer(~"drain", Asked) when not is_map_key(~"lame", Asked) ->
+    answer(~"drain", Asked#{~"lame" => 0});
+answer(~"cluster", Asked) ->
+    case [Cluster || {_, _, #{cluster := {_, _} = Cluster}} <- servers()] of
+        [{Module, State} | _] -> Module:operate(Asked, State);
+        [] -> {error, ~"no server of this node has the option cluster"}
+    end;
 answer(~"reload", _) ->
     case [reloaded(Server) || {_, _, #{handler := Handler}} = Server <- servers(),
                               Handler =/= none] of
@@ -135,10 +146,10 @@ line({Module, Function, Arity, Location}) ->
     unicode:characters_to_binary(io_lib:format("~ts:~ts/~b~ts", [Module, Function, Arity, Where])).
 
 %% At once, so that none has to wait for the calls of another.
-drained(Servers, Milliseconds) ->
+drained(Servers, How) ->
     Asking = self(),
     Drains = [{Server, spawn_monitor(fun() ->
-                       Asking ! {self(), erlmcp_server_sup:drain(Pid, Instance, Milliseconds)}
+                       Asking ! {self(), erlmcp_server_sup:drain(Pid, Instance, How)}
                    end)} || {Server, Pid, Instance} <- Servers],
     [#{server => Server, calls => Calls, tasks => Tasks}
      || {Server, Drain} <- Drains, {ok, #{calls := Calls, tasks := Tasks}} <- [drained(Drain)]].

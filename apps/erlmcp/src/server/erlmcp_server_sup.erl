@@ -77,14 +77,15 @@ listener_ids(Supervisor) ->
     [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Supervisor)].
 
 -doc "Takes a server out of service; see `erlmcp:drain/2`.".
--spec drain(pid(), erlmcp_instance:instance(), Milliseconds :: non_neg_integer()) ->
+-spec drain(pid(), erlmcp_instance:instance(), erlmcp_drain:options()) ->
     {ok, erlmcp_drain:drained()} | {error, not_found}.
-drain(Supervisor, Instance, Milliseconds) ->
+drain(Supervisor, Instance, How) ->
     try
         %% A listener that has only pages stays open, so that instruments see the drain.
-        Closing = [Id || {_, Transport, Options} = Id <- listener_ids(Supervisor),
-                         Transport =/= stdio, erlmcp_listen_options:has_endpoint(Options)],
-        Drained = erlmcp_drain:drain(Instance, Closing, Milliseconds),
+        Closing = [{Transport, Id} || {_, Transport, Options} = Id <- listener_ids(Supervisor),
+                                      Transport =/= stdio,
+                                      erlmcp_listen_options:has_endpoint(Options)],
+        Drained = erlmcp_drain:drain(Instance, Closing, How),
         _ = supervisor:count_children(Supervisor),
         {ok, Drained}
     catch

@@ -4,7 +4,7 @@ Reaches a running node for its operator: by the control socket of `erlmcp serve`
 (`m:erlmcp_cli_control`), or by Erlang's distribution.
 """.
 
--export([arguments/0, ask/3]).
+-export([arguments/0, ask/3, set_cookie/0]).
 
 %% Milliseconds until a node has answered a question that needs no time.
 -define(ANSWER_MS, 10_000).
@@ -93,10 +93,18 @@ distributed(Node) ->
         _ -> longnames
     end,
     case net_kernel:start(undefined, #{name_domain => Domain}) of
-        {ok, _} -> cookie(os:getenv("ERLMCP_COOKIE", ""));
-        {error, {already_started, _}} -> cookie(os:getenv("ERLMCP_COOKIE", ""));
+        {ok, _} -> set_cookie();
+        {error, {already_started, _}} -> set_cookie();
         {error, _} -> {unreachable, "Erlang's distribution cannot be started"}
     end.
+
+-doc """
+Sets the cookie of this node to the variable `ERLMCP_COOKIE`, if that has a value. Otherwise it is
+that of `~/.erlang.cookie`, or of `ERL_FLAGS`.
+""".
+-spec set_cookie() -> ok.
+set_cookie() ->
+    cookie(os:getenv("ERLMCP_COOKIE", "")).
 
 cookie("") -> ok;
 cookie(Cookie) ->

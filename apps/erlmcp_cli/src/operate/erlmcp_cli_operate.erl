@@ -43,12 +43,16 @@ drain_command() ->
               "may end",
       arguments => [#{name => seconds, long => "-seconds", default => 8,
                       type => {integer, [{min, 0}, {max, 86_400}]},
-                      help => "seconds that running calls have; 8"}
+                      help => "seconds that running calls have; 8"},
+                    #{name => lame, long => "-lame", default => 0,
+                      type => {integer, [{min, 0}, {max, 86_400}]},
+                      help => "seconds for which the servers still serve before, and are not ready, "
+                              "so that a load balancer notices; 0"}
                     | erlmcp_cli_node:arguments()],
-      handler => fun(#{seconds := Seconds} = Arguments) ->
-          %% The end of a drain takes up to two seconds more.
-          ask(#{command => drain, seconds => Seconds}, 1000 * Seconds + 2000, fun drained/2,
-              Arguments)
+      handler => fun(#{seconds := Seconds, lame := Lame} = Arguments) ->
+          %% The end of a drain takes up to two seconds more, and that of being lame a moment.
+          ask(#{command => drain, seconds => Seconds, lame => Lame},
+              1000 * (Seconds + Lame) + 3000, fun drained/2, Arguments)
       end}.
 
 -doc "Returns the `argparse` command `reload`.".

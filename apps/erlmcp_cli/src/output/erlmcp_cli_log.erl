@@ -82,8 +82,8 @@ no_report(_, _) -> ignore.
 -doc false.
 -spec no_server(logger:log_event(), none) -> stop | ignore.
 no_server(#{msg := {report, #{what := What}}}, none)
-  when What =:= server_listens; What =:= server_drains; What =:= server_drained;
-       What =:= server_reloaded; What =:= server_ended ->
+  when What =:= server_listens; What =:= server_is_lame; What =:= server_drains;
+       What =:= server_drained; What =:= server_reloaded; What =:= server_ended ->
     stop;
 no_server(_, none) -> ignore.
 

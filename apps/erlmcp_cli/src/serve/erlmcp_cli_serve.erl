@@ -61,6 +61,18 @@ command() ->
                     "http://localhost:4318; by default to that of OTEL_EXPORTER_OTLP_ENDPOINT"},
           #{name => drain, long => "-drain", type => {integer, [{min, 0}]},
             help => "seconds that SIGTERM gives to running calls; 8 by default, none on stdio"},
+          #{name => lame, long => "-lame", type => {integer, [{min, 0}, {max, 86_400}]},
+            help => "seconds for which the server still serves before that, and is not ready, so "
+                    "that a load balancer notices; 0 by default, 2 with --cluster"},
+          #{name => cluster, long => "-cluster", required => false,
+            help => {"[--cluster <folder>]",
+                     ["be a node of a cluster; the folder has this node's part of its store"]}},
+          #{name => name, long => "-name", required => false,
+            help => {"[--name <name@host>]",
+                     ["with --cluster: this node's name, with an address or a full name as its "
+                      "host"]}}]
+          ++ erlmcp_cli_cluster:arguments()
+          ++ [
           #{name => stdio, long => "-stdio", type => boolean,
             help => "speak on stdin and stdout, and not on HTTP"},
           #{name => listen, long => "-listen", type => boolean,
@@ -83,6 +95,7 @@ run(#{module := Name, host := Host} = Arguments) ->
         ok = keep_closed(Arguments),
         ok = log(Arguments),
         {ok, _} = application:ensure_all_started(erlmcp_cli, permanent),
+        ok ?= join(Arguments),
         ok ?= start_applications(Own, Arguments),
         Pages = pages(Arguments, Ip),
         {ok, Server} ?= start_server(Module, maps:merge(Arguments, Trace),
@@ -114,6 +127,10 @@ together(#{stdio := true} = Arguments) ->
         [] -> ok;
         [Option | _] -> {usage, [Option, ": only HTTP has that option, not --stdio"]}
     end;
+together(#{stdio := true, cluster := _}) ->
+    {usage, "--cluster: only HTTP has sessions that other nodes serve, not --stdio"};
+together(Arguments) when not is_map_key(cluster, Arguments), is_map_key(name, Arguments) ->
+    {usage, "--name: it was expected with --cluster"};
 together(#{console_payloads := true} = Arguments) when not is_map_key(console, Arguments) ->
     {usage, "--console-payloads: it was expected with --console"};
 together(#{console_redact := _} = Arguments) when not is_map_key(console_payloads, Arguments) ->
@@ -131,9 +148,21 @@ together(_) ->
 
 %% On stdio the server is not drained: a client that sends SIGTERM has waited for its answers
 %% already, and does not read any more.
-drain_at_sigterm(Server, #{drain := Seconds}) -> erlmcp_cli_sigterm:drain(Server, Seconds * 1000);
-drain_at_sigterm(_, #{stdio := true}) -> ok;
-drain_at_sigterm(Server, _) -> erlmcp_cli_sigterm:drain(Server, 8_000).
+drain_at_sigterm(_, #{stdio := true} = Arguments) when not is_map_key(drain, Arguments) ->
+    ok;
+drain_at_sigterm(Server, Arguments) ->
+    Lame = case Arguments of
+        #{cluster := _} -> 2;
+        #{} -> 0
+    end,
+    erlmcp_cli_sigterm:drain(Server, #{timeout_ms => 1000 * maps:get(drain, Arguments, 8),
+                                       lame_ms => 1000 * maps:get(lame, Arguments, Lame)}).
+
+join(#{cluster := Folder} = Arguments) ->
+    ok = say(notice, "waits for its cluster", Arguments),
+    erlmcp_cli_cluster:join(Folder, Arguments);
+join(_) ->
+    ok.
 
 %% A server does without the default socket, and not without one that its user names.
 control(#{control := File}) ->
@@ -315,9 +344,17 @@ start_server(Module, Arguments, Listeners) ->
                            || #{access_log := Sample} <- [Arguments]}),
     maybe
         {error, Reason} ?=
-            erlmcp_cli_sup:start_server(Options#{handler => Module, listen => Listeners}),
+            erlmcp_cli_sup:start_server(maps:merge(Options#{handler => Module, listen => Listeners},
+                                                   in_cluster(Module, Arguments))),
         {error, refused(Reason, Listeners)}
     end.
+
+%% The nodes know the server by its id.
+in_cluster(Module, #{cluster := _}) ->
+    #{cluster => erlmcp_cluster,
+      id => maps:get(id, erlmcp_handler_module:options(Module), Module)};
+in_cluster(_, _) ->
+    #{}.
 
 refused({listen, Transport, Reason}, Listeners) ->
     {Transport, #{ip := Ip, port := Port}} = lists:keyfind(Transport, 1, Listeners),
@@ -350,6 +387,7 @@ warn_of_listeners(Ip, Listeners, Arguments) ->
 
 %% With a format the log is for programs, and each line on standard error is an entry of it.
 say(Level, Sentence, #{log_format := _}) -> logger:log(Level, "~ts", [Sentence]);
+say(notice, Sentence, _) -> erlmcp_cli_output:note([Sentence, $\n]);
 say(warning, Sentence, _) -> erlmcp_cli:complain(["Warning: ", Sentence]);
 say(error, Sentence, _) -> erlmcp_cli:complain(Sentence).
 

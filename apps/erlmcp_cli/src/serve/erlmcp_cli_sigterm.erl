@@ -9,21 +9,21 @@ stops the node at once.
 -export([drain/2]).
 -export([init/1, handle_event/2, handle_call/2]).
 
--doc "Makes SIGTERM drain a server, for at most `Milliseconds`, before it stops the node.".
--spec drain(erlmcp:server(), Milliseconds :: non_neg_integer()) -> ok.
-drain(Server, Milliseconds) ->
+-doc "Makes SIGTERM drain a server before it stops the node.".
+-spec drain(erlmcp:server(), erlmcp:drain_options()) -> ok.
+drain(Server, Options) ->
     ok = gen_event:swap_handler(erl_signal_server, {erl_signal_handler, []},
-                                {?MODULE, {Server, Milliseconds}}).
+                                {?MODULE, {Server, Options}}).
 
 -doc false.
 init({Drain, _}) ->
     {ok, Drain}.
 
 -doc false.
-handle_event(sigterm, {Server, Milliseconds}) ->
+handle_event(sigterm, {Server, Options}) ->
     %% The drain runs in a process of its own, so that this one can handle the next signal.
     _ = spawn(fun() ->
-        _ = erlmcp:drain(Server, Milliseconds),
+        _ = erlmcp:drain(Server, Options),
         init:stop()
     end),
     {ok, at_once};

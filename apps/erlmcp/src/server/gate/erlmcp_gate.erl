@@ -26,8 +26,8 @@ Internal.
 
 -export([new/1, connect/2, connect_tenant/2, enter/2, waits/1, await/2, enter_definition/2,
          hand_over/2, leave/1, add_work/1, forward/2, wait_for_home/1]).
--export([state/1, drain/1, is_draining/1, limit/1, limit/2, limit_queue/2, held/2, calls/1,
-         oldest_calls/2, network/1]).
+-export([state/1, lame/1, is_lame/1, drain/1, is_draining/1, limit/1, limit/2, limit_queue/2,
+         held/2, calls/1, oldest_calls/2, network/1]).
 
 %% Every request passes here.
 -compile({inline, [take_permit/3, permit/4]}).
@@ -402,6 +402,16 @@ machine() ->
         {full, _} -> {refuse, erlmcp_memory_guard:refusal(?RETRY_MS)};
         {ok, busy} -> {refuse, erlmcp_processor_guard:refusal(?RETRY_MS)}
     end.
+
+-doc "Notes that the server is about to drain, and so is not ready. Everything enters as before.".
+-spec lame(gate()) -> ok.
+lame(#{counters := Counters}) ->
+    erlmcp_gate_counters:lame(Counters).
+
+-doc "Returns `true` after `lame/1`.".
+-spec is_lame(gate()) -> boolean().
+is_lame(#{counters := Counters}) ->
+    erlmcp_gate_counters:is_lame(Counters).
 
 -doc "Refuses all further requests and connections. Permits that were given stay valid.".
 -spec drain(gate()) -> ok.

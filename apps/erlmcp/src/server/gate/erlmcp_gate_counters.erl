@@ -24,7 +24,7 @@ Internal.
 """.
 
 -export([new/1, now/1]).
--export([is_draining/1, drain/1, limit/1, limit/2, queue_limit/1, queue_limit/2]).
+-export([is_lame/1, lame/1, is_draining/1, drain/1, limit/1, limit/2, queue_limit/1, queue_limit/2]).
 -export([enter/1, enter_waiting/1, enter_next/1, leave/2, take/2, take_tenant/5, give/2]).
 -export([count_rates/4, uncount_rates/3]).
 -export([held/2, queued/1, queued/2]).
@@ -71,6 +71,7 @@ Internal.
 %% stand side by side. Each other word that changes often has a line of the processor's cache, eight
 %% words, for itself. The words of the server's rates are the three after RATES.
 -define(QUEUE_LIMIT, 2).
+-define(LAME, 3).
 -define(STATE, 9).
 -define(IN_FLIGHT, 10).
 -define(CONNECTIONS, 18).
@@ -138,6 +139,16 @@ now(#counters{epoch = Epoch}) when is_integer(Epoch) ->
 -doc "Returns 268,435,455, the most that can be held of a counter.".
 -spec most() -> pos_integer().
 most() -> ?MOST.
+
+-doc "Returns `true` after `lame/1`.".
+-spec is_lame(counters()) -> boolean().
+is_lame(#counters{words = Words}) ->
+    atomics:get(Words, ?LAME) =/= 0.
+
+-doc "Notes that the server is about to drain. Requests enter as before.".
+-spec lame(counters()) -> ok.
+lame(#counters{words = Words}) ->
+    atomics:put(Words, ?LAME, 1).
 
 -doc "Returns `true` if the gate drains.".
 -spec is_draining(counters()) -> boolean().

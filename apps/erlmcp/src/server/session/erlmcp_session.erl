@@ -103,7 +103,7 @@ inherit(Id, Principal, Tenant, #{cluster := {Module, State}} = Instance) ->
         ok ?= reserve_in(Incarnation, Id, Session#{inherited => Watched}, Tenant, Instance),
         %% The process subscribes to the resources.
         _ = Watched =:= [] orelse process(Id, Instance),
-        ok
+        erlmcp_meter:inherited(Instance)
     end.
 
 -doc "Stores a change of a session for its next home, if the server has a cluster.".

@@ -172,7 +172,8 @@ go(#state{request = Request, instance = Instance} = State) ->
         false -> wait(State)
     end.
 
-visit(Node, #state{request = Request, instance = #{id := Server}} = State) ->
+visit(Node, #state{request = Request, instance = #{id := Server} = Instance} = State) ->
+    ok = erlmcp_meter:forwarded(Instance),
     #{session := Id, asks := Asks, context := #{headers := Headers} = Context, tenant := Tenant,
       from := From, streams := Streams} = Request,
     Asked = case Asks of

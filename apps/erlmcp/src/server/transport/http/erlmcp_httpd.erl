@@ -11,7 +11,7 @@ Source: specification 2026-07-28, "Transports / Streamable HTTP".
 Internal.
 """.
 
--export([child_specs/3, address/2, proof_used/3]).
+-export([child_specs/3, address/2, last_requests_ms/0, proof_used/3]).
 
 -export_type([config/0]).
 
@@ -117,6 +117,8 @@ streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) 
       idle_timeout => infinity,
       inactivity_timeout => 300_000,
       goaway_initial_timeout => ?LAST_REQUESTS,
+      %% Calls have their own deadlines.
+      goaway_complete_timeout => infinity,
       max_concurrent_streams => maps:get(calls_per_connection, Limits),
       %% More frames, or cancelled streams, in this time end a connection. Cowboy's defaults are
       %% less than a busy proxy sends.
@@ -140,6 +142,11 @@ config(Options, #{limits := Limits} = Instance) ->
     #{instance => Instance, calls => erlmcp_instance:of_calls(Instance),
       path => maps:get(path, Options, ~"/mcp"), http1 => erlmcp_httpd_http1_message:patterns(),
       message_bytes => Max, receive_timeout_ms => Timeout}.
+
+-doc "Returns the milliseconds in which HTTP/2 serves new requests after its announcement to end.".
+-spec last_requests_ms() -> pos_integer().
+last_requests_ms() ->
+    ?LAST_REQUESTS.
 
 -doc "Returns the addresses and URLs of a listener at `Ip` and `Port`.".
 -spec address({inet:ip_address(), inet:port_number()}, map()) ->

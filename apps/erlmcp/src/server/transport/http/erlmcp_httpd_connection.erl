@@ -16,6 +16,7 @@ Internal.
 -behaviour(ranch_protocol).
 
 -export([start_link/3, init/3, serve/2]).
+-export([last_response/1, end_all/1]).
 
 -export_type([from/0, socket/0]).
 
@@ -53,6 +54,29 @@ init(Parent, Given, Transport) ->
         gone ->
             exit({shutdown, closed})
     end.
+
+-doc """
+Makes the next response of a connection of HTTP/1.1 its last one: it says `connection: close`. A
+connection of HTTP/2 drops the message, as any for a stream that it does not have.
+""".
+-spec last_response(pid()) -> ok.
+last_response(Pid) ->
+    Pid ! {{Pid, 0}, last_response},
+    ok.
+
+-doc """
+Ends connections as soon as their requests are answered. HTTP/2 announces it with GOAWAY, and still
+serves what comes within `erlmcp_httpd:last_requests_ms/0`. Streams that end with their connection
+end now. An idle connection of HTTP/1.1 ends now, unless its client has not sent a request yet.
+""".
+-spec end_all([pid()]) -> ok.
+end_all(Pids) ->
+    %% The sender ends before their replies arrive, which nobody needs.
+    _ = spawn(fun() ->
+        From = {self(), make_ref()},
+        lists:foreach(fun(Pid) -> Pid ! {system, From, {terminate, shutdown}} end, Pids)
+    end),
+    ok.
 
 %% Most listeners trust no proxy. Then all connections share one term of options.
 behind(Peer, #{erlmcp_trusted_proxies := Listener, erlmcp := Config} = Options) ->

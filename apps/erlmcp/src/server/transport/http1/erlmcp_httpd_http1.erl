@@ -571,8 +571,10 @@ broken(#connection{stream = {Id, _}} = Connection) ->
         Answered -> ended({connection_error, protocol_error, 'A body is not framed.'}, Answered)
     end.
 
-%% Messages to the stream.
+%% Messages to the stream. Number 0 is the connection's own (`m:erlmcp_httpd_connection`).
 
+info(0, last_response, Connection) ->
+    Connection#connection{closing = true};
 info(Id, Message, #connection{stream = {Id, State}, handler = Module} = Connection) ->
     #connection{options = Options} = Connection,
     try Module:info(Id, Message, State) of
@@ -804,6 +806,10 @@ system_continue(_, _, Connection) ->
 
 -doc false.
 -spec system_terminate(term(), pid(), list(), #connection{}) -> no_return().
+%% A client that has just connected, or has begun to send, gets an answer.
+system_terminate(_, _, _, #connection{stream = none, number = Number, buffer = Buffer} = Connection)
+        when Number =:= 1; Buffer =/= <<>> ->
+    loop(Connection#connection{closing = true});
 system_terminate(_, _, _, Connection) ->
     closing(Connection).
 

@@ -1,0 +1,107 @@
+-module(erlmcp_cluster_figures).
+-moduledoc """
+What an operator sees of the cluster. Once a second each node tells the others its own figures, so
+that a look at all of them asks nobody. Figures of a node that has not told any for five seconds are
+left out.
+
+Internal.
+""".
+
+-behaviour(gen_server).
+
+-export([start_link/0, overview/0]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+
+-define(TELL_MS, 1_000).
+-define(KEPT_MS, 5_000).
+
+-doc "Starts the process.".
+-spec start_link() -> gen_server:start_ret().
+start_link() ->
+    gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
+
+-doc "See `c:erlmcp_server_cluster:overview/1`.".
+-spec overview() -> erlmcp_server_cluster:overview().
+overview() ->
+    Members = members(),
+    Leader = erlmcp_cluster_store:leader(),
+    Deaths = erlmcp_cluster_members:deaths(),
+    Living = maps:groups_from_list(fun({_, Node}) -> Node end, fun({Number, _}) -> Number end,
+                                   maps:to_list(erlmcp_cluster_members:incarnations())),
+    #{lease_ms => erlmcp_cluster_lease:remaining_ms(),
+      majority => length(Members) div 2 + 1,
+      nodes => [maps:merge(figures(Node),
+                           #{node => Node, leads => Node =:= Leader,
+                             state => state(maps:get(Node, Living, []), Deaths)})
+                || Node <- lists:sort(Members)]}.
+
+%% From a table of Ra, so that nobody is asked.
+members() ->
+    case ra_leaderboard:lookup_members(erlmcp_cluster) of
+        undefined -> [];
+        Members -> [Node || {_, Node} <- Members]
+    end.
+
+%% An earlier incarnation of a node may still be among the living.
+state([], _) ->
+    dead;
+state(Living, Deaths) ->
+    case erlmcp_cluster_deaths:is_dead(lists:max(Living), Deaths) of
+        true -> leaving;
+        false -> alive
+    end.
+
+figures(Node) when Node =:= node() ->
+    own();
+figures(Node) ->
+    Now = erlmcp_clock:now_ms(),
+    try ets:lookup(?MODULE, Node) of
+        [{_, Figures, At}] when Now - At < ?KEPT_MS -> Figures;
+        _ -> #{}
+    catch
+        %% This node is in no cluster.
+        error:badarg -> #{}
+    end.
+
+own() ->
+    %% The tables of a server that has just ended have no figures.
+    Of = [Figures || {_, _, #{cluster := {erlmcp_cluster, _}} = Instance}
+                         <- erlmcp_registry:servers(),
+                     #{sessions := Count} = Figures <- [erlmcp_metrics:in_cluster(Instance)],
+                     is_integer(Count)],
+    Sum = fun(Name) -> lists:sum([map_get(Name, Figures) || Figures <- Of]) end,
+    #{lease_ms => erlmcp_cluster_lease:remaining_ms(), sessions => Sum(sessions),
+      forwarded => Sum(forwarded), inherited => Sum(inherited)}.
+
+-doc false.
+init([]) ->
+    ok = erlmcp_label:set([?MODULE]),
+    ?MODULE = ets:new(?MODULE, [named_table, {read_concurrency, true}]),
+    self() ! tell,
+    {ok, none}.
+
+-doc false.
+handle_call(_, _, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_cast({figures, 1, Node, #{} = Figures}, State) when is_atom(Node) ->
+    true = ets:insert(?MODULE, {Node, Figures, erlmcp_clock:now_ms()}),
+    {noreply, State};
+%% Of a later release.
+handle_cast(_, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_info(tell, State) ->
+    Members = members(),
+    %% A node that has left needs no row.
+    _ = [ets:delete(?MODULE, Node) || {Node, _, _} <- ets:tab2list(?MODULE),
+                                      not lists:member(Node, Members)],
+    %% To nodes that are connected only: this process must not wait for another one.
+    abcast = gen_server:abcast([Node || Node <- Members, lists:member(Node, nodes())], ?MODULE,
+                               {figures, 1, node(), own()}),
+    _ = erlang:send_after(?TELL_MS, self(), tell),
+    {noreply, State};
+handle_info(_, State) ->
+    {noreply, State}.
