@@ -72,22 +72,32 @@ look(State, Own) ->
     lists:foreach(fun({_, Instance}) -> erlmcp_tasks:end_others(Own, Instance) end, servers()),
     take_lost(State#state{own = Own}).
 
-%% If a task cannot be taken now, all are looked at again.
+%% If a task cannot be taken now, or its incarnation is leaving and still runs it, all are looked at
+%% again.
 take_lost(#state{own = Own, epoch = Epoch} = State) ->
     Deaths = erlmcp_cluster_members:deaths(),
-    case erlmcp_cluster_deaths:epoch(Deaths) of
-        Epoch ->
-            State;
-        New ->
-            Lost = [{Server, Task, Dead}
-                    || Dead <- erlmcp_cluster_task_tables:incarnations(),
-                       {Server, #{id := Id} = Task} <- erlmcp_cluster_task_tables:running(Dead),
-                       Dead =/= Own,
-                       erlmcp_cluster_deaths:home(Id, Dead, Deaths) =:= {ok, Own}],
-            case take_over(Lost) of
-                ok -> State#state{epoch = New};
-                again -> State
-            end
+    maybe
+        New = erlmcp_cluster_deaths:epoch(Deaths),
+        true ?= New =/= Epoch,
+        {ok, Leases} ?= erlmcp_cluster_store:leases(low_latency),
+        {Leaving, Lost} = lists:partition(
+            fun({_, _, Dead}) -> is_leaving(Dead, Leases) end,
+            [{Server, Task, Dead}
+             || Dead <- erlmcp_cluster_task_tables:incarnations(),
+                {Server, #{id := Id} = Task} <- erlmcp_cluster_task_tables:running(Dead),
+                Dead =/= Own,
+                erlmcp_cluster_deaths:home(Id, Dead, Deaths) =:= {ok, Own}]),
+        ok ?= take_over(Lost),
+        [] ?= Leaving,
+        State#state{epoch = New}
+    else
+        _ -> State
+    end.
+
+is_leaving(Incarnation, Leases) ->
+    case Leases of
+        #{Incarnation := {leaving, _, _}} -> true;
+        #{} -> false
     end.
 
 %% Tasks of dead incarnations, and those of this one that have no process: their server has ended.

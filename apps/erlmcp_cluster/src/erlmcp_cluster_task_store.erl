@@ -112,7 +112,7 @@ swap(#{id := Id, version := Version} = Task, From, Own, #store{server = Server} 
     end.
 
 held() ->
-    case erlmcp_cluster_lease:incarnation() of
+    case erlmcp_cluster_lease:lasting() of
         none -> {error, unavailable};
         Own -> {ok, Own}
     end.
@@ -203,7 +203,7 @@ get(Id, #store{server = Server}) ->
 is_settled({ok, {_, Own, #{status := Status}}}, Own) when
     Status =:= working; Status =:= input_required
 ->
-    erlmcp_cluster_lease:incarnation() =:= Own;
+    erlmcp_cluster_lease:lasting() =:= Own;
 is_settled({ok, {_, _, #{status := Status}}}, _) ->
     Status =/= working andalso Status =/= input_required.
 
