@@ -5,7 +5,7 @@ node out, and makes a secret. Also what `erlmcp serve --cluster` has to do with 
 """.
 
 -export([command/0]).
--export([arguments/0, join/2]).
+-export([arguments/0, options/2, join/2]).
 
 %% Milliseconds that a node may take to join a cluster, or to leave it.
 -define(JOIN_MS, 70_000).
@@ -166,7 +166,12 @@ advice(Count, Majority, Living) ->
 
 %% Joining.
 
-%% As `m:erlmcp_cluster_operator` takes them.
+-doc """
+Returns the options of a node that joins, as `m:erlmcp_cluster_operator` takes them, from those of
+the command. `Folder` is that of its part of the store.
+""".
+-spec options(Folder :: string(), argparse:arg_map()) ->
+    {ok, #{binary() => term()}} | {usage, unicode:chardata()}.
 options(_, #{seed := _, dns := _}) ->
     {usage, "--seed and --dns: one of them was expected"};
 options(_, #{secret := [_, _, _ | _]}) ->
@@ -189,15 +194,11 @@ options(Folder, Arguments) ->
 
 path(File) -> text(filename:absname(File)).
 
--doc """
-Gives this node its name, and lets it join its cluster with its part of the store in `Folder`. The
-error is a sentence.
-""".
--spec join(Folder :: string(), argparse:arg_map()) ->
-    ok | {usage | error, unicode:chardata()}.
-join(Folder, #{name := Name} = Arguments) ->
+-doc "Gives this node its name, and lets it join its cluster. The error is a sentence.".
+-spec join(Options :: #{binary() => term()}, Name :: string()) ->
+    ok | {error, unicode:chardata()}.
+join(Options, Name) ->
     maybe
-        {ok, Options} ?= options(Folder, Arguments),
         ok ?= distributed(Name),
         {ok, _} = application:ensure_all_started(erlmcp_cluster),
         {error, Sentence} ?= erlmcp_cluster_operator:ask(#{~"do" => ~"join",
@@ -206,9 +207,7 @@ join(Folder, #{name := Name} = Arguments) ->
     else
         {ok, _} -> ok;
         Error -> Error
-    end;
-join(_, _) ->
-    {usage, "--cluster: --name was expected too, the name by which other nodes reach this one"}.
+    end.
 
 %% The other nodes find this one by epmd, unless ERL_FLAGS says that there is none.
 distributed(Name) ->
