@@ -155,7 +155,8 @@ balancers_take_their_configurations(Config) ->
     ok = filelib:ensure_path(Folder),
     [ok = checked(filename:join(Programs, "haproxy"), ["-c", "-f", File])
      || File <- files("haproxy*.cfg", Folder)],
-    [ok = checked(filename:join(Programs, "nginx"), ["-t", "-e", "stderr", "-p", Folder, "-c", File])
+    [ok = checked(filename:join(Programs, "nginx"),
+                  ["-t", "-e", "stderr", "-p", Folder, "-c", File])
      || File <- files("nginx*.conf", Folder)].
 
 %% With fewer connections than the limits of a test machine allow.

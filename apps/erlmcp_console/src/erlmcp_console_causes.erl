@@ -106,8 +106,8 @@ says where most of it is, and `tool` is the only tool that was called meanwhile.
 -spec causes(facts()) -> [cause()].
 causes(Facts) ->
     Slow = slow_tools(Facts) ++ held_up(Facts),
-    state(Facts) ++ cluster(Facts) ++ troubles(Facts) ++ mounts(Facts) ++ breakers(Facts) ++ pools(Facts)
-        ++ budget(Facts) ++ refused(Facts) ++ failing_tools(Facts) ++ Slow
+    state(Facts) ++ cluster(Facts) ++ troubles(Facts) ++ mounts(Facts) ++ breakers(Facts)
+        ++ pools(Facts) ++ budget(Facts) ++ refused(Facts) ++ failing_tools(Facts) ++ Slow
         ++ latency(Slow, Facts) ++ growth(Facts) ++ bounds(Facts) ++ processors(Facts).
 
 cause(Key, Link, Words) ->

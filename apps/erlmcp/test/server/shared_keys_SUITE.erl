@@ -10,7 +10,7 @@ module.
          keys_of_the_options_come_first/1, a_server_starts_before_its_cluster/1,
          a_state_needs_the_node_that_made_it/1, what_is_not_known_has_no_effect/1]).
 %% The cluster.
--export([init/2, publish/2, ask/3, keys/2]).
+-export([init/2, task_store/1, publish/2, ask/3, keys/2]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
@@ -30,6 +30,8 @@ end_per_testcase(_, Config) ->
     erlmcp_test_applications:stop(Config).
 
 init(Id, _) -> Id.
+
+task_store(_) -> {erlmcp_task_store_ets, #{}}.
 
 publish(_, _) -> ok.
 

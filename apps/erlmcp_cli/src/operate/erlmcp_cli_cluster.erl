@@ -22,8 +22,8 @@ command() ->
           #{name => action, type => {atom, [status, join, leave, forget, secret]},
             help => {"<action>",
                      ["status: the nodes, and how many may fail; join: let the node join, with its "
-                      "folder, a way to find the others and a secret; leave: drain its servers, and "
-                      "take it out for good; forget: take out a dead node; secret: make a new "
+                      "folder, a way to find the others and a secret; leave: drain its servers, "
+                      "and take it out for good; forget: take out a dead node; secret: make a new "
                       "secret, and print it or write it into a file"]}},
           #{name => what, required => false,
             help => {"[<folder> | <name@host> | <file>]",
@@ -155,7 +155,8 @@ notes(#{~"node" := Node, ~"leads" := Leads}, Own) ->
 advice(1, _, _) ->
     "One node: its sessions end with it. Let two more join.";
 advice(2, _, _) ->
-    "Two nodes, and both make the majority: if one fails, sessions are refused. Let a third one join.";
+    "Two nodes, and both make the majority: if one fails, sessions are refused. "
+    "Let a third one join.";
 advice(Count, Majority, Living) ->
     [integer_to_list(Count), " nodes, and ", integer_to_list(Majority), " make a majority: ",
      case Living - Majority of
