@@ -1,27 +1,23 @@
 -module(bench_traces).
 -moduledoc """
-A server with the tool `echo`, traced or not, and a collector that reads spans and forgets them.
+Servers with the tool `echo`, traced, scraped or neither, and a collector that reads spans and
+forgets them.
 """.
 
 -export([main/1]).
 -export([init/2]).
 
 -doc """
-`serve RATIO COLLECTOR KIND`: `RATIO` is `off` or the part of traces to record, and `KIND` is
-`quick` or `ordinary`. `collect`: the collector. Both print their URL, and run until they
-are killed.
+`serve COLLECTOR SIGNALS...`: a server for quick calls and one for ordinary calls with each of
+`SIGNALS`: `off` or `again` without any, `metrics` for a page that is scraped, or the part of traces
+to record. Prints in one line for each server `KIND SIGNALS URL`. `collect`: the collector, which
+prints its URL. Both run until they are killed.
 """.
 -spec main([string()]) -> no_return().
-main(["serve", Ratio, Collector, Kind]) ->
+main(["serve", Collector | Signals]) ->
     {ok, _} = application:ensure_all_started(erlmcp),
-    Echo = #{name => ~"echo", description => ~"Echoes", quick => Kind =:= "quick",
-             input_schema => #{text => string},
-             handler => fun(#{~"text" := Text}, _) -> Text end},
-    {ok, _} = erlmcp:start_server(
-        (trace(Ratio, Collector))#{id => bench, name => ~"bench", version => ~"1",
-                                   tools => [Echo], listen => [{http, #{}}]}),
-    [#{url := Url}] = erlmcp:listeners(bench),
-    io:format("~ts~n", [Url]),
+    io:format("~ts", [[[Kind, $\s, Signal, $\s, serve(Kind, Signal, Collector), $\n]
+                       || Kind <- ["quick", "ordinary"], Signal <- Signals]]),
     receive after infinity -> ok end;
 main(["collect"]) ->
     {ok, _} = application:ensure_all_started(cowboy),
@@ -31,9 +27,19 @@ main(["collect"]) ->
     io:format("http://127.0.0.1:~b/v1/traces~n", [ranch:get_port(collector)]),
     receive after infinity -> ok end.
 
-trace("off", _) ->
+serve(Kind, Signal, Collector) ->
+    Echo = #{name => ~"echo", description => ~"Echoes", quick => Kind =:= "quick",
+             input_schema => #{text => string},
+             handler => fun(#{~"text" := Text}, _) -> Text end},
+    {ok, Server} = erlmcp:start_server(
+        (signals(Signal, Collector))#{name => ~"bench", version => ~"1", tools => [Echo],
+                                      listen => [{http, #{metrics => Signal =:= "metrics"}}]}),
+    [#{url := Url}] = erlmcp:listeners(Server),
+    Url.
+
+signals(Signal, _) when Signal =:= "off"; Signal =:= "again"; Signal =:= "metrics" ->
     #{};
-trace(Ratio, Collector) ->
+signals(Ratio, Collector) ->
     #{trace => #{endpoint => list_to_binary(Collector), ratio => list_to_float(Ratio)}}.
 
 -doc false.

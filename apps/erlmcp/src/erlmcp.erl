@@ -68,9 +68,11 @@ The options of `start_server/1`. A value in parentheses is the default.
 - `list_ttl_ms`: milliseconds that a client may keep a list (60,000). A client that subscribes to
   changes is notified of them earlier.
 - `keys`: the keys that seal cursors and state, see `t:key_ring/0`, or a fun that returns them.
-  Prefer the fun: a list can appear in a supervisor's log. The default is a new random key.
+  Prefer the fun: a list can appear in a supervisor's log. The default is the keys of the `cluster`,
+  or a new random one.
 - `task_store`: keeps the records of tasks: `{Module, Options}` with a module of
-  `-behaviour(erlmcp_task_store)`. The default keeps them in memory.
+  `-behaviour(erlmcp_task_store)`. The default keeps them in memory, or in the store of the server's
+  `cluster`.
 - `cluster`: a module with `-behaviour(erlmcp_server_cluster)`, such as `erlmcp_cluster`. The
   servers with the same `id` on the nodes of a cluster are one server for their clients. Needs an
   `id`.
@@ -219,6 +221,9 @@ A tool. Its fields in addition to those of every `t:definition/0`:
 - `task_starts`: when a call becomes a task: `at_once`, the default, or `on_return` of
   `{task, Fun}`.
 - `task_timeout_ms`: milliseconds that a task may run, in place of the limit of that name.
+- `repeatable`: `true` if a cluster may run a task again, from its beginning, when it has lost the
+  node where the task ran. The handler must do nothing twice. The default is `false`: the task
+  fails.
 - `ui`: the view that shows the results (MCP Apps).
 """.
 -type tool() :: #{
@@ -231,6 +236,7 @@ A tool. Its fields in addition to those of every `t:definition/0`:
     task => forbidden | optional | required,
     task_starts => at_once | on_return,
     task_timeout_ms => non_neg_integer(),
+    repeatable => boolean(),
     ui => map(),
     title => binary(), description => binary(), icons => [map()], meta => map(),
     visible => fun((principal()) -> boolean()),

@@ -13,7 +13,14 @@ must be small, and hold no secret.
 The node that opened a session is its home. If it dies or leaves, another node is its home. Any node
 finds the home from the session's id, and passes requests on to it. A home that has lost its contact
 with the cluster serves no session, since another node may be the home already.
+
+## Changes
+
+A cluster calls `heard/2` and `answer/2` on the node that a change or a question has reached.
+Changes and questions are terms that only the library reads.
 """.
+
+-export([heard/2, answer/2]).
 
 -export_type([session/0, change/0, overview/0, node_overview/0]).
 
@@ -61,8 +68,9 @@ calls it.
 -callback init(Id :: term(), erlmcp:limits()) -> State :: term().
 
 -doc """
-Returns the number of this node's present life in the cluster. Returns `none` while this node may
-not serve sessions. Each request of a session calls it, so it must be quick.
+Returns the number of this node's present life in the cluster. Returns `none` while the other nodes
+may have declared this one dead, so that it may serve no session and change no task. Each request of
+a session calls it, so it must be quick.
 """.
 -callback incarnation(State :: term()) -> pos_integer() | none.
 
@@ -97,6 +105,33 @@ may not have been stored. May wait for other nodes.
 -callback change_session(Id :: binary(), change(), State :: term()) -> ok | full | unavailable.
 
 -doc """
+Returns the store of the server's tasks, as the option `task_store` names one. A server with that
+option uses its own.
+""".
+-callback task_store(State :: term()) -> {module(), Options :: map()}.
+
+-doc """
+Passes a change on to the server's other nodes, where it reaches `heard/2`. Returns at once,
+whatever the state of the other nodes. Changes of one process arrive in their order. Equal changes
+that have not left yet may be passed on once. A node that may have missed changes hears of `missed`
+instead.
+""".
+-callback publish(Change :: term(), State :: term()) -> ok.
+
+-doc """
+Asks the server on another node, where the question reaches `answer/2`. The answer has to come
+within a second. `unreachable` does not mean that the question did not arrive.
+""".
+-callback ask(node(), Question :: term(), State :: term()) -> {ok, Answer :: term()} | unreachable.
+
+-doc """
+Returns the keys of this server that all nodes have, the one that seals first: those of its cursors
+and states (`state`), or those of its nonces for DPoP (`dpop`). Returns `none` while the node is in
+no cluster. The keys of `state` are read every ten seconds, and those of `dpop` for each nonce.
+""".
+-callback keys(state | dpop, State :: term()) -> {ok, erlmcp:key_ring()} | none.
+
+-doc """
 Lets other nodes be the homes of this node's sessions from now on. The server is about to be drained:
 it finishes the calls that run. Returns when this node is the home of no session any more.
 """.
@@ -111,3 +146,36 @@ sentence. May wait for other nodes.
 """.
 -callback operate(Question :: #{binary() => json:decode_value()}, State :: term()) ->
     {ok, json:encode_value()} | {error, binary()}.
+
+-doc "Notifies the clients of this node of the changes of the server `Id` on another node.".
+-spec heard(Id :: term(), Changes :: [term()]) -> ok.
+heard(Id, Changes) ->
+    case erlmcp_registry:whereis(Id) of
+        {ok, _, Instance} -> lists:foreach(fun(Change) -> heard_one(Change, Instance) end, Changes);
+        error -> ok
+    end.
+
+heard_one(Change, Instance) ->
+    try
+        case Change of
+            {proof, Proof, Until} -> erlmcp_httpd:proof_used(Proof, Until, Instance);
+            _ -> erlmcp_changes:heard(Change, Instance)
+        end
+    catch
+        %% The server has just ended, and its tables with it.
+        error:badarg -> ok
+    end.
+
+-doc """
+Answers a question of the server `Id` on another node. Returns `gone` if the server does not run
+here, or has started again since the question's subject came from it. Returns `unsupported` for a
+question of a later release.
+""".
+-spec answer(Id :: term(), Question :: term()) -> Answer :: term().
+answer(Id, {use_state, Server, State, Tenant}) ->
+    case erlmcp_registry:whereis(Id) of
+        {ok, _, #{key := Server} = Instance} -> erlmcp_used_states:use(State, Tenant, Instance);
+        _ -> gone
+    end;
+answer(_, _) ->
+    unsupported.

@@ -8,13 +8,13 @@ The record of a running task has one writer; other processes read it. Each chang
 from the store cannot overwrite a newer record of its task.
 
 A record must be readable on every node that shares the store. `node` names the node where the task
-runs. The pid of a session in `owner` is compared with others, and nothing else.
+runs. The pid of a connection in `owner` is compared with others, and nothing else.
 
 The callbacks are called by processes of calls and tasks, never by that of a connection, and may
 wait. A task that has expired is neither found nor listed, whether it was swept or not.
 """.
 
--export_type([task/0, id/0, owner/0, position/0, status/0]).
+-export_type([task/0, id/0, owner/0, position/0, status/0, repeat/0, unavailable/0]).
 
 -doc "The id of a task.".
 -type id() :: binary().
@@ -22,10 +22,18 @@ wait. A task that has expired is neither found nor listed, whether it was swept 
 -type status() :: working | input_required | completed | failed | cancelled.
 -doc """
 The owner of a task. A client can list the tasks of its owner: those of its principal or, if the
-client is anonymous, those of its session. A connection on lines can have several sessions, one
-after the other, and `Number` is the number of the session.
+client is anonymous, those of its session. A session on HTTP is named by a digest of its id. A
+connection on lines can have several sessions, one after the other, and `Number` is the number of
+the session.
 """.
--type owner() :: {principal, erlmcp:principal()} | {session, {pid(), Number :: non_neg_integer()}}.
+-type owner() ::
+    {principal, erlmcp:principal()}
+    | {session, Digest :: binary() | {pid(), Number :: non_neg_integer()}}.
+-doc """
+What another node needs to run a task again, whose tool is `repeatable`: the name and the arguments
+of the tool, the client's input, and the context of its handler.
+""".
+-type repeat() :: #{name := binary(), arguments := map(), input := map(), context := map()}.
 -doc """
 The record of a task.
 
@@ -34,6 +42,9 @@ The record of a task.
 - `tenant`: the client whose limits the task counts against: the principal, or the address of an
   anonymous client.
 - `owner`: see `t:owner/0`. `node`: where the task runs.
+- `incarnation`, `process`: in a cluster, the life of that node (`m:erlmcp_server_cluster`), and the
+  task's process, which other nodes send their requests to.
+- `repeat`: see `t:repeat/0`. A task that has ended lacks it.
 - `created`, `updated`: milliseconds of system time. `ttl`: milliseconds that the task is kept.
 - `requests`: the requests that wait for answers, as JSON, by keys that the task uses once.
 - `result`: the encoded result, of `bytes` bytes. `is_error`: `true` if the tool failed.
@@ -46,6 +57,9 @@ The record of a task.
     tenant := term(),
     owner := owner(),
     node := node(),
+    incarnation => pos_integer(),
+    process => pid(),
+    repeat => repeat(),
     status := status(),
     message => binary(),
     created := integer(),
@@ -57,6 +71,11 @@ The record of a task.
     error => erlmcp:refusal(),
     bytes := non_neg_integer()
 }.
+-doc """
+A store that other nodes share may not know now which records there are. A change that it answers
+with `unavailable` was made or not.
+""".
+-type unavailable() :: {error, unavailable}.
 -doc "A position in a list: the task after which the next page begins.".
 -type position() :: {Created :: integer(), id()}.
 
@@ -67,23 +86,27 @@ server starts. ETS tables that it creates are deleted when the server ends.
 -callback open(Options :: map(), erlmcp:limits()) -> State :: term().
 -doc """
 Stores a new task. Returns `full` if there are as many tasks as the limit `tasks` or, for one
-`tenant`, `tasks_per_principal` allows.
+`tenant`, `tasks_per_principal` allows. Returns `too_large` if the record has more bytes than the
+store can take.
 """.
--callback put(task(), State :: term()) -> ok | {error, {full, Limit :: pos_integer()}}.
+-callback put(task(), State :: term()) ->
+    ok | {error, {full | too_large, Limit :: pos_integer()}} | unavailable().
 -doc "Returns the task with this id, or `error` if there is none or it has expired.".
--callback get(id(), State :: term()) -> {ok, task()} | error.
+-callback get(id(), State :: term()) -> {ok, task()} | error | unavailable().
 -doc """
 Replaces the record of a task, if the store has the version before this one. Otherwise returns
 `changed`. Returns `full` if the results of all tasks would exceed the limit `task_bytes` or, for
-those of one `tenant`, `task_bytes_per_principal`.
+those of one `tenant`, `task_bytes_per_principal`. Returns it, too, if this result has more bytes
+than the store can take.
 """.
--callback update(task(), State :: term()) -> ok | {error, changed | {full, Limit :: pos_integer()}}.
+-callback update(task(), State :: term()) ->
+    ok | {error, changed | {full, Limit :: pos_integer()}} | unavailable().
 -doc """
 Returns at most `Count` tasks of an owner, the oldest first: those after the position `After`, or
 from the `first` one on. `More` is `true` if there may be further tasks.
 """.
 -callback list(owner(), After :: position() | first, Count :: pos_integer(), State :: term()) ->
-    {[task()], More :: boolean()}.
+    {[task()], More :: boolean()} | unavailable().
 -doc "Deletes a task, if it is there.".
 -callback delete(id(), State :: term()) -> ok.
 -doc """

@@ -12,11 +12,11 @@ how it is run `m:erlmcp_test_script`.
 -export([every_page_is_in_the_index/1, examples_are_what_happens/1]).
 -export([a_wrong_page_is_found/1, a_right_page_is_run/1]).
 
-%% Pages that have nothing to run here: maps, lists, and those of the command and the cluster, which
-%% their own suites run.
+%% Pages that have nothing to run here: maps, lists, and those of the command and of the cluster,
+%% which their own suites run.
 -define(WITHOUT_CODE, ["README.md", "architecture.md", "benchmarks.md", "capacity.md", "cli.md",
-                       "cluster.md", "glossary.md", "interop.md", "performance.md", "scenarios.md",
-                       "upgrading.md"]).
+                       "cluster.md", "glossary.md", "interop.md", "performance.md",
+                       "scenarios.md", "upgrading.md"]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].

@@ -22,9 +22,10 @@ when one is lost.
 
 -behaviour(erlmcp_server_cluster).
 
--export([join/1, leave/0, forget/1, status/0]).
+-export([join/1, leave/0, forget/1, status/0, add/3, remove/3]).
 -export([init/2, incarnation/1, open_session/2, find_session/3, inherit_session/3,
-         change_session/3, leaving/1, overview/1, operate/2]).
+         change_session/3, task_store/1, publish/2, ask/3, keys/2, leaving/1, overview/1,
+         operate/2]).
 -export([sentence/1]).
 
 -export_type([options/0, discovery/0, secret/0, status/0, server/0]).
@@ -35,6 +36,8 @@ when one is lost.
 -define(SIZE, 3).
 %% A cluster agrees on each renewal of each node.
 -define(MOST_NODES, 64).
+%% Time for a change of a server's definitions on each node.
+-define(CHANGE_MS, 10_000).
 
 -doc """
 - `data_dir`: the folder of this node's part of the store. No other node may have it. If it is lost,
@@ -67,6 +70,8 @@ node `mcp@10.0.0.1` looks for `mcp@10.0.0.2`.
 - `members`: the nodes of the store. A dead node stays a member until `forget/1`.
 - `alive`: the incarnations that live, with their nodes.
 - `deaths`: the incarnations that have died or left, the last first.
+- `changes`: messages about changes of servers that this node has sent to other nodes and received
+  from them, and the changes that were dropped.
 """.
 -type status() :: #{
     node := node(),
@@ -75,7 +80,8 @@ node `mcp@10.0.0.1` looks for `mcp@10.0.0.2`.
     leader := node() | none,
     members := [node()],
     alive := #{pos_integer() => node()},
-    deaths := [pos_integer()]
+    deaths := [pos_integer()],
+    changes := #{sent | received | missed := non_neg_integer()}
 }.
 
 -doc """
@@ -172,13 +178,54 @@ status() ->
                    leader => erlmcp_cluster_store:leader(),
                    members => erlmcp_cluster_store:members(),
                    alive => erlmcp_cluster_members:incarnations(),
-                   deaths => [Dead || {Dead, _} <- Deaths]}};
+                   deaths => [Dead || {Dead, _} <- Deaths],
+                   changes => erlmcp_cluster_changes:counts()}};
         false ->
             {error, not_joined}
     end.
 
+-doc """
+Adds a definition to the servers with the id `Id` on all living nodes, as `erlmcp:add/3` does on
+one. Its funs run on each node, so write them as `fun Module:Function/Arity`. A node that starts
+later has the definitions of its own options.
+
+## Errors
+
+The nodes on which it failed, each with its reason: one of `erlmcp:add/3`, `not_joined`, or
+`unreachable` if the node did not answer. The others have changed.
+""".
+-spec add(Id :: term(), erlmcp:kind(), erlmcp:definition()) -> ok | {error, #{node() => term()}}.
+add(Id, Kind, Definition) ->
+    on_all(add, [Id, Kind, Definition]).
+
+-doc """
+Removes a definition from the servers with the id `Id` on all living nodes, as `erlmcp:remove/3`
+does on one. The errors are those of `add/3`.
+""".
+-spec remove(Id :: term(), erlmcp:kind(), Key :: binary()) -> ok | {error, #{node() => term()}}.
+remove(Id, Kind, Key) ->
+    on_all(remove, [Id, Kind, Key]).
+
+on_all(Function, Arguments) ->
+    case lists:usort(maps:values(erlmcp_cluster_members:incarnations())) of
+        [] ->
+            {error, #{node() => not_joined}};
+        Nodes ->
+            Results = erpc:multicall(Nodes, erlmcp, Function, Arguments, ?CHANGE_MS),
+            Failed = [{Node, reason(Result)} || {Node, Result} <- lists:zip(Nodes, Results),
+                                                Result =/= {ok, ok}],
+            case Failed of
+                [] -> ok;
+                _ -> {error, maps:from_list(Failed)}
+            end
+    end.
+
+reason({ok, {error, Reason}}) -> Reason;
+reason({error, {erpc, _}}) -> unreachable;
+reason({_, Reason}) -> Reason.
+
 is_joined() ->
-    is_pid(whereis(erlmcp_cluster_members)).
+    is_pid(whereis(erlmcp_cluster_changes)).
 
 %% The cluster of a server.
 
@@ -206,6 +253,22 @@ inherit_session(Id, Principal, Server) ->
 -doc false.
 change_session(Id, Change, Server) ->
     erlmcp_cluster_sessions:change(Id, Change, Server).
+
+-doc false.
+task_store(#{server := Id}) ->
+    {erlmcp_cluster_task_store, #{server => Id}}.
+
+-doc false.
+publish(Change, #{server := Id}) ->
+    erlmcp_cluster_changes:publish(Id, Change).
+
+-doc false.
+ask(Node, Question, #{server := Id}) ->
+    erlmcp_cluster_changes:ask(Node, Id, Question).
+
+-doc false.
+keys(Use, #{server := Id}) ->
+    erlmcp_cluster_secret:ring(Use, Id).
 
 -doc false.
 leaving(_) ->

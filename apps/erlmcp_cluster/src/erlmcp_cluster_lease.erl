@@ -17,7 +17,7 @@ Internal.
 -behaviour(gen_server).
 
 -export([start_link/0, await/1, hand_over/0, leave/0]).
--export([is_valid/0, current/0, incarnation/0, next_nonce/0, remaining_ms/0]).
+-export([is_valid/0, current/0, incarnation/0, lasting/0, next_nonce/0, remaining_ms/0]).
 -export([validity_ms/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
@@ -109,6 +109,17 @@ incarnation() ->
             end;
         none ->
             none
+    end.
+
+-doc """
+Returns the number of this node's incarnation, or `none` if its lease is not valid. An incarnation
+that has given up its sessions lasts, and ends its tasks, until its lease ends.
+""".
+-spec lasting() -> erlmcp_cluster_deaths:incarnation() | none.
+lasting() ->
+    case {current(), is_valid()} of
+        {#{number := Number}, true} -> Number;
+        _ -> none
     end.
 
 -doc "Returns a nonce that was never used. Returns `no_lease` if the lease is not valid.".

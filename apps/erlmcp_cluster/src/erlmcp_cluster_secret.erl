@@ -17,7 +17,7 @@ Internal.
 -behaviour(gen_server).
 
 -export([start_link/1]).
--export([sealing_key/1, opening_keys/2, ring/1]).
+-export([sealing_key/1, opening_keys/2, ring/2]).
 -export([master/1, rows/2, extract/2, expand/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, format_status/1]).
 
@@ -62,12 +62,18 @@ opening_keys(Use, Slot) ->
     ets:lookup_element(?MODULE, {Use, Slot}, 2, []).
 
 -doc """
-Returns a key ring: the keys of today, which seal, and those of yesterday and tomorrow. A node whose
-clock is less than a day away opens what this ring seals.
+Returns the key ring of a server: the keys of today, which seal, and those of yesterday and
+tomorrow. A node whose clock is less than a day away opens what this ring seals. Servers of other
+ids have other keys. Returns `none` while this node is in no cluster.
 """.
--spec ring(use()) -> erlmcp:key_ring().
-ring(Use) ->
-    ets:lookup_element(?MODULE, {ring, Use}, 2).
+-spec ring(use(), Server :: term()) -> {ok, erlmcp:key_ring()} | none.
+ring(Use, Server) ->
+    Info = term_to_binary(Server, [deterministic]),
+    try ets:lookup_element(?MODULE, {ring, Use}, 2) of
+        Keys -> {ok, [expand(Key, Info) || Key <- Keys]}
+    catch
+        error:badarg -> none
+    end.
 
 -doc false.
 init(Sources) ->

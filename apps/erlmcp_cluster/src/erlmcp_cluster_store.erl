@@ -10,6 +10,8 @@ one node of the tree and is changed by compare-and-swap alone:
 - `deaths`: `t:erlmcp_cluster_deaths:deaths/0`.
 - `session/NAME/FACT`: what the next home of a session must know (`m:erlmcp_cluster_sessions`). Only
   the home of a session writes it. Each node also has these facts in a table.
+- `tasks/Server/Id`: a task, `{Version, Incarnation, Record}`. A projection of the store has the
+  tasks in tables on each node (`m:erlmcp_cluster_task_tables`).
 
 An incarnation ends in two steps, so that no transaction is needed. First its lease is swapped for
 `{dead, Node, Second}` or `{left, Node, Second}`: from then on it renews nothing. Then its death is
@@ -30,6 +32,7 @@ Internal.
 -export([next_incarnation/0, open_lease/1, renew_lease/3, leases/1, end_lease/3, bury/1]).
 -export([deaths/1]).
 -export([put_session/4, session/1, sessions/0, forget_session/1, forget_session/2]).
+-export([create_task/4, swap_task/5, delete_task/2, catch_up/1, applied/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -export_type([lease/0, view/0, fact/0]).
@@ -313,6 +316,61 @@ show_sessions() ->
 with_epoch(Deaths) ->
     {erlmcp_cluster_deaths:epoch(Deaths), Deaths}.
 
+%% Tasks.
+
+-doc "Adds a task of a server. Its id is new.".
+-spec create_task(Server :: binary(), erlmcp_task_store:id(), erlmcp_cluster_task_tables:entry(),
+                  Milliseconds :: pos_integer()) ->
+    ok | {error, term()}.
+create_task(Server, Id, Entry, Milliseconds) ->
+    Created = khepri:create(?STORE, task_path(Server, Id), Entry, #{timeout => Milliseconds}),
+    case swapped(Created) of
+        %% The command was applied twice.
+        changed -> ok;
+        Other -> Other
+    end.
+
+-doc "Replaces a task by its next version, if it has this version and incarnation.".
+-spec swap_task(Server :: binary(), erlmcp_task_store:id(),
+                {pos_integer(), erlmcp_cluster_deaths:incarnation()},
+                erlmcp_cluster_task_tables:entry(), Milliseconds :: pos_integer()) ->
+    ok | changed | {error, term()}.
+swap_task(Server, Id, {Version, Incarnation}, Entry, Milliseconds) ->
+    swap(task_path(Server, Id), {Version, Incarnation, '_'}, Entry, Milliseconds).
+
+-doc "Deletes a task, if it is there.".
+-spec delete_task(Server :: binary(), erlmcp_task_store:id()) -> ok | {error, term()}.
+delete_task(Server, Id) ->
+    khepri:delete(?STORE, task_path(Server, Id), #{timeout => ?COMMAND_MS}).
+
+-doc """
+Returns when this node, and its tables, have all changes that were answered before the call. The
+leader asks a majority whether it still leads, so this does not succeed without one.
+""".
+-spec catch_up(Milliseconds :: pos_integer()) -> ok | {error, term()}.
+catch_up(Milliseconds) ->
+    Own = {?STORE, node()},
+    Leader = case ra_leaderboard:lookup_leader(?STORE) of
+        undefined -> Own;
+        Known -> Known
+    end,
+    Query = {?MODULE, applied, [], [with_context]},
+    maybe
+        {ok, Applied, _} ?= ra:consistent_query(Leader, Query, Milliseconds),
+        {ok, _, _} ?= ra:local_query(Own, Query, #{condition => {applied, Applied},
+                                                   timeout => Milliseconds}),
+        ok
+    else
+        {timeout, _} -> {error, timeout};
+        {error, _} = Error -> Error
+    end.
+
+-doc "Returns the place in the log that a member of the store has come to. Other nodes call it.".
+-spec applied(#{index := non_neg_integer(), term := non_neg_integer(), _ => _}, term()) ->
+    {Index :: non_neg_integer(), Term :: non_neg_integer()}.
+applied(#{index := Index, term := Term}, _) ->
+    {Index, Term}.
+
 %% The process.
 
 -doc false.
@@ -370,6 +428,10 @@ take(form) ->
         ok ?= khepri:put(?STORE, path([last]), {0, none}, #{timeout => ?COMMAND_MS}),
         ok ?= khepri:put(?STORE, path([deaths]), with_epoch(erlmcp_cluster_deaths:new()),
                          #{timeout => ?COMMAND_MS}),
+        ok ?= khepri:register_projection(?STORE, path([tasks, ?KHEPRI_WILDCARD_STAR,
+                                                       ?KHEPRI_WILDCARD_STAR]),
+                                         erlmcp_cluster_task_tables:projection(),
+                                         #{timeout => ?COMMAND_MS}),
         ok ?= khepri:put(?STORE, path([cluster]), crypto:strong_rand_bytes(16),
                          #{timeout => ?COMMAND_MS}),
         joined
@@ -434,6 +496,9 @@ stop_store() ->
 
 path(Names) ->
     ?ROOT ++ Names.
+
+task_path(Server, Id) ->
+    path([tasks, Server, Id]).
 
 lease_path(Incarnation) ->
     path([incarnation, integer_to_binary(Incarnation)]).

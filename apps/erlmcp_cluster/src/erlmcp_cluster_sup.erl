@@ -1,7 +1,7 @@
 -module(erlmcp_cluster_sup).
 -moduledoc """
-The supervisor of the application. It has no child until the node joins a cluster. Its child then is
-`m:erlmcp_cluster_member_sup`.
+The supervisor of the application. It has the `pg` scope `erlmcp_cluster_scope`. When the node joins
+a cluster, it has `m:erlmcp_cluster_member_sup`, too.
 
 Internal.
 """.
@@ -39,4 +39,4 @@ stop_member() ->
 
 -doc false.
 init([]) ->
-    {ok, {#{}, []}}.
+    {ok, {#{}, [#{id => pg, start => {pg, start_link, [erlmcp_cluster_scope]}}]}}.

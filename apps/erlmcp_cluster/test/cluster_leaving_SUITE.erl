@@ -72,13 +72,17 @@ has_figures(Node, Member) ->
     [] =/= [Of || #{node := Of, sessions := 1, lease_ms := _, forwarded := _, inherited := _}
                       <- Nodes, Of =:= Node].
 
-%% What runs there is answered wherever its client waits, and what comes is served elsewhere.
+%% What runs there is answered wherever its client waits, and what comes is served elsewhere. Its
+%% tasks go on, too.
 a_drained_node_fails_no_call(_) ->
     [A, B, C] = members(),
     Session = initialize(A),
     Own = start_tool(A, Session, 1, ~"wait", #{as => ~"own"}),
     Passed = start_tool(B, Session, 2, ~"wait", #{as => ~"passed"}),
-    [ok = waiting(A, Name) || Name <- [~"own", ~"passed"]],
+    #{~"result" := #{~"task" := #{~"taskId" := Task}}} =
+        result(A, Session, ~"tools/call",
+               #{name => ~"wait", arguments => #{as => ~"task"}, task => #{}}),
+    [ok = waiting(A, Name) || Name <- [~"own", ~"passed", ~"task"]],
     Drain = draining(A, #{lame_ms => 200, timeout_ms => 60_000}),
     %% It is leaving: others have its sessions, and its lease goes on.
     {_, _} = await(fun() -> state(node_of(A), B) =:= leaving end, 5_000),
@@ -87,10 +91,12 @@ a_drained_node_fails_no_call(_) ->
     %% For longer than a lease is valid by itself.
     receive after ?STILL_MS + 250 -> ok end,
     leaving = state(node_of(A), C),
-    [ok = call(A, ?MODULE, finish, [Name]) || Name <- [~"own", ~"passed"]],
+    ~"working" = status(B, Session, Task),
+    [ok = call(A, ?MODULE, finish, [Name]) || Name <- [~"own", ~"passed", ~"task"]],
     [#{messages := [#{~"result" := _}]} = erlmcp_test_http:response(Socket)
      || Socket <- [Own, Passed]],
     {ok, #{calls := 0, tasks := 0}} = drained(Drain),
+    ~"completed" = status(B, Session, Task),
     %% It opens no session, and inherits none.
     no_lease = call(A, erlmcp_cluster_lease, next_nonce, []),
     ok = stopped(A),
@@ -262,7 +268,7 @@ server() ->
 
 -doc false.
 tools() ->
-    [#{name => Name} || Name <- [~"where", ~"wait"]].
+    [#{name => ~"where"}, #{name => ~"wait", task => optional}].
 
 -doc false.
 call_tool(~"where", _, _) ->
@@ -299,6 +305,11 @@ result(Member, Session, Method, Params) ->
 
 tool(Member, Session, Name) ->
     result(Member, Session, ~"tools/call", #{name => Name}).
+
+status(Member, Session, Task) ->
+    #{~"result" := #{~"status" := Status}} =
+        result(Member, Session, ~"tasks/get", #{taskId => Task}),
+    Status.
 
 text(#{~"result" := #{~"content" := [#{~"text" := Text}]}}) -> Text.
 

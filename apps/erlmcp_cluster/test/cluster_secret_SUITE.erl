@@ -7,7 +7,7 @@ nowhere: in no state, no crash report and no crash dump.
 -export([suite/0, all/0]).
 -export([keys_are_derived_as_the_rfc_says/1, nodes_with_the_secret_have_the_same_keys/1,
          keys_change_each_day_without_a_gap/1, a_secret_is_changed_without_a_gap/1,
-         each_use_has_its_own_keys/1, a_secret_has_bounds/1, a_missing_secret_is_named/1,
+         each_use_and_server_has_its_own_keys/1, a_secret_has_bounds/1, a_missing_secret_is_named/1,
          no_state_shows_the_secret/1, no_crash_report_shows_the_secret/1,
          no_crash_dump_shows_the_secret/1]).
 -export([log/2]).
@@ -22,7 +22,7 @@ suite() ->
 all() ->
     [keys_are_derived_as_the_rfc_says, nodes_with_the_secret_have_the_same_keys,
      keys_change_each_day_without_a_gap, a_secret_is_changed_without_a_gap,
-     each_use_has_its_own_keys, a_secret_has_bounds, a_missing_secret_is_named,
+     each_use_and_server_has_its_own_keys, a_secret_has_bounds, a_missing_secret_is_named,
      no_state_shows_the_secret, no_crash_report_shows_the_secret, no_crash_dump_shows_the_secret].
 
 %% RFC 5869, appendix A.1. The first block of its output are the first 32 bytes.
@@ -40,7 +40,7 @@ nodes_with_the_secret_have_the_same_keys(Config) ->
     File = file(Config, ?SECRET ++ "\n"),
     true = os:putenv("ERLMCP_TEST_SECRET", ?SECRET),
     Of = fun(Sources) -> running(Sources, fun() -> [{erlmcp_cluster_secret:sealing_key(Use),
-                                                     erlmcp_cluster_secret:ring(Use)}
+                                                     erlmcp_cluster_secret:ring(Use, shared)}
                                                     || Use <- [session, state, dpop]] end) end,
     Same = Of([{file, File}]),
     Same = Of([{env, "ERLMCP_TEST_SECRET"}]),
@@ -86,13 +86,14 @@ a_secret_is_changed_without_a_gap(_) ->
     #{{session, 20_000} := [Next]} = Rows([New]),
     6 = length(lists:usort(Ring)).
 
-each_use_has_its_own_keys(_) ->
+each_use_and_server_has_its_own_keys(_) ->
     running([{file, temporary(?SECRET)}], fun() ->
-        Keys = [Key || Use <- [session, state, dpop],
-                       Key <- erlmcp_cluster_secret:ring(Use)],
-        9 = length(lists:usort(Keys)),
+        Keys = [Key || Use <- [session, state, dpop], Server <- [one, other],
+                       {ok, Ring} <- [erlmcp_cluster_secret:ring(Use, Server)], Key <- Ring],
+        18 = length(lists:usort(Keys)),
         [] = [Key || Key <- Keys, byte_size(Key) =/= 32]
-    end).
+    end),
+    none = erlmcp_cluster_secret:ring(state, one).
 
 a_secret_has_bounds(Config) ->
     Reads = fun(Bytes) ->

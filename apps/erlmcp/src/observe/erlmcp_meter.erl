@@ -15,7 +15,7 @@ Internal.
 -include("erlmcp_meter.hrl").
 -include("erlmcp_recent_requests.hrl").
 
--export([new/0, arrived/1, arrived/2, without_headers/1, row/1]).
+-export([new/0, arrived/1, arrived/2, row/1]).
 -export([ended/4, ended/5, answered/4, refused/3, add_result/5, totals/1]).
 -export([definition_row/3, free/2]).
 -export([session_opened/1, session_ended/3, stream_opened/1, stream_ended/1, lasting/1]).
@@ -42,7 +42,7 @@ The arrival of a message: its time, in nanoseconds of the monotonic clock, its b
 origin, which is `none` if nobody asks for it.
 """.
 -type arrival() ::
-    {Began :: integer(), Bytes :: non_neg_integer(), erlmcp_request_span:origin()}.
+    {Began :: integer(), Bytes :: non_neg_integer(), erlmcp_span:origin()}.
 -doc """
 A request, in the form that the caller has: a call with its arrival, the subject of a call, or a
 request that has no call.
@@ -127,16 +127,9 @@ arrived(Bytes) ->
     arrived(Bytes, none).
 
 -doc "Returns the arrival, now, of a message of `Bytes` bytes from `Origin`.".
--spec arrived(Bytes :: non_neg_integer(), erlmcp_request_span:origin()) -> arrival().
+-spec arrived(Bytes :: non_neg_integer(), erlmcp_span:origin()) -> arrival().
 arrived(Bytes, Origin) ->
     {erlang:monotonic_time(nanosecond), Bytes, Origin}.
-
--doc "Returns an arrival for the process of a call, which needs no headers.".
--spec without_headers(arrival()) -> arrival().
-without_headers({Began, Bytes, {http, Version, Peer, _}}) ->
-    {Began, Bytes, {http, Version, Peer, #{}}};
-without_headers(Arrival) ->
-    Arrival.
 
 -doc "Counts the end of a request as `ended/5` does, without an answer for operators.".
 -spec ended(about(), outcome(), BytesOut :: non_neg_integer(), server()) -> ok.
@@ -154,13 +147,17 @@ ended(About, Outcome, BytesOut, Answer,
     {Began, BytesIn, _} = arrival(About),
     ok = count(Outcome, row(About), BytesIn, BytesOut, Now - Began, Meter),
     %% Most servers have none to tell.
-    case Tracer =:= none andalso Observers =:= [] andalso ?NOBODY_LOOKS of
+    case has_no_span(Tracer, About) andalso Observers =:= [] andalso ?NOBODY_LOOKS of
         true ->
             ok;
         false ->
             ok = end_span(Tracer, About, Outcome, Now),
             observed(Observers, About, Outcome, BytesOut, Answer, Now, Server)
     end.
+
+has_no_span(none, _) -> true;
+has_no_span(_, #{span := unsampled}) -> true;
+has_no_span(_, _) -> false.
 
 end_span(none, _, _, _) -> ok;
 end_span(Tracer, About, Outcome, Now) ->

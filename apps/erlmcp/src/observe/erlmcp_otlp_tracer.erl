@@ -1,8 +1,8 @@
 -module(erlmcp_otlp_tracer).
 -moduledoc """
-The library's own tracer. It decides by chance whether a trace that begins here is recorded, and
-encodes the recorded spans when they end (`m:erlmcp_otlp`). They wait in a buffer until they are
-sent (`m:erlmcp_span_buffer`).
+The library's own tracer. It decides by chance whether a trace that begins here is recorded. The
+spans that are recorded wait in a buffer until they are sent (`m:erlmcp_span_buffer`). They are
+encoded only then, many at a time (`m:erlmcp_span_batch`).
 
 A span with a parent has a context even if it is not recorded, so that the servers of the whole
 trace agree on that.
@@ -10,18 +10,27 @@ trace agree on that.
 Internal.
 """.
 
--behaviour(erlmcp_tracer).
+-export([new/2, is_recorded/1, started/3, ended/5, counts/1]).
 
--export([new/2, is_recorded/1, counts/1, forget/0]).
--export([start_span/2, end_span/3]).
-
--export_type([config/0]).
+-export_type([config/0, ids/0, started/0, ended/0]).
 
 -opaque config() ::
-    {Threshold :: binary() | all, {erlmcp_span_buffer:buffer(), Exporter :: atom()}}.
+    {Threshold :: non_neg_integer() | all, {erlmcp_span_buffer:buffer(), Exporter :: atom()}}.
+-doc "The ids of a span with the state of its trace, and the id of its parent.".
+-type started() :: {ids(), Parent :: binary() | none}.
+-type ids() :: {Trace :: binary(), Span :: binary(), State :: binary() | none}.
+-doc """
+A span that has ended: its ids with the state of its trace, the id of its parent, its beginning, its
+end, and the time of that. Its texts keep no request in memory. They have at most 256 bytes, except
+for states and the attributes of clients.
+""".
+-type ended() ::
+    {ids(), Parent :: binary() | none,
+     {server | client | internal, Links :: [ids()], erlmcp_span:about(), Began :: integer()},
+     erlmcp_span:last(), Ended :: integer()}.
 
-%% The random hexadecimal digits that decide whether a trace is recorded.
--define(DIGITS, 6).
+%% The chances of which some record a trace.
+-define(CHANCES, (1 bsl 24)).
 
 -doc """
 Returns a tracer that records the part `Ratio` of the traces that begin here. Its spans go to a
@@ -29,58 +38,69 @@ buffer, which the process registered as `Exporter` empties.
 """.
 -spec new(Ratio :: number(), {erlmcp_span_buffer:buffer(), Exporter :: atom()}) ->
     erlmcp_tracer:tracer().
-new(Ratio, Buffer) ->
-    {?MODULE, {threshold(Ratio), Buffer}}.
-
-%% Random digits are less than the threshold, as text, for that part of the traces.
-threshold(Ratio) when Ratio >= 1 ->
-    all;
-threshold(Ratio) ->
-    iolist_to_binary(io_lib:format("~*.16.0b", [?DIGITS, trunc(Ratio * (1 bsl (4 * ?DIGITS)))])).
+new(Ratio, Buffer) when Ratio >= 1 -> {?MODULE, {all, Buffer}};
+new(Ratio, Buffer) -> {?MODULE, {trunc(Ratio * ?CHANCES), Buffer}}.
 
 -doc "Returns `true` if a trace that begins now is to be recorded.".
 -spec is_recorded(config()) -> boolean().
 is_recorded({all, _}) ->
     true;
 is_recorded({Threshold, _}) ->
-    erlmcp_span_ids:digits(?DIGITS) < Threshold.
+    %% The hash of a number that comes once costs less than a random number, and is as even.
+    erlang:phash2(erlang:unique_integer(), ?CHANCES) < Threshold.
+
+-doc """
+Starts a span below `Parent`. Returns its context and the span, or `none` for the span if the parent
+is not recorded. A span without a parent begins a trace that is recorded.
+""".
+-spec started(Parent :: erlmcp_tracer:context() | none, Baggage :: binary() | none,
+              erlmcp_tracer:tracer()) ->
+    {erlmcp_tracer:context(), started() | none}.
+started(none, Baggage, Tracer) ->
+    {Trace, Span} = erlmcp_span_ids:root(),
+    Context = #{trace_id => Trace, span_id => Span, sampled => true, tracer => Tracer},
+    {with_baggage(Baggage, Context), {{Trace, Span, none}, none}};
+started(#{span_id := Above, sampled := Sampled} = Parent, Baggage, Tracer) ->
+    Span = erlmcp_span_ids:span(),
+    Context = with_baggage(Baggage, Parent#{span_id := Span, tracer => Tracer}),
+    {Context, case Sampled of
+                  true -> {ids(Context), own(Above)};
+                  false -> none
+              end}.
+
+with_baggage(none, Context) -> Context;
+with_baggage(Baggage, Context) -> Context#{baggage => Baggage}.
+
+ids(#{trace_id := Trace, span_id := Span, state := State}) ->
+    {own(Trace), own(Span), binary:copy(State)};
+ids(#{trace_id := Trace, span_id := Span}) ->
+    {own(Trace), own(Span), none}.
+
+-doc "Ends a span at `Ended`. It waits until it is sent, or is dropped if too many wait.".
+-spec ended(started(), erlmcp_span:start(), erlmcp_span:last(), Ended :: integer(), config()) -> ok.
+ended({Ids, Parent}, {Kind, Links, About, Began}, Last, Ended, {_, Buffer}) ->
+    Start = {Kind, [ids(Link) || Link <- Links], about(About), Began},
+    erlmcp_span_buffer:add({Ids, Parent, Start, last(Last), Ended}, Buffer).
+
+about({Method, Target}) ->
+    {own(Method), target(Target)};
+about({Method, Target, Revision, {http, Version, Peer, <<Session/binary>>}}) ->
+    {own(Method), target(Target), Revision, {http, Version, Peer, own(Session)}};
+about({Method, Target, Revision, Client}) ->
+    {own(Method), target(Target), Revision, Client}.
+
+target({unknown, Target}) -> {unknown, own(Target)};
+target(undefined) -> undefined;
+target(Target) -> own(Target).
+
+last({<<Id/binary>>, Outcome}) -> {own(Id), Outcome};
+last(Last) -> Last.
+
+%% A copy of a text, or of its beginning. It does not keep the request in memory, of which the text
+%% is a part.
+own(Text) -> binary:copy(erlmcp_otlp:beginning(Text)).
 
 -doc "Returns how many spans of a tracer wait, were sent and were dropped.".
 -spec counts(config()) -> erlmcp_span_buffer:counts().
 counts({_, {Buffer, _}}) ->
     erlmcp_span_buffer:counts(Buffer).
-
--doc false.
-start_span(#{parent := #{sampled := Sampled} = Parent} = Start, _) ->
-    started(Sampled, Parent#{span_id := erlmcp_span_ids:span()}, Start);
-start_span(#{parent := none} = Start, _) ->
-    {Trace, Span} = erlmcp_span_ids:root(),
-    Context = #{trace_id => Trace, span_id => Span, sampled => true},
-    started(true, with_baggage(Start, Context), Start).
-
-with_baggage(#{baggage := Baggage}, Context) -> Context#{baggage => Baggage};
-with_baggage(_, Context) -> Context.
-
-started(true, Context, #{attributes := Attributes} = Start) ->
-    {Context, {Context, Start, encoded(Attributes, get(?MODULE))}};
-started(false, Context, _) ->
-    {Context, none}.
-
-%% The requests of a connection often have the same attributes, so the last ones are kept encoded.
-encoded(Attributes, {Attributes, Encoded}) ->
-    Encoded;
-encoded(Attributes, _) ->
-    Encoded = erlmcp_otlp:attributes(Attributes),
-    _ = put(?MODULE, {Attributes, Encoded}),
-    Encoded.
-
--doc "Deletes what the calling process keeps from one span to the next.".
--spec forget() -> ok.
-forget() ->
-    _ = erase(?MODULE),
-    erlmcp_span_ids:forget().
-
--doc false.
-end_span(Span, End, {_, Buffer}) ->
-    Encoded = erlmcp_otlp:span(Span, End, erlang:time_offset(microsecond)),
-    erlmcp_span_buffer:add(Encoded, Buffer).

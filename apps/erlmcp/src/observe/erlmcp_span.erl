@@ -3,6 +3,10 @@
 Spans of requests, as OpenTelemetry's conventions for MCP describe them, of servers and of clients.
 A tracer (`m:erlmcp_tracer`) makes them. If it fails, that is logged, and the request goes on.
 
+What a span is about, and how its request ended, are small terms while the request runs. Names and
+attributes are made of them for a tracer of the user at once, and for the library's own tracer when
+the span is sent (`m:erlmcp_span_batch`).
+
 No attribute has arguments, results, tokens, states or texts of errors.
 
 Source: `open-telemetry/semantic-conventions-genai`, `docs/gen-ai/mcp.md`.
@@ -10,54 +14,101 @@ Source: `open-telemetry/semantic-conventions-genai`, `docs/gen-ai/mcp.md`.
 Internal.
 """.
 
--export([start/3, finish/2]).
--export([name/2, attributes/2, id/1, refusal/1, session/1]).
+-export([is_unsampled/2, start/3, finish/3, client/1]).
+-export([name/1, attributes/1, ended/1, refusal/1, session/1]).
 
--export_type([span/0, finish/0]).
+-export_type([span/0, start/0, about/0, client/0, origin/0, last/0]).
 
 -doc "A span that was started, or `none` if nothing is recorded.".
--type span() :: {erlmcp_tracer:tracer(), Span :: term()} | none.
--doc "The end of a span; `ended` is its time, in nanoseconds of the monotonic clock.".
--type finish() :: #{
-    status := ok | {error, Name :: atom()}, attributes := erlmcp_tracer:attributes(),
-    ended := integer()
-}.
+-type span() ::
+    {erlmcp_tracer:tracer(), {erlmcp_otlp_tracer:started(), start()} | (Span :: term())} | none.
+-doc "A span that begins. `Began` is in nanoseconds of the monotonic clock.".
+-type start() ::
+    {server | client | internal, Links :: [erlmcp_tracer:context()], about(), Began :: integer()}.
+-doc """
+The request of a span: its method, and the name or the URI that it is for. The name is not that of a
+span if it may be unknown. A server's span has the revision, if the request has a call, and the
+client.
+""".
+-type about() ::
+    {Method :: binary(), target()}
+    | {Method :: binary(), target(), erlmcp_revision:revision() | undefined, client()}.
+-type target() :: binary() | {unknown, binary()} | undefined.
+-doc """
+The origin of a request. `http` has the version, the address of the connection and the headers.
+`lines` has the address of a connection of lines, or `local` for stdio. `none` is the origin of HTTP
+requests to a server without a tracer, and of work that no message has brought, such as the run of a
+task.
+""".
+-type origin() ::
+    {http, Version :: atom(), {inet:ip_address(), inet:port_number()},
+     Headers :: #{binary() => binary()}}
+    | {lines, inet:ip_address() | local}
+    | none.
+-doc "The part of an origin that is in a span: in place of the headers, the id of the session.".
+-type client() ::
+    {http, Version :: atom(), {inet:ip_address(), inet:port_number()}, Session :: binary() | none}
+    | {lines, inet:ip_address() | local}
+    | none.
+-doc """
+The end of a span: the id of a server's request and how it ended, or the status and the last
+attributes of another span.
+""".
+-type last() ::
+    {erlmcp_message:id() | task | undefined,
+     ok | tool_error | cancelled | {refused, erlmcp:refusal_name(), Code :: integer()}}
+    | {status, ok | {error, Name :: atom()}, erlmcp_tracer:attributes()}.
 
 -doc """
-Starts the span that `Describe` returns, which has the parent `Parent`. Returns its context, which
-names the tracer, and the span for `finish/2`. If the tracer fails, the context is that of the
-parent. The context is `unsampled` if a trace that begins here is not recorded, and gets its ids
-only when it is asked for.
+Returns `true` if a trace would begin now, and is not to be recorded. It has no span then, and its
+ids are made only if somebody asks for them.
 """.
--spec start(erlmcp_tracer:tracer(), Parent :: erlmcp_tracer:context() | none,
-            Describe :: fun(() -> erlmcp_tracer:span_start())) ->
-    {erlmcp_tracer:context() | unsampled | none, span()}.
-start({erlmcp_otlp_tracer, Config} = Tracer, none, Describe) ->
-    %% Most traces are not recorded, so nothing is made before that is decided.
-    case erlmcp_otlp_tracer:is_recorded(Config) of
-        true -> started(Tracer, Describe());
-        false -> {unsampled, none}
-    end;
-start(Tracer, _, Describe) ->
-    started(Tracer, Describe()).
+-spec is_unsampled(Parent :: erlmcp_tracer:context() | none, erlmcp_tracer:tracer()) -> boolean().
+is_unsampled(none, {erlmcp_otlp_tracer, Config}) -> not erlmcp_otlp_tracer:is_recorded(Config);
+is_unsampled(_, _) -> false.
 
-started({Module, Config} = Tracer, #{parent := Parent} = Start) ->
-    try Module:start_span(Start, Config) of
+-doc """
+Starts a span with the given parent and baggage, each of which may be `none`. Returns its context,
+which names the tracer, and the span for `finish/3`. If the tracer fails, the context is that of the
+parent.
+""".
+-spec start({Parent :: erlmcp_tracer:context() | none, Baggage :: binary() | none}, start(),
+            erlmcp_tracer:tracer()) ->
+    {erlmcp_tracer:context() | none, span()}.
+start({Parent, Baggage}, Start, {erlmcp_otlp_tracer, _} = Tracer) ->
+    case erlmcp_otlp_tracer:started(Parent, Baggage, Tracer) of
+        {Context, none} -> {Context, none};
+        {Context, Started} -> {Context, {Tracer, {Started, Start}}}
+    end;
+start({Parent, Baggage}, {Kind, Links, About, Began}, {Module, Config} = Tracer) ->
+    Described = with_baggage(Baggage, #{name => name(About), kind => Kind, parent => Parent,
+                                        links => Links, attributes => attributes(About),
+                                        began => Began}),
+    try Module:start_span(Described, Config) of
         {#{trace_id := _} = Context, none} -> {Context#{tracer => Tracer}, none};
         {#{trace_id := _} = Context, Span} -> {Context#{tracer => Tracer}, {Tracer, Span}}
     catch
         Class:Reason:Stack ->
             ok = failed(Module, Class, Reason, Stack),
-            {Parent, none}
+            {map_get(parent, Described), none}
     end.
 
--doc "Ends a span.".
--spec finish(span(), finish()) -> ok.
-finish(none, _) ->
+with_baggage(none, Start) -> Start;
+with_baggage(Baggage, #{parent := none} = Start) -> Start#{baggage => Baggage};
+with_baggage(Baggage, #{parent := Parent} = Start) ->
+    Start#{parent := Parent#{baggage => Baggage}}.
+
+-doc "Ends a span at `Ended`, in nanoseconds of the monotonic clock.".
+-spec finish(span(), last(), Ended :: integer()) -> ok.
+finish(none, _, _) ->
     ok;
-finish({{Module, Config}, Span}, End) ->
+finish({{erlmcp_otlp_tracer, Config}, {Started, Start}}, Last, Ended) ->
+    erlmcp_otlp_tracer:ended(Started, Start, Last, Ended, Config);
+finish({{Module, Config}, Span}, Last, Ended) ->
+    {Status, Attributes} = ended(Last),
     try
-        _ = Module:end_span(Span, End, Config),
+        _ = Module:end_span(Span, #{status => Status, attributes => Attributes, ended => Ended},
+                            Config),
         ok
     catch
         Class:Reason:Stack -> failed(Module, Class, Reason, Stack)
@@ -67,6 +118,12 @@ failed(Module, Class, Reason, Stack) ->
     erlmcp_log:report(error, (erlmcp_incident:outline(Reason, Stack))#{
                                  what => tracer_failed, tracer => Module, class => Class}).
 
+-doc "Returns the part of an origin that is in a span.".
+-spec client(origin()) -> client().
+client({http, Version, Peer, #{~"mcp-session-id" := Session}}) -> {http, Version, Peer, Session};
+client({http, Version, Peer, _}) -> {http, Version, Peer, none};
+client(Origin) -> Origin.
+
 -doc """
 Returns the name of a span: the method, and the name of the tool or prompt if there is one. A URI is
 left out, since a server may have any number of URIs.
@@ -74,34 +131,79 @@ left out, since a server may have any number of URIs.
 ## Examples
 
 ```erlang
-1> [erlmcp_span:name(~"tools/call", ~"add"), erlmcp_span:name(~"resources/read", ~"a:b")].
+1> [erlmcp_span:name({~"tools/call", ~"add"}), erlmcp_span:name({~"resources/read", ~"a:b"})].
 [~"tools/call add", ~"resources/read"]
 ```
 """.
--spec name(Method :: binary(), Target :: binary() | undefined) -> binary().
-name(Method, Target) when
+-spec name(about()) -> binary().
+name({Method, Target, _, _}) ->
+    name({Method, Target});
+name({Method, Target}) when
     is_binary(Target), (Method =:= ~"tools/call" orelse Method =:= ~"prompts/get")
 ->
     <<Method/binary, $\s, Target/binary>>;
-name(Method, _) ->
+name({Method, _}) ->
     Method.
 
--doc "Returns the attributes that say what a request is for.".
--spec attributes(Method :: binary(), Target :: binary() | undefined) -> erlmcp_tracer:attributes().
-attributes(~"tools/call" = Method, Tool) when is_binary(Tool) ->
+-doc "Returns the attributes that a span has from its start.".
+-spec attributes(about()) -> erlmcp_tracer:attributes().
+attributes({Method, Target, undefined, Client}) ->
+    maps:merge(of_client(Client), attributes({Method, Target}));
+attributes({Method, Target, Revision, Client}) ->
+    (attributes({Method, Target, undefined, Client}))#{
+        ~"mcp.protocol.version" => erlmcp_revision:name(Revision)};
+attributes({Method, {unknown, Target}}) ->
+    attributes({Method, Target});
+attributes({~"tools/call" = Method, Tool}) when is_binary(Tool) ->
     #{~"mcp.method.name" => Method, ~"gen_ai.tool.name" => Tool,
       ~"gen_ai.operation.name" => ~"execute_tool"};
-attributes(~"prompts/get" = Method, Prompt) when is_binary(Prompt) ->
+attributes({~"prompts/get" = Method, Prompt}) when is_binary(Prompt) ->
     #{~"mcp.method.name" => Method, ~"gen_ai.prompt.name" => Prompt};
-attributes(<<"resources/", _/binary>> = Method, Uri) when is_binary(Uri) ->
+attributes({<<"resources/", _/binary>> = Method, Uri}) when is_binary(Uri) ->
     #{~"mcp.method.name" => Method, ~"mcp.resource.uri" => Uri};
-attributes(Method, _) ->
+attributes({Method, _}) ->
     #{~"mcp.method.name" => Method}.
 
--doc "Returns the id of a request as a text.".
--spec id(erlmcp_message:id()) -> binary().
-id(Id) when is_integer(Id) -> integer_to_binary(Id);
-id(Id) -> Id.
+of_client({http, Version, {Address, Port}, Session}) ->
+    Known = #{~"network.transport" => ~"tcp", ~"network.protocol.name" => ~"http",
+              ~"network.protocol.version" => version(Version),
+              ~"client.address" => address(Address), ~"client.port" => Port},
+    case Session of
+        none -> Known;
+        _ -> Known#{~"mcp.session.id" => session(Session)}
+    end;
+of_client({lines, local}) ->
+    #{~"network.transport" => ~"pipe"};
+of_client({lines, Address}) ->
+    #{~"network.transport" => ~"tcp", ~"client.address" => address(Address)};
+of_client(none) ->
+    #{}.
+
+version('HTTP/2') -> ~"2";
+version('HTTP/1.0') -> ~"1.0";
+version(_) -> ~"1.1".
+
+address(Address) ->
+    list_to_binary(inet:ntoa(Address)).
+
+-doc "Returns the status of a span that has ended, and its last attributes.".
+-spec ended(last()) -> {ok | {error, Name :: atom()}, erlmcp_tracer:attributes()}.
+ended({status, Status, Attributes}) ->
+    {Status, Attributes};
+ended({Id, Outcome}) ->
+    {Status, Error} = status(Outcome),
+    {Status, maps:merge(id(Id), Error)}.
+
+id(Id) when is_integer(Id) -> #{~"jsonrpc.request.id" => integer_to_binary(Id)};
+id(Id) when is_binary(Id) -> #{~"jsonrpc.request.id" => Id};
+id(_) -> #{}.
+
+status(ok) ->
+    {ok, #{}};
+status({refused, Name, Code}) ->
+    {{error, Name}, refusal(Code)};
+status(Error) ->
+    {{error, Error}, #{~"error.type" => atom_to_binary(Error)}}.
 
 -doc """
 Returns the attributes of an error with a JSON-RPC code.

@@ -6,7 +6,7 @@ one by one they would cost more than the rest of a span. It keeps them in its pr
 Internal.
 """.
 
--export([span/0, root/0, digits/1, forget/0]).
+-export([span/0, root/0, forget/0]).
 
 %% Random bytes of the first ids of a process, which are those of one root, and of later ones.
 -define(FIRST, 24).
@@ -14,31 +14,28 @@ Internal.
 
 -doc "Returns the id of a new span: 16 digits.".
 -spec span() -> binary().
-span() -> digits(16).
+span() ->
+    <<Span:16/binary, Rest/binary>> = digits(16),
+    _ = put(?MODULE, Rest),
+    Span.
 
 -doc "Returns the ids of a new trace, 32 digits, and of its first span.".
 -spec root() -> {TraceId :: binary(), SpanId :: binary()}.
 root() ->
-    <<Trace:32/binary, Span/binary>> = digits(48),
+    <<Trace:32/binary, Span:16/binary, Rest/binary>> = digits(48),
+    _ = put(?MODULE, Rest),
     {Trace, Span}.
 
--doc "Returns a text of `Digits` random hexadecimal digits.".
--spec digits(Digits :: 1..48) -> binary().
-digits(Digits) ->
+%% At least so many digits.
+digits(Least) ->
     case get(?MODULE) of
-        <<Id:Digits/binary, Rest/binary>> -> taken(Id, Rest);
-        undefined -> generated(Digits, ?FIRST);
-        _ -> generated(Digits, ?MORE)
+        Digits when byte_size(Digits) >= Least -> Digits;
+        undefined -> generated(?FIRST);
+        _ -> generated(?MORE)
     end.
 
-generated(Digits, Bytes) ->
-    <<Id:Digits/binary, Rest/binary>> =
-        binary:encode_hex(crypto:strong_rand_bytes(Bytes), lowercase),
-    taken(Id, Rest).
-
-taken(Id, Rest) ->
-    _ = put(?MODULE, Rest),
-    Id.
+generated(Bytes) ->
+    binary:encode_hex(crypto:strong_rand_bytes(Bytes), lowercase).
 
 -doc "Deletes the random digits that the calling process keeps.".
 -spec forget() -> ok.

@@ -50,8 +50,9 @@ Internal.
     collector :: collector(),
     buffer :: erlmcp_span_buffer:buffer(),
     users :: #{reference() => pid()},
-    %% The spans that are being sent, how often they were, and the process or timer of that.
-    batch = [] :: [binary()],
+    %% The spans that are being sent, encoded, and their count; how often they were sent, and the
+    %% process or timer of that.
+    batch = none :: {Spans :: pos_integer(), Body :: iodata()} | none,
     times = 0 :: non_neg_integer(),
     sending = none :: none | {pid(), reference()} | {timer, reference()},
     %% How many dropped spans were reported, when that was, and why the last ones were dropped.
@@ -171,7 +172,7 @@ looked(#outlet{sending = none} = Outlet) ->
 looked(Outlet) ->
     {true, reported(Outlet)}.
 
-has_spans(#outlet{batch = [_ | _]}) -> true;
+has_spans(#outlet{batch = {_, _}}) -> true;
 has_spans(#outlet{buffer = Buffer}) -> map_get(waiting, erlmcp_span_buffer:counts(Buffer)) > 0.
 
 delete(#outlet{collector = Collector, buffer = Buffer}) ->
@@ -187,28 +188,29 @@ left(#outlet{users = Users} = Outlet) ->
     end.
 
 %% Begins a request, unless one runs or waits.
-send(#outlet{sending = none, batch = [], buffer = Buffer} = Outlet) ->
-    case erlmcp_span_buffer:take(erlmcp_span_buffer:batch(), Buffer) of
-        [] -> Outlet;
-        Spans -> send(Outlet#outlet{batch = Spans, times = 0})
+send(#outlet{sending = none, batch = none} = Outlet) ->
+    case taken(Outlet) of
+        none -> Outlet;
+        Batch -> send(Outlet#outlet{batch = Batch, times = 0})
     end;
-send(#outlet{sending = none, batch = Spans, collector = Collector, times = Times} = Outlet) ->
-    Sending = spawn_monitor(?MODULE, conclude, [fun() -> post(Spans, Collector, ?REQUEST) end]),
+send(#outlet{sending = none, batch = {_, Body}, collector = Collector, times = Times} = Outlet) ->
+    Sending = spawn_monitor(?MODULE, conclude, [fun() -> post(Body, Collector, ?REQUEST) end]),
     Outlet#outlet{sending = Sending, times = Times + 1};
 send(Outlet) ->
     Outlet.
+
+taken(#outlet{buffer = Buffer, collector = #{scope := Scope}}) ->
+    erlmcp_span_batch:take(Scope, Buffer).
 
 -doc false.
 -spec conclude(fun(() -> term())) -> no_return().
 conclude(Work) ->
     exit({outcome, Work()}).
 
-post(Spans, #{endpoint := Url, headers := Headers, tls := Tls, scope := Scope}, Milliseconds) ->
+post(Body, #{endpoint := Url, headers := Headers, tls := Tls}, Milliseconds) ->
     {ok, {_, Host, _}} = erlmcp_oauth_url:origin(Url),
     Typed = [{~"content-type", ~"application/json"} | maps:to_list(Headers)],
     Settings = #{deadline => erlmcp_clock:now_ms() + Milliseconds, plain => [Host], tls => Tls},
-    %% One binary costs less than its parts would on their way to the socket.
-    Body = iolist_to_binary(erlmcp_otlp:request(Scope, Spans)),
     case erlmcp_fetch:post(Url, Typed, Body, Settings) of
         {ok, #{status := 200, json := {ok, Json}}} -> {sent, erlmcp_otlp:rejected(Json)};
         {ok, #{status := 200}} -> {sent, 0};
@@ -236,31 +238,30 @@ retry_after(_) ->
 outcome({outcome, Outcome}) -> Outcome;
 outcome(_) -> {refused, crashed}.
 
-sent({sent, Rejected}, #outlet{batch = Spans} = Outlet) ->
-    Dropped = min(Rejected, length(Spans)),
-    next(dropped(Dropped, rejected, Outlet));
+sent({sent, Rejected}, #outlet{batch = {Spans, _}} = Outlet) ->
+    next(dropped(min(Rejected, Spans), rejected, Outlet));
 sent({again, After, _}, #outlet{users = Users, times = Times} = Outlet) when
     Times < ?TIMES, map_size(Users) > 0
 ->
     Timer = make_ref(),
     _ = erlang:send_after(wait(Times, After), self(), {again, Timer}),
     Outlet#outlet{sending = {timer, Timer}};
-sent({again, _, Reason}, #outlet{batch = Spans} = Outlet) ->
-    next(dropped(length(Spans), Reason, Outlet));
-sent({refused, Reason}, #outlet{batch = Spans} = Outlet) ->
-    next(dropped(length(Spans), Reason, Outlet)).
+sent({again, _, Reason}, #outlet{batch = {Spans, _}} = Outlet) ->
+    next(dropped(Spans, Reason, Outlet));
+sent({refused, Reason}, #outlet{batch = {Spans, _}} = Outlet) ->
+    next(dropped(Spans, Reason, Outlet)).
 
 %% The wait is doubled each time, and a random part of up to half of it is taken away.
 wait(Times, After) ->
     Longest = min(?LONGEST, ?AGAIN bsl (Times - 1)),
     min(?LONGEST, max(After, Longest - rand:uniform(Longest div 2))).
 
-dropped(0, _, #outlet{batch = Spans, buffer = Buffer} = Outlet) ->
-    ok = erlmcp_span_buffer:done(length(Spans), 0, Buffer),
-    Outlet#outlet{batch = []};
-dropped(Dropped, Why, #outlet{batch = Spans, buffer = Buffer} = Outlet) ->
-    ok = erlmcp_span_buffer:done(length(Spans) - Dropped, Dropped, Buffer),
-    Outlet#outlet{batch = [], why = Why}.
+dropped(0, _, #outlet{batch = {Spans, _}, buffer = Buffer} = Outlet) ->
+    ok = erlmcp_span_buffer:done(Spans, 0, Buffer),
+    Outlet#outlet{batch = none};
+dropped(Dropped, Why, #outlet{batch = {Spans, _}, buffer = Buffer} = Outlet) ->
+    ok = erlmcp_span_buffer:done(Spans - Dropped, Dropped, Buffer),
+    Outlet#outlet{batch = none, why = Why}.
 
 %% Goes on at once if the next request is full, or nobody adds spans any more.
 next(#outlet{buffer = Buffer, users = Users} = Outlet) ->
@@ -296,22 +297,22 @@ terminate(_, Outlets) ->
 send_last(#outlet{sending = {Pid, Monitor}} = Outlet, Last) when is_pid(Pid) ->
     receive
         {'DOWN', Monitor, process, Pid, {outcome, {sent, _}}} ->
-            send_last(Outlet#outlet{sending = none, batch = []}, Last);
+            send_last(Outlet#outlet{sending = none, batch = none}, Last);
         {'DOWN', Monitor, process, Pid, _} ->
             send_last(Outlet#outlet{sending = none}, Last)
     after max(0, Last - erlmcp_clock:now_ms()) ->
         ok
     end;
-send_last(#outlet{batch = [], buffer = Buffer} = Outlet, Last) ->
-    case erlmcp_span_buffer:take(erlmcp_span_buffer:batch(), Buffer) of
-        [] -> ok;
-        Spans -> send_last(Outlet#outlet{batch = Spans}, Last)
+send_last(#outlet{batch = none} = Outlet, Last) ->
+    case taken(Outlet) of
+        none -> ok;
+        Batch -> send_last(Outlet#outlet{batch = Batch}, Last)
     end;
-send_last(#outlet{batch = Spans, collector = Collector} = Outlet, Last) ->
+send_last(#outlet{batch = {_, Body}, collector = Collector} = Outlet, Last) ->
     case Last - erlmcp_clock:now_ms() of
         Left when Left > 0 ->
-            _ = post(Spans, Collector, Left),
-            send_last(Outlet#outlet{sending = none, batch = []}, Last);
+            _ = post(Body, Collector, Left),
+            send_last(Outlet#outlet{sending = none, batch = none}, Last);
         _ ->
             ok
     end.

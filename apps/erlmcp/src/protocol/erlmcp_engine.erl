@@ -90,8 +90,8 @@ has it. `owner` is the process that the call reports to, `progressed` has its la
     %% The permit of the server's gate, and the tenant that it counts for. The shell passes both on.
     permit => term(),
     tenant => erlmcp_gate:tenant(),
-    %% The number of the request's session among the sessions of its connection.
-    session => non_neg_integer(),
+    %% The id of the request's session or, on lines, its number among those of its connection.
+    session => binary() | non_neg_integer(),
     %% Set if the call becomes a task.
     task => erlmcp_task:mode(),
     continue => fun((context()) -> term()),

@@ -42,6 +42,8 @@ mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
     tasks := erlmcp_tasks:tables(), used_states := erlmcp_used_states:used(),
     %% the module of the option `cluster` with its state
     cluster := none | {module(), State :: term()},
+    %% whether the keys of cursors and states are those of the cluster
+    shares_keys := boolean(),
     meter := erlmcp_meter:meter(), observers := [erlmcp_meter:observer()],
     tracer := erlmcp_tracer:tracer() | none, telemetry := module() | none,
     started_ms := integer(),

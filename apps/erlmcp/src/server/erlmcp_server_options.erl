@@ -29,8 +29,11 @@ local funs in its other options (`m:erlmcp_reload`).
     sources := [{erlmcp_definition:kind(), erlmcp_definition:source() | erlmcp:skill()}],
     lists := erlmcp_catalog:settings(),
     mounts := [{erlmcp_mount:prefix(), erlmcp_mounts:server()}] | [erlmcp_mounts:mount()],
-    task_store := {module(), map()},
+    %% `default`: that of the cluster or, without one, the memory of this node
+    task_store := {module(), map()} | default,
     cluster := module() | none,
+    %% whether the cluster has the keys of cursors and states
+    shares_keys := boolean(),
     workers := #{atom() => erlmcp:workers()},
     on_event := erlmcp_event_handler:handler() | none,
     trace := erlmcp_tracer:options() | none,
@@ -172,6 +175,7 @@ check(Given) when is_map(Given) ->
                           list_ttl_ms => maps:get(list_ttl_ms, Options, 60_000),
                           reply_bytes => maps:get(reply_bytes, Limits),
                           keys => maps:get(keys, Options, [crypto:strong_rand_bytes(32)]),
+                          numbering => crypto:strong_rand_bytes(8),
                           middleware => maps:get(middleware, Options, []),
                           cached => erlmcp_result_cache:around(Key),
                           guarded => erlmcp_definition_guard:around(Key, Guards),
@@ -180,8 +184,9 @@ check(Given) when is_map(Given) ->
                               erlmcp_meter:definition_row(Kind, Name, Meter)
                           end},
                mounts => maps:get(mounts, Options, []),
-               task_store => maps:get(task_store, Options, {erlmcp_task_store_ets, #{}}),
+               task_store => maps:get(task_store, Options, default),
                cluster => maps:get(cluster, Options, none),
+               shares_keys => is_map_key(cluster, Options) andalso not is_map_key(keys, Options),
                workers => Workers,
                on_event => maps:get(on_event, Options, none),
                trace => maps:get(trace, Options, none),

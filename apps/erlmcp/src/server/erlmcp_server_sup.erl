@@ -162,6 +162,10 @@ init(Given) ->
 cluster(#{cluster := none}) -> none;
 cluster(#{cluster := Module, id := Id, limits := Limits}) -> {Module, Module:init(Id, Limits)}.
 
+task_store(#{task_store := default}, none) -> {erlmcp_task_store_ets, #{}};
+task_store(#{task_store := default}, {Module, State}) -> Module:task_store(State);
+task_store(#{task_store := Store}, _) -> Store.
+
 tracer(#{trace := none}) ->
     none;
 tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
@@ -172,17 +176,19 @@ tracer(#{trace := Trace, identity := #{name := Name, version := Version}}) ->
 
 %% The tables of the instance belong to the calling process.
 instance(#{id := Id, key := Key, meter := Meter, limits := Limits, mounts := Mounts,
-           access_log := AccessLog, task_store := TaskStore, workers := Workers,
-           handler := Handler} = Settings, Listeners) ->
+           access_log := AccessLog, workers := Workers, handler := Handler,
+           shares_keys := SharesKeys} = Settings,
+         Listeners) ->
+    Cluster = cluster(Settings),
     GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
     erlmcp_instance:new(#{id => Id, key => Key, limits => Limits,
                           gate => erlmcp_gate:new(GateLimits), handler => Handler, mounts => Mounts,
                           workers => lists:sort(maps:keys(Workers)), listeners => Listeners,
                           sessions => erlmcp_session_table:new(),
                           subscriptions => erlmcp_subscriptions:new(),
-                          tasks => erlmcp_tasks:open(TaskStore, Limits),
+                          tasks => erlmcp_tasks:open(task_store(Settings, Cluster), Limits),
                           used_states => erlmcp_used_states:new(),
-                          cluster => cluster(Settings),
+                          cluster => Cluster, shares_keys => SharesKeys,
                           meter => Meter, observers => erlmcp_access_log:observer(AccessLog),
                           tracer => tracer(Settings), telemetry => erlmcp_telemetry:module(),
                           started_ms => erlang:system_time(millisecond),

@@ -20,7 +20,7 @@ new() ->
 Adds `Amount` to a count. If the sum would exceed `Max`, returns `full` with that sum and adds
 nothing. An `Amount` that is not positive is always added.
 """.
--spec take(key(), Amount :: integer(), Max :: pos_integer(), ets:table()) ->
+-spec take(key(), Amount :: integer(), Max :: integer(), ets:table()) ->
     ok | {full, Observed :: pos_integer()}.
 take(Key, Amount, Max, Counts) ->
     case ets:update_counter(Counts, Key, {2, Amount}, {Key, 0}) of

@@ -2,8 +2,7 @@
 -moduledoc """
 Spans in the JSON encoding of OTLP, and the answer of a collector. Pure.
 
-A span is encoded by itself when it ends. Each text of it is cut after 256 bytes, except for
-`tracestate`, which has its own bound.
+Each text of a span is cut after 256 bytes, except for `tracestate`, which has its own bound.
 
 Sources: opentelemetry-proto, `docs/specification.md`, "JSON Protobuf Encoding" and "OTLP/HTTP
 Response", and `trace.proto`.
@@ -11,56 +10,65 @@ Response", and `trace.proto`.
 Internal.
 """.
 
--export([attributes/1, span/3, request/2, rejected/1]).
+-export([described/2, beginning/1, add/3, request/2, rejected/1]).
 
--export_type([scope/0]).
+-export_type([scope/0, span/0]).
 
 -doc "The attributes of the program whose spans are sent, and the version of this library.".
 -type scope() :: #{resource := erlmcp_tracer:attributes(), version := binary()}.
+
+-doc """
+A span that has ended. `described` has its name and its first attributes (`described/2`), and `last`
+has further ones. `parent` is the id of a span, on another machine if the span is a server's.
+""".
+-type span() :: #{
+    ids := {Trace :: binary(), Span :: binary(), State :: binary() | none},
+    parent := binary() | none, kind := server | client | internal,
+    links := [{Trace :: binary(), Span :: binary(), State :: binary() | none}],
+    described := binary(), last := erlmcp_tracer:attributes(), status := ok | {error, atom()},
+    began := integer(), ended := integer()
+}.
 
 %% The most bytes of a text: names may be those of unknown tools, and ids are the peer's.
 -define(TEXT_BYTES, 256).
 
 -doc """
-Encodes a span that has ended. The attributes of its start are encoded already (`attributes/1`). Its
-times are monotonic, in nanoseconds. With `Offset` added, in microseconds, they are system time. A
-server's span has a parent on another machine, and any other span one on this node.
+Encodes a span that has ended, and adds it to the encoded spans of a part of a request. The times of
+a span are monotonic, in nanoseconds. With `Offset` added, in microseconds, they are system time.
 
 ## Examples
 
 ```erlang
-1> Context = #{trace_id => ~"4bf92f3577b34da6a3ce929d0e0e4736",
-               span_id => ~"00f067aa0ba902b7", sampled => true}.
-2> Start = #{name => ~"ping", kind => server, parent => none, links => [], attributes => #{},
-             began => 0}.
-3> End = #{status => ok, attributes => #{}, ended => 0}.
-4> json:decode(erlmcp_otlp:span({Context, Start, ~""}, End, 1_000_000)).
-#{~"traceId" => ~"4bf92f3577b34da6a3ce929d0e0e4736", ~"spanId" => ~"00f067aa0ba902b7",
-  ~"flags" => 257, ~"name" => ~"ping", ~"kind" => 2, ~"startTimeUnixNano" => ~"1000000000",
-  ~"endTimeUnixNano" => ~"1000000000", ~"attributes" => []}
+1> Span = #{ids => {~"4bf92f3577b34da6a3ce929d0e0e4736", ~"00f067aa0ba902b7", none},
+            parent => none, kind => server, links => [], began => 0, ended => 0, last => #{},
+            described => erlmcp_otlp:described(~"ping", #{~"mcp.method.name" => ~"ping"}),
+            status => ok}.
+2> Part = erlmcp_otlp:add(Span, 1_000_000, ~"").
+3> Request = erlmcp_otlp:request(#{resource => #{}, version => ~"1"}, [Part]).
+4> #{~"resourceSpans" := [#{~"scopeSpans" := [#{~"spans" := Spans}]}]} =
+       json:decode(iolist_to_binary(Request)).
+5> Spans.
+[#{~"traceId" => ~"4bf92f3577b34da6a3ce929d0e0e4736", ~"spanId" => ~"00f067aa0ba902b7",
+   ~"flags" => 257, ~"name" => ~"ping", ~"kind" => 2, ~"startTimeUnixNano" => ~"1000000000",
+   ~"endTimeUnixNano" => ~"1000000000",
+   ~"attributes" => [#{~"key" => ~"mcp.method.name", ~"value" => #{~"stringValue" => ~"ping"}}]}]
 ```
 """.
--spec span({erlmcp_tracer:context(), erlmcp_tracer:span_start(), Attributes :: binary()},
-           erlmcp_tracer:span_end(), Offset :: integer()) ->
-    binary().
-span({#{trace_id := Trace, span_id := Span} = Context,
-      #{name := Name, kind := Kind, parent := Parent, links := Links, began := Began}, First},
-     #{status := Status, attributes := Last, ended := Ended}, Offset) ->
-    <<"{\"traceId\":\"", Trace/binary, "\",\"spanId\":\"", Span/binary,
+-spec add(span(), Offset :: integer(), Part) -> Part when Part :: binary().
+add(#{ids := {Trace, Id, State}, parent := Parent, kind := Kind, links := Links,
+      described := Described, last := Last, status := Status, began := Began, ended := Ended},
+    Offset, Part) ->
+    <<Part/binary, ",{\"traceId\":\"", Trace/binary, "\",\"spanId\":\"", Id/binary,
       (parent(Kind, Parent))/binary, (kind(Kind))/binary, (time(Began, Offset))/binary,
-      "000\",\"endTimeUnixNano\":\"", (time(Ended, Offset))/binary, "000\",\"name\":\"",
-      (text(Name))/binary, $", (state(Context))/binary, ",\"attributes\":[", First/binary,
-      (comma(First, Last))/binary, (attributes(Last))/binary, $], (links(Links))/binary,
+      "000\",\"endTimeUnixNano\":\"", (time(Ended, Offset))/binary, "000\",", Described/binary,
+      (further(Last))/binary, $], (state(State))/binary, (links(Links))/binary,
       (status(Status))/binary, $}>>.
-
-comma(First, Last) when First =:= ~""; map_size(Last) =:= 0 -> ~"";
-comma(_, _) -> ~",".
 
 %% The bits of `flags` are 1 for a sampled span, as all of these are, and 16#100 with 16#200 if the
 %% parent is on another machine.
 parent(_, none) -> ~B'","flags":257';
-parent(server, #{span_id := Span}) -> <<"\",\"flags\":769,\"parentSpanId\":\"", Span/binary, $">>;
-parent(_, #{span_id := Span}) -> <<"\",\"flags\":257,\"parentSpanId\":\"", Span/binary, $">>.
+parent(server, Span) -> <<"\",\"flags\":769,\"parentSpanId\":\"", Span/binary, $">>;
+parent(_, Span) -> <<"\",\"flags\":257,\"parentSpanId\":\"", Span/binary, $">>.
 
 kind(internal) -> ~B',"kind":1,"startTimeUnixNano":"';
 kind(server) -> ~B',"kind":2,"startTimeUnixNano":"';
@@ -70,16 +78,37 @@ kind(client) -> ~B',"kind":3,"startTimeUnixNano":"'.
 time(Nanoseconds, Offset) ->
     integer_to_binary(Nanoseconds div 1000 + Offset).
 
-state(#{state := State}) -> <<",\"traceState\":\"", (text(State, byte_size(State)))/binary, $">>;
-state(_) -> ~"".
+state(none) -> ~"";
+state(State) -> <<",\"traceState\":\"", (text(State, byte_size(State)))/binary, $">>.
 
--doc "Encodes attributes as the elements of an array.".
--spec attributes(erlmcp_tracer:attributes()) -> binary().
+-doc "Returns the body of a request to a collector, with the spans of some parts (`add/3`).".
+-spec request(scope(), Parts :: [binary(), ...]) -> iodata().
+request(#{resource := Resource, version := Version}, [<<$,, First/binary>> | Parts]) ->
+    [~B'{"resourceSpans":[{"resource":{"attributes":[', attributes(Resource),
+     ~B']},"scopeSpans":[{"scope":{"name":"erlmcp","version":"', text(Version), ~B'"},"spans":[',
+     First, Parts, ~B']}]}]}'].
+
+-doc "Encodes the name of a span, and the attributes that it has from its start, at least one.".
+-spec described(Name :: binary(), erlmcp_tracer:attributes()) -> binary().
+described(Name, Attributes) ->
+    <<"\"name\":\"", (text(Name))/binary, "\",\"attributes\":[",
+      (attributes(Attributes))/binary>>.
+
 attributes(Attributes) ->
-    iolist_to_binary(lists:join($,, [attribute(Key, Value) || Key := Value <- Attributes])).
+    case further(Attributes) of
+        <<_, Elements/binary>> -> Elements;
+        ~"" -> ~""
+    end.
 
-attribute(Key, Value) ->
-    <<"{\"key\":\"", Key/binary, "\",\"value\":{", (value(Value))/binary, "}}">>.
+%% The elements after the first ones.
+further(Attributes) when map_size(Attributes) =:= 0 -> ~"";
+further(Attributes) -> further(maps:to_list(Attributes), <<>>).
+
+further([{Key, Value} | Others], Elements) ->
+    further(Others, <<Elements/binary, ",{\"key\":\"", Key/binary, "\",\"value\":{",
+                      (value(Value))/binary, "}}">>);
+further([], Elements) ->
+    Elements.
 
 value(Value) when is_binary(Value) ->
     <<"\"stringValue\":\"", (text(Value))/binary, $">>;
@@ -94,7 +123,7 @@ links([]) -> ~"";
 links(Links) ->
     <<_, Joined/binary>> =
         << <<",{\"traceId\":\"", Trace/binary, "\",\"spanId\":\"", Span/binary, $",
-             (state(Link))/binary, $}>> || #{trace_id := Trace, span_id := Span} = Link <- Links >>,
+             (state(State))/binary, $}>> || {Trace, Span, State} <- Links >>,
     <<",\"links\":[", Joined/binary, $]>>.
 
 status(ok) -> ~"";
@@ -113,6 +142,11 @@ text(Text, Most) when byte_size(Text) =< Most ->
 text(Text, Most) ->
     text(valid(binary:part(Text, 0, Most)), Most).
 
+-doc "Returns as much of a text as is sent of it, or some bytes of its next character more.".
+-spec beginning(binary()) -> binary().
+beginning(Text) when byte_size(Text) =< ?TEXT_BYTES -> Text;
+beginning(Text) -> binary:part(Text, 0, ?TEXT_BYTES).
+
 escaped(Quoted) ->
     binary:part(Quoted, 1, byte_size(Quoted) - 2).
 
@@ -122,15 +156,6 @@ valid(Text) ->
         <<_/binary>> = Valid -> Valid;
         {_, Valid, _} -> Valid
     end.
-
--doc """
-Returns the body of a request to a collector, with spans that `span/3` has encoded.
-""".
--spec request(scope(), [binary(), ...]) -> iodata().
-request(#{resource := Resource, version := Version}, Spans) ->
-    [~B'{"resourceSpans":[{"resource":{"attributes":[', attributes(Resource),
-     ~B']},"scopeSpans":[{"scope":{"name":"erlmcp","version":"', text(Version), ~B'"},"spans":[',
-     lists:join($,, Spans), ~B']}]}]}'].
 
 -doc """
 Returns how many spans of a request the collector has rejected, according to the body of its answer

@@ -15,7 +15,8 @@ transports, and for quick calls.
          unknown_methods_have_one_name/1, unknown_tools_are_in_no_name/1,
          requests_that_cannot_be_read_have_no_span/1]).
 -export([tasks_begin_a_trace_with_a_link/1, cancelled_tasks_end_their_spans/1]).
--export([unsampled_requests_have_no_context/1, unsampled_parents_are_followed/1,
+-export([unsampled_requests_have_no_context/1, unsampled_requests_have_no_ids/1,
+         waiting_spans_keep_no_request/1, unsampled_parents_are_followed/1,
          without_a_tracer_there_is_no_context/1, a_tracer_that_crashes_fails_no_request/1,
          a_tracer_that_crashes_is_logged_without_its_arguments/1,
          wrong_options_are_refused/1, a_batch_has_a_span_for_each_request/1]).
@@ -33,7 +34,8 @@ all() ->
      headers_are_a_link, headers_are_the_parent_without_meta, unknown_methods_have_one_name,
      unknown_tools_are_in_no_name, requests_that_cannot_be_read_have_no_span,
      tasks_begin_a_trace_with_a_link, cancelled_tasks_end_their_spans,
-     unsampled_requests_have_no_context, unsampled_parents_are_followed,
+     unsampled_requests_have_no_context, unsampled_requests_have_no_ids,
+     waiting_spans_keep_no_request, unsampled_parents_are_followed,
      without_a_tracer_there_is_no_context, a_tracer_that_crashes_fails_no_request,
      a_tracer_that_crashes_is_logged_without_its_arguments,
      wrong_options_are_refused, a_batch_has_a_span_for_each_request].
@@ -381,6 +383,51 @@ unsampled_requests_have_no_context(_) ->
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_http:stop(Upstream),
     ok = erlmcp_test_http:stop(Server).
+
+%% Random ids cost more than all else of a span, so a process makes none before they are asked for.
+unsampled_requests_have_no_ids(_) ->
+    Keys = fun(_, _) ->
+        json_text([Key || {Key, _} <- get(), Key =:= erlmcp_span_ids])
+    end,
+    Tools = [(tool(~"keys", Keys))#{quick => true}],
+    [begin
+         #{pid := Pid} = Server =
+             start(#{tools => Tools,
+                     trace => #{endpoint => ~"http://127.0.0.1:9/", ratio => Ratio}}),
+         {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+         Expected = text(erlmcp_client:call_tool(Client, ~"keys", #{})),
+         ok = erlmcp_client:stop(Client),
+         ok = erlmcp_test_http:stop(Server)
+     end || {Ratio, Expected} <- [{0, []}, {1, [~"erlmcp_span_ids"]}]].
+
+%% A span that waits has no part of its request that would keep the rest in memory.
+waiting_spans_keep_no_request(_) ->
+    Server = start(#{trace => #{endpoint => ~"http://127.0.0.1:9/", ratio => 1}}),
+    Call = fun(Method, Params) ->
+        erlmcp_test_http:call(Server, Method, Params,
+                              #{id => binary:copy(~"i", 100),
+                                meta => #{traceparent => ?PARENT, tracestate => ~"a=1"}})
+    end,
+    ok = sys:suspend(erlmcp_span_exporter),
+    try
+        #{status := 200} = Call(~"tools/call", #{name => ~"trace", arguments =>
+                                                 #{text => binary:copy(~"x", 5000)}}),
+        #{messages := [_]} = Call(~"resources/read", #{uri => binary:copy(~"x", 1000)}),
+        [_, _] = [true = kept(Span) < 1000 || {_, Span} <- ets:tab2list(erlmcp_span_buffer)]
+    after
+        ok = sys:resume(erlmcp_span_exporter)
+    end,
+    ok = erlmcp_test_http:stop(Server).
+
+%% The bytes of the binaries that a term keeps in memory. Ids that were generated are parts of one.
+kept(Bytes) when is_binary(Bytes) ->
+    case binary:referenced_byte_size(Bytes) of
+        1920 when byte_size(Bytes) =< 32 -> byte_size(Bytes);
+        Referenced -> Referenced
+    end;
+kept(Tuple) when is_tuple(Tuple) -> kept(tuple_to_list(Tuple));
+kept(List) when is_list(List) -> lists:sum([kept(Part) || Part <- List]);
+kept(_) -> 0.
 
 %% The upstream of a request that is not recorded learns that.
 unsampled_parents_are_followed(Config) ->

@@ -7,7 +7,8 @@ dropped.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([log/2]).
--export([spans_are_sent_as_json/1, headers_are_sent/1, the_ratio_decides/1, children_follow/1]).
+-export([spans_are_sent_as_json/1, spans_have_their_own_attributes/1, headers_are_sent/1,
+         the_ratio_decides/1, children_follow/1]).
 -export([a_busy_collector_is_asked_again/1, a_refusal_is_final/1, rejected_spans_are_counted/1,
          nobody_listens/1]).
 -export([a_buffer_is_bounded/1, a_full_request_is_sent_at_once/1, drops_are_told/1,
@@ -77,13 +78,14 @@ span(Name, Tracer) ->
     span(Name, none, Tracer).
 
 span(Name, Parent, Tracer) ->
-    {Context, Span} = erlmcp_span:start(Tracer, Parent, fun() ->
-        #{name => Name, kind => server, parent => Parent, links => [], attributes => #{~"a" => 1},
-          began => erlang:monotonic_time(nanosecond)}
-    end),
-    ok = erlmcp_span:finish(Span, #{status => ok, attributes => #{~"b" => ~"c"},
-                                    ended => erlang:monotonic_time(nanosecond)}),
+    {Context, Span} = started(Name, Parent, Tracer),
+    ok = erlmcp_span:finish(Span, {7, tool_error}, erlang:monotonic_time(nanosecond)),
     Context.
+
+started(Name, Parent, Tracer) ->
+    About = {Name, undefined, '2026-07-28', none},
+    Start = {server, [], About, erlang:monotonic_time(nanosecond)},
+    erlmcp_span:start({Parent, none}, Start, Tracer).
 
 counts({_, Config}) ->
     erlmcp_otlp_tracer:counts(Config).
@@ -118,8 +120,9 @@ spans_are_sent_as_json(Config) ->
     true = Before - 1000 =< binary_to_integer(Began),
     true = binary_to_integer(Began) =< binary_to_integer(Ended),
     true = binary_to_integer(Ended) =< erlang:system_time(nanosecond),
-    [#{~"key" := ~"a", ~"value" := #{~"intValue" := ~"1"}},
-     #{~"key" := ~"b", ~"value" := #{~"stringValue" := ~"c"}}] = lists:sort(Attributes),
+    #{~"mcp.protocol.version" := ~"2026-07-28", ~"jsonrpc.request.id" := ~"7",
+      ~"error.type" := ~"tool_error"} =
+        #{Key => Value || #{~"key" := Key, ~"value" := #{~"stringValue" := Value}} <- Attributes},
     #{~"resourceSpans" := [#{~"resource" := #{~"attributes" := Resource},
                              ~"scopeSpans" := [#{~"scope" := #{~"name" := ~"erlmcp"}}]}]} =
         json:decode(Body),
@@ -127,6 +130,19 @@ spans_are_sent_as_json(Config) ->
       ~"service.version" := #{~"stringValue" := ~"7"}, ~"shard" := #{~"intValue" := ~"7"}} =
         #{Key => Value || #{~"key" := Key, ~"value" := Value} <- Resource},
     await_counts(#{waiting => 0, sent => 1, dropped => 0}, Tracer).
+
+%% Spans of one request that are about the same are encoded once.
+spans_have_their_own_attributes(Config) ->
+    Tracer = tracer(options(Config)),
+    Names = [<<"name ", (integer_to_binary(N rem 7))/binary>> || N <- lists:seq(1, 100)],
+    [_ = span(Name, Tracer) || Name <- Names],
+    #{spans := Spans} = collected(),
+    true = lists:sort(Names) =:= lists:sort([method(Span) || Span <- Spans]).
+
+method(#{~"name" := Name, ~"attributes" := Attributes}) ->
+    [Name] = [Value || #{~"key" := ~"mcp.method.name",
+                         ~"value" := #{~"stringValue" := Value}} <- Attributes],
+    Name.
 
 headers_are_sent(Config) ->
     Tracer = tracer((options(Config))#{headers => #{~"x-api-key" => ~"key-7"}}),
@@ -138,7 +154,7 @@ headers_are_sent(Config) ->
 the_ratio_decides(Config) ->
     Sampled = fun(Ratio) ->
         Tracer = tracer((options(Config))#{ratio => Ratio}),
-        length([ok || _ <- lists:seq(1, 4000), #{sampled := true} <- [start(none, Tracer)]])
+        length([ok || _ <- lists:seq(1, 4000), not erlmcp_span:is_unsampled(none, Tracer)])
     end,
     0 = Sampled(0),
     4000 = Sampled(1),
@@ -146,10 +162,7 @@ the_ratio_decides(Config) ->
     true = Quarter > 800 andalso Quarter < 1200.
 
 start(Parent, Tracer) ->
-    {Context, _} = erlmcp_span:start(Tracer, Parent, fun() ->
-        #{name => ~"a", kind => server, parent => Parent, links => [], attributes => #{},
-          began => erlang:monotonic_time(nanosecond)}
-    end),
+    {Context, _} = started(~"a", Parent, Tracer),
     Context.
 
 %% A span with a parent is recorded if its parent is, whatever the ratio.
@@ -213,7 +226,8 @@ a_buffer_is_bounded(Config) ->
     %% Those that are being sent still count.
     receive
         {collected, Collector, #{body := Body}} ->
-            2000 = length(spans(json:decode(Body))),
+            Sent = length(spans(json:decode(Body))),
+            true = Sent >= 2000 andalso Sent < 2200,
             _ = span(~"a", Tracer),
             #{waiting := ?LIMIT, dropped := 2} = counts(Tracer),
             Collector ! {answer, {200, #{}, ~""}}

@@ -178,7 +178,11 @@ bad_definitions(Kind) ->
             || Kind =:= tool, Schema <- [#{type => string}, #{~"type" => ~"array"},
                                          #{type => [object]}]]
         ++ [{Field, Good#{Field => Value}}
-            || Kind =:= tool, {Field, Value} <- [{task_starts, on_return}, {task_timeout_ms, 1}]]
+            || Kind =:= tool, {Field, Value} <- [{task_starts, on_return}, {task_timeout_ms, 1},
+                                                 {repeatable, true}]]
+        %% The fun that goes on is no part of a task's record.
+        ++ [{repeatable, Good#{task => required, task_starts => on_return, repeatable => true}}
+            || Kind =:= tool]
         %% What waits for others is not quick.
         ++ [{quick, Good#{quick => true, breaker => #{}}}]
         %% What only some may see is in no shared cache.

@@ -257,7 +257,7 @@ catalog() ->
 
 -doc "How lists are given out.".
 lists() ->
-    #{page_size => 100, list_ttl_ms => 0, keys => [<<0:256>>]}.
+    #{page_size => 100, list_ttl_ms => 0, keys => [<<0:256>>], numbering => <<0:64>>}.
 
 -doc "What an effect is, in a word, or the code of the error that it answers.".
 outcome({answer, _, _, {reply, _, Bytes}}) ->

@@ -172,7 +172,7 @@ context() ->
 
 texts_are_cut(_) ->
     Cut = fun(Text) ->
-        #{~"name" := Name} = encoded(#{name => Text}, #{}),
+        #{~"name" := Name} = encoded(Text, #{}, ok),
         Name
     end,
     256 = byte_size(Cut(binary:copy(~"n", 256))),
@@ -188,9 +188,10 @@ spans_are_json(_) ->
     holds(?FORALL({Name, Attributes, Status},
                   {binary(), attributes(), oneof([ok, {error, timeout}])},
                   begin
-                      Span = encoded(#{name => Name, attributes => Attributes},
-                                     #{status => Status}),
-                      maps:size(Attributes) =:= length(maps:get(~"attributes", Span))
+                      Span = encoded(Name, Attributes, Status),
+                      %% Those of the beginning and of the end, and the links.
+                      1 + 2 * map_size(Attributes) =:= length(maps:get(~"attributes", Span))
+                          andalso length(maps:get(~"links", Span)) =:= 2
                           andalso is_map_key(~"status", Span) =:= (Status =/= ok)
                   end), 500).
 
@@ -199,11 +200,14 @@ attributes() ->
          #{<<"key.", (integer_to_binary(N))/binary>> => Value
            || {N, Value} <- lists:enumerate(Values)}).
 
-encoded(Start, End) ->
-    Parent = parent(?PARENT),
-    #{attributes := Attributes} = Described =
-        maps:merge(#{name => ~"ping", kind => server, parent => Parent, links => [Parent, Parent],
-                     attributes => #{}, began => 1}, Start),
-    json:decode(erlmcp_otlp:span(
-        {Parent#{state => ~"a=\"1\""}, Described, erlmcp_otlp:attributes(Attributes)},
-        maps:merge(#{status => ok, attributes => #{}, ended => 2}, End), 1_000_000)).
+encoded(Name, Attributes, Status) ->
+    #{trace_id := Trace, span_id := Span} = parent(?PARENT),
+    Ids = {Trace, Span, ~"a=\"1\""},
+    Part = erlmcp_otlp:add(
+        #{ids => Ids, parent => Span, kind => server, links => [Ids, Ids],
+          described => erlmcp_otlp:described(Name, Attributes#{~"mcp.method.name" => Name}),
+          last => Attributes, status => Status, began => 1, ended => 2}, 1_000_000, ~""),
+    Body = erlmcp_otlp:request(#{resource => Attributes, version => Name}, [Part, Part]),
+    #{~"resourceSpans" := [#{~"scopeSpans" := [#{~"spans" := [Encoded, Encoded]}]}]} =
+        json:decode(iolist_to_binary(Body)),
+    Encoded.

@@ -39,7 +39,8 @@ bounds(#{code := Code, detect_ms := DetectMs, recover_ms := RecoverMs, load := L
 times(Figures) ->
     maps:from_list([{Name, max(1, Us) / 1000}
                     || {Key, Name} <- [{detection_us, detection_ms}, {recovery_us, recovery_ms},
-                                       {resolution_us, resolution_ms}, {pause_us, longest_pause_ms}],
+                                       {resolution_us, resolution_ms},
+                                       {pause_us, longest_pause_ms}],
                        #{Key := Us} <- [Figures]]
                    ++ [{rounds_count, Rounds} || #{rounds := Rounds} <- [Figures]]).
 

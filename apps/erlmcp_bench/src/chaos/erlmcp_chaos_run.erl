@@ -201,8 +201,8 @@ judge(Module, #{accounting := Accounting} = Report, Bounds, Facts) ->
                                accounting => erlmcp_chaos_accounting:to_map(Accounting)},
                maps:with([earlier, events, facts, seen], Report)).
 
-%% Neither the server under test nor its load runs in this process, so it is late only if the machine
-%% gives its node no processor.
+%% Neither the server under test nor its load runs in this process, so it is late only if the
+%% machine gives its node no processor.
 watch_pauses() ->
     spawn_link(fun() ->
         _ = process_flag(priority, high),

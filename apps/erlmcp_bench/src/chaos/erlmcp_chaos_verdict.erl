@@ -41,8 +41,8 @@ time for which the machine gave the judge no processor. A bound of time is longe
     | {scenario, term()}.
 -doc """
 Facts that are not in the journal: the generator's count of sent requests, the scenario's harms and
-complaints, unexpected restarts, and in microseconds the interval between the load's requests and the
-longest pause of the machine.
+complaints, unexpected restarts, and in microseconds the interval between the load's requests and
+the longest pause of the machine.
 """.
 -type facts() :: #{
     sent := non_neg_integer() | none, harms := [atom()], fell_over := [term()],

@@ -33,13 +33,14 @@ start(_, Extra, _, _) ->
     {Extra, none}.
 
 started(Tracer, Parent, {Method, Params}, Extra) ->
-    Target = target(Params),
-    {Context, Span} = erlmcp_span:start(Tracer, Parent, fun() ->
-        #{name => erlmcp_span:name(Method, Target), kind => client, parent => Parent, links => [],
-          attributes => erlmcp_span:attributes(Method, Target),
-          began => erlang:monotonic_time(nanosecond)}
-    end),
-    {with_context(Context, Extra), Span}.
+    case erlmcp_span:is_unsampled(Parent, Tracer) of
+        true ->
+            {with_context(unsampled, Extra), none};
+        false ->
+            Start = {client, [], {Method, target(Params)}, erlang:monotonic_time(nanosecond)},
+            {Context, Span} = erlmcp_span:start({Parent, none}, Start, Tracer),
+            {with_context(Context, Extra), Span}
+    end.
 
 with_context(none, Extra) ->
     Extra;
@@ -61,7 +62,7 @@ ended(_, _, _, _, none) ->
     ok;
 ended(Outcome, Id, #{settings := #{target := Target}}, #{revision := Revision} = Live, Span) ->
     {Status, Error} = status(Outcome),
-    Common = #{~"jsonrpc.request.id" => erlmcp_span:id(Id),
+    Common = #{~"jsonrpc.request.id" => id(Id),
                ~"mcp.protocol.version" => erlmcp_revision:name(Revision)},
     Session = case Live of
         #{session := Known} when is_binary(Known) ->
@@ -70,8 +71,10 @@ ended(Outcome, Id, #{settings := #{target := Target}}, #{revision := Revision} =
     end,
     Network = network(erlmcp_client_options:label(Target)),
     Attributes = maps:merge(maps:merge(Common, Session), maps:merge(Network, Error)),
-    erlmcp_span:finish(Span, #{status => Status, attributes => Attributes,
-                               ended => erlang:monotonic_time(nanosecond)}).
+    erlmcp_span:finish(Span, {status, Status, Attributes}, erlang:monotonic_time(nanosecond)).
+
+id(Id) when is_integer(Id) -> integer_to_binary(Id);
+id(Id) -> Id.
 
 status({ok, #{~"isError" := true}, _}) ->
     {{error, tool_error}, #{~"error.type" => ~"tool_error"}};

@@ -12,7 +12,7 @@ clients that the content has changed. The files of skills are resources with fix
 Internal.
 """.
 
--export([new/4, add/4, remove/3, replace/3, own/2, mount/5, unmount/2]).
+-export([new/4, add/4, remove/3, replace/3, own/2, mount/5, unmount/2, with_keys/2]).
 -export([greeting/2, first_page/4, page/5]).
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2, audience/2]).
 -export([definition/3, values/2, directory/4, extends/3, result/4]).
@@ -24,15 +24,16 @@ Internal.
 
 -doc """
 Settings of a catalog. They have the number of definitions in one page, and the milliseconds that a
-client may cache a list. They also have the keys that seal cursors and state, and the most bytes of
-a result. The others wrap each handler: the server's `middleware`, the middleware that caches
-results (`cached`), and the guards of a definition (`guarded`). `row` gives the definition with a
-key its row in the server's meter. `quick` makes the mark of a quick definition
-(`erlmcp_middleware:of_server/4`).
+client may cache a list. They also have the keys that seal cursors and state, the `numbering` of
+positions (`m:erlmcp_listing`), and the most bytes of a result. The others wrap each handler: the
+server's `middleware`, the middleware that caches results (`cached`), and the guards of a definition
+(`guarded`). `row` gives the definition with a key its row in the server's meter. `quick` makes the
+mark of a quick definition (`erlmcp_middleware:of_server/4`).
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
     keys := erlmcp:key_ring(),
+    numbering := <<_:64>>,
     reply_bytes => pos_integer(),
     middleware => [erlmcp:middleware()],
     cached => fun((erlmcp_definition:kind(), Position :: non_neg_integer(),
@@ -303,6 +304,13 @@ mount(Prefix, Since, #{entries := Mounted}, Offers, Catalog) ->
 unmount(Prefix, #{entries := Entries} = Catalog) ->
     encode_lists(Catalog#{entries := erlmcp_mount:unmount(Prefix, Entries)}).
 
+-doc "Changes the keys that seal cursors and state.".
+-spec with_keys(erlmcp:key_ring(), catalog()) -> catalog().
+with_keys(Keys, #{settings := Settings, directories := Directories} = Catalog) ->
+    encode_lists(Catalog#{settings := Settings#{keys := Keys},
+                          directories := #{Uri => erlmcp_listing:with_keys(Keys, Listing)
+                                           || Uri := Listing <- Directories}}).
+
 -doc """
 Returns a small catalog with all definitions in one layer, which is cheapest to read; `large` for
 any other catalog.
@@ -319,13 +327,15 @@ Splits a catalog into a small one, which each change makes anew, and the parts t
 not touch, each with its id. The small catalog cannot be read until `join/2` has put it together
 with the parts again.
 """.
--spec split(catalog()) -> {catalog(), [{erlmcp_catalog_entries:id() | directories, part()}]}.
-split(#{entries := Entries, directories := Directories} = Catalog) ->
+-spec split(catalog()) ->
+    {catalog(), [{erlmcp_catalog_entries:id() | {directories, Keys :: integer()}, part()}]}.
+split(#{entries := Entries, directories := Directories, settings := #{keys := Keys}} = Catalog) ->
     {Few, Many} = erlmcp_catalog_entries:split(Entries),
     Rest = Catalog#{entries := Few},
     case map_size(Directories) of
         0 -> {Rest, Many};
-        _ -> {Rest#{directories := apart}, Many ++ [{directories, Directories}]}
+        _ -> {Rest#{directories := apart},
+              Many ++ [{{directories, erlang:phash2(Keys)}, Directories}]}
     end.
 
 -doc """

@@ -51,7 +51,8 @@ fields(tool) ->
      {output_schema, ~"outputSchema", schema, optional}, annotations(),
      {timeout_ms, hidden, milliseconds, optional}, {ui, hidden, ui, optional},
      {task, hidden, task_support, optional}, {task_starts, hidden, task_start, optional},
-     {task_timeout_ms, hidden, milliseconds, optional} | common()];
+     {task_timeout_ms, hidden, milliseconds, optional}, {repeatable, hidden, flag, optional}
+     | common()];
 fields(resource) ->
     [{uri, ~"uri", name, required}, {name, ~"name", name, required},
      {size, ~"size", size, optional} | resource_fields()];
@@ -118,6 +119,10 @@ derive(tool, #{task_starts := _} = Tool, _) when not is_map_key(task, Tool) ->
     bad(tool, Tool, task_starts, ~"a tool whose task is optional or required");
 derive(tool, #{task_timeout_ms := _} = Tool, _) when not is_map_key(task, Tool) ->
     bad(tool, Tool, task_timeout_ms, ~"a tool whose task is optional or required");
+derive(tool, #{repeatable := true} = Tool, _) when not is_map_key(task, Tool) ->
+    bad(tool, Tool, repeatable, ~"a tool whose task is optional or required");
+derive(tool, #{repeatable := true, task_starts := on_return} = Tool, _) ->
+    bad(tool, Tool, repeatable, ~"a tool whose task starts at once");
 derive(tool, #{wire := #{~"inputSchema" := Schema} = Wire} = Tool, Metaschemas) ->
     maybe
         {ok, Headers} ?= erlmcp_header:declared(Schema),

@@ -8,28 +8,32 @@ page of the definitions that its principal sees: their `visible` funs are called
 page is full.
 
 A cursor has the position of the definition that a page begins after, so it stays valid while others
-are added and removed. It is sealed, so that no client can find out how many definitions it does not
-see. If a list differs between principals, a cursor is valid for one principal alone. When a list
-begins or ceases to differ, its cursors become invalid, since all pages of one traversal must have
-the same cache scope.
+are added and removed. Positions are numbers of one server. Another server with the same keys knows
+by the cursor's `numbering` that the position is none of its own, and begins after the definition
+with the same key. If it has none, it takes the position as its own.
+
+A cursor is sealed, so that no client can find out how many definitions it does not see. If a list
+differs between principals, a cursor is valid for one principal alone. When a list begins or ceases
+to differ, its cursors become invalid, since all pages of one traversal must have the same cache
+scope.
 
 Source: specification 2026-07-28, "Pagination" and "Caching".
 
 Internal.
 """.
 
--export([all/3, changed/3, directory/4, first_page/4, page/5]).
+-export([all/3, changed/3, directory/4, with_keys/2, first_page/4, page/5]).
 -export([kind/1]).
 
 -export_type([listing/0, settings/0]).
 
 -doc """
 Settings of lists: the number of definitions in one page, the milliseconds that a client may cache a
-list, and the keys that seal cursors.
+list, the keys that seal cursors, and 8 bytes that no other server's numbering of positions has.
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
-    keys := erlmcp:key_ring()
+    keys := erlmcp:key_ring(), numbering := <<_:64>>
 }.
 -opaque listing() :: #{
     kind := erlmcp_definition:kind() | {directory, Uri :: binary()},
@@ -47,7 +51,7 @@ list, and the keys that seal cursors.
 -spec all(erlmcp_catalog_entries:entries(), map(), ServerMeta :: binary()) ->
     #{erlmcp_definition:kind() => listing()}.
 all(Entries, Settings, ServerMeta) ->
-    Needed = maps:with([page_size, list_ttl_ms, keys], Settings),
+    Needed = maps:with([page_size, list_ttl_ms, keys, numbering], Settings),
     #{Kind => in_pages(Entries, #{kind => Kind, scope => private, settings => Needed,
                                   server_meta => ServerMeta, last => none, first_pages => #{}})
       || Kind <- erlmcp_catalog_entries:kinds()}.
@@ -93,6 +97,11 @@ directory(Uri, Children, Settings, ServerMeta) ->
                    server_meta => ServerMeta, children => Children, last => none,
                    first_pages => #{}}).
 
+-doc "Changes the keys that seal the cursors of a folder's list.".
+-spec with_keys(erlmcp:key_ring(), listing()) -> listing().
+with_keys(Keys, #{settings := Settings} = Listing) ->
+    shared(none, Listing#{settings := Settings#{keys := Keys}}).
+
 -doc "Returns the encoded result of a principal's list request without a cursor.".
 -spec first_page(listing(), erlmcp_catalog_entries:entries() | none, erlmcp_revision:revision(),
                  erlmcp_auth:principal()) -> binary().
@@ -109,9 +118,9 @@ folder's list needs no entries (`none`).
 -spec page(Cursor :: binary(), listing(), erlmcp_catalog_entries:entries() | none,
            erlmcp_revision:revision(), erlmcp_auth:principal()) -> {ok, binary()} | error.
 page(Cursor, Listing, Entries, Revision, Principal) ->
-    case position(Cursor, Listing, Principal) of
-        {ok, <<Position:64>>} -> {ok, page_after(Position, Listing, Entries, Revision, Principal)};
-        _ -> error
+    case position(Cursor, Listing, Entries, Principal) of
+        {ok, Position} -> {ok, page_after(Position, Listing, Entries, Revision, Principal)};
+        error -> error
     end.
 
 page_after(Position, Listing, Entries, Revision, Principal) ->
@@ -124,20 +133,19 @@ found(Position, #{children := Children, settings := #{page_size := Size}}, _, _)
 found(Position, #{kind := Kind, settings := #{page_size := Size}}, Entries, Principal) ->
     erlmcp_catalog_entries:take(Size + 1, Kind, Position, fun({At, Definition, Encoded}) ->
         erlmcp_definition:sees(Principal, erlmcp_definition:audience(Definition))
-            andalso {true, {At, Encoded}}
+            andalso {true, {At, Encoded, map_get(key, Definition)}}
     end, Entries).
 
 page_of(Found, #{kind := Kind, scope := Scope} = Listing, Revision, Principal) ->
     #{settings := #{page_size := Size, list_ttl_ms := Milliseconds}, server_meta := ServerMeta} =
         Listing,
     {Page, More} = lists:split(min(Size, length(Found)), Found),
-    Objects = [encoded(Encoded, Revision) || {_, Encoded} <- Page],
+    Objects = [encoded(element(2, Listed), Revision) || Listed <- Page],
     Next = case More of
         [] ->
             [];
         _ ->
-            {Last, _} = lists:last(Page),
-            [{~"nextCursor", cursor(<<Last:64>>, Listing, Principal)}]
+            [{~"nextCursor", cursor(lists:last(Page), Listing, Principal)}]
     end,
     Caching = erlmcp_result:caching(Milliseconds, Scope, Revision),
     Members = [{member(Kind), {encoded, [$[, lists:join($,, Objects), $]]}} | Next ++ Caching],
@@ -146,11 +154,29 @@ page_of(Found, #{kind := Kind, scope := Scope} = Listing, Revision, Principal) -
 encoded(#{} = Encoded, Revision) -> map_get(Revision, Encoded);
 encoded(Encoded, _) -> Encoded.
 
-cursor(Position, #{settings := #{keys := Keys}} = Listing, Principal) ->
-    erlmcp_sealed_state:seal(Position, bound(Listing, Principal), Keys).
+cursor(Last, #{settings := #{keys := Keys, numbering := Numbering}} = Listing, Principal) ->
+    Plain = case Last of
+        {Position, _, Key} -> <<Position:64, Numbering/binary, Key/binary>>;
+        %% A child of a folder, whose children have the same positions everywhere.
+        {Position, _} -> <<Position:64>>
+    end,
+    erlmcp_sealed_state:seal(Plain, bound(Listing, Principal), Keys).
 
-position(Cursor, #{settings := #{keys := Keys}} = Listing, Principal) ->
-    erlmcp_sealed_state:open(Cursor, bound(Listing, Principal), Keys).
+position(Cursor, #{settings := #{keys := Keys}} = Listing, Entries, Principal) ->
+    case erlmcp_sealed_state:open(Cursor, bound(Listing, Principal), Keys) of
+        {ok, <<Position:64>>} -> {ok, Position};
+        {ok, <<Position:64, Numbering:8/binary, Key/binary>>} ->
+            {ok, position_here(Position, Numbering, Key, Listing, Entries)};
+        _ -> error
+    end.
+
+position_here(Position, Numbering, _, #{settings := #{numbering := Numbering}}, _) ->
+    Position;
+position_here(Position, _, Key, #{kind := Kind}, Entries) ->
+    case erlmcp_catalog_entries:find(Kind, Key, Entries) of
+        {Here, _} -> Here;
+        error -> Position
+    end.
 
 bound(#{scope := public, kind := Kind}, _) -> method(Kind);
 bound(#{kind := Kind}, Principal) -> term_to_binary({method(Kind), Principal}, [deterministic]).

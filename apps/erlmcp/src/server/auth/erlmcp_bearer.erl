@@ -14,7 +14,7 @@ Sources: specification 2026-07-28, "Authorization"; RFC 6750 (bearer tokens), RF
 Internal.
 """.
 
--export([new/2, child_spec/1, verify/3, awaited/3]).
+-export([new/2, child_spec/1, verify/3, awaited/3, proof_used/3]).
 -export([headers/3, metadata/2]).
 
 -export_type([handle/0, owner/0, identity/0, answer/0, wait/0]).
@@ -179,7 +179,7 @@ key(dpop, {jkt, Thumbprint}, Token, #{headers := #{~"dpop" := Text}} = Request, 
         {ok, #{thumbprint := Thumbprint} = Proof} ?=
             erlmcp_dpop_proof:check(Text, wanted(Token, Request, Settings, Now)),
         {ok, Next} ?= nonce(Proof, Settings, Now),
-        ok ?= use_proof(Proof, Tables),
+        ok ?= use_proof(Proof, Settings, Tables),
         {ok, Next}
     else
         {ok, _} -> {error, erlmcp_bearer_failure:bound(~"the token is bound to another key")};
@@ -205,12 +205,21 @@ nonce(#{nonce := Nonce}, #{nonces := Secret}, Now) ->
         false -> {error, erlmcp_bearer_failure:nonce(erlmcp_dpop_nonce:current(Secret(), Now))}
     end.
 
-use_proof(#{thumbprint := Thumbprint, id := Id, until := Until}, Tables) ->
-    case erlmcp_bearer_tables:use_proof({Thumbprint, Id}, Until, Tables) of
-        ok -> ok;
+use_proof(#{thumbprint := Thumbprint, id := Id, until := Until}, Settings, Tables) ->
+    Key = {Thumbprint, Id},
+    case erlmcp_bearer_tables:use_proof(Key, Until, Tables) of
+        ok -> pass_on({proof, Key, Until}, Settings);
         used -> {error, ~"jti: the proof was used before"};
         {full, Whose, Limit} -> {error, erlmcp_bearer_failure:proofs(Whose, Limit)}
     end.
+
+pass_on(_, #{cluster := none}) -> ok;
+pass_on(Change, #{cluster := {Module, State}}) -> Module:publish(Change, State).
+
+-doc "Records that a proof was used on another node, so that it is refused here.".
+-spec proof_used({Thumbprint :: binary(), Id :: binary()}, Until :: integer(), handle()) -> ok.
+proof_used(Proof, Until, #{tables := Tables}) ->
+    erlmcp_bearer_tables:proof_used(Proof, Until, Tables).
 
 -doc """
 Returns the headers of a refusal: `WWW-Authenticate` with the accepted schemes and the error, unless

@@ -6,7 +6,7 @@ Pure.
 Internal.
 """.
 
--export([check/1, settings/1, resources/2]).
+-export([check/1, settings/1, in_cluster/2, resources/2]).
 
 -export_type([settings/0]).
 
@@ -26,7 +26,8 @@ key of the server that they belong to (`m:erlmcp_log`).
     wait_ms := pos_integer(),
     tls := [ssl:tls_client_option()],
     blind := fun((binary()) -> binary()),
-    nonces := fun(() -> erlmcp_dpop_nonce:secret()),
+    nonces := fun(() -> erlmcp_dpop_nonce:secrets()),
+    cluster := none | {module(), State :: term()},
     server => reference()
 }.
 
@@ -289,7 +290,24 @@ settings(#{tokens := Tokens} = Options) ->
       wait_ms => maps:get(wait_ms, Options, ?WAIT_MS),
       tls => maps:get(tls, Options, []),
       blind => Blind,
-      nonces => fun() -> Nonces end}.
+      nonces => fun() -> Nonces end,
+      cluster => none}.
+
+-doc """
+Returns the settings of a listener whose server is in a cluster: its nonces are those of all nodes,
+and all nodes learn of its used proofs. Without a cluster it returns the same settings.
+""".
+-spec in_cluster(none | {module(), State :: term()}, settings()) -> settings().
+in_cluster(none, Settings) ->
+    Settings;
+in_cluster({Module, State} = Cluster, #{nonces := Own} = Settings) ->
+    Settings#{cluster := Cluster,
+              nonces := fun() ->
+                  case Module:keys(dpop, State) of
+                      {ok, Secrets} -> Secrets;
+                      none -> Own()
+                  end
+              end}.
 
 %% Tables are keyed by a hash that only this node can compute, so the time of a look-up reveals
 %% nothing about the tokens in it.

@@ -15,7 +15,7 @@ Internal.
 
 -export([new/1]).
 -export([identity/3, remember/5, is_inactive/3, remember_inactive/3]).
--export([use_proof/3]).
+-export([use_proof/3, proof_used/3]).
 -export([keys/3, put_keys/4, may_fetch/2, fetch_again/3, begin_refresh/2, end_refresh/2]).
 -export([keeper/1, set_keeper/2, enter/1, leave/2]).
 -export([sweep/2]).
@@ -119,8 +119,7 @@ use_proof({Thumbprint, _} = Proof, Until, Tables) ->
     maybe
         true ?= Size < Most orelse {full, all, Most},
         true ?= Count =< Limit orelse {full, key, Limit},
-        true ?= ets:insert_new(Proofs, {crypto:hash(sha256, term_to_binary(Proof)), Until,
-                                        Thumbprint}),
+        true ?= ets:insert_new(Proofs, row(Proof, Until)),
         ok
     else
         Refused ->
@@ -129,6 +128,21 @@ use_proof({Thumbprint, _} = Proof, Until, Tables) ->
                 false -> used;
                 _ -> Refused
             end
+    end.
+
+row({Thumbprint, _} = Proof, Until) ->
+    {crypto:hash(sha256, term_to_binary(Proof)), Until, Thumbprint}.
+
+-doc """
+Records that another node has used up a proof. The bounds are not asked, since the proof must be
+refused here: each node counts the proofs of all nodes, and takes no more of its own above them.
+""".
+-spec proof_used({Thumbprint :: binary(), Id :: binary()}, Until :: integer(), tables()) -> ok.
+proof_used({Thumbprint, _} = Proof, Until, #{proofs := Proofs, provers := Provers}) ->
+    _ = ets:update_counter(Provers, Thumbprint, 1, {Thumbprint, 0}),
+    case ets:insert_new(Proofs, row(Proof, Until)) of
+        true -> ok;
+        false -> released(Thumbprint, Provers)
     end.
 
 %% The share of a key falls with the room that other keys leave. So the many keys of a flood cannot

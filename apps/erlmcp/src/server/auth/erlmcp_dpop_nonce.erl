@@ -1,7 +1,8 @@
 -module(erlmcp_dpop_nonce).
 -moduledoc """
 The nonces that proofs of possession must have: the nonce of the current period of five minutes, or
-that of the period before. A nonce is computed from its period and a secret, and not stored.
+that of the period before. A nonce is computed from its period and a secret, and not stored. The
+nonces of the first secret are given, and those of each secret are accepted.
 
 Source: RFC 9449, section 9.
 
@@ -10,36 +11,39 @@ Internal.
 
 -export([new/0, current/2, period/3]).
 
--export_type([secret/0]).
+-export_type([secrets/0]).
 
--opaque secret() :: binary().
+-type secrets() :: [binary(), ...].
 
 -define(SECONDS, 300).
 
--doc "Generates the secret from which the nonces of a listener are computed.".
--spec new() -> secret().
+-doc "Generates the secret of a listener of which no other one has nonces.".
+-spec new() -> secrets().
 new() ->
-    crypto:strong_rand_bytes(32).
+    [crypto:strong_rand_bytes(32)].
 
 -doc "Returns the nonce of the period of `Now`, in seconds of system time.".
--spec current(secret(), Now :: integer()) -> binary().
-current(Secret, Now) ->
+-spec current(secrets(), Now :: integer()) -> binary().
+current([Secret | _], Now) ->
     nonce(Secret, Now div ?SECONDS).
 
 -doc """
 Returns the period of a nonce, as seen at `Now`, in seconds of system time. Returns `false` if it is
 the nonce of neither period.
 """.
--spec period(secret(), Nonce :: term(), Now :: integer()) -> current | previous | false.
-period(Secret, Nonce, Now) when is_binary(Nonce) ->
+-spec period(secrets(), Nonce :: term(), Now :: integer()) -> current | previous | false.
+period(Secrets, Nonce, Now) when is_binary(Nonce) ->
     Time = Now div ?SECONDS,
-    case {is(Nonce, nonce(Secret, Time)), is(Nonce, nonce(Secret, Time - 1))} of
+    case {is_of(Secrets, Nonce, Time), is_of(Secrets, Nonce, Time - 1)} of
         {true, _} -> current;
         {_, true} -> previous;
         _ -> false
     end;
 period(_, _, _) ->
     false.
+
+is_of(Secrets, Nonce, Time) ->
+    lists:any(fun(Secret) -> is(Nonce, nonce(Secret, Time)) end, Secrets).
 
 is(Nonce, Expected) ->
     byte_size(Nonce) =:= byte_size(Expected) andalso crypto:hash_equals(Nonce, Expected).

@@ -133,8 +133,14 @@ large, or after a crash, returns a refusal and logs an incident. The request has
     {reply, erlmcp_reply:status() | ok | error, term()}.
 answered(Call, Instance, Run) ->
     {Outcome, BytesOut, Answer} = case Call of
-        #{span := _} -> erlmcp_request_span:run(Call, fun() -> attempted(Call, Instance, Run) end);
-        #{} -> attempted(Call, Instance, Run)
+        #{span := unsampled} ->
+            %% This stays until the next call: the process runs nothing else that may ask for it.
+            _ = erlmcp_tracer:enter(unsampled),
+            attempted(Call, Instance, Run);
+        #{span := _} ->
+            erlmcp_request_span:run(Call, fun() -> attempted(Call, Instance, Run) end);
+        #{} ->
+            attempted(Call, Instance, Run)
     end,
     ok = erlmcp_meter:ended(Call, Outcome, BytesOut, Answer, Instance),
     Answer.

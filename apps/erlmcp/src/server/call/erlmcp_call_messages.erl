@@ -83,11 +83,16 @@ the `last` event, an answer or `cancelled` nothing more is sent.
     {answer, erlmcp_reply:status(), iodata()}
     | {stream, erlmcp_session_streams:key(), erlmcp_sse:event(), more | last}
     | cancelled.
--doc "A message of a task's process to a call that waits for the end of the task.".
+-doc """
+A message of a task's process to a call that waits for the end of the task, with the version of its
+form: the call may be on another node. Then the notification has the task's process in place of the
+window, and the call tells it when the notification was passed on.
+""".
 -type to_task_waiter() ::
-    {erlmcp_task, {ask, #{Key :: binary() => Request :: map()}}
-        | {answered, [Key :: binary()]}
-        | {notification, binary(), erlmcp_notification_window:window()}}.
+    {erlmcp_task, 1,
+     {ask, #{Key :: binary() => Request :: map()}}
+     | {answered, [Key :: binary()]}
+     | {notification, binary(), erlmcp_notification_window:window() | pid()}}.
 -doc "A call or batch of an HTTP session, for the session's process.".
 -type adoption() :: #{
     call := pid(), entry := erlmcp_calls:entry(), waiting := erlmcp_call:owner(),
@@ -277,17 +282,20 @@ cancelled({Pid, Tag}) ->
 -doc "Sends a waiter the requests of a task, by their keys.".
 -spec task_requests(Waiter :: pid(), #{Key :: binary() => Request :: map()}) -> ok.
 task_requests(Waiter, Requests) ->
-    Waiter ! {erlmcp_task, {ask, Requests}},
+    Waiter ! {erlmcp_task, 1, {ask, Requests}},
     ok.
 
 -doc "Tells a waiter that the requests `Keys` of a task are answered.".
 -spec task_answered(Waiter :: pid(), [Key :: binary()]) -> ok.
 task_answered(Waiter, Keys) ->
-    Waiter ! {erlmcp_task, {answered, Keys}},
+    Waiter ! {erlmcp_task, 1, {answered, Keys}},
     ok.
 
--doc "Sends a waiter a notification of the task's call.".
+-doc "Sends a waiter a notification of the task's call. The caller is the task's process.".
 -spec task_notification(Waiter :: pid(), message()) -> ok.
-task_notification(Waiter, {notification, _, _} = Notification) ->
-    Waiter ! {erlmcp_task, Notification},
+task_notification(Waiter, {notification, _, _} = Notification) when node(Waiter) =:= node() ->
+    Waiter ! {erlmcp_task, 1, Notification},
+    ok;
+task_notification(Waiter, {notification, Bytes, _}) ->
+    Waiter ! {erlmcp_task, 1, {notification, Bytes, self()}},
     ok.

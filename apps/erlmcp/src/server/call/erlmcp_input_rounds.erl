@@ -104,7 +104,7 @@ returned({input_required, #{} = Requests, State, #{once := Once} = Options}, Lef
     map_size(Requests) > 0, Kind =/= completion, is_boolean(Once), map_size(Options) =:= 1
 ->
     Kept = case Once of
-        true -> {once, crypto:strong_rand_bytes(12), State};
+        true -> {once, single_use(Instance), State};
         false -> {state, State}
     end,
     input(Left, Requests, Kept, Call, Context, Instance);
@@ -198,11 +198,34 @@ brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call, Inst
             {error, erlmcp_params:invalid(~"requestState", ~"not of this request, or expired")}
     end.
 
-used({once, Id, _}, Expires, #{tenant := Tenant}, #{limits := Limits, used_states := Used}) ->
-    #{used_states := Max, used_states_per_principal := MaxOfOne} = Limits,
-    case erlmcp_used_states:use({Expires, Id}, Tenant, {Max, MaxOfOne}, Used) of
+%% The node that made a state remembers whether it was used. The state names it in a cluster, whose
+%% other nodes ask it.
+single_use(#{cluster := none}) -> crypto:strong_rand_bytes(12);
+single_use(#{key := Server}) -> {node(), Server, crypto:strong_rand_bytes(12)}.
+
+use({Node, Server, Id}, Expires, Tenant, #{cluster := {Module, Of}} = Instance) ->
+    case Instance of
+        #{key := Server} ->
+            erlmcp_used_states:use({Expires, Id}, Tenant, Instance);
+        #{} ->
+            case Module:ask(Node, {use_state, Server, {Expires, Id}, Tenant}, Of) of
+                {ok, Answer} -> Answer;
+                unreachable -> gone
+            end
+    end;
+use(Id, Expires, Tenant, Instance) when is_binary(Id) ->
+    erlmcp_used_states:use({Expires, Id}, Tenant, Instance);
+use(_, _, _, _) ->
+    %% It was made in a cluster, and this server is in none.
+    gone.
+
+used({once, Id, _}, Expires, #{tenant := Tenant}, Instance) ->
+    case use(Id, Expires, Tenant, Instance) of
         ok ->
             ok;
+        gone ->
+            Gone = ~"the node that made it cannot be asked; send the request again without it",
+            {error, erlmcp_params:invalid(~"requestState", Gone)};
         again ->
             Again = ~"it was used before; send the request again without it",
             {error, erlmcp_params:invalid(~"requestState", Again)};

@@ -7,7 +7,7 @@ such state is refused, since it could be used again.
 Internal.
 """.
 
--export([new/0, use/4]).
+-export([new/0, use/3]).
 
 -export_type([used/0]).
 
@@ -22,13 +22,14 @@ new() ->
 
 -doc """
 Records that the state `Id` was used. It expires at `Expires`, in milliseconds of system time.
-Returns `again` if the state was used before. If a bound of `Max` is reached, returns `full` with
-that bound, and records nothing. `Max` has the bound of all states and that of one tenant.
+Returns `again` if the state was used before. If the bound of all states or that of one tenant is
+reached, returns `full` with that bound, and records nothing.
 """.
 -spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
-          Max :: {InAll :: pos_integer(), OfOne :: pos_integer()}, used()) ->
+          erlmcp_instance:of_calls()) ->
     ok | again | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
-use(State, Tenant, {Max, MaxOfOne}, {States, Counts} = Used) ->
+use(State, Tenant, #{limits := Limits, used_states := {States, Counts} = Used}) ->
+    #{used_states := Max, used_states_per_principal := MaxOfOne} = Limits,
     ok = forget_expired(erlang:system_time(millisecond), Used),
     %% The bound of the tenant first, which is the smaller one.
     case ets:member(States, State)

@@ -13,6 +13,9 @@ The publisher follows mounted servers. Their publishers send it their changes, m
 ends, and the registry sends a message when a server or its publisher runs again. A mounted
 definition is left out while its name is taken by another one.
 
+If the keys of cursors are those of a cluster, the publisher looks at them now and then. When they
+have changed, it publishes the catalog with the new ones.
+
 Internal.
 """.
 
@@ -25,6 +28,8 @@ Internal.
 -define(PACE, 100).
 -define(AT_ONCE, 32).
 -define(PACES, 100).
+%% Between two looks at the keys of the cluster, which change each day.
+-define(KEYS, 10_000).
 
 -doc """
 Starts the publisher of an instance, whose first catalog the caller has published
@@ -85,6 +90,7 @@ init(#{mounts := Mounts, key := Key} = Instance) ->
     State = lists:foldl(fun(#{prefix := Prefix, server := Server}, State) ->
                             attach(Prefix, Server, State)
                         end, #{instance => Instance, mounted => #{}, pace => Pace}, Mounts),
+    ok = follow_keys(Instance),
     ok = erlmcp_registry:ready(Instance),
     {ok, State}.
 
@@ -177,35 +183,27 @@ paced(Pauses) ->
     _ = erlang:send_after(?PACE, self(), pace),
     #{at_once => ?AT_ONCE, pauses => Pauses}.
 
-%% The topics of changed definitions, each with its audiences.
+%% The topics of changed definitions, each with the principals of these.
 topics(Changed) ->
-    Audiences = [{topic(Kind), erlmcp_definition:audience(Definition)}
-                 || Kind := Definitions <- Changed, Definition <- Definitions],
+    Whose = [{topic(Kind), whose(Kind, Definition)}
+             || Kind := Definitions <- Changed, Definition <- Definitions],
     #{Topic => maps:from_keys(Of, [])
       || Topic := Of <- maps:groups_from_list(fun({Topic, _}) -> Topic end,
-                                              fun({_, Audience}) -> Audience end, Audiences)}.
+                                              fun({_, Of}) -> Of end, Whose)}.
+
+whose(Kind, #{key := Key} = Definition) ->
+    case erlmcp_definition:audience(Definition) of
+        all -> all;
+        Visible -> {Visible, Kind, Key}
+    end.
 
 tell(Instance) ->
     erlmcp_published_catalog:tell_waiting(fun(Changed) -> tell(Changed, Instance) end, Instance).
 
 tell(Changed, Instance) ->
-    Subscriptions = erlmcp_instance:subscriptions(Instance),
-    maps:foreach(fun(Topic, Audiences) ->
-                     Audience = audience(maps:keys(Audiences)),
-                     ok = erlmcp_session_table:note_change(Topic, Audience, Instance),
-                     ok = erlmcp_subscriptions:publish(Topic, Audience, Subscriptions)
+    maps:foreach(fun(Topic, Whose) ->
+                     ok = erlmcp_changes:list_changed(Topic, maps:keys(Whose), Instance)
                  end, Changed).
-
-%% Principals who may not see a definition are not notified that it comes or goes.
-audience(Audiences) ->
-    case lists:member(all, Audiences) of
-        true ->
-            all;
-        false ->
-            fun(Principal) ->
-                lists:any(fun(Visible) -> erlmcp_definition:sees(Principal, Visible) end, Audiences)
-            end
-    end.
 
 topic(resource_template) -> resource;
 topic(Kind) -> Kind.
@@ -319,6 +317,12 @@ handle_info(pace, #{instance := Instance, pace := #{pauses := Pauses}} = State) 
         _ ->
             {noreply, State#{pace := paced(Pauses - 1)}}
     end;
+handle_info(keys, #{instance := Instance, pace := Pace} = State) ->
+    ok = follow_keys(Instance),
+    case Pace of
+        quiet -> {noreply, State, hibernate};
+        #{} -> {noreply, State}
+    end;
 handle_info({erlmcp_ready, Server}, #{instance := Instance, mounted := Mounted} = State) ->
     Ready = [{Prefix, Mount} || Prefix := #{server := S} = Mount <- Mounted, S =:= Server],
     {noreply, lists:foldl(
@@ -328,6 +332,23 @@ handle_info({erlmcp_ready, Server}, #{instance := Instance, mounted := Mounted} 
         end, State, Ready)};
 handle_info(_, State) ->
     {noreply, State}.
+
+follow_keys(#{shares_keys := false}) ->
+    ok;
+follow_keys(#{cluster := {Module, State}} = Instance) ->
+    _ = erlang:send_after(?KEYS, self(), keys),
+    Catalog = erlmcp_published_catalog:catalog(Instance),
+    Before = erlmcp_catalog:keys(Catalog),
+    case Module:keys(state, State) of
+        {ok, Keys} when Keys =/= Before ->
+            Pace = case erlmcp_published_catalog:is_changing(Instance) of
+                true -> changing;
+                false -> settled
+            end,
+            erlmcp_published_catalog:put(Pace, erlmcp_catalog:with_keys(Keys, Catalog), Instance);
+        _ ->
+            ok
+    end.
 
 settle(Instance) ->
     case erlmcp_published_catalog:is_changing(Instance) of

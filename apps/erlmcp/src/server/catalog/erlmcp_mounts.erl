@@ -144,10 +144,7 @@ that the server has ended meanwhile.
 -spec resource_updated(Uri :: binary(), erlmcp_instance:instance()) -> ok | {error, not_found}.
 resource_updated(Uri, Instance) ->
     try
-        ok = erlmcp_result_cache:forget(Uri, Instance),
-        Audience = erlmcp_catalog:audience(Uri, erlmcp_published_catalog:catalog(Instance)),
-        ok = erlmcp_subscriptions:publish({uri, Uri}, Audience,
-                                          erlmcp_instance:subscriptions(Instance)),
+        ok = erlmcp_changes:resource_updated(Uri, Instance),
         lists:foreach(fun({Prefix, _, Mounting}) ->
                           resource_updated(erlmcp_mount:uri(Prefix, Uri), Mounting)
                       end, mounting(Instance))

@@ -131,11 +131,11 @@ is_changing(#{key := Key, changing := Table}) ->
     persistent_term:get({?MODULE, Key}, none) =:= {changing, Table}.
 
 -doc """
-Stores changes of which clients are not notified yet: topics, each with its audiences. They are
-added to the stored ones. If the publisher is killed, the next one finds them.
+Stores changes of which clients are not notified yet: topics, each with the principals that it has
+changed for. They are added to the stored ones. If the publisher is killed, the next one finds them.
 """.
 -spec wait(Changed, erlmcp_instance:instance()) -> ok when
-    Changed :: #{Topic :: atom() => #{erlmcp_definition:audience() => []}}.
+    Changed :: #{Topic :: atom() => #{erlmcp_changes:whose() => []}}.
 wait(Changed, _) when map_size(Changed) =:= 0 ->
     ok;
 wait(Changed, #{changing := Table}) ->

@@ -13,7 +13,7 @@ Internal.
 
 -behaviour(gen_server).
 
--export([start_link/1, around/1, forget/2, forget/3, info/1]).
+-export([start_link/1, around/1, forget/1, forget/2, forget/3, info/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -export_type([wanted/0]).
@@ -151,6 +151,11 @@ is_result(Kind, Return, Definition, Context) ->
         error:_ -> false
     end.
 
+-doc "Deletes all cached results of a server.".
+-spec forget(erlmcp_instance:instance()) -> ok.
+forget(Instance) ->
+    forget_rows('_', '_', Instance).
+
 -doc """
 Deletes the cached contents of the resource at `Uri`. No call that begins after this returns gets
 them.
@@ -223,8 +228,12 @@ handle_call({want, Row}, From, #{table := Table, joined := Joined, runs := Runs}
 handle_call({forget, Target, Definition}, _, #{table := Table, joined := Joined} = State) ->
     Rows = ets:select(Table, [{{{Target, Definition, '_'}, '_', '_', '_'}, [],
                                [{element, 1, '$_'}]}]),
-    Others = maps:filter(fun({T, D, _}, _) -> T =/= Target andalso D =/= Definition end, Joined),
+    Others = maps:filter(fun({T, D, _}, _) -> not (is(T, Target) andalso is(D, Definition)) end,
+                         Joined),
     {reply, ok, lists:foldl(fun drop/2, State#{joined := Others}, Rows)}.
+
+is(_, '_') -> true;
+is(Hash, Wanted) -> Hash =:= Wanted.
 
 %% A run is the monitor of the call that runs.
 started(Row, {Call, _}, Waiting, #{counters := Counters, runs := Runs} = State) ->

@@ -198,7 +198,7 @@ effects(Effects, {Arrival, {batch, Permits, Refused}}, Tenant, Instance) ->
     Silent ++ [last(Last, Permits, [{reply, 200, Error} || Error <- Refused],
                     {Arrival, Tenant, Instance})];
 effects([{call, Call}], {Arrival, Permit}, Tenant, Instance) ->
-    [{call, arrived(Call#{permit => Permit, tenant => Tenant}, Arrival, Instance)}];
+    [{call, arrived(Call, Permit, Arrival, Tenant, Instance)}];
 effects(Effects, {Arrival, Permit}, _, Instance) ->
     ok = erlmcp_gate:leave(Permit),
     [counted(Effect, Arrival, Instance) || Effect <- Effects].
@@ -217,16 +217,24 @@ last(Last, Permits, Refused, {Arrival, _, Instance}) ->
 
 item({call, #{id := Id} = Call}, Permits, {Arrival, Tenant, Instance}) ->
     {value, {_, Permit}, Rest} = lists:keytake(Id, 1, Permits),
-    {{call, arrived(Call#{permit => Permit, tenant => Tenant}, Arrival, Instance)}, Rest};
+    {{call, arrived(Call, Permit, Arrival, Tenant, Instance)}, Rest};
 item(Item, Permits, {Arrival, _, Instance}) ->
     {counted(Item, Arrival, Instance), Permits}.
 
 %% The span of a call begins with the arrival of its request.
-arrived(Call, Arrival, #{tracer := none}) ->
-    Call#{arrival => Arrival};
-arrived(Call, Arrival, #{tracer := Tracer}) ->
-    erlmcp_request_span:start(Call#{arrival => erlmcp_meter:without_headers(Arrival)}, Arrival,
-                              Tracer).
+arrived(Call, Permit, Arrival, Tenant, #{tracer := none}) ->
+    Call#{permit => Permit, tenant => Tenant, arrival => Arrival};
+arrived(#{context := Context} = Call, Permit, {Began, Bytes, _} = Arrival, Tenant,
+        #{tracer := Tracer}) ->
+    %% Only the span needs the origin. The process of the call does not get a copy.
+    Alone = {Began, Bytes, none},
+    case erlmcp_request_span:start(Context, Arrival, Tracer) of
+        unsampled ->
+            Call#{permit => Permit, tenant => Tenant, arrival => Alone, span => unsampled};
+        {Span, Traced} ->
+            Call#{permit => Permit, tenant => Tenant, arrival => Alone, span => Span,
+                  context := Traced}
+    end.
 
 counted({answer, Asked, Outcome, Reply}, Arrival, Instance) ->
     erlmcp_meter:answered({Asked, Arrival}, Outcome, Reply, Instance);

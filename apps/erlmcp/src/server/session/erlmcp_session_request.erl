@@ -144,8 +144,8 @@ start(Calls, {Id, Pid, _} = Session, #{waiting := Waiting, streams := Streams,
 started({call, Call}, {Id, _, _}, Waiting, #{instance := Instance} = OfCalls) ->
     case erlmcp_session_call:take(Id, 1, Instance) of
         ok ->
-            _ = erlmcp_session_call:start(Call, erlmcp_instance:of_calls(Instance), Waiting,
-                                          OfCalls),
+            _ = erlmcp_session_call:start(Call#{session => Id}, erlmcp_instance:of_calls(Instance),
+                                          Waiting, OfCalls),
             ok;
         {error, Refusal} ->
             erlmcp_call:refuse(Call, Refusal, erlmcp_instance:of_calls(Instance))

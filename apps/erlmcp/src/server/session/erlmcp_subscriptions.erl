@@ -23,7 +23,7 @@ Internal.
 
 -export([new/0, add/5, add_counted/6, refusal/2, remove/4, remove_task/2, session/2]).
 -export([publish/3, publish/4, pass_on/3, received/1, encoded/2, sweep/1, close/1]).
--export([bit/1, changed/1, notification/1]).
+-export([bit/1, changed/1, notification/1, watched/1]).
 
 -export_type([subscription/0, notifications/0, pending/0, listed/0]).
 
@@ -181,6 +181,11 @@ pass_on(Topic, Notification, Table) ->
            (_) ->
                 ok
         end, subscribers(Topic, all, Table)).
+
+-doc "Returns the URIs of the resources that have subscribers.".
+-spec watched(ets:table()) -> [Uri :: binary()].
+watched(Table) ->
+    lists:usort(ets:select(Table, [{{{{uri, '$1'}, '_', '_'}, '_', '_', '_'}, [], ['$1']}])).
 
 -doc "Returns the session with the process `Pid` as a subscriber, or `none` if it has ended.".
 -spec session(Pid :: pid(), ets:table()) -> erlmcp_call:owner() | none.

@@ -9,12 +9,17 @@ The record keeps the call's requests to the client until they are answered (`upd
 last one is sent them, since its stream is the most likely to be open. All of them are sent the keys
 of answered requests, since each may have been the last one before.
 
+In a cluster, processes of other nodes call these functions, too, so that each message has the
+version of its form. The record is written through the cluster then. So changes of a task that runs
+are written once a second at most, and its end is written again and again until that succeeds.
+
 Internal.
 """.
 
 -behaviour(gen_server).
 
--export([open/1, update/2, cancel/1, wait/1, refused/2]).
+-export([open/1, take_over/2, end_other/2]).
+-export([update/2, cancel/1, wait/1, refused/2, passed_on/2]).
 -export([start_link/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
 
@@ -22,6 +27,12 @@ Internal.
 -define(UNOPENED, 5000).
 %% Characters of a status message.
 -define(MAX_MESSAGE, 500).
+%% Milliseconds between two changes of a record in a cluster, except for the last one.
+-define(PACE, 1000).
+%% Milliseconds until a change is written again that the cluster did not take.
+-define(AGAIN, 250).
+%% Milliseconds that another node may take to answer.
+-define(ANSWER, 2000).
 
 -record(state, {
     instance :: erlmcp_instance:of_calls(),
@@ -40,35 +51,67 @@ Internal.
     answers = #{} :: #{Name :: binary() => map()},
     waiting = [] :: [pid()],
     %% the window of the notifications to the waiting processes
-    window = none :: none | erlmcp_notification_window:window()
+    window = none :: none | erlmcp_notification_window:window(),
+    %% in a cluster: when the record may be written next, by `erlmcp_clock:now_ms/0`, and whether
+    %% the task has changes that are not written
+    next = none :: none | integer(),
+    unwritten = false :: boolean()
 }).
 
 -doc """
 Stores the task of `Process`. Its call starts when the calling process has ended. Returns `full`
-with the bound, and ends `Process`, if no more tasks can be stored.
+with the bound, and ends `Process`, if no more tasks can be stored, or the record is too large.
 """.
--spec open(Process :: pid()) -> ok | {error, {full, pos_integer()}}.
+-spec open(Process :: pid()) ->
+    ok | {error, {full | too_large, pos_integer()}} | erlmcp_task_store:unavailable().
 open(Process) ->
     gen_server:call(Process, open).
 
 -doc """
-Answers requests of the task, by their keys; other keys are ignored. Returns `over` if the task has
-ended.
+Lets `Process` take the task over, with the record that it was started with, and run its call. Ends
+`Process` if the record cannot be swapped.
 """.
--spec update(pid(), #{Key :: binary() => map()}) -> ok | over.
+-spec take_over(Process :: pid(), erlmcp_tasks:swap()) ->
+    ok | {error, changed | {full, pos_integer()} | unavailable}.
+take_over(Process, Swap) ->
+    gen_server:call(Process, {take_over, Swap}).
+
+-doc "Ends the process, and its call, if it has the record of another incarnation than this one.".
+-spec end_other(Process :: pid(), Incarnation :: pos_integer()) -> ok.
+end_other(Process, Incarnation) ->
+    gen_server:cast(Process, {end_other, Incarnation}).
+
+-doc """
+Answers requests of the task, by their keys; other keys are ignored. Returns `over` if the process
+has ended, and `unavailable` if its node does not answer.
+""".
+-spec update(pid(), #{Key :: binary() => map()}) -> ok | over | erlmcp_task_store:unavailable().
 update(Process, Responses) ->
-    call(Process, {update, Responses}).
+    call(Process, {update, 1, Responses}).
 
--doc "Cancels the task, and returns it. Returns `over` if the task has ended already.".
--spec cancel(pid()) -> {ok, erlmcp_task_store:task()} | over.
+-doc """
+Cancels the task, and returns it. Returns `over` if the process has ended, and `unavailable` if its
+node does not answer, or its record cannot be written now.
+""".
+-spec cancel(pid()) ->
+    {ok, erlmcp_task_store:task()} | over | erlmcp_task_store:unavailable().
 cancel(Process) ->
-    call(Process, cancel).
+    call(Process, {cancel, 1}).
 
-call(Process, Request) ->
+call(Process, Request) when node(Process) =:= node() ->
     try
         gen_server:call(Process, Request)
     catch
         exit:{Reason, _} when Reason =/= timeout -> over
+    end;
+call(Process, Request) ->
+    try gen_server:call(Process, Request, ?ANSWER) of
+        unsupported -> {error, unavailable};
+        Answer -> Answer
+    catch
+        exit:{noproc, _} -> over;
+        exit:{normal, _} -> over;
+        exit:_ -> {error, unavailable}
     end.
 
 -doc """
@@ -77,12 +120,20 @@ Registers the calling process as one that waits for the end of the task. It is s
 """.
 -spec wait(pid()) -> ok.
 wait(Process) ->
-    gen_server:cast(Process, {wait, self()}).
+    gen_server:cast(Process, {wait, 1, self()}).
 
 -doc "Tells the task's call that the client refused request `Key`. Withdraws all its requests.".
 -spec refused(pid(), Key :: binary()) -> ok.
 refused(Process, Key) ->
-    gen_server:cast(Process, {refused, Key}).
+    gen_server:cast(Process, {refused, 1, Key}).
+
+-doc """
+Tells the task's process that the calling process, on another node, has passed a notification of
+`Bytes` bytes on.
+""".
+-spec passed_on(pid(), Bytes :: non_neg_integer()) -> ok.
+passed_on(Process, Bytes) ->
+    gen_server:cast(Process, {passed_on, 1, Bytes}).
 
 -doc false.
 -spec start_link(erlmcp_instance:instance(), fun(() -> erlmcp_engine:call()),
@@ -108,35 +159,63 @@ init({Instance, Call, #{id := Id} = Task, Session}) ->
                 session = Session}, ?UNOPENED}.
 
 -doc false.
-handle_call(open, {Creator, _}, #state{instance = Instance, task = Task} = State) ->
+handle_call(open, {Creator, _}, #state{instance = Instance, task = Given} = State) ->
+    Task = with_process(Given),
     case erlmcp_task_records:put(Task, erlmcp_tasks:store(Instance)) of
         ok ->
-            #{ttl := Ttl} = Task,
-            _ = erlang:send_after(Ttl, self(), expired),
-            {reply, ok, State#state{creator = monitor(process, Creator)}};
-        {error, _} = Full ->
-            {stop, normal, Full, State}
+            ok = expire(Task),
+            {reply, ok, paced(State#state{task = Task, creator = monitor(process, Creator)})};
+        {error, _} = Refused ->
+            {stop, normal, Refused, State}
     end;
-handle_call({update, Responses}, _, State) ->
+handle_call({take_over, Swap}, _, #state{task = Given} = State) ->
+    case Swap(with_process(Given)) of
+        {ok, Task} ->
+            Taken = start_call(paced(State#state{task = Task})),
+            ok = expire(Task),
+            ok = publish(Taken),
+            {reply, ok, Taken};
+        {error, _} = Error ->
+            {stop, normal, Error, State}
+    end;
+handle_call({update, 1, Responses}, _, State) ->
     reply(ok, answered(Responses, State));
-handle_call(cancel, _, State) ->
-    case ended(#{status => cancelled, message => ~"cancelled by its client"}, State) of
-        {stop, normal, #state{task = #{status := cancelled} = Task} = Next} ->
+handle_call({cancel, 1}, _, State) ->
+    Cancelled = #{status => cancelled, message => ~"cancelled by its client", requests => #{}},
+    case changed(Cancelled, ending(State)) of
+        {noreply, #state{unwritten = true}} ->
+            {reply, {error, unavailable}, State};
+        {noreply, #state{task = #{status := cancelled} = Task} = Next} ->
             {stop, normal, {ok, Task}, Next};
         {stop, normal, Next} ->
             {stop, normal, over, Next}
-    end.
+    end;
+handle_call(_, _, State) ->
+    {reply, unsupported, State}.
 
 reply(Reply, {noreply, State}) -> {reply, Reply, State};
 reply(Reply, {stop, Reason, State}) -> {stop, Reason, Reply, State}.
 
+%% In a cluster, other nodes send their requests to the process.
+with_process(#{incarnation := _} = Task) -> Task#{process => self()};
+with_process(Task) -> Task.
+
+paced(#state{task = #{incarnation := _}} = State) -> State#state{next = erlmcp_clock:now_ms()};
+paced(State) -> State.
+
+%% A task that was taken over has a part of its time left.
+expire(#{created := Created, ttl := Ttl}) ->
+    Left = min(Ttl, Created + Ttl - erlang:system_time(millisecond)),
+    _ = erlang:send_after(max(0, Left), self(), expired),
+    ok.
+
 -doc false.
-handle_cast({wait, Pid}, #state{waiting = Waiting} = State) ->
+handle_cast({wait, 1, Pid}, #state{waiting = Waiting} = State) ->
     _ = monitor(process, Pid),
     Next = State#state{waiting = [Pid | Waiting]},
     ok = ask(Next),
     {noreply, Next};
-handle_cast({refused, Key}, #state{names = Names, pid = Pid} = State) when
+handle_cast({refused, 1, Key}, #state{names = Names, pid = Pid} = State) when
     is_map_key(Key, Names)
 ->
     #{Key := Name} = Names,
@@ -144,7 +223,16 @@ handle_cast({refused, Key}, #state{names = Names, pid = Pid} = State) when
     Refusal = erlmcp_refusal:new(dependency_unavailable, Message, #{code => -32603}),
     ok = erlmcp_call_messages:input(Pid, {error, Refusal}),
     changed(#{status => working, requests => #{}}, State#state{names = #{}, answers = #{}});
-handle_cast({refused, _}, State) ->
+handle_cast({passed_on, 1, _}, #state{window = none} = State) ->
+    {noreply, State};
+handle_cast({passed_on, 1, Bytes}, #state{window = Window} = State) ->
+    ok = erlmcp_notification_window:written(Bytes, Window),
+    {noreply, State};
+handle_cast({end_other, Incarnation}, #state{task = #{incarnation := Own}} = State) when
+    Own =/= Incarnation
+->
+    {stop, normal, State};
+handle_cast(_, State) ->
     {noreply, State}.
 
 -doc false.
@@ -172,13 +260,7 @@ handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, subject = Subject} = Runnin
     end;
 handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State) ->
     ok = subscribe(State),
-    #state{instance = #{tracer := Tracer} = Instance, call = Call, subject = Subject} = State,
-    %% The run of the task ends apart from the request that asked for it.
-    Arrival = erlmcp_meter:arrived(0),
-    Run = erlmcp_request_span:start_task((Call())#{arrival => Arrival}, Arrival, Tracer),
-    Pid = erlmcp_call:start(Run, Instance, erlmcp_task),
-    Started = maps:merge(Subject, maps:with([arrival, span], Run)),
-    {noreply, State#state{pid = Pid, call = started, subject = Started}};
+    {noreply, start_call(State)};
 handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting} = State) ->
     Next = State#state{waiting = lists:delete(Pid, Waiting)},
     ok = case {Waiting, State#state.window} of
@@ -190,10 +272,21 @@ handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting} = State) ->
 handle_info(expired, #state{task = #{id := Id}, instance = Instance} = State) ->
     ok = erlmcp_task_records:delete(Id, erlmcp_tasks:store(Instance)),
     {stop, normal, State};
+handle_info(write, State) ->
+    written_later(State);
 handle_info(timeout, #state{pid = undefined} = State) ->
     {stop, normal, State};
 handle_info(_, State) ->
     {noreply, State}.
+
+start_call(#state{instance = #{tracer := Tracer} = Instance, call = Call,
+                  subject = Subject} = State) ->
+    %% The run of the task ends apart from the request that asked for it.
+    Arrival = erlmcp_meter:arrived(0),
+    Run = erlmcp_request_span:start_task((Call())#{arrival => Arrival}, Arrival, Tracer),
+    Pid = erlmcp_call:start(Run, Instance, erlmcp_task),
+    Started = maps:merge(Subject, maps:with([arrival, span], Run)),
+    State#state{pid = Pid, call = started, subject = Started}.
 
 %% Returns the last of the status messages that have arrived.
 latest(Message) ->
@@ -256,29 +349,98 @@ over({reply, error, Refusal}, State) ->
 failed(Refusal) ->
     #{status => failed, error => Refusal, message => erlmcp_refusal:message(Refusal)}.
 
+%% In a cluster, the process waits until its last change is written.
 ended(Changes, State) ->
-    case changed(Changes#{requests => #{}}, State) of
+    case changed(Changes#{requests => #{}}, ending(State)) of
+        {noreply, #state{unwritten = true} = Next} -> {noreply, Next};
         {noreply, Next} -> {stop, normal, Next};
         Stop -> Stop
     end.
 
-%% Writes a change and publishes it. Ends if another process has written the task's record.
-changed(Changes, #state{task = #{version := Version} = Task, instance = Instance} = State) ->
-    New = maps:merge(Task, Changes#{version => Version + 1,
-                                    updated => erlang:system_time(millisecond)}),
+%% Without what only a task that runs needs.
+ending(#state{task = Task} = State) ->
+    State#state{task = maps:remove(repeat, Task), names = #{}, answers = #{}}.
+
+%% Makes a change, and writes and publishes it, in a cluster perhaps later. Ends if another process
+%% has written the task's record.
+changed(Changes, #state{task = Task, next = Next, unwritten = Unwritten} = State) ->
+    Changed = maps:merge(Task, Changes#{updated => erlang:system_time(millisecond)}),
+    case Next =:= none orelse erlmcp_task_view:is_over(Changed) of
+        true ->
+            write(Changed, State);
+        false when Unwritten ->
+            {noreply, State#state{task = Changed}};
+        false ->
+            case Next - erlmcp_clock:now_ms() of
+                Wait when Wait > 0 -> {noreply, write_later(Wait, Changed, State)};
+                _ -> write(Changed, State)
+            end
+    end.
+
+%% While the task has changes that are not written, there is a timer.
+write_later(_, Changed, #state{unwritten = true} = State) ->
+    State#state{task = Changed};
+write_later(Milliseconds, Changed, State) ->
+    _ = erlang:send_after(Milliseconds, self(), write),
+    State#state{task = Changed, unwritten = true}.
+
+written_later(#state{unwritten = false} = State) ->
+    {noreply, State};
+written_later(#state{task = Task} = State) ->
+    case {write(Task, State#state{unwritten = false}), erlmcp_task_view:is_over(Task)} of
+        {{noreply, #state{unwritten = false} = Next}, true} -> {stop, normal, Next};
+        {Written, _} -> Written
+    end.
+
+write(#{version := Version} = Changed, #state{task = Task, next = Next,
+                                              instance = Instance} = State) ->
+    New = Changed#{version := Version + 1},
     case erlmcp_task_records:update(New, erlmcp_tasks:store(Instance)) of
         ok ->
-            Tell = fun() -> erlmcp_task_view:notifications(New) end,
-            ok = erlmcp_subscriptions:publish(topic(State), all, Tell,
-                                              erlmcp_instance:subscriptions(Instance)),
-            {noreply, State#state{task = New}};
+            Written = State#state{task = New, next = next(Next), unwritten = false},
+            ok = publish(Written),
+            {noreply, Written};
+        {error, changed} when Next =/= none ->
+            changed_by(Changed, State);
         {error, changed} ->
             {stop, normal, State};
         {error, {full, Max}} ->
-            Message = ~"there is no room left for results of tasks",
+            Message = ~"there is no room for the result of the task",
             Refusal = erlmcp_refusal:new(resource_exhausted, Message, #{limit => Max}),
-            changed(failed(Refusal), State)
+            changed(failed(Refusal), State#state{task = without_result(Task)});
+        {error, unavailable} ->
+            {noreply, write_later(?AGAIN, Changed, State)}
     end.
+
+next(none) -> none;
+next(_) -> erlmcp_clock:now_ms() + ?PACE.
+
+without_result(Task) ->
+    (maps:without([result, is_error], Task))#{bytes := 0}.
+
+%% A change that the cluster did not confirm may have been made. Then the record is this process's,
+%% and the next change follows that one.
+changed_by(Changed, #state{task = #{id := Id}, instance = Instance} = State) ->
+    Self = self(),
+    case erlmcp_task_records:get(Id, erlmcp_tasks:store(Instance)) of
+        {ok, #{process := Self, version := Version} = Stored} ->
+            case erlmcp_task_view:is_over(Stored) of
+                true ->
+                    Ended = State#state{task = Stored},
+                    ok = publish(Ended),
+                    {stop, normal, Ended};
+                false ->
+                    write(Changed#{version := Version}, State)
+            end;
+        {error, unavailable} ->
+            {noreply, write_later(?AGAIN, Changed, State)};
+        _ ->
+            {stop, normal, State}
+    end.
+
+publish(#state{task = Task, instance = Instance} = State) ->
+    Tell = fun() -> erlmcp_task_view:notifications(Task) end,
+    erlmcp_changes:task_changed(topic(State), Tell, Instance).
 
 topic(#state{task = #{principal := Principal, id := Id}}) ->
     {task, Principal, Id}.
@@ -303,7 +465,7 @@ format_status(Status) ->
 -doc false.
 terminate(_, #state{task = #{id := Id}, pid = Pid, instance = Instance} = State) ->
     ok = cancel_call(Pid, State),
-    ok = erlmcp_tasks:delete_process(Id, Instance),
+    ok = erlmcp_tasks:delete_process(Id, self(), Instance),
     unsubscribe(State).
 
 cancel_call(undefined, _) ->

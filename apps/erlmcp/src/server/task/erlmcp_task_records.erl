@@ -6,7 +6,7 @@ Each function calls the callback of its name.
 Internal.
 """.
 
--export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
+-export([open/2, module/1, state/1, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
 
 -export_type([store/0]).
 
@@ -18,25 +18,38 @@ Internal.
 open({Module, Options}, Limits) ->
     {Module, Module:open(Options, Limits)}.
 
+-doc "Returns the module of a store.".
+-spec module(store()) -> module().
+module({Module, _}) ->
+    Module.
+
+-doc "Returns what `open/2` of a store's module returned.".
+-spec state(store()) -> State :: term().
+state({_, State}) ->
+    State.
+
 -doc "Stores a new task (`c:erlmcp_task_store:put/2`).".
--spec put(erlmcp_task_store:task(), store()) -> ok | {error, {full, pos_integer()}}.
+-spec put(erlmcp_task_store:task(), store()) ->
+    ok | {error, {full | too_large, pos_integer()}} | erlmcp_task_store:unavailable().
 put(Task, {Module, State}) ->
     Module:put(Task, State).
 
 -doc "Returns a task (`c:erlmcp_task_store:get/2`).".
--spec get(erlmcp_task_store:id(), store()) -> {ok, erlmcp_task_store:task()} | error.
+-spec get(erlmcp_task_store:id(), store()) ->
+    {ok, erlmcp_task_store:task()} | error | erlmcp_task_store:unavailable().
 get(Id, {Module, State}) ->
     Module:get(Id, State).
 
 -doc "Replaces the version of a task before this one (`c:erlmcp_task_store:update/2`).".
--spec update(erlmcp_task_store:task(), store()) -> ok | {error, changed | {full, pos_integer()}}.
+-spec update(erlmcp_task_store:task(), store()) ->
+    ok | {error, changed | {full, pos_integer()}} | erlmcp_task_store:unavailable().
 update(Task, {Module, State}) ->
     Module:update(Task, State).
 
 -doc "Returns a page of an owner's tasks (`c:erlmcp_task_store:list/4`).".
 -spec list(erlmcp_task_store:owner(), erlmcp_task_store:position() | first, pos_integer(),
            store()) ->
-    {[erlmcp_task_store:task()], More :: boolean()}.
+    {[erlmcp_task_store:task()], More :: boolean()} | erlmcp_task_store:unavailable().
 list(Owner, After, Count, {Module, State}) ->
     Module:list(Owner, After, Count, State).
 

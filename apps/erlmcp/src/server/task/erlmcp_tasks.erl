@@ -12,15 +12,30 @@ Internal.
 
 -export([open/2, store/1]).
 -export([start/3, perform/4]).
--export([find/3, process/2, put_process/3, delete_process/2, running/1, sweep/1]).
+-export([find/3, process/2, put_process/3, delete_process/3, running/1, sweep/1]).
+-export([take_over/4, end_others/2]).
 
--export_type([tables/0]).
+-export_type([tables/0, swap/0]).
 
 %% Milliseconds between two looks at a task that runs on another node.
 -define(LOOK, 1000).
+%% Milliseconds until a look at a task whose node has just gone.
+-define(SOON, 200).
+%% Looks of a call that waits, after which it no longer waits for a majority of the cluster.
+-define(LOOKS, 50).
+%% Milliseconds after which a client may try again what needs a majority of the cluster, or a node
+%% that does not answer.
+-define(RETRY, 1000).
 
 -doc "The store of a server's tasks, and the table of the processes of tasks on this node.".
 -type tables() :: {erlmcp_task_records:store(), Processes :: ets:table()}.
+-doc """
+Replaces the record of a task whose node was lost, and returns it as it is stored then: with the
+incarnation of this node.
+""".
+-type swap() ::
+    fun((erlmcp_task_store:task()) -> {ok, erlmcp_task_store:task()}
+                                      | {error, changed | {full, pos_integer()} | unavailable}).
 
 -doc """
 Opens the store of a server's tasks, and creates the table of their processes. Both belong to the
@@ -49,27 +64,59 @@ start(#{task := #{ttl := Ttl}, tenant := Tenant} = Call, #{principal := Principa
     Id = erlmcp_base64url:encode(crypto:strong_rand_bytes(24)),
     Now = erlang:system_time(millisecond),
     Session = session(Context, Instance),
-    Task = #{id => Id, version => 1, principal => Principal, tenant => Tenant,
-             owner => owner(Call, Context), node => node(), status => working,
-             created => Now, updated => Now, ttl => ttl(Ttl, Max), requests => #{}, bytes => 0},
     Rest = maps:without([task, permit, session], Call),
     Running = Rest#{id := task, context := (maps:remove(owner, Context))#{task => Id}},
-    {ok, Process} = erlmcp_on_demand_sup:start_child(tasks, [fun() -> Running end, Task, Session],
-                                                     Instance),
-    case erlmcp_task_process:open(Process) of
-        ok ->
-            {ok, erlmcp_task_view:created(Task, Context)};
-        {error, {full, Limit}} ->
-            {error, erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many tasks are kept",
-                                       #{limit => Limit, observed => Limit + 1,
-                                         retry_after_ms => 1000})}
+    maybe
+        {ok, InCluster} ?= in_cluster(Call, Context, Instance),
+        Task = InCluster#{id => Id, version => 1, principal => Principal, tenant => Tenant,
+                          owner => owner(Call, Context), node => node(), status => working,
+                          created => Now, updated => Now, ttl => ttl(Ttl, Max),
+                          requests => #{}, bytes => 0},
+        {ok, Process} = start_process(Running, Task, Session, Instance),
+        ok ?= erlmcp_task_process:open(Process),
+        {ok, erlmcp_task_view:created(Task, Context)}
+    else
+        {error, Reason} -> {error, refusal(Reason)}
     end.
+
+start_process(Running, Task, Session, Instance) ->
+    erlmcp_on_demand_sup:start_child(tasks, [fun() -> Running end, Task, Session], Instance).
+
+%% The members of a task's record that a server in a cluster adds.
+in_cluster(_, _, #{cluster := none}) ->
+    {ok, #{}};
+in_cluster(#{definition := Definition} = Call, Context, #{cluster := {Module, State}}) ->
+    case {Module:incarnation(State), Definition} of
+        {none, _} ->
+            {error, unavailable};
+        {Incarnation, #{repeatable := true}} ->
+            {ok, #{incarnation => Incarnation, repeat => repeat(Call, Context)}};
+        {Incarnation, _} ->
+            {ok, #{incarnation => Incarnation}}
+    end.
+
+repeat(#{arguments := Arguments, input := Input}, #{name := Name} = Context) ->
+    #{name => Name, arguments => Arguments, input => Input,
+      context => maps:without([call, owner], Context)}.
+
+refusal({full, Limit}) ->
+    erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many tasks are kept",
+                       #{limit => Limit, observed => Limit + 1, retry_after_ms => ?RETRY});
+refusal({too_large, Limit}) ->
+    erlmcp_refusal:new(message_too_large, ~"the arguments do not fit in the record of the task",
+                       #{limit => Limit});
+refusal(unavailable) ->
+    erlmcp_refusal:new(dependency_unavailable,
+                       ~"this node cannot reach the task, or a majority of the cluster, now",
+                       #{retry_after_ms => ?RETRY}).
 
 ttl(undefined, Max) -> Max;
 ttl(Wanted, Max) -> min(Wanted, Max).
 
-%% The process of a session, or the connection on lines that has it, owns the session's calls. A
-%% connection may have several sessions, one after the other.
+%% The owner of a session on HTTP is the same on every node of a cluster. A connection on lines may
+%% have several sessions, one after the other.
+owner(#{session := <<Id/binary>>}, #{principal := anonymous, revision := '2025-11-25'}) ->
+    {session, crypto:hash(sha256, Id)};
 owner(Call, #{principal := anonymous, revision := '2025-11-25', call := #{owner := {Pid, _}}}) ->
     {session, {Pid, maps:get(session, Call, 1)}};
 owner(_, #{principal := Principal}) ->
@@ -89,7 +136,7 @@ the end of the task. `Owner` is sent messages for the client that precede the re
               erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 perform(#{kind := {task, result}, arguments := #{task := Id}}, Context, Owner, Instance) ->
-    await(Id, Context, Owner, Instance);
+    await(Id, Context, Owner, Instance, 0);
 perform(#{kind := {task, Operation}} = Call, Context, Owner, Instance) ->
     #{limits := #{call_timeout_ms := Timeout}} = Instance,
     erlmcp_call_messages:within(Timeout, Owner, fun() ->
@@ -100,47 +147,101 @@ perform(#{kind := {task, Operation}} = Call, Context, Owner, Instance) ->
 %% Meanwhile the task's requests to the client go out on the stream of the waiting call, and their
 %% answers go to the task. The waiting call has no deadline except the task's own. It ends with its
 %% owner, or when its client cancels it; the task does not end with it.
-await(Id, Context, Owner, Instance) ->
-    maybe
-        {ok, Task} ?= find(Id, Context, Instance),
-        case {erlmcp_task_view:is_over(Task), process(Id, Instance)} of
-            {true, _} ->
-                erlmcp_task_view:outcome(Task);
-            {false, {ok, Process}} ->
-                Monitor = monitor(process, Process),
-                ok = erlmcp_task_process:wait(Process),
-                ok = wait(Id, Owner, Process, Monitor, #{}),
-                await(Id, Context, Owner, Instance);
-            {false, error} ->
-                ok = look_later(Task),
-                await(Id, Context, Owner, Instance)
-        end
+await(Id, Context, Owner, Instance, Looks) ->
+    case find(Id, Context, Instance) of
+        {ok, Task} ->
+            case {erlmcp_task_view:is_over(Task), process_of(Task, Instance)} of
+                {true, _} ->
+                    erlmcp_task_view:outcome(Task);
+                {false, {ok, Process}} ->
+                    ok = wait(Id, Process, Owner, Instance),
+                    await(Id, Context, Owner, Instance, ?LOOKS);
+                {false, error} ->
+                    ok = look_later(Task),
+                    await(Id, Context, Owner, Instance, ?LOOKS)
+            end;
+        {error, Refusal} ->
+            %% A call that waits also waits for a cluster that elects a leader.
+            case erlmcp_refusal:name(Refusal) of
+                dependency_unavailable when Looks > 0 ->
+                    ok = timer:sleep(?SOON),
+                    await(Id, Context, Owner, Instance, Looks - 1);
+                _ ->
+                    {error, Refusal}
+            end
     end.
 
-%% If the task runs on this node, its process has just ended, and there is no need to wait.
+%% If the task runs on this node, its process has just ended, and there is no need to wait. In a
+%% cluster, another node may be about to take the task over.
+look_later(#{process := _}) -> timer:sleep(?SOON);
 look_later(#{node := Node}) when Node =:= node() -> ok;
 look_later(_) -> timer:sleep(?LOOK).
 
-wait(Id, Owner, Process, Monitor, Sent) ->
+%% Waits until a task's process has ended. A process on another node may be lost without a sign, and
+%% another one runs the task then.
+wait(Id, Process, Owner, #{limits := Limits} = Instance) ->
+    {Look, Window} = case node(Process) of
+        Node when Node =:= node() -> {infinity, none};
+        _ -> {?LOOK, erlmcp_notification_window:new(Limits)}
+    end,
+    Monitor = monitor(process, Process),
+    ok = erlmcp_task_process:wait(Process),
+    waiting(#{}, #{id => Id, process => Process, owner => Owner, monitor => Monitor,
+                   look => Look, window => Window, instance => Instance}).
+
+waiting(Sent, #{id := Id, process := Process, owner := Owner, monitor := Monitor, look := Look,
+                window := Window} = Wait) ->
     receive
-        {'DOWN', Monitor, process, _, _} ->
+        {'DOWN', Monitor, process, _, Reason} when Look =:= infinity; Reason =:= normal ->
             ok;
-        {erlmcp_task, {ask, Requests}} ->
+        {'DOWN', Monitor, process, _, _} ->
+            ok = withdraw(maps:keys(Sent), Owner),
+            timer:sleep(?SOON);
+        {erlmcp_task, 1, {ask, Requests}} ->
             New = maps:without(maps:values(Sent), Requests),
             Ids = #{ask(Id, Request, Owner) => Key || Key := Request <- New},
-            wait(Id, Owner, Process, Monitor, maps:merge(Sent, Ids));
-        {erlmcp_task, {answered, Keys}} ->
+            waiting(maps:merge(Sent, Ids), Wait);
+        {erlmcp_task, 1, {answered, Keys}} ->
             %% The client has answered on another stream.
             Answered = [Request || Request := Key <- Sent, lists:member(Key, Keys)],
             ok = withdraw(Answered, Owner),
-            wait(Id, Owner, Process, Monitor, maps:without(Answered, Sent));
+            waiting(maps:without(Answered, Sent), Wait);
         {erlmcp_response, Request, Outcome} when is_map_key(Request, Sent) ->
             {Key, Rest} = maps:take(Request, Sent),
             ok = answered(Key, Outcome, Process),
-            wait(Id, Owner, Process, Monitor, Rest);
-        {erlmcp_task, {notification, _, _} = Notification} ->
+            waiting(Rest, Wait);
+        {erlmcp_task, 1, {notification, Bytes, Process}} ->
+            ok = pass_on(Bytes, Window, Owner),
+            ok = erlmcp_task_process:passed_on(Process, byte_size(Bytes)),
+            waiting(Sent, Wait);
+        {erlmcp_task, 1, {notification, _, _} = Notification} ->
             ok = erlmcp_call_messages:pass_on(Owner, Notification),
-            wait(Id, Owner, Process, Monitor, Sent)
+            waiting(Sent, Wait)
+    after Look ->
+        case is_elsewhere(Wait) of
+            true ->
+                true = demonitor(Monitor, [flush]),
+                withdraw(maps:keys(Sent), Owner);
+            false ->
+                waiting(Sent, Wait)
+        end
+    end.
+
+%% The window of the task's call counts on the task's own node.
+pass_on(Bytes, Window, Owner) ->
+    case erlmcp_notification_window:room(Window) of
+        {ok, _} ->
+            ok = erlmcp_notification_window:sent(byte_size(Bytes), Window),
+            erlmcp_call_messages:notification(Owner, Bytes, Window);
+        none ->
+            ok
+    end.
+
+is_elsewhere(#{id := Id, process := Process, instance := Instance}) ->
+    case erlmcp_task_records:get(Id, store(Instance)) of
+        {ok, #{process := Process} = Task} -> erlmcp_task_view:is_over(Task);
+        {error, unavailable} -> false;
+        _ -> true
     end.
 
 ask(Id, #{~"method" := Method, ~"params" := Params}, Owner) ->
@@ -167,17 +268,16 @@ operate(get, #{arguments := #{task := Id}}, Context, Instance) ->
     end;
 operate(update, #{arguments := #{task := Id, responses := Responses}}, Context, Instance) ->
     maybe
-        {ok, _} ?= find(Id, Context, Instance),
-        _ = with_process(Id, Instance, fun(Process) ->
-            erlmcp_task_process:update(Process, Responses)
-        end),
+        {ok, Task} ?= find(Id, Context, Instance),
+        Update = fun(Process) -> erlmcp_task_process:update(Process, Responses) end,
+        {ok, _} ?= with_process(Task, Context, Instance, Update),
         {ok, acknowledged(Context)}
     end;
 operate(cancel, #{arguments := #{task := Id}}, Context, Instance) ->
     maybe
-        {ok, _} ?= find(Id, Context, Instance),
-        cancelled(with_process(Id, Instance, fun erlmcp_task_process:cancel/1), Id, Context,
-                  Instance)
+        {ok, Task} ?= find(Id, Context, Instance),
+        {ok, Answer} ?= with_process(Task, Context, Instance, fun erlmcp_task_process:cancel/1),
+        cancelled(Answer, Id, Context, Instance)
     end;
 operate(list, #{arguments := Arguments, keys := Keys, definition := Definition} = Call, Context,
         Instance) ->
@@ -185,15 +285,40 @@ operate(list, #{arguments := Arguments, keys := Keys, definition := Definition} 
         #{page_size := Size} = Definition,
         Owner = owner(Call, Context),
         {ok, After} ?= position(Arguments, Owner, Keys),
-        {Tasks, More} = erlmcp_task_records:list(Owner, After, Size, store(Instance)),
+        {ok, {Tasks, More}} ?= list(Owner, After, Size, Instance),
         {ok, erlmcp_task_view:listed(Tasks, cursor(Tasks, More, Owner, Keys))}
     end.
 
-with_process(Id, Instance, Do) ->
-    case process(Id, Instance) of
-        {ok, Process} -> Do(Process);
-        error -> over
+list(Owner, After, Size, Instance) ->
+    case erlmcp_task_records:list(Owner, After, Size, store(Instance)) of
+        {error, Reason} -> {error, refusal(Reason)};
+        Listed -> {ok, Listed}
     end.
+
+%% Asks the process of a task, and returns its answer; `over` if the task has ended.
+with_process(#{id := Id} = Task, Context, Instance, Ask) ->
+    Answer = case erlmcp_task_view:is_over(Task) orelse process_of(Task, Instance) of
+        {ok, Process} -> Ask(Process);
+        _ -> over
+    end,
+    case Answer of
+        over -> over(find(Id, Context, Instance));
+        {error, unavailable} -> {error, refusal(unavailable)};
+        _ -> {ok, Answer}
+    end.
+
+%% In a cluster, a process may have ended with its node, and the task has not.
+over({ok, Task}) ->
+    case erlmcp_task_view:is_over(Task) of
+        true -> {ok, over};
+        false -> {error, refusal(unavailable)}
+    end;
+over({error, _}) ->
+    {ok, over}.
+
+%% The process of a task, which may be on another node of the cluster.
+process_of(#{process := Process}, _) when node(Process) =/= node() -> {ok, Process};
+process_of(#{id := Id}, Instance) -> process(Id, Instance).
 
 acknowledged(#{revision := Revision, call := #{server_meta := ServerMeta}}) ->
     erlmcp_result:object([], Revision, ServerMeta).
@@ -235,35 +360,102 @@ fails now.
 """.
 -spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, erlmcp_task_store:task()} | {error, erlmcp_refusal:refusal()}.
-find(Id, #{principal := Principal} = Context, Instance) ->
+find(Id, Context, Instance) ->
+    maybe
+        {ok, Task} ?= found(Id, Context, Instance),
+        still_running(Task, Context, Instance)
+    end.
+
+found(Id, #{principal := Principal}, Instance) ->
     case erlmcp_task_records:get(Id, store(Instance)) of
-        {ok, #{principal := Principal} = Task} -> still_running(Task, Context, Instance);
+        {ok, #{principal := Principal} = Task} -> {ok, Task};
+        {error, unavailable} -> {error, refusal(unavailable)};
         _ -> {error, erlmcp_params:invalid(~"taskId", ~"no such task, or it has expired")}
     end.
 
 still_running(#{id := Id, node := Node} = Task, Context, Instance) ->
     case erlmcp_task_view:is_over(Task) orelse Node =/= node() orelse process(Id, Instance) of
         error ->
-            ok = lost(Task, Instance),
-            find(Id, Context, Instance);
+            %% In a cluster, this node may have run the task in another incarnation. Then the record
+            %% stays as it is until a node takes the task over.
+            _ = was_killed(Task, Instance),
+            found(Id, Context, Instance);
         _ ->
             {ok, Task}
     end.
 
-lost(#{id := Id, principal := Principal, version := Version} = Task, Instance) ->
-    Refusal = erlmcp_refusal:new(internal_error, ~"the task was lost", #{code => -32603}),
-    Lost = Task#{version := Version + 1, updated := erlang:system_time(millisecond),
-                 status := failed, error => Refusal, requests := #{},
-                 message => erlmcp_refusal:message(Refusal)},
-    case erlmcp_task_records:update(Lost, store(Instance)) of
-        ok ->
-            Tell = fun() -> erlmcp_task_view:notifications(Lost) end,
-            erlmcp_subscriptions:publish({task, Principal, Id}, all, Tell,
-                                         erlmcp_instance:subscriptions(Instance));
-        %% Another process has just ended the task.
-        {error, _} ->
-            ok
+was_killed(Task, Instance) ->
+    Update = fun(Lost) ->
+        case erlmcp_task_records:update(Lost, store(Instance)) of
+            ok -> {ok, Lost};
+            {error, _} = Error -> Error
+        end
+    end,
+    fail(lost(Task, ~"the task was lost"), Update, Instance).
+
+%% If the record was changed, another process has just ended the task.
+fail(Task, Swap, Instance) ->
+    maybe
+        {ok, #{id := Id, principal := Principal} = Lost} ?= Swap(Task),
+        Tell = fun() -> erlmcp_task_view:notifications(Lost) end,
+        erlmcp_changes:task_changed({task, Principal, Id}, Tell, Instance)
     end.
+
+lost(#{version := Version} = Task, Message) ->
+    Refusal = erlmcp_refusal:new(internal_error, Message, #{code => -32603}),
+    (maps:remove(repeat, Task))#{version := Version + 1, status := failed, error => Refusal,
+                                 updated := erlang:system_time(millisecond), requests := #{},
+                                 message => Message}.
+
+-doc """
+Takes a task over whose process was lost, and `Why` says how. If its tool is `repeatable`, this node
+runs it again, and the task expires when it would have. Otherwise the task fails. Does nothing if
+another node has taken the task over.
+""".
+-spec take_over(erlmcp_task_store:task(), Why :: binary(), swap(), erlmcp_instance:instance()) ->
+    ok | erlmcp_task_store:unavailable().
+take_over(Task, Why, Swap, Instance) ->
+    Taken = case call_again(Task, Instance) of
+        {ok, Call} -> run_again(Call, Task, Why, Swap, Instance);
+        error -> fail(lost(Task, Why), Swap, Instance)
+    end,
+    case Taken of
+        {error, unavailable} -> Taken;
+        _ -> ok
+    end.
+
+%% The call of a task, from its record and this node's definition of its tool.
+call_again(#{id := Id, tenant := Tenant, repeat := Repeat}, Instance) ->
+    #{name := Name, arguments := Arguments, input := Input, context := Context} = Repeat,
+    Catalog = erlmcp_published_catalog:catalog(Instance),
+    case erlmcp_catalog:definition(tool, Name, Catalog) of
+        {ok, #{repeatable := true} = Definition} ->
+            Reference = #{server_meta => erlmcp_catalog:server_meta(Catalog)},
+            {ok, #{id => task, kind => tool, definition => Definition, arguments => Arguments,
+                   context => Context#{task => Id, call => Reference}, input => Input,
+                   keys => erlmcp_catalog:keys(Catalog), tenant => Tenant,
+                   arrival => erlmcp_meter:arrived(0)}};
+        _ ->
+            error
+    end;
+call_again(_, _) ->
+    error.
+
+run_again(Call, #{version := Version} = Task, Why, Swap, Instance) ->
+    Again = Task#{version := Version + 1, updated := erlang:system_time(millisecond),
+                  node := node(), status := working, requests := #{},
+                  message => <<"it runs again: ", Why/binary>>},
+    {ok, Process} = start_process(Call, Again, none, Instance),
+    erlmcp_task_process:take_over(Process, Swap).
+
+-doc """
+Ends the processes of tasks that this node started in other incarnations. The cluster has declared
+those dead, and has taken their tasks over or is about to.
+""".
+-spec end_others(Incarnation :: pos_integer(), erlmcp_instance:instance()) -> ok.
+end_others(Incarnation, #{tasks := {_, Processes}}) ->
+    lists:foreach(fun({_, Process}) -> erlmcp_task_process:end_other(Process, Incarnation) end,
+                  ets:tab2list(Processes)).
 
 -doc """
 Fails the tasks whose processes were killed, since clients may wait for their notifications. Lets
@@ -271,14 +463,14 @@ the store delete the tasks that have expired.
 """.
 -spec sweep(erlmcp_instance:of_calls()) -> ok.
 sweep(#{tasks := {Store, Processes}} = Instance) ->
-    Killed = [Id || {Id, Process} <- ets:tab2list(Processes), not is_process_alive(Process)],
-    lists:foreach(fun(Id) ->
-        case erlmcp_task_records:get(Id, Store) of
-            {ok, Task} -> erlmcp_task_view:is_over(Task) orelse lost(Task, Instance);
-            error -> ok
+    Killed = [Row || {_, Process} = Row <- ets:tab2list(Processes), not is_process_alive(Process)],
+    lists:foreach(fun({Id, Process}) ->
+        _ = case erlmcp_task_records:get(Id, Store) of
+            {ok, Task} -> erlmcp_task_view:is_over(Task) orelse was_killed(Task, Instance);
+            _ -> ok
         end,
         ok = erlmcp_subscriptions:remove_task(Id, erlmcp_instance:subscriptions(Instance)),
-        ok = delete_process(Id, Instance)
+        ok = delete_process(Id, Process, Instance)
     end, Killed),
     erlmcp_task_records:sweep(erlang:system_time(millisecond), Store).
 
@@ -296,7 +488,7 @@ process(Id, #{tasks := {_, Processes}}) ->
             error
     end.
 
--doc "Returns how many tasks run.".
+-doc "Returns how many tasks run on this node.".
 -spec running(erlmcp_instance:of_calls()) -> non_neg_integer().
 running(#{tasks := {_, Processes}}) ->
     ets:info(Processes, size).
@@ -307,8 +499,8 @@ put_process(Id, Process, #{tasks := {_, Processes}}) ->
     true = ets:insert(Processes, {Id, Process}),
     ok.
 
--doc "Deletes the process of a task.".
--spec delete_process(erlmcp_task_store:id(), erlmcp_instance:of_calls()) -> ok.
-delete_process(Id, #{tasks := {_, Processes}}) ->
-    true = ets:delete(Processes, Id),
+-doc "Deletes the process of a task, unless the task has another one now.".
+-spec delete_process(erlmcp_task_store:id(), pid(), erlmcp_instance:of_calls()) -> ok.
+delete_process(Id, Process, #{tasks := {_, Processes}}) ->
+    true = ets:delete_object(Processes, {Id, Process}),
     ok.

@@ -159,13 +159,13 @@ bound_once() ->
     end.
 
 -doc """
-Forgets everything, and what is kept for the spans of requests. The calling process hibernates next,
-and runs no inline call.
+Forgets everything, and the ids for the next spans. The calling process hibernates next, and runs no
+inline call.
 """.
 -spec forget() -> ok.
 forget() ->
     _ = erase(?MODULE),
-    erlmcp_request_span:forget().
+    erlmcp_span_ids:forget().
 
 cache() ->
     case get(?MODULE) of

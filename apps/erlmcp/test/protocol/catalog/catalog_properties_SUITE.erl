@@ -8,8 +8,8 @@ have of them, in every revision and for every principal.
 
 -export([suite/0, all/0]).
 -export([definitions_are_checked_without_a_crash/1, lists_keep_their_order/1,
-         pages_miss_nothing_that_stays/1, strange_cursors_are_refused/1, changes_have_their_order/1,
-         what_may_be_a_view/1]).
+         pages_miss_nothing_that_stays/1, pages_go_on_at_another_server/1,
+         strange_cursors_are_refused/1, changes_have_their_order/1, what_may_be_a_view/1]).
 
 -import(erlmcp_test_property, [holds/2]).
 
@@ -21,7 +21,8 @@ suite() ->
 
 all() ->
     [definitions_are_checked_without_a_crash, lists_keep_their_order,
-     pages_miss_nothing_that_stays, strange_cursors_are_refused, changes_have_their_order,
+     pages_miss_nothing_that_stays, pages_go_on_at_another_server, strange_cursors_are_refused,
+     changes_have_their_order,
      what_may_be_a_view].
 
 holds(Property) ->
@@ -115,10 +116,12 @@ consistent(#{quick := true} = Source) when
     consistent(maps:without([workers, breaker, cache, task], Source));
 consistent(#{visible := _, cache_scope := public} = Source) ->
     consistent(Source#{cache_scope := private});
+consistent(#{task := _, task_starts := on_return} = Source) ->
+    maps:remove(repeatable, Source);
 consistent(#{task := _} = Source) ->
     Source;
 consistent(Source) ->
-    maps:without([task_starts, task_timeout_ms], Source).
+    maps:without([task_starts, task_timeout_ms, repeatable], Source).
 
 value(input_schema, _) ->
     oneof([exactly(#{}), exactly(#{type => object}), exactly(#{~"type" => ~"object"})]);
@@ -206,6 +209,38 @@ pages_miss_nothing_that_stays(_) ->
                       end
                   end)).
 
+%% Two servers with the same keys and definitions, of which the other one has had more changes: each
+%% page is of the server that has not given the cursor.
+pages_go_on_at_another_server(_) ->
+    Passing = #{name => ~"passing", handler => fun(_, _) -> ~"" end},
+    holds(?FORALL({Kind, Commands, Detours, Size},
+                  {kind(), resize(15, list(command())), vector(24, range(0, 3)), range(1, 3)},
+                  begin
+                      {Kind, Method, Member} = lists:keyfind(Kind, 1, lists()),
+                      {One, Model} = changed(Commands, empty(Size)),
+                      Detour = [{add, tool, Passing, ~"passing"}, {remove, tool, ~"passing"}],
+                      Longer = lists:append([lists:append(lists:duplicate(Times, Detour))
+                                                 ++ [{add, K, Source, Key}]
+                                             || {Times, {K, Key, Source}}
+                                                    <- lists:zip(Detours, Model, trim)]),
+                      {Other, Model} = changed(Longer, empty(Size, <<1:64>>)),
+                      Expected = [shown(Kind, '2026-07-28', Source)
+                                  || {K, _, Source} <- Model, K =:= Kind, sees(ada, Source)],
+                      lists:all(fun({First, Next}) ->
+                                    Page = decoded(erlmcp_catalog:first_page(
+                                        Method, '2026-07-28', ada, First)),
+                                    Expected =:= map_get(Member, Page)
+                                        ++ in_turn(Page, Method, Member, [Next, First])
+                                end, [{One, Other}, {Other, One}])
+                  end)).
+
+in_turn(#{~"nextCursor" := Cursor}, Method, Member, [Catalog, Other]) ->
+    {ok, Bytes} = erlmcp_catalog:page(Method, Cursor, '2026-07-28', ada, Catalog),
+    #{Member := Items} = Page = decoded(Bytes),
+    Items ++ in_turn(Page, Method, Member, [Other, Catalog]);
+in_turn(#{}, _, _, _) ->
+    [].
+
 is_shared(Kind, Model) ->
     [] =:= [Source || {K, _, #{visible := _} = Source} <- Model, K =:= Kind].
 
@@ -232,8 +267,12 @@ near_cursor(Cursor) ->
          end).
 
 empty(Size) ->
+    empty(Size, <<0:64>>).
+
+empty(Size, Numbering) ->
     {ok, Empty} = erlmcp_catalog:new(#{name => ~"n", version => ~"v"}, [],
-                                     (erlmcp_test_json:lists())#{page_size := Size},
+                                     (erlmcp_test_json:lists())#{page_size := Size,
+                                                                 numbering := Numbering},
                                      erlmcp_metaschemas:compiled()),
     {Empty, []}.
 

@@ -237,7 +237,9 @@ what_was_never_written_comes_back(_) ->
 what_is_lost_at_any_time_comes_back(_) ->
     Gate = erlmcp_gate:new(#{in_flight => 2, in_flight_per_principal => 2}),
     {Permits, Queue} = processes(Gate),
-    Held = fun() -> [erlmcp_gate:held(Gate, Counter) || Counter <- [in_flight, {principal, ada}]] end,
+    Held = fun() ->
+        [erlmcp_gate:held(Gate, Counter) || Counter <- [in_flight, {principal, ada}]]
+    end,
     [begin
          {_, {Table, Id}, _} = enter(Gate),
          ok = looks(Permits, Before),

@@ -1,6 +1,7 @@
 -module(task_store_SUITE).
 -moduledoc """
 What every store of tasks must hold, whatever it keeps them in: a group for each of them.
+`cluster_tasks_SUITE` runs these cases for the store of a cluster, on one of its nodes.
 """.
 
 -export([suite/0, all/0, groups/0, init_per_group/2, end_per_group/2]).
@@ -30,7 +31,8 @@ end_per_group(_, _) ->
     ok.
 
 open(Config) ->
-    erlmcp_task_records:open({proplists:get_value(module, Config), #{}}, ?LIMITS).
+    erlmcp_task_records:open({proplists:get_value(module, Config),
+                              proplists:get_value(options, Config, #{})}, ?LIMITS).
 
 task(Id) ->
     task(Id, anonymous).

@@ -11,7 +11,7 @@ Source: specification 2026-07-28, "Transports / Streamable HTTP".
 Internal.
 """.
 
--export([child_specs/3, address/2, last_requests_ms/0]).
+-export([child_specs/3, address/2, last_requests_ms/0, proof_used/3]).
 
 -export_type([config/0]).
 
@@ -56,7 +56,7 @@ connections are shared under its reference (`m:erlmcp_instance`).
     {[supervisor:child_spec()], supervisor:child_spec()}.
 child_specs(Ref, Given, Instance) ->
     #{key := Key} = Instance,
-    {Bearer, Options} = bearer(Given, Key),
+    {Bearer, Options} = bearer(Given, Instance),
     {Tls, Transport, Settings, SocketOptions} = security(Options, Key),
     #{limits := #{connections := Connections, send_timeout_ms := SendTimeout} = Limits} = Instance,
     Socket = erlmcp_listener:socket_options(Options, SendTimeout),
@@ -74,8 +74,9 @@ child_specs(Ref, Given, Instance) ->
     Listener = erlmcp_listener:child_spec(Spec, Socket),
     {Bearer ++ Tls, erlmcp_tls_listener:naming(SocketOptions, Socket, Listener)}.
 
-bearer(#{authenticate := {bearer, Given}} = Options, Key) ->
-    Handle = erlmcp_bearer:new(erlmcp_bearer_options:settings(Given), Key),
+bearer(#{authenticate := {bearer, Given}} = Options, #{key := Key, cluster := Cluster}) ->
+    Settings = erlmcp_bearer_options:in_cluster(Cluster, erlmcp_bearer_options:settings(Given)),
+    Handle = erlmcp_bearer:new(Settings, Key),
     {[erlmcp_bearer:child_spec(Handle)], Options#{authenticate := {bearer, Handle}}};
 bearer(Options, _) ->
     {[], Options}.
@@ -161,3 +162,16 @@ address({Ip, Port}, #{tls := Tls, pages := Pages} = Options) ->
         ++ [{sse_url, Url(Path)} || #{path := Path} <- [erlmcp_listen_options:sse(Options)]]
         ++ [{pages, [Url(Path) || Path <- Pages]} || Pages =/= []],
     maps:merge(#{ip => Ip, port => Port}, maps:from_list(Urls)).
+
+-doc """
+Records that a proof of possession was used on another node, so that no listener of this server
+accepts it.
+""".
+-spec proof_used({Thumbprint :: binary(), Id :: binary()}, Until :: integer(),
+                 erlmcp_instance:instance()) -> ok.
+proof_used(Proof, Until, #{listeners := Listeners}) ->
+    _ = [ok = erlmcp_bearer:proof_used(Proof, Until, Handle)
+         || {_, http, _} = Ref <- Listeners,
+            {ok, {_, #{erlmcp_route := #{auth := {bearer, Handle}}}}} <-
+                [erlmcp_instance:find(Ref)]],
+    ok.

@@ -17,7 +17,7 @@ Internal.
 
 -opaque connection() :: #{
     instance := erlmcp_instance:instance(),
-    origin := erlmcp_request_span:origin(),
+    origin := erlmcp_span:origin(),
     request_context := erlmcp_engine:request_context(),
     tenant := erlmcp_admission:tenant(),
     network := tcp | pipe,

@@ -35,7 +35,7 @@ Internal.
     owner :: erlmcp_call:owner(),
     config :: erlmcp_httpd:config(),
     session = ~"" :: binary(),
-    origin = none :: erlmcp_request_span:origin(),
+    origin = none :: erlmcp_span:origin(),
     body = none :: none | erlmcp_httpd_body:body(),
     %% runs until the session has taken the message
     timer :: undefined | reference()

@@ -1,0 +1,109 @@
+-module(erlmcp_changes).
+-moduledoc """
+Notifies the clients of a server that something has changed: a list, a resource or a task. The
+clients of this node are notified at once. A server in a cluster passes the change on to its other
+nodes, which notify theirs.
+
+Only data is passed on. Which clients may be notified of a change is decided on each node, by the
+definitions that its server has.
+
+Internal.
+""".
+
+-export([list_changed/3, resource_updated/2, task_changed/3, heard/2]).
+
+-export_type([change/0, whose/0]).
+
+-doc """
+A change as it travels. A list has changed for all, or by definitions that not all may see.
+`missed` means that there were changes which are not known here.
+""".
+-type change() ::
+    {list, erlmcp_subscriptions:listed(), all | [{erlmcp_definition:kind(), Key :: binary()}, ...]}
+    | {resource, Uri :: binary()}
+    | {task, erlmcp_engine:topic(), erlmcp_subscriptions:notifications()}
+    | missed.
+-doc "The principals of a changed definition: all, or those that its `visible` fun names.".
+-type whose() :: all | {fun((erlmcp_auth:principal()) -> boolean()), erlmcp_definition:kind(),
+                        Key :: binary()}.
+
+-doc """
+Notifies clients that a list has changed. Principals that may see none of the changed definitions
+are not notified.
+""".
+-spec list_changed(erlmcp_subscriptions:listed(), [whose(), ...], erlmcp_instance:instance()) -> ok.
+list_changed(List, Whose, Instance) ->
+    IsAll = lists:member(all, Whose),
+    ok = notify(List, case IsAll of
+        true -> all;
+        false -> audience([Visible || {Visible, _, _} <- Whose])
+    end, Instance),
+    pass_on(fun() ->
+        {list, List, case IsAll of
+            true -> all;
+            false -> [{Kind, Key} || {_, Kind, Key} <- Whose]
+        end}
+    end, Instance).
+
+audience(Audiences) ->
+    fun(Principal) ->
+        lists:any(fun(Visible) -> erlmcp_definition:sees(Principal, Visible) end, Audiences)
+    end.
+
+notify(List, Audience, Instance) ->
+    ok = erlmcp_session_table:note_change(List, Audience, Instance),
+    erlmcp_subscriptions:publish(List, Audience, erlmcp_instance:subscriptions(Instance)).
+
+-doc "Deletes the cached contents of a resource, and notifies the clients that subscribe to it.".
+-spec resource_updated(Uri :: binary(), erlmcp_instance:instance()) -> ok.
+resource_updated(Uri, Instance) ->
+    ok = erlmcp_result_cache:forget(Uri, Instance),
+    ok = notify_of_resource(Uri, Instance),
+    pass_on(fun() -> {resource, Uri} end, Instance).
+
+notify_of_resource(Uri, Instance) ->
+    Audience = erlmcp_catalog:audience(Uri, erlmcp_published_catalog:catalog(Instance)),
+    erlmcp_subscriptions:publish({uri, Uri}, Audience, erlmcp_instance:subscriptions(Instance)).
+
+-doc "Notifies the clients that subscribe to a task, with the notifications that the fun returns.".
+-spec task_changed(erlmcp_engine:topic(), fun(() -> erlmcp_subscriptions:notifications()),
+                   erlmcp_instance:of_calls()) -> ok.
+task_changed(Topic, Notifications, Instance) ->
+    ok = erlmcp_subscriptions:publish(Topic, all, Notifications,
+                                      erlmcp_instance:subscriptions(Instance)),
+    pass_on(fun() -> {task, Topic, Notifications()} end, Instance).
+
+pass_on(_, #{cluster := none}) ->
+    ok;
+pass_on(Change, #{cluster := {Module, State}}) ->
+    Module:publish(Change(), State).
+
+-doc """
+Notifies the clients of this node of a `t:change/0` on another one. A change of a later release that
+this one does not know has no effect.
+""".
+-spec heard(Change :: term(), erlmcp_instance:instance()) -> ok.
+heard({list, List, all}, Instance) ->
+    notify(List, all, Instance);
+heard({list, List, Names}, Instance) ->
+    Catalog = erlmcp_published_catalog:catalog(Instance),
+    case [erlmcp_definition:audience(Definition)
+          || {Kind, Key} <- Names,
+             {ok, Definition} <- [erlmcp_catalog:definition(Kind, Key, Catalog)]] of
+        [] -> ok;
+        Audiences -> notify(List, audience(Audiences), Instance)
+    end;
+heard({resource, Uri}, Instance) ->
+    ok = erlmcp_result_cache:forget(Uri, Instance),
+    notify_of_resource(Uri, Instance);
+heard({task, Topic, Notifications}, Instance) ->
+    erlmcp_subscriptions:publish(Topic, all, fun() -> Notifications end,
+                                 erlmcp_instance:subscriptions(Instance));
+heard(missed, Instance) ->
+    %% Anything may have changed. A client that is notified in vain reads what it knows.
+    ok = erlmcp_result_cache:forget(Instance),
+    lists:foreach(fun(List) -> ok = notify(List, all, Instance) end, [tool, prompt, resource]),
+    lists:foreach(fun(Uri) -> ok = notify_of_resource(Uri, Instance) end,
+                  erlmcp_subscriptions:watched(erlmcp_instance:subscriptions(Instance)));
+heard(_, _) ->
+    ok.
