@@ -12,6 +12,7 @@ distribution; and the socket itself, at its bounds.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([sessions_are_listed/1, calls_are_listed/1, a_call_is_cancelled/1, servers_are_drained/1,
+         servers_are_lame_before/1,
          servers_are_reloaded/1, a_refused_reload_is_said/1, mounted_servers_are_named/1,
          figures_are_shown/1, figures_move/1, the_verdict_is_shown/1, a_socket_is_found/1,
          wrong_use_is_said/1]).
@@ -25,6 +26,7 @@ suite() ->
 
 all() ->
     [sessions_are_listed, calls_are_listed, a_call_is_cancelled, servers_are_drained,
+     servers_are_lame_before,
      servers_are_reloaded, a_refused_reload_is_said, mounted_servers_are_named,
      figures_are_shown, figures_move, the_verdict_is_shown, a_socket_is_found, wrong_use_is_said,
      serve_has_a_socket, stdio_has_none, a_node_is_reached_by_distribution,
@@ -109,6 +111,22 @@ servers_are_drained(Config) ->
     receive {'DOWN', Monitor, process, Pid, _} -> ok end,
     #{~"error" := #{~"code" := 1077}} = answered(Client),
     #{state := server_shutting_down} = erlmcp:info(operated).
+
+servers_are_lame_before(_) ->
+    Test = self(),
+    _ = spawn_link(fun() ->
+        Test ! {drained, main(["drain", "--lame", "2", "--seconds", "0"])}
+    end),
+    ok = until_lame(),
+    #{state := open} = erlmcp:info(operated),
+    receive {drained, {0, "operated is drained: 0 calls " ++ _, ""}} -> ok end,
+    #{state := server_shutting_down} = erlmcp:info(operated).
+
+until_lame() ->
+    case erlmcp:health(operated) of
+        #{ready := true} -> until_lame();
+        #{checks := #{drain := #{passes := false}}} -> ok
+    end.
 
 %% A module that was compiled again while it is served.
 servers_are_reloaded(Config) ->
@@ -407,6 +425,7 @@ no_question_ends_the_socket(Config) ->
          #{~"error" := <<_, _/binary>>} = json:decode(Answer)
      end || Question <- [~"", ~"{", ~"[]", ~"null", ~"{}", ~'{"command":1}', ~'{"command":"no"}',
                          ~'{"command":"cancel"}', ~'{"command":"drain","seconds":-1}',
+                         ~'{"command":"drain","seconds":1,"lame":-1}', ~'{"command":"cluster"}',
                          <<255, 254>>, binary:copy(~"[", 60_000)]],
     %% Of a longer question no more is read.
     Long = binary:copy(~"[", 10_000_000),
