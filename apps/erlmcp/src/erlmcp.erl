@@ -886,9 +886,10 @@ How a server is drained.
 -doc """
 Takes a server out of service before it is stopped. Milliseconds alone are `timeout_ms`.
 
-With `lame_ms` the server fails its health check `drain` at once, and goes on to serve. Each response
-on HTTP/1.1 is the last of its connection. Then the server accepts no more connections. Idle ones
-end, those of HTTP/2 with GOAWAY, and so do all open streams but those of running calls.
+With `lame_ms` the server fails its health check `drain` at once, and goes on to serve. Each
+response on HTTP/1.1 is the last of its connection. Then the server accepts no more connections.
+Idle ones end, those of HTTP/2 with GOAWAY, and so do all open streams except those of running
+calls.
 
 After that, the server refuses new requests with error 1077, and ends its open subscriptions. When
 `timeout_ms` have passed, or as soon as no call or task runs, the server ends its sessions, and

@@ -132,8 +132,8 @@ no cluster. The keys of `state` are read every ten seconds, and those of `dpop` 
 -callback keys(state | dpop, State :: term()) -> {ok, erlmcp:key_ring()} | none.
 
 -doc """
-Lets other nodes be the homes of this node's sessions from now on. The server is about to be drained:
-it finishes the calls that run. Returns when this node is the home of no session any more.
+Lets other nodes be the homes of this node's sessions from now on. The server is about to be
+drained: it finishes the calls that run. Returns when this node is the home of no session any more.
 """.
 -callback leaving(State :: term()) -> ok.
 

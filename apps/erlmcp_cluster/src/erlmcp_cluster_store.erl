@@ -5,8 +5,8 @@ one node of the tree and is changed by compare-and-swap alone:
 
 - `cluster`: the id of the cluster, which its first node writes.
 - `last`: the number of the last incarnation that was given out.
-- `incarnation/N`: the lease of an incarnation, `{alive, Node, Renewals}`, or how it ended. That of a
-  node which has given its sessions up, and is about to stop, is `{leaving, Node, Renewals}`.
+- `incarnation/N`: the lease of an incarnation, `{alive, Node, Renewals}`, or how it ended. That of
+  a node which has given its sessions up, and is about to stop, is `{leaving, Node, Renewals}`.
 - `deaths`: `t:erlmcp_cluster_deaths:deaths/0`.
 - `session/NAME/FACT`: what the next home of a session must know (`m:erlmcp_cluster_sessions`). Only
   the home of a session writes it. Each node also has these facts in a table.
@@ -215,8 +215,8 @@ end_lease(Incarnation, Node, Pattern, How) ->
 
 -doc """
 Writes down the death of an incarnation whose lease has ended, or which is leaving. Then deletes a
-lease that has ended. Returns `changed` if another node wrote a death meanwhile, or no incarnation is
-left to survive this one.
+lease that has ended. Returns `changed` if another node wrote a death meanwhile, or no incarnation
+is left to survive this one.
 """.
 -spec bury(erlmcp_cluster_deaths:incarnation()) -> ok | changed | {error, term()}.
 bury(Incarnation) ->

@@ -51,6 +51,17 @@ the_cluster_is_shown(_) ->
     true = Forwarded >= 1,
     3 = length([Node || #{state := alive} = Node <- Nodes]),
     [_] = [Node || #{leads := true} = Node <- Nodes],
+    {ok, _} = call(B, application, ensure_all_started, [prometheus]),
+    {200, _, Metrics} = call(B, erlmcp_prometheus, handle,
+                             [#{method => ~"GET", below => ~""}, none]),
+    Of = ["{server=\"", ?SERVER, $"],
+    [{Line, {match, _}} = {Line, re:run(Metrics, [$^, Line, $$], [multiline])}
+     || Line <- [["mcp_cluster_lease_seconds", Of, "} [01](\\.[0-9]+)?"],
+                 ["mcp_cluster_nodes", Of, ",state=\"alive\"} 3"],
+                 ["mcp_cluster_nodes", Of, ",state=\"dead\"} 0"],
+                 ["mcp_cluster_majority", Of, "} 2"],
+                 ["mcp_cluster_requests_forwarded_total", Of, "} [1-9][0-9]*"],
+                 ["mcp_cluster_sessions_inherited_total", Of, "} 0"]]],
     %% Every node shows the figures of the others.
     {_, _} = await(fun() ->
         lists:all(fun(Member) -> has_figures(node_of(A), Member) end, members())
@@ -144,7 +155,8 @@ balancers_take_their_configurations(Config) ->
     ok = filelib:ensure_path(Folder),
     [ok = checked(filename:join(Programs, "haproxy"), ["-c", "-f", File])
      || File <- files("haproxy*.cfg", Folder)],
-    [ok = checked(filename:join(Programs, "nginx"), ["-t", "-e", "stderr", "-p", Folder, "-c", File])
+    [ok = checked(filename:join(Programs, "nginx"),
+                  ["-t", "-e", "stderr", "-p", Folder, "-c", File])
      || File <- files("nginx*.conf", Folder)].
 
 %% With fewer connections than the limits of a test machine allow.

@@ -6,7 +6,7 @@ section of the page that shows it. Pure.
 
 -export([causes/1]).
 
--export_type([facts/0, tool/0, usual/0, bound/0, growth/0, trouble/0]).
+-export_type([facts/0, tool/0, usual/0, bound/0, growth/0, trouble/0, cluster/0]).
 
 -doc """
 The facts about a server.
@@ -23,7 +23,8 @@ The facts about a server.
 - `troubles`: errors of the machine, which the log has.
 - `open_breakers`: names of breakers, and the definitions that are not called for a while. `pools`:
   pools of clients, how many of their members are not called for a while, and how many they have.
-  `mounts_gone`: prefixes of mounted servers that do not run.
+  `mounts_gone`: prefixes of mounted servers that do not run. `cluster`: the nodes of the server's
+  cluster, if it has one.
 - `processors`: the share of the processors' time that the node uses.
 - `latency_ms`: the bound of `p95_us`.
 """.
@@ -44,6 +45,7 @@ The facts about a server.
     open_breakers := [{Name :: binary(), Targets :: [binary()]}],
     pools := [{Name :: binary(), Open :: pos_integer(), Members :: pos_integer()}],
     mounts_gone := [binary()],
+    cluster := cluster(),
     processors := float() | undefined,
     latency_ms := pos_integer()
 }.
@@ -75,6 +77,10 @@ says where most of it is, and `tool` is the only tool that was called meanwhile.
 -type trouble() :: #{
     error := atom(), count := pos_integer(), place := none | {tool, Name :: binary()}
 }.
+-doc "A cluster: milliseconds for which this node's place in it is certain, and all nodes.".
+-type cluster() :: null | #{
+    lease := non_neg_integer(), nodes := [#{node := binary(), state := atom(), _ => _}], _ => _
+}.
 -type cause() :: #{key := term(), words := binary(), link := binary(), usual => usual()}.
 
 %% The share of a bound from which on it is a cause; `ops/alerts.yml` has the same.
@@ -100,8 +106,8 @@ says where most of it is, and `tool` is the only tool that was called meanwhile.
 -spec causes(facts()) -> [cause()].
 causes(Facts) ->
     Slow = slow_tools(Facts) ++ held_up(Facts),
-    state(Facts) ++ troubles(Facts) ++ mounts(Facts) ++ breakers(Facts) ++ pools(Facts)
-        ++ budget(Facts) ++ refused(Facts) ++ failing_tools(Facts) ++ Slow
+    state(Facts) ++ cluster(Facts) ++ troubles(Facts) ++ mounts(Facts) ++ breakers(Facts)
+        ++ pools(Facts) ++ budget(Facts) ++ refused(Facts) ++ failing_tools(Facts) ++ Slow
         ++ latency(Slow, Facts) ++ growth(Facts) ++ bounds(Facts) ++ processors(Facts).
 
 cause(Key, Link, Words) ->
@@ -138,6 +144,16 @@ reports(Count) -> [count(Count), ~" reports"].
 
 place(none) -> [];
 place({tool, Name}) -> [~", the last one of the tool ", Name].
+
+cluster(#{cluster := null}) ->
+    [];
+cluster(#{cluster := #{lease := 0}}) ->
+    [cause(cluster, ~"cluster",
+           <<"This node has lost its contact with the cluster, so the server refuses sessions "
+             "(1080).">>)];
+cluster(#{cluster := #{nodes := Nodes}}) ->
+    [cause({node, Node}, ~"cluster", [~"The node ", Node, ~" of the cluster does not run."])
+     || #{node := Node, state := dead} <- Nodes].
 
 mounts(#{mounts_gone := Prefixes}) ->
     [cause({mount, Prefix}, ~"server", [~"The mounted server ", Prefix, ~" does not run."])

@@ -13,6 +13,7 @@ seconds tell what happens now, or the last minute if they have too few requests.
     bounds := [erlmcp_console_causes:bound()],
     open_breakers := [{Name :: binary(), Targets :: [binary()]}],
     pools := [{Name :: binary(), Open :: pos_integer(), Members :: pos_integer()}],
+    cluster := erlmcp_console_causes:cluster(),
     processors := float(), latency_ms := pos_integer()
 }.
 

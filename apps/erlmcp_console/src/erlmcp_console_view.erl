@@ -131,7 +131,7 @@ bounds(At, #{bounds := OfServer}, #{bounds := OfNode}) ->
                            end}
      || Bounds <- [OfServer, OfNode], Name := Bound <- maps:iterator(Bounds, ordered)].
 
-judged(#{info := #{breakers := Breakers}, node := Node}, Bounds, Processors,
+judged(#{info := #{breakers := Breakers}, metrics := Metrics, node := Node}, Bounds, Processors,
        #{latency_ms := Latency}) ->
     %% The adaptive limit of requests in flight is met whenever the machine is fully used.
     #{bounds => [Bound || #{name := Name} = Bound <- Bounds, Name =/= ~"in_flight"],
@@ -143,7 +143,19 @@ judged(#{info := #{breakers := Breakers}, node := Node}, Bounds, Processors,
                 || {Name, Members} <- pools(Node),
                    Open <- [length([open || #{state := Is} <- Members, Is =/= closed])],
                    Open > 0],
+      cluster => cluster(Metrics),
       processors => Processors, latency_ms => Latency}.
+
+%% The nodes of the server's cluster, if it has one.
+cluster(#{cluster := #{lease_ms := Left, majority := Majority, nodes := Nodes}}) ->
+    #{lease => Left, majority => Majority,
+      nodes => [#{node => atom_to_binary(Node), state => State, leads => Leads,
+                  lease => maps:get(lease_ms, Of, null), sessions => maps:get(sessions, Of, null),
+                  forwarded => maps:get(forwarded, Of, null),
+                  inherited => maps:get(inherited, Of, null)}
+                || #{node := Node, state := State, leads := Leads} = Of <- Nodes]};
+cluster(_) ->
+    null.
 
 %% A breaker that definitions share has a name of its own.
 opened(#{name := Name}) when is_binary(Name) -> text(Name);
@@ -291,6 +303,7 @@ shown(#{at := At, metrics := Metrics, info := Info, node := Node, calls := Calls
       workers => [Pool#{name := text(Name)}
                   || #{name := Name} = Pool <- lists:sublist(Workers, ?DEPENDENCIES)],
       pools => [pool(Pool) || Pool <- pools(Node)],
+      cluster => cluster(Metrics),
       machine => machine(Node, NodeBefore, Processors)}.
 
 verdict(#{well := Well, since := Since, causes := Causes}) ->

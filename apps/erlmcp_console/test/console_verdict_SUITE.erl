@@ -32,6 +32,12 @@ each_cause_has_its_words(_) ->
          ~"Memory is full: the server refuses new requests (1089)."},
         {#{state => service_unavailable}, ~"machine",
          ~"The processors are too busy: the server refuses new requests (1078)."},
+        {#{cluster => #{lease => 0, nodes => [#{node => ~"mcp@a", state => dead}]}}, ~"cluster",
+         <<"This node has lost its contact with the cluster, so the server refuses sessions "
+           "(1080).">>},
+        {#{cluster => #{lease => 900, nodes => [#{node => ~"mcp@a", state => alive},
+                                                #{node => ~"mcp@b", state => dead}]}}, ~"cluster",
+         ~"The node mcp@b of the cluster does not run."},
         {#{mounts_gone => [~"almanac"]}, ~"server", ~"The mounted server almanac does not run."},
         {#{open_breakers => [{~"search", [~"search"]}]}, ~"dependencies",
          ~"A circuit breaker is open: too many calls of search failed in a row."},
@@ -208,6 +214,7 @@ facts(Given) ->
     maps:merge(#{state => open, windows => [], seconds => 61.0, requests => 0, refused => [],
                  flood => none, tools => [], running => [], p95_us => 0, bounds => [], growth => [],
                  troubles => [], open_breakers => [], pools => [], mounts_gone => [],
+                 cluster => null,
                  processors => 0.1, latency_ms => 150}, Given).
 
 window(Window, Zone, Requests, Faults) ->

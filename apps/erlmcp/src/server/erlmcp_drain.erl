@@ -7,8 +7,8 @@ ones end, so that clients connect to another server.
 
 After that, new requests are refused with 1077. Open subscriptions end with their result. Running
 calls and tasks have some time to end. Calls that still run after that are ended, and their clients
-get error 1077. At last the sessions end, with their streams. In a cluster, other nodes are the homes
-of the sessions before the first request is refused.
+get error 1077. At last the sessions end, with their streams. In a cluster, other nodes are the
+homes of the sessions before the first request is refused.
 
 Internal.
 """.

@@ -1,7 +1,7 @@
 -module(lame_SUITE).
 -moduledoc """
-"Behind a load balancer" of `docs/running.md`: a server that is about to be drained is not ready, and
-still serves. So no call fails if its balancer notices in time.
+"Behind a load balancer" of `docs/running.md`: a server that is about to be drained is not ready,
+and still serves. So no call fails if its balancer notices in time.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
@@ -36,7 +36,8 @@ end_per_suite(Config) ->
 
 init_per_testcase(_, Config) ->
     Definitions = erlmcp_test_http:definitions(self()),
-    Server = erlmcp_test_http:start(Definitions#{listen => [{http, #{health => true}}, {tcp, #{}}]}),
+    Listen = [{http, #{health => true}}, {tcp, #{}}],
+    Server = erlmcp_test_http:start(Definitions#{listen => Listen}),
     [{server, Server} | Config].
 
 end_per_testcase(_, Config) ->

@@ -5,16 +5,12 @@ states that clients have stay good as long as their keys are in the ring. The cl
 module.
 """.
 
--behaviour(erlmcp_server_cluster).
-
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([cursors_have_the_keys_of_the_cluster/1, keys_change_while_a_server_runs/1,
          keys_of_the_options_come_first/1, a_server_starts_before_its_cluster/1,
          a_state_needs_the_node_that_made_it/1, what_is_not_known_has_no_effect/1]).
 %% The cluster.
--export([init/2, incarnation/1, open_session/2, find_session/3, inherit_session/3,
-         change_session/3, task_store/1, publish/2, ask/3, keys/2, leaving/1, overview/1,
-         operate/2]).
+-export([init/2, task_store/1, publish/2, ask/3, keys/2]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
@@ -35,17 +31,6 @@ end_per_testcase(_, Config) ->
 
 init(Id, _) -> Id.
 
-%% It has no sessions.
-incarnation(_) -> none.
-
-open_session(_, _) -> unavailable.
-
-find_session(_, _, _) -> unavailable.
-
-inherit_session(_, _, _) -> unavailable.
-
-change_session(_, _, _) -> unavailable.
-
 task_store(_) -> {erlmcp_task_store_ets, #{}}.
 
 publish(_, _) -> ok.
@@ -54,12 +39,6 @@ keys(_, _) -> persistent_term:get(?MODULE).
 
 %% Nobody else is there.
 ask(_, _, _) -> unreachable.
-
-leaving(_) -> ok.
-
-overview(_) -> #{lease_ms => 0, majority => 1, nodes => []}.
-
-operate(_, _) -> {error, ~"nothing to do"}.
 
 ring(none) -> persistent_term:put(?MODULE, none);
 ring(Keys) -> persistent_term:put(?MODULE, {ok, Keys}).

@@ -5,7 +5,7 @@ node out, and makes a secret. Also what `erlmcp serve --cluster` has to do with 
 """.
 
 -export([command/0]).
--export([arguments/0, join/2]).
+-export([arguments/0, options/2, join/2]).
 
 %% Milliseconds that a node may take to join a cluster, or to leave it.
 -define(JOIN_MS, 70_000).
@@ -22,8 +22,8 @@ command() ->
           #{name => action, type => {atom, [status, join, leave, forget, secret]},
             help => {"<action>",
                      ["status: the nodes, and how many may fail; join: let the node join, with its "
-                      "folder, a way to find the others and a secret; leave: drain its servers, and "
-                      "take it out for good; forget: take out a dead node; secret: make a new "
+                      "folder, a way to find the others and a secret; leave: drain its servers, "
+                      "and take it out for good; forget: take out a dead node; secret: make a new "
                       "secret, and print it or write it into a file"]}},
           #{name => what, required => false,
             help => {"[<folder> | <name@host> | <file>]",
@@ -155,7 +155,8 @@ notes(#{~"node" := Node, ~"leads" := Leads}, Own) ->
 advice(1, _, _) ->
     "One node: its sessions end with it. Let two more join.";
 advice(2, _, _) ->
-    "Two nodes, and both make the majority: if one fails, sessions are refused. Let a third one join.";
+    "Two nodes, and both make the majority: if one fails, sessions are refused. "
+    "Let a third one join.";
 advice(Count, Majority, Living) ->
     [integer_to_list(Count), " nodes, and ", integer_to_list(Majority), " make a majority: ",
      case Living - Majority of
@@ -166,7 +167,12 @@ advice(Count, Majority, Living) ->
 
 %% Joining.
 
-%% As `m:erlmcp_cluster_operator` takes them.
+-doc """
+Returns the options of a node that joins, as `m:erlmcp_cluster_operator` takes them, from those of
+the command. `Folder` is that of its part of the store.
+""".
+-spec options(Folder :: string(), argparse:arg_map()) ->
+    {ok, #{binary() => term()}} | {usage, unicode:chardata()}.
 options(_, #{seed := _, dns := _}) ->
     {usage, "--seed and --dns: one of them was expected"};
 options(_, #{secret := [_, _, _ | _]}) ->
@@ -189,15 +195,11 @@ options(Folder, Arguments) ->
 
 path(File) -> text(filename:absname(File)).
 
--doc """
-Gives this node its name, and lets it join its cluster with its part of the store in `Folder`. The
-error is a sentence.
-""".
--spec join(Folder :: string(), argparse:arg_map()) ->
-    ok | {usage | error, unicode:chardata()}.
-join(Folder, #{name := Name} = Arguments) ->
+-doc "Gives this node its name, and lets it join its cluster. The error is a sentence.".
+-spec join(Options :: #{binary() => term()}, Name :: string()) ->
+    ok | {error, unicode:chardata()}.
+join(Options, Name) ->
     maybe
-        {ok, Options} ?= options(Folder, Arguments),
         ok ?= distributed(Name),
         {ok, _} = application:ensure_all_started(erlmcp_cluster),
         {error, Sentence} ?= erlmcp_cluster_operator:ask(#{~"do" => ~"join",
@@ -206,9 +208,7 @@ join(Folder, #{name := Name} = Arguments) ->
     else
         {ok, _} -> ok;
         Error -> Error
-    end;
-join(_, _) ->
-    {usage, "--cluster: --name was expected too, the name by which other nodes reach this one"}.
+    end.
 
 %% The other nodes find this one by epmd, unless ERL_FLAGS says that there is none.
 distributed(Name) ->

@@ -46,8 +46,8 @@ drain_command() ->
                       help => "seconds that running calls have; 8"},
                     #{name => lame, long => "-lame", default => 0,
                       type => {integer, [{min, 0}, {max, 86_400}]},
-                      help => "seconds for which the servers still serve before, and are not ready, "
-                              "so that a load balancer notices; 0"}
+                      help => "seconds for which the servers still serve before, and are not "
+                              "ready, so that a load balancer notices; 0"}
                     | erlmcp_cli_node:arguments()],
       handler => fun(#{seconds := Seconds, lame := Lame} = Arguments) ->
           %% The end of a drain takes up to two seconds more, and that of being lame a moment.

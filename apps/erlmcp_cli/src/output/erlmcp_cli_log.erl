@@ -83,7 +83,8 @@ no_report(_, _) -> ignore.
 -spec no_server(logger:log_event(), none) -> stop | ignore.
 no_server(#{msg := {report, #{what := What}}}, none)
   when What =:= server_listens; What =:= server_is_lame; What =:= server_drains;
-       What =:= server_drained; What =:= server_reloaded; What =:= server_ended ->
+       What =:= server_drained; What =:= server_reloaded; What =:= server_ended;
+       What =:= cluster_lease_begun ->
     stop;
 no_server(_, none) -> ignore.
 

@@ -88,6 +88,7 @@ command() ->
 run(#{module := Name, host := Host} = Arguments) ->
     maybe
         ok ?= together(Arguments),
+        {ok, Cluster} ?= cluster(Arguments),
         {ok, Module, Beam} ?= server_module(Name),
         {ok, Ip} ?= address(Host),
         {ok, Own} ?= application_of(Beam),
@@ -95,7 +96,7 @@ run(#{module := Name, host := Host} = Arguments) ->
         ok = keep_closed(Arguments),
         ok = log(Arguments),
         {ok, _} = application:ensure_all_started(erlmcp_cli, permanent),
-        ok ?= join(Arguments),
+        ok ?= join(Cluster, Arguments),
         ok ?= start_applications(Own, Arguments),
         Pages = pages(Arguments, Ip),
         {ok, Server} ?= start_server(Module, maps:merge(Arguments, Trace),
@@ -129,8 +130,16 @@ together(#{stdio := true} = Arguments) ->
     end;
 together(#{stdio := true, cluster := _}) ->
     {usage, "--cluster: only HTTP has sessions that other nodes serve, not --stdio"};
-together(Arguments) when not is_map_key(cluster, Arguments), is_map_key(name, Arguments) ->
-    {usage, "--name: it was expected with --cluster"};
+together(#{cluster := _} = Arguments) when not is_map_key(name, Arguments) ->
+    {usage, "--cluster: --name was expected too, the name by which other nodes reach this one"};
+together(Arguments) when
+    not is_map_key(cluster, Arguments),
+    is_map_key(name, Arguments) orelse is_map_key(seed, Arguments)
+        orelse is_map_key(dns, Arguments) orelse is_map_key(secret, Arguments)
+        orelse is_map_key(size, Arguments)
+->
+    {usage, "--name, --seed, --dns, --secret and --cluster-size: they were expected with "
+            "--cluster"};
 together(#{console_payloads := true} = Arguments) when not is_map_key(console, Arguments) ->
     {usage, "--console-payloads: it was expected with --console"};
 together(#{console_redact := _} = Arguments) when not is_map_key(console_payloads, Arguments) ->
@@ -158,11 +167,14 @@ drain_at_sigterm(Server, Arguments) ->
     erlmcp_cli_sigterm:drain(Server, #{timeout_ms => 1000 * maps:get(drain, Arguments, 8),
                                        lame_ms => 1000 * maps:get(lame, Arguments, Lame)}).
 
-join(#{cluster := Folder} = Arguments) ->
+cluster(#{cluster := Folder} = Arguments) -> erlmcp_cli_cluster:options(Folder, Arguments);
+cluster(_) -> {ok, none}.
+
+join(none, _) ->
+    ok;
+join(Options, #{name := Name} = Arguments) ->
     ok = say(notice, "waits for its cluster", Arguments),
-    erlmcp_cli_cluster:join(Folder, Arguments);
-join(_) ->
-    ok.
+    erlmcp_cli_cluster:join(Options, Name).
 
 %% A server does without the default socket, and not without one that its user names.
 control(#{control := File}) ->

@@ -395,6 +395,23 @@ function showDependencies({breakers, workers, pools}) {
   at('dependencies-empty').hidden = breakers.length + workers.length + members.length > 0;
 }
 
+// The nodes of the cluster, as this one knows them. A node that is silent has no figures.
+
+const nodeStates = {alive: 'closed', leaving: 'half_open', dead: 'open'};
+
+function showCluster({cluster}) {
+  for (const id of ['cluster', 'cluster-link']) at(id).hidden = cluster === null;
+  if (cluster === null) return;
+  text(at('cluster-facts'), `${count(cluster.majority)} of ${count(cluster.nodes.length)} nodes `
+    + `make a majority, and the server's own node ${cluster.lease > 0 ? 'has' : 'has lost'} it`);
+  list(at('cluster-nodes'), cluster.nodes, ({node}) => node, ({node}) => stateItem(node),
+    (item, {state, leads, lease, sessions, forwarded, inherited}) =>
+      showState(item, nodeStates[state], leads ? `${state}, leads` : state,
+        sessions === null ? '' : [`lease ${(lease / 1000).toFixed(1)} s`,
+          `${count(sessions)} sessions`, `${count(forwarded)} requests passed on`,
+          `${count(inherited)} sessions inherited`].join(', ')));
+}
+
 function showMachine({machine: node}) {
   const {memory} = node;
   facts(at('machine-facts'), [
@@ -418,6 +435,7 @@ function show() {
   showRefusals(snapshot);
   showIncidents(snapshot);
   showDependencies(snapshot);
+  showCluster(snapshot);
   showMachine(snapshot);
 }
 

@@ -24,7 +24,8 @@ Internal.
 """.
 
 -export([new/1, now/1]).
--export([is_lame/1, lame/1, is_draining/1, drain/1, limit/1, limit/2, queue_limit/1, queue_limit/2]).
+-export([is_lame/1, lame/1, is_draining/1, drain/1]).
+-export([limit/1, limit/2, queue_limit/1, queue_limit/2]).
 -export([enter/1, enter_waiting/1, enter_next/1, leave/2, take/2, take_tenant/5, give/2]).
 -export([count_rates/4, uncount_rates/3]).
 -export([held/2, queued/1, queued/2]).
