@@ -7,7 +7,7 @@ standard input and output, so a node that is cut off still answers it.
 
 -compile(nowarn_missing_spec_documented).
 
--export([start/2, join/1, join/2, kill/1, pause/1, resume/1, stop/1, revive/1]).
+-export([start/2, boot/1, join/1, join/2, kill/1, pause/1, resume/1, stop/1, revive/1]).
 -export([call/4, call/5, cut/2, heal/2, status/1, await/2]).
 
 -export_type([member/0]).
@@ -29,13 +29,14 @@ start(Config, Extra) ->
             options => Common#{data_dir => filename:join(Folder, Address)}})
      || Address <- ?ADDRESSES].
 
-%% One scheduler each, and no name server: all listen at the same port of their own addresses.
+%% One scheduler each, and no name server: all listen at the same port of their own addresses. With
+%% `exec` the node starts as this program, with the arguments of `erl` after its own.
 boot(#{address := Address, port := Port, args := More} = Start) ->
     Paths = [Path || Path <- code:get_path(), Path =/= "."],
     {ok, Interface} = inet:parse_address(Address),
     Listen = lists:flatten(io_lib:format("~w", [Interface])),
     NoEpmd = erlmcp_test_port:unused(),
-    {ok, Peer, Node} = peer:start(#{
+    {ok, Peer, Node} = peer:start((maps:with([exec], Start))#{
         name => mcp, host => Address, longnames => true, connection => standard_io,
         wait_boot => 60_000,
         env => [{"ERLMCP_TEST_SECRET", ?SECRET}, {"ERL_EPMD_PORT", integer_to_list(NoEpmd)}],
