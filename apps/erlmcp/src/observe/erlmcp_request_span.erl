@@ -49,8 +49,8 @@ target(#{uri := Uri}) -> Uri;
 target(_) -> undefined.
 
 -doc """
-Starts the span of the call of a task. The call has the trace of the request that asked for the task.
-Does nothing if the server has no tracer.
+Starts the span of the call of a task. The call has the trace of the request that asked for the
+task. Does nothing if the server has no tracer.
 """.
 -spec start_task(erlmcp_engine:call(), erlmcp_meter:arrival(), erlmcp_tracer:tracer() | none) ->
     erlmcp_engine:call().
