@@ -12,7 +12,7 @@ help:
 	@echo 'make run          serve the everything example and its console on port $(PORT) (PORT=)'
 	@echo 'make test         all test suites, then the official peers'
 	@echo 'make test OTP=27  the suites of the library, with the oldest OTP that it supports'
-	@echo 'make test-cluster  a cluster that is harmed under load (3 minutes; LONG=1: 25 minutes)'
+	@echo 'make test-cluster  a cluster that is harmed under load (4 minutes; LONG=1: half an hour)'
 	@echo 'make check        warnings, xref, dialyzer, layers, line width, coverage of the last test'
 	@echo 'make build        compile'
 	@echo 'make conformance  the official suite, of servers and of clients (SETS=NAME: a part)'

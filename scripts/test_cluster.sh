@@ -24,6 +24,7 @@ if [ -z "${ERLMCP_CLUSTER_RUN:-}" ]; then
     porcupine=$(scripts/go_tool.sh porcupine porcupine)/porcupine
     scripts/peers.sh conformance >/dev/null
     mkdir -p "$built/cluster"
+    rm -f "$built"/cluster/*.log
     form=${LONG:+long}
     ERLMCP_CLUSTER_RUN=yes exec unshare --net --mount --pid --fork --kill-child --mount-proc "$0" \
         "${form:-short}" "${PLAN:-#{\}}" "$haproxy" "$porcupine"

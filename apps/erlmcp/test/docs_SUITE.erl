@@ -15,8 +15,8 @@ how it is run `m:erlmcp_test_script`.
 %% Pages that have nothing to run here: maps, lists, and those of the command and of the cluster,
 %% which their own suites run.
 -define(WITHOUT_CODE, ["README.md", "architecture.md", "benchmarks.md", "capacity.md", "cli.md",
-                       "cluster.md", "glossary.md", "interop.md", "performance.md",
-                       "scenarios.md", "upgrading.md"]).
+                       "cluster.md", "cluster-faults.md", "glossary.md", "interop.md",
+                       "performance.md", "scenarios.md", "upgrading.md"]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].

@@ -58,10 +58,10 @@ configuration(Port, Servers, Socket) ->
         fun({Part, Replacement}, Text) ->
             re:replace(Text, Part, Replacement, [global, multiline, {return, binary}])
         end, Shipped,
-        [{"^global$", Line("global\n    log stdout format raw local0\n    stats socket ~ts",
-                           [Socket])},
-         {"^defaults$", ~"defaults\n    log global\n    option httplog\n    option dontlog-normal"},
+        [%% The machine may have no descriptors for more.
+         {"maxconn 20000", ~"maxconn 2000"},
+         {"^global$", Line("&\n    log stdout format raw local0\n    stats socket ~ts", [Socket])},
+         {"^defaults$", ~"&\n    log global\n    option httplog\n    option dontlog-normal"},
          {"^    bind :80$", Line("    bind 127.0.0.1:~b", [Port])},
-         {"^backend nodes$", <<"backend nodes\n    "
-                               "http-after-response set-header served-by %[srv_name]">>},
+         {"^backend nodes$", ~"&\n    http-after-response set-header served-by %[srv_name]"},
          {"(^    server .*\n)+", iolist_to_binary(Nodes)}]).
