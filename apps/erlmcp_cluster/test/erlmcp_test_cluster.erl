@@ -47,6 +47,8 @@ boot(#{address := Address, port := Port, args := More} = Start) ->
                  %% What a killed process has written stays with the operating system.
                  "-ra", "wal_sync_method", "none"
                  | More ++ ["-pa" | Paths]]}),
+    _ = erlmcp_test_coverage:is_counting()
+        andalso call(Peer, erlmcp_test_coverage, start, [], 5_000),
     {ok, _} = call(Peer, application, ensure_all_started, [erlmcp_cluster], 60_000),
     Start#{peer => Peer, node => Node, os_pid => call(Peer, os, getpid, [], 5_000)}.
 
@@ -77,8 +79,20 @@ resume(#{os_pid := Pid}) -> signal("CONT", Pid).
 %% Whatever has happened to it.
 stop(#{os_pid := Pid, peer := Peer} = Member) ->
     case is_process_alive(Peer) of
-        true -> kill(Member);
-        false -> signal("KILL", Pid)
+        true ->
+            _ = erlmcp_test_coverage:is_counting() andalso count(Member),
+            kill(Member);
+        false ->
+            signal("KILL", Pid)
+    end.
+
+%% Writes what the node has run, unless it stands still.
+count(#{os_pid := Pid} = Member) ->
+    try call(Member, erlmcp_test_coverage, loaded, [], 5_000) of
+        Lines -> erlmcp_test_coverage:write(Pid, Lines)
+    catch
+        error:timeout -> ok;
+        exit:_ -> ok
     end.
 
 signal(Name, Pid) ->
