@@ -312,7 +312,9 @@ sentence({bad_secret, {Kind, Place}, Reason}) ->
 sentence(Reason) -> printed("~0tp", [Reason]).
 
 printed(Format, Arguments) ->
-    unicode:characters_to_binary(io_lib:format(Format, Arguments)).
+    Text = unicode:characters_to_binary(io_lib:format(Format, Arguments)),
+    true = is_binary(Text),
+    Text.
 
 %% Options.
 
