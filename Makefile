@@ -5,13 +5,14 @@ SETS ?=
 OTP ?= $(ERLMCP_OTP)
 env = export ERLMCP_OTP='$(OTP)' && . scripts/env.sh
 
-.PHONY: help run build test check conformance interop benchmark-quick bench-peers mutants shell \
-        clean
+.PHONY: help run build test test-cluster check conformance interop benchmark-quick bench-peers \
+        mutants shell clean
 
 help:
 	@echo 'make run          serve the everything example and its console on port $(PORT) (PORT=)'
 	@echo 'make test         all test suites, then the official peers'
 	@echo 'make test OTP=27  the suites of the library, with the oldest OTP that it supports'
+	@echo 'make test-cluster  a cluster that is harmed under load (4 minutes; LONG=1: half an hour)'
 	@echo 'make check        warnings, xref, dialyzer, layers, line width, coverage of the last test'
 	@echo 'make build        compile'
 	@echo 'make conformance  the official suite, of servers and of clients (SETS=NAME: a part)'
@@ -30,6 +31,10 @@ build:
 
 test:
 	@$(env) && exec scripts/test.sh
+
+# LONG and PLAN reach the script as they are.
+test-cluster:
+	@$(env) && exec scripts/test_cluster.sh
 
 check:
 	@$(env) && exec scripts/check.sh

@@ -87,7 +87,7 @@ awk -v rounds="$rounds" -v seconds="$seconds" -v viewers="$viewers" -v before="$
         split("without none viewers", kinds)
         name["without"] = "no console"; name["none"] = "console, nobody looks"
         name["viewers"] = "console, " viewers " viewers"
-        printf "{\"rounds\": %d, \"seconds\": %s, \"viewers\": %d, \"load\": [%s, %s]", rounds,
+        printf "{\"rounds\": %d, \"seconds\": %s, \"viewer_count\": %d, \"load\": [%s, %s]", rounds,
             seconds, viewers, before, after >file
         for (k = 1; k <= 3; k++) {
             for (i = 1; i <= rounds; i++) {

@@ -26,9 +26,11 @@ left_out=0
 
 folders='apps/*/test examples/*/test'
 bench=apps/erlmcp_bench/test
+cluster=apps/erlmcp_cluster/test
 if [ -n "${ERLMCP_OTP:-}" ]; then
     folders=apps/erlmcp/test
     bench=''
+    cluster=''
 fi
 
 # The suites run in three nodes at the same time, since they wait more than they work. Two nodes run
@@ -56,7 +58,7 @@ node() {
 # The counts come from the records that the test server writes, not from its printed output.
 suites() {
     rm -rf "$logs"
-    clients=$(suites_in $(printf 'apps/erlmcp/test/%s ' $clients))
+    clients=$(suites_in $(printf 'apps/erlmcp/test/%s ' $clients) $cluster)
     inside=$(suites_in $(printf 'apps/erlmcp/test/%s ' $inside) $bench | grep -v -x -F "$alone")
     others=$(suites_in $folders | grep -v -x -F "$clients
 $inside

@@ -15,8 +15,8 @@ how it is run `m:erlmcp_test_script`.
 %% Pages that have nothing to run here: maps, lists, and those of the command and of the cluster,
 %% which their own suites run.
 -define(WITHOUT_CODE, ["README.md", "architecture.md", "benchmarks.md", "capacity.md", "cli.md",
-                       "cluster.md", "glossary.md", "interop.md", "performance.md",
-                       "scenarios.md", "upgrading.md"]).
+                       "cluster.md", "cluster-faults.md", "glossary.md", "interop.md",
+                       "performance.md", "scenarios.md", "upgrading.md"]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -153,6 +153,20 @@ compared(~"alerts", Rows) ->
     {match, Names} = re:run(Rules, ~"- alert: (\\w+)",
                             [global, {capture, all_but_first, binary}]),
     {lists:sort([code_of(Name) || [Name] <- Names]), named(Rows)};
+compared(~"cost of signals", Rows) ->
+    #{~"quick" := Quick, ~"ordinary" := Ordinary} = measured("traces"),
+    Signals = [{~"none", ~"off"}, {~"none, on a second server", ~"again"},
+               {~"metrics, scraped once a second", ~"metrics"},
+               {~"traces, 1 % recorded", ~"0.01"}, {~"traces, all recorded", ~"1.0"}],
+    {[[Label | cost(map_get(Key, Quick)) ++ cost(map_get(Key, Ordinary))]
+      || {Label, Key} <- Signals],
+     Rows};
+compared(~"cost of the console", Rows) ->
+    #{~"viewers" := Viewers, ~"none" := None, ~"without" := Without} = measured("console"),
+    {[[Label | cost(Figures)]
+      || {Label, Figures} <- [{~"no console", Without}, {~"a console that nobody looks at", None},
+                              {~"10 open pages", Viewers}]],
+     Rows};
 compared(~"zones", Rows) ->
     {[[code(Zone), iolist_to_binary(io_lib:format("~p %", [Percent]))]
       || {Zone, Percent} <- erlmcp_error_budget_window:zones()],
@@ -213,6 +227,16 @@ compared(~"regressions", Rows) ->
 compared(<<"fields of a ", Kind/binary>>, Rows) ->
     Named = binary_to_existing_atom(binary:replace(Kind, ~" ", ~"_")),
     {codes([Name || {Name, _, _, _} <- erlmcp_definition:fields(Named)]), named(Rows)}.
+
+%% The figures that the pages have of a script in `bench`, as it has written them.
+measured(Name) ->
+    {ok, Bytes} = file:read_file(filename:join([root(), "bench", Name, "2-core-x86_64.json"])),
+    json:decode(Bytes).
+
+cost(#{~"us_per_call" := #{~"median" := Us},
+       ~"share" := #{~"median" := Share, ~"least" := Least, ~"most" := Most}}) ->
+    [iolist_to_binary(io_lib:format("~.1f us", [Us])),
+     iolist_to_binary(io_lib:format("~.2f (~.2f to ~.2f)", [Share, Least, Most]))].
 
 numbers(Data, Rows) ->
     {[[code(Name), number(Default), What] || {Name, Default, What} <- Data],

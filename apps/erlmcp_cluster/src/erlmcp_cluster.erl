@@ -312,9 +312,7 @@ sentence({bad_secret, {Kind, Place}, Reason}) ->
 sentence(Reason) -> printed("~0tp", [Reason]).
 
 printed(Format, Arguments) ->
-    Text = unicode:characters_to_binary(io_lib:format(Format, Arguments)),
-    true = is_binary(Text),
-    Text.
+    <<(unicode:characters_to_binary(io_lib:format(Format, Arguments)))/binary>>.
 
 %% Options.
 

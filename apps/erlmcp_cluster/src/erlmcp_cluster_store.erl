@@ -302,16 +302,6 @@ forget_session(Name) ->
 forget_session(Name, Fact) ->
     khepri:delete(?STORE, path([session, Name, Fact]), #{timeout => ?COMMAND_MS}).
 
-%% The rows of the table are the data of the facts.
-show_sessions() ->
-    Projection = khepri_projection:new(?SESSIONS, copy, #{read_concurrency => false}),
-    Pattern = path([session, ?KHEPRI_WILDCARD_STAR, ?KHEPRI_WILDCARD_STAR]),
-    case khepri:register_projection(?STORE, Pattern, Projection, #{timeout => ?COMMAND_MS}) of
-        ok -> ok;
-        {error, ?khepri_error(projection_already_exists, _)} -> ok;
-        {error, _} = Error -> Error
-    end.
-
 %% With their epoch, so that they can be compared and swapped.
 with_epoch(Deaths) ->
     {erlmcp_cluster_deaths:epoch(Deaths), Deaths}.
@@ -380,7 +370,6 @@ init(#{data_dir := Folder} = Options) ->
     maybe
         ok ?= start_store(Folder),
         ok ?= find_cluster(Options, erlmcp_clock:now_ms() + map_get(join_ms, Options)),
-        ok ?= show_sessions(),
         {ok, joined}
     else
         {error, _} = Error ->
@@ -428,10 +417,9 @@ take(form) ->
         ok ?= khepri:put(?STORE, path([last]), {0, none}, #{timeout => ?COMMAND_MS}),
         ok ?= khepri:put(?STORE, path([deaths]), with_epoch(erlmcp_cluster_deaths:new()),
                          #{timeout => ?COMMAND_MS}),
-        ok ?= khepri:register_projection(?STORE, path([tasks, ?KHEPRI_WILDCARD_STAR,
-                                                       ?KHEPRI_WILDCARD_STAR]),
-                                         erlmcp_cluster_task_tables:projection(),
-                                         #{timeout => ?COMMAND_MS}),
+        ok ?= project(tasks, erlmcp_cluster_task_tables:projection()),
+        %% The rows of the table are the data of the facts.
+        ok ?= project(session, khepri_projection:new(?SESSIONS, copy, #{})),
         ok ?= khepri:put(?STORE, path([cluster]), crypto:strong_rand_bytes(16),
                          #{timeout => ?COMMAND_MS}),
         joined
@@ -445,6 +433,14 @@ take({join, Node}) ->
     end;
 take(wait) ->
     no_cluster.
+
+%% Shows each node the data under a name in a table. The cluster may be formed in several attempts.
+project(Name, Projection) ->
+    Pattern = path([Name, ?KHEPRI_WILDCARD_STAR, ?KHEPRI_WILDCARD_STAR]),
+    case khepri:register_projection(?STORE, Pattern, Projection, #{timeout => ?COMMAND_MS}) of
+        {error, ?khepri_error(projection_already_exists, _)} -> ok;
+        Registered -> Registered
+    end.
 
 %% The only process that is linked to this one is its supervisor.
 pause(Reason, Options, Until) ->

@@ -7,7 +7,7 @@ standard input and output, so a node that is cut off still answers it.
 
 -compile(nowarn_missing_spec_documented).
 
--export([start/2, join/1, join/2, kill/1, pause/1, resume/1, stop/1, revive/1]).
+-export([start/2, boot/1, join/1, join/2, kill/1, pause/1, resume/1, stop/1, revive/1]).
 -export([call/4, call/5, cut/2, heal/2, status/1, await/2]).
 
 -export_type([member/0]).
@@ -29,13 +29,14 @@ start(Config, Extra) ->
             options => Common#{data_dir => filename:join(Folder, Address)}})
      || Address <- ?ADDRESSES].
 
-%% One scheduler each, and no name server: all listen at the same port of their own addresses.
+%% One scheduler each, and no name server: all listen at the same port of their own addresses. With
+%% `exec` the node starts as this program, with the arguments of `erl` after its own.
 boot(#{address := Address, port := Port, args := More} = Start) ->
     Paths = [Path || Path <- code:get_path(), Path =/= "."],
     {ok, Interface} = inet:parse_address(Address),
     Listen = lists:flatten(io_lib:format("~w", [Interface])),
     NoEpmd = erlmcp_test_port:unused(),
-    {ok, Peer, Node} = peer:start(#{
+    {ok, Peer, Node} = peer:start((maps:with([exec], Start))#{
         name => mcp, host => Address, longnames => true, connection => standard_io,
         wait_boot => 60_000,
         env => [{"ERLMCP_TEST_SECRET", ?SECRET}, {"ERL_EPMD_PORT", integer_to_list(NoEpmd)}],
@@ -46,6 +47,8 @@ boot(#{address := Address, port := Port, args := More} = Start) ->
                  %% What a killed process has written stays with the operating system.
                  "-ra", "wal_sync_method", "none"
                  | More ++ ["-pa" | Paths]]}),
+    _ = erlmcp_test_coverage:is_counting()
+        andalso call(Peer, erlmcp_test_coverage, start, [], 5_000),
     {ok, _} = call(Peer, application, ensure_all_started, [erlmcp_cluster], 60_000),
     Start#{peer => Peer, node => Node, os_pid => call(Peer, os, getpid, [], 5_000)}.
 
@@ -76,8 +79,20 @@ resume(#{os_pid := Pid}) -> signal("CONT", Pid).
 %% Whatever has happened to it.
 stop(#{os_pid := Pid, peer := Peer} = Member) ->
     case is_process_alive(Peer) of
-        true -> kill(Member);
-        false -> signal("KILL", Pid)
+        true ->
+            _ = erlmcp_test_coverage:is_counting() andalso count(Member),
+            kill(Member);
+        false ->
+            signal("KILL", Pid)
+    end.
+
+%% Writes what the node has run, unless it stands still.
+count(#{os_pid := Pid} = Member) ->
+    try call(Member, erlmcp_test_coverage, loaded, [], 5_000) of
+        Lines -> erlmcp_test_coverage:write(Pid, Lines)
+    catch
+        error:timeout -> ok;
+        exit:_ -> ok
     end.
 
 signal(Name, Pid) ->

@@ -9,7 +9,7 @@ answer has the result `unknown` and no end: it may have had its effect at any ti
 out operations that were refused before they could have an effect.
 """.
 
--export([check/2]).
+-export([check/2, until_impossible/2, to_json/1]).
 
 -export_type([operation/0, model/0]).
 
@@ -18,10 +18,13 @@ out operations that were refused before they could have an effect.
     began := integer(), ended := integer() | infinity
 }.
 -doc """
-`session`: none -> open -> deleted. Each operation may find the session or not (`ok`, `not_found`).
-`task`: none -> running -> {ended, How}. A task ends once, whether it is finished or cancelled.
+- `session`: none -> open -> deleted. Each operation may find the session or not (`ok`,
+  `not_found`). An open session has a log level, which clients set and see.
+- `task`: none -> running -> {ended, How}. A task ends once, whether it is finished or cancelled.
+- `polled_task`: the same for clients, which do not see that a task is finished until they ask. A
+  client may cancel a task that has ended, and is told so (`too_late`) or not (`ok`).
 """.
--type model() :: session | task.
+-type model() :: session | task | polled_task.
 
 -doc """
 Returns `ok`, or the keys whose history no single machine could have shown, each with its history in
@@ -35,6 +38,25 @@ check(Model, History) ->
         [] -> ok;
         Impossible -> {error, lists:sort(Impossible)}
     end.
+
+-doc """
+Returns the shortest part of an impossible history that is impossible, from its beginning until one
+of its operations ended, in the order of the ends. What had not ended then has no result.
+""".
+-spec until_impossible(model(), [operation(), ...]) -> [operation(), ...].
+until_impossible(Model, History) ->
+    Ends = lists:usort([Ended || #{ended := Ended} <- History, is_integer(Ended)]),
+    [Shortest | _] = [Part || End <- Ends, Part <- [until(End, History)],
+                              not linearizable(Model, by_beginning(Part))],
+    Shortest.
+
+until(End, History) ->
+    lists:sort(fun(#{ended := One}, #{ended := Other}) -> One =< Other end,
+               [case Operation of
+                    #{ended := Ended} when Ended > End -> Operation#{result := unknown,
+                                                                     ended := infinity};
+                    _ -> Operation
+                end || #{began := Began} = Operation <- History, Began =< End]).
 
 by_beginning(Operations) ->
     lists:sort(fun(#{began := One}, #{began := Other}) -> One =< Other end, Operations).
@@ -60,8 +82,10 @@ search(Rest, Done, State, Model, Tried) ->
     end.
 
 %% An operation that fits the state and does not change it may come at once: if there is an order
-%% with it in a later place, there is one with it here.
+%% with it in a later place, there is one with it here. This is not so of a level that is set, which
+%% may fit another state too.
 changes_nothing({_, #{result := unknown}}, _, _) -> false;
+changes_nothing({_, #{do := {set, _}}}, _, _) -> false;
 changes_nothing({_, Operation}, State, Model) -> after_it(Model, Operation, State) =:= [State].
 
 any([], _, _, _, _, Tried) ->
@@ -94,14 +118,40 @@ after_it(Model, #{do := Do, result := unknown}, State) ->
 after_it(Model, #{do := Do, result := Result}, State) ->
     [Next || {Given, Next} <- outcomes(Model, Do, State), Given =:= Result].
 
-outcomes(session, open, none) -> [{ok, open}];
+outcomes(session, open, none) -> [{ok, {open, info}}];
 outcomes(session, open, _) -> [];
-outcomes(session, call, open) -> [{ok, open}];
-outcomes(session, delete, open) -> [{ok, deleted}];
+outcomes(session, call, {open, _} = Open) -> [{ok, Open}];
+outcomes(session, level, {open, Level} = Open) -> [{Level, Open}];
+outcomes(session, {set, Level}, {open, _}) -> [{ok, {open, Level}}];
+outcomes(session, delete, {open, _}) -> [{ok, deleted}];
 outcomes(session, _, State) -> [{not_found, State}];
 outcomes(task, create, none) -> [{ok, running}];
 outcomes(task, create, _) -> [];
 outcomes(task, get, State) -> [{State, State}];
 outcomes(task, {finish, How}, running) -> [{ok, {ended, How}}];
 outcomes(task, cancel, running) -> [{ok, {ended, cancelled}}];
-outcomes(task, _, State) -> [{too_late, State}].
+outcomes(task, _, State) -> [{too_late, State}];
+outcomes(polled_task, create, none) -> [{ok, running}];
+outcomes(polled_task, create, _) -> [];
+outcomes(polled_task, _, none) -> [{not_found, none}];
+outcomes(polled_task, get, running) -> [{running, running} | finished()];
+outcomes(polled_task, get, finished) -> finished();
+outcomes(polled_task, get, {ended, How} = Ended) -> [{How, Ended}];
+outcomes(polled_task, cancel, running) ->
+    [{ok, {ended, cancelled}}, {ok, finished}, {too_late, finished}];
+outcomes(polled_task, cancel, Ended) -> [{ok, Ended}, {too_late, Ended}].
+
+finished() ->
+    [{How, {ended, How}} || How <- [completed, failed]].
+
+-doc """
+Returns a history of one key as a JSON value, for other checkers. Without an end it has no `ended`.
+""".
+-spec to_json([operation()]) -> json:encode_value().
+to_json(Operations) ->
+    [maps:merge(#{do => text(Do), result => text(Result), began => Began},
+                maps:from_list([{ended, Ended} || is_integer(Ended)]))
+     || #{do := Do, result := Result, began := Began, ended := Ended} <- by_beginning(Operations)].
+
+text({Word, Of}) -> <<(text(Word))/binary, $\s, (text(Of))/binary>>;
+text(Word) -> atom_to_binary(Word).

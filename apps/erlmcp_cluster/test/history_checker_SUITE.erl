@@ -10,6 +10,8 @@ each fault that a cluster must not have.
 -export([it_agrees_with_every_order/1, a_true_history_is_accepted/1, a_planted_fault_is_caught/1,
          an_unknown_result_may_be_either/1, keys_are_judged_alone/1,
          a_long_history_is_judged_soon/1]).
+%% For another checker.
+-export([examples/1]).
 
 suite() ->
     [{timetrap, {minutes, 2}}].
@@ -27,18 +29,25 @@ it_agrees_with_every_order(_) ->
 %% nothing of it.
 a_true_history_is_accepted(_) ->
     ok = erlmcp_test_property:holds(?FORALL({Model, Plan}, plans(), begin
-        ok =:= erlmcp_test_history:check(Model, true_history(Model, Plan))
+        History = true_history(Model, Plan),
+        ok =:= erlmcp_test_history:check(Model, History)
+            andalso (Model =/= task
+                     orelse ok =:= erlmcp_test_history:check(polled_task, polled(History)))
     end), 1_000).
 
 a_planted_fault_is_caught(_) ->
-    Open = {open, ok, 0, 1},
     [begin
          {error, [{key, [_ | _]}]} =
              erlmcp_test_history:check(Model, [operation(Each) || Each <- History]),
          %% Without its last line, the history is true.
          ok = erlmcp_test_history:check(Model, [operation(Each)
                                                 || Each <- lists:droplast(History)])
-     end || {Model, History} <- [
+     end || {Model, History} <- planted()].
+
+planted() ->
+    Open = {open, ok, 0, 1},
+    Created = {create, ok, 0, 1},
+    [
         %% A home that ignores its lease: the other home has ended the session.
         {session, [Open, {delete, ok, 2, 3}, {call, ok, 4, 5}]},
         %% A DELETE that comes back, after one client has seen the session gone.
@@ -48,6 +57,8 @@ a_planted_fault_is_caught(_) ->
         {session, [Open, {call, ok, 2, 3}, {call, not_found, 4, 5}]},
         %% Two homes end it.
         {session, [Open, {delete, ok, 2, 5}, {delete, ok, 3, 6}]},
+        %% A log level that is lost.
+        {session, [Open, {{set, error}, ok, 2, 3}, {level, error, 4, 5}, {level, info, 6, 7}]},
         %% A store without compare-and-swap: two ends of one task.
         {task, [{create, ok, 0, 1}, {{finish, done}, ok, 2, 5}, {cancel, ok, 3, 6}]},
         {task, [{create, ok, 0, 1}, {cancel, ok, 2, 3}, {get, {ended, cancelled}, 4, 5},
@@ -59,7 +70,16 @@ a_planted_fault_is_caught(_) ->
                 {{finish, lost}, ok, 10, 11}, {get, {ended, done}, 33, 34}]},
         %% A task that is lost, and one that was never there.
         {task, [{create, ok, 0, 1}, {get, none, 2, 3}]},
-        {task, [{get, running, 2, 3}]}]].
+        {task, [{get, running, 2, 3}]},
+        %% The same as clients see it.
+        {polled_task, [Created, {get, completed, 2, 3}, {get, failed, 4, 5}]},
+        {polled_task, [Created, {get, failed, 2, 3}, {get, running, 4, 5}]},
+        {polled_task, [Created, {get, completed, 2, 3}, {cancel, ok, 4, 5},
+                       {get, cancelled, 6, 7}]},
+        {polled_task, [Created, {cancel, too_late, 2, 3}, {get, running, 4, 5}]},
+        {polled_task, [Created, {get, cancelled, 2, 3}]},
+        {polled_task, [Created, {get, running, 2, 3}, {get, not_found, 4, 5}]},
+        {polled_task, [{get, running, 2, 3}]}].
 
 an_unknown_result_may_be_either(_) ->
     Check = fun(Model, History) ->
@@ -103,36 +123,57 @@ operation({Do, Result, Began, Ended}) ->
 
 %% Histories.
 
+%% What is drawn more often stands here more often.
 operations(session) ->
-    [open, call, call, delete];
+    [open, call, delete, level, {set, error}, {set, info}];
 operations(task) ->
-    [create, get, get, cancel, {finish, done}, {finish, lost}].
+    [create, get, get, cancel, {finish, done}, {finish, lost}];
+operations(polled_task) ->
+    [create, get, get, cancel].
 
-results(session) -> [ok, not_found, unknown];
-results(task) -> [ok, too_late, unknown].
+results(session, level) -> [info, error, not_found, unknown];
+results(session, _) -> [ok, not_found, unknown];
+results(task, get) -> [none, running, {ended, done}, {ended, cancelled}, unknown];
+results(task, _) -> [ok, too_late, unknown];
+results(polled_task, get) -> [not_found, running, completed, failed, cancelled, unknown];
+results(polled_task, _) -> [ok, too_late, not_found, unknown].
 
 %% Any few operations with any results.
 histories() ->
-    ?LET(Model, oneof([session, task]),
-         {Model, resize(6, list(
-             ?LET({Do, Given, Seen, Began, Takes},
-                  {oneof(operations(Model)), oneof(results(Model)),
-                   oneof([none, running, {ended, done}, {ended, cancelled}, unknown]),
-                   range(0, 8), range(1, 5)},
-                  begin
-                      Result = case Do of
-                          get -> Seen;
-                          _ -> Given
-                      end,
-                      operation({Do, Result, Began, ended(Result, Began + Takes)})
-                  end)))}).
+    ?LET(Model, oneof([session, task, polled_task]),
+         {Model, resize(most(Model), list(?LET(Do, oneof(operations(Model)),
+                                               any_operation(Model, Do))))}).
+
+%% Every order of them is tried.
+most(polled_task) -> 5;
+most(_) -> 6.
+
+any_operation(Model, Do) ->
+    ?LET({Result, Began, Takes}, {oneof(results(Model, Do)), range(0, 8), range(1, 5)},
+         operation({Do, Result, Began, ended(Result, Began + Takes)})).
 
 ended(unknown, _) -> infinity;
 ended(_, Ended) -> Ended.
 
+%% Histories for a comparison of checkers: `Number` of any operations, and those of planted faults.
+examples(Number) ->
+    [{Model, [operation(Each) || Each <- History]} || {Model, History} <- planted()]
+        ++ [begin
+                {ok, Example} = proper_gen:pick(histories()),
+                Example
+            end || _ <- lists:seq(1, Number)].
+
 %% The judge of the judge: an order of some operations, with all that have a result, in which none
-%% comes after one that began when it had ended.
+%% comes after one that began when it had ended. Clients do not see when a task is finished.
+has_an_order(polled_task, History) ->
+    lists:any(fun(How) ->
+                  Finish = operation({{finish, How}, unknown, 0, infinity}),
+                  is_ordered(polled_task, [Finish | History])
+              end, [completed, failed]);
 has_an_order(Model, History) ->
+    is_ordered(Model, History).
+
+is_ordered(Model, History) ->
     Unknown = [Operation || #{result := unknown} = Operation <- History],
     lists:any(fun(Left) ->
                   lists:any(fun(Order) -> is_in_time(Order) andalso is_possible(Model, Order) end,
@@ -158,21 +199,28 @@ possible(_, _, []) -> false;
 possible(_, [], _) -> true;
 possible(Model, [#{do := Do, result := Result} | Rest], States) ->
     possible(Model, Rest, lists:usort([Next || State <- States,
-                                               {Given, Next} <- [machine(Model, Do, State)],
+                                               {Given, Next} <- machine(Model, Do, State),
                                                Result =:= unknown orelse Result =:= Given])).
 
-%% The single machine, as this suite understands it.
-machine(session, open, none) -> {ok, open};
-machine(session, call, open) -> {ok, open};
-machine(session, delete, open) -> {ok, deleted};
-machine(session, open, _) -> impossible;
-machine(session, _, State) -> {not_found, State};
-machine(task, create, none) -> {ok, running};
-machine(task, create, _) -> impossible;
-machine(task, get, State) -> {State, State};
-machine(task, cancel, running) -> {ok, {ended, cancelled}};
-machine(task, {finish, How}, running) -> {ok, {ended, How}};
-machine(task, _, State) -> {too_late, State}.
+%% The single machine, as this suite understands it: what it may answer, and its next state.
+machine(session, open, none) -> [{ok, info}];
+machine(session, open, _) -> [];
+machine(session, _, State) when State =:= none; State =:= deleted -> [{not_found, State}];
+machine(session, call, Level) -> [{ok, Level}];
+machine(session, level, Level) -> [{Level, Level}];
+machine(session, {set, Level}, _) -> [{ok, Level}];
+machine(session, delete, _) -> [{ok, deleted}];
+machine(task, create, none) -> [{ok, running}];
+machine(task, create, _) -> [];
+machine(task, get, State) -> [{State, State}];
+machine(task, cancel, running) -> [{ok, {ended, cancelled}}];
+machine(task, {finish, How}, running) -> [{ok, {ended, How}}];
+machine(task, _, State) -> [{too_late, State}];
+machine(polled_task, get, none) -> [{not_found, none}];
+machine(polled_task, cancel, none) -> [{not_found, none}];
+machine(polled_task, get, {ended, How} = Ended) -> [{How, Ended}];
+machine(polled_task, cancel, {ended, _} = Ended) -> [{ok, Ended}, {too_late, Ended}];
+machine(polled_task, Do, State) -> machine(task, Do, State).
 
 %% One that opens or creates, and then others, each with its time, how long it takes before and
 %% after its effect, and whether its client hears of it.
@@ -186,7 +234,7 @@ true_history(Model, Plan) ->
     Effects = lists:keysort(2, [First | Plan]),
     {History, _} = lists:mapfoldl(
         fun({Do, Time, Before, After, Heard}, State) ->
-            {Given, Next} = machine(Model, Do, State),
+            [{Given, Next}] = machine(Model, Do, State),
             Result = case Heard of
                 true -> Given;
                 false -> unknown
@@ -194,3 +242,12 @@ true_history(Model, Plan) ->
             {operation({Do, Result, Time - Before, ended(Result, Time + After)}), Next}
         end, none, Effects),
     History.
+
+%% The history of a task as clients see it, who do not finish it.
+polled(History) ->
+    [Operation#{result := case Result of
+         {ended, done} -> completed;
+         {ended, lost} -> failed;
+         {ended, cancelled} -> cancelled;
+         _ -> Result
+     end} || #{do := Do, result := Result} = Operation <- History, is_atom(Do)].

@@ -58,11 +58,12 @@ a span are monotonic, in nanoseconds. With `Offset` added, in microseconds, they
 add(#{ids := {Trace, Id, State}, parent := Parent, kind := Kind, links := Links,
       described := Described, last := Last, status := Status, began := Began, ended := Ended},
     Offset, Part) ->
-    <<Part/binary, ",{\"traceId\":\"", Trace/binary, "\",\"spanId\":\"", Id/binary,
-      (parent(Kind, Parent))/binary, (kind(Kind))/binary, (time(Began, Offset))/binary,
-      "000\",\"endTimeUnixNano\":\"", (time(Ended, Offset))/binary, "000\",", Described/binary,
-      (further(Last))/binary, $], (state(State))/binary, (links(Links))/binary,
-      (status(Status))/binary, $}>>.
+    Begun = <<Part/binary, ",{\"traceId\":\"", Trace/binary, "\",\"spanId\":\"", Id/binary,
+              (parent(Kind, Parent))/binary, (kind(Kind))/binary, (time(Began, Offset))/binary,
+              "000\",\"endTimeUnixNano\":\"", (time(Ended, Offset))/binary, "000\",",
+              Described/binary>>,
+    <<(further(maps:to_list(Last), Begun))/binary, $], (state(State))/binary,
+      (links(Links))/binary, (status(Status))/binary, $}>>.
 
 %% The bits of `flags` are 1 for a sampled span, as all of these are, and 16#100 with 16#200 if the
 %% parent is on another machine.
@@ -95,23 +96,24 @@ described(Name, Attributes) ->
       (attributes(Attributes))/binary>>.
 
 attributes(Attributes) ->
-    case further(Attributes) of
+    case further(maps:to_list(Attributes), <<>>) of
         <<_, Elements/binary>> -> Elements;
-        ~"" -> ~""
+        <<>> -> <<>>
     end.
 
-%% The elements after the first ones.
-further(Attributes) when map_size(Attributes) =:= 0 -> ~"";
-further(Attributes) -> further(maps:to_list(Attributes), <<>>).
+%% Adds elements to an array after the first ones.
+further([{Key, Value} | Others], Array) ->
+    further(Others, case Value of
+        <<Text/binary>> ->
+            <<Array/binary, ",{\"key\":\"", Key/binary, "\",\"value\":{\"stringValue\":\"",
+              (text(Text))/binary, "\"}}">>;
+        _ ->
+            <<Array/binary, ",{\"key\":\"", Key/binary, "\",\"value\":{", (value(Value))/binary,
+              "}}">>
+    end);
+further([], Array) ->
+    Array.
 
-further([{Key, Value} | Others], Elements) ->
-    further(Others, <<Elements/binary, ",{\"key\":\"", Key/binary, "\",\"value\":{",
-                      (value(Value))/binary, "}}">>);
-further([], Elements) ->
-    Elements.
-
-value(Value) when is_binary(Value) ->
-    <<"\"stringValue\":\"", (text(Value))/binary, $">>;
 value(Value) when is_integer(Value) ->
     <<"\"intValue\":\"", (integer_to_binary(Value))/binary, $">>;
 value(Value) when is_boolean(Value) ->

@@ -102,7 +102,9 @@ good(Client) ->
 
 %% What ends by itself has its time for that.
 nothing_left({Processes, Ports, Tables} = Before, Deadline) ->
-    case {processes() -- Processes, erlang:ports() -- Ports, ets:all() -- Tables} of
+    %% `processes/0` also has those that are about to have ended.
+    More = [Pid || Pid <- processes() -- Processes, is_process_alive(Pid)],
+    case {More, erlang:ports() -- Ports, ets:all() -- Tables} of
         {[], [], []} ->
             ok;
         {MoreProcesses, MorePorts, MoreTables} ->

@@ -6,11 +6,12 @@ The lines and clauses of `apps/erlmcp` that the suites run. Each test node count
 
 Lines are those that the compiler marks (`line_coverage`, in the profile `test`). A clause of a
 function, a fun, `case`, `if`, `receive`, `try` or `maybe` counts by the line on which its body
-begins; those that begin on one line count as one. Code that runs in other nodes is not counted,
-such as that of `bin/erlmcp`.
+begins; those that begin on one line count as one. Nodes of a cluster count what they run until a
+suite stops them (`write/2`). Code that runs in other nodes is not counted, such as that of
+`bin/erlmcp`.
 """.
 
--export([start/0, write/1]).
+-export([start/0, write/1, is_counting/0, loaded/0, write/2]).
 -export([report/1]).
 
 %% Percents by which the coverage may be above its floor before that has to rise.
@@ -27,11 +28,31 @@ start() ->
 -spec write(file:filename()) -> ok.
 write(Folder) ->
     %% Also those are loaded that no suite has called. A behaviour without code has no lines.
-    Loaded = [{Module, Module:module_info(md5)} || Module <- modules()],
-    Lines = [{Module, Md5, code:get_coverage(line, Module)}
-             || {Module, Md5} <- Loaded, code:coverage_support(),
-                code:get_coverage_mode(Module) =:= line],
-    file:write_file(filename:join(Folder, "coverage"), term_to_binary(Lines)).
+    written(lines([{Module, Module:module_info(md5)} || Module <- modules()]), Folder, "coverage").
+
+written(Lines, Folder, Name) ->
+    file:write_file(filename:join(Folder, Name), term_to_binary(Lines)).
+
+lines(Loaded) ->
+    [{Module, Md5, code:get_coverage(line, Module)}
+     || {Module, Md5} <- Loaded, code:coverage_support(),
+        code:get_coverage_mode(Module) =:= line].
+
+-doc "Returns `true` if this node counts for `scripts/suites.sh`.".
+-spec is_counting() -> boolean().
+is_counting() ->
+    code:coverage_support() andalso code:get_coverage_mode() =:= line.
+
+-doc "Returns what another node has counted, for `write/2`.".
+-spec loaded() -> Lines :: term().
+loaded() ->
+    lines([{Module, Module:module_info(md5)} || Module <- modules(), erlang:module_loaded(Module)]).
+
+-doc "Writes what the other node `Name` has counted, beside what this node will write.".
+-spec write(Name :: string(), Lines :: term()) -> ok.
+write(Name, Lines) ->
+    [Folder | _] = init:get_plain_arguments(),
+    written(Lines, Folder, "coverage." ++ Name).
 
 modules() ->
     case application:load(erlmcp) of
@@ -48,13 +69,13 @@ left out, and then nothing is compared.
 """.
 -spec report([Argument :: string()]) -> no_return().
 report([Logs, Floor]) ->
-    case [read(File) || File <- filelib:wildcard(filename:join(Logs, "*/coverage"))] of
+    case [read(File) || File <- filelib:wildcard(filename:join(Logs, "*/coverage*"))] of
         [] ->
             io:put_chars("coverage: none is known yet; `make test` finds it out\n"),
             halt(0);
         Nodes ->
             Counted = lists:foldl(fun added/2, #{}, lists:append(Nodes)),
-            Modules = [{Module, lines(Lines), clauses(Module, Lines)}
+            Modules = [{Module, run(Lines), clauses(Module, Lines)}
                        || Module := {Md5, Lines} <- Counted, is_current(Module, Md5)],
             ok = print(Modules),
             halt(compare(total(Modules), map_size(Counted) - length(Modules), Floor))
@@ -80,13 +101,13 @@ is_current(Module, Md5) ->
         error -> false
     end.
 
-lines(Lines) ->
+run(Lines) ->
     {length([Line || Line := true <- Lines]), map_size(Lines)}.
 
 clauses(Module, Lines) ->
     {ok, {Module, [{abstract_code, {_, Forms}}]}} =
         beam_lib:chunks(code:which(Module), [abstract_code]),
-    lines(maps:with(bodies(Forms), Lines)).
+    run(maps:with(bodies(Forms), Lines)).
 
 %% The lines on which the bodies of clauses begin.
 bodies({clause, _, Patterns, Guards, [First | _] = Body}) ->

@@ -69,7 +69,7 @@ what_fails_exits_1(Config) ->
     [{match, _} = re:run(Out, Pattern, [multiline])
      || Pattern <- ["^- No request was answered\\.$",
                     "^- The share of errors is in the zone red\\.$", "^refused: .*: [0-9,]+$",
-                    "^until +backlog +errors$", "^1(\\.0[0-9])? s +[0-9]+ +refused .*: [0-9]+$",
+                    "^until +backlog +errors$", "^1(\\.[0-9]+)? s +[0-9]+ +refused .*: [0-9]+$",
                     "^failed$"]],
     ok = erlmcp:stop_server(Server).
 
