@@ -84,6 +84,9 @@ a_drained_node_fails_no_call(_) ->
         result(A, Session, ~"tools/call",
                #{name => ~"wait", arguments => #{as => ~"task"}, task => #{}}),
     [ok = waiting(A, Name) || Name <- [~"own", ~"passed", ~"task"]],
+    %% It came in at the node that leaves, and runs at another one.
+    Out = start_tool(A, initialize(B), 3, ~"wait", #{as => ~"out"}),
+    ok = waiting(B, ~"out"),
     Drain = draining(A, #{lame_ms => 200, timeout_ms => 60_000}),
     %% It is leaving: others have its sessions, and its lease goes on.
     {_, _} = await(fun() -> state(node_of(A), B) =:= leaving end, 5_000),
@@ -96,6 +99,13 @@ a_drained_node_fails_no_call(_) ->
     [ok = call(A, ?MODULE, finish, [Name]) || Name <- [~"own", ~"passed", ~"task"]],
     [#{messages := [#{~"result" := _}]} = erlmcp_test_http:response(Socket)
      || Socket <- [Own, Passed]],
+    receive
+        {drained, Drain, Early} -> error({drained_before_its_answer, Early})
+    after 500 ->
+        ok
+    end,
+    ok = call(B, ?MODULE, finish, [~"out"]),
+    #{messages := [#{~"result" := _}]} = erlmcp_test_http:response(Out),
     {ok, #{calls := 0, tasks := 0}} = drained(Drain),
     ~"completed" = status(B, Session, Task),
     %% It opens no session, and inherits none.
