@@ -112,7 +112,8 @@ is_idle(#{gate := Gate} = Instance) ->
     Running = erlmcp_gate:held(Gate, in_flight),
     PassedOn = erlmcp_gate:held(Gate, {forwarded, requests}),
     true = erlmcp_on_demand_sup:is_there(tasks, Instance),
-    {Waiting, Running, PassedOn} =:= {0, 0, 0} andalso erlmcp_on_demand_sup:count(tasks, Instance) =:= 0.
+    {Waiting, Running, PassedOn} =:= {0, 0, 0}
+        andalso erlmcp_on_demand_sup:count(tasks, Instance) =:= 0.
 
 %% The owner of a call gets its exit signal, and answers its client.
 end_calls(Calls) ->
