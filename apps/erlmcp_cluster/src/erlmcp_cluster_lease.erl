@@ -160,8 +160,9 @@ handle_call(hand_over, _, #state{current = #{number := Number, until := Until}} 
                 %% Another node does it, or is doing it.
                 _ -> ok
             end, Next};
+%% It has nothing to give, and begins nothing.
 handle_call(hand_over, _, State) ->
-    {reply, ok, State};
+    {reply, ok, State#state{current = left}};
 handle_call(leave, _, #state{current = #{}} = State) ->
     case end_lease(State) of
         {error, _} = Error -> {reply, Error, State};

@@ -105,12 +105,15 @@ suspend(Listeners) ->
     lists:foreach(fun({_, Listener}) -> ok = ranch:suspend_listener(Listener) end, Listeners).
 
 %% The counts are read in the order in which a request moves: it waits, runs, and may become a task.
+%% A request that was passed on runs at another node, and its client waits here.
 %% The count of tasks fails if the server has ended, since their supervisor has ended then.
 is_idle(#{gate := Gate} = Instance) ->
     Waiting = erlmcp_gate:held(Gate, waiting),
     Running = erlmcp_gate:held(Gate, in_flight),
+    PassedOn = erlmcp_gate:held(Gate, {forwarded, requests}),
     true = erlmcp_on_demand_sup:is_there(tasks, Instance),
-    {Waiting, Running} =:= {0, 0} andalso erlmcp_on_demand_sup:count(tasks, Instance) =:= 0.
+    {Waiting, Running, PassedOn} =:= {0, 0, 0}
+        andalso erlmcp_on_demand_sup:count(tasks, Instance) =:= 0.
 
 %% The owner of a call gets its exit signal, and answers its client.
 end_calls(Calls) ->

@@ -153,7 +153,7 @@ notes(#{~"node" := Node, ~"leads" := Leads}, Own) ->
     lists:join(", ", ["this node" || Node =:= Own] ++ ["leads" || Leads]).
 
 advice(1, _, _) ->
-    "One node: its sessions end with it. Let two more join.";
+    "One node: while it does not run, its sessions wait. Let two more join.";
 advice(2, _, _) ->
     "Two nodes, and both make the majority: if one fails, sessions are refused. "
     "Let a third one join.";

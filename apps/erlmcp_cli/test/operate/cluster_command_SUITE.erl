@@ -9,6 +9,8 @@
 -export([a_node_serves_in_its_cluster/1, the_status_says_how_many_may_fail/1,
          secrets_are_random_and_private/1, wrong_use_is_said/1]).
 
+-define(NODE, "mcp@127.0.0.7").
+
 suite() ->
     [{timetrap, {minutes, 2}}].
 
@@ -31,35 +33,43 @@ folder(Config) -> proplists:get_value(folder, Config).
 
 in(Name, Config) -> filename:join(folder(Config), Name).
 
-%% A cluster of one node is there at once.
+%% A cluster of one node is there at once, and its sessions are there again when it is.
 a_node_serves_in_its_cluster(Config) ->
     Secret = in("secret", Config),
-    Control = in("c.sock", Config),
-    Name = "mcp@127.0.0.7",
     {0, "", ""} = main(["cluster", "secret", Secret]),
     Port = integer_to_list(erlmcp_test_port:unused()),
     true = os:putenv("ERL_FLAGS", "-start_epmd false -erl_epmd_port " ++ Port
-                              ++ " -kernel inet_dist_use_interface {127,0,0,7}"),
+                                      ++ " -kernel inet_dist_use_interface {127,0,0,7}"),
     true = os:putenv("ERLMCP_COOKIE", "of_this_test"),
-    {Server, Url, _} =
-        try
-            erlmcp_test_program:serve(["--port", "0", "--cluster", in("store", Config),
-                                       "--name", Name, "--seed", Name, "--secret", Secret,
-                                       "--control", Control, "--lame", "1"], Config)
-        after
-            true = os:unsetenv("ERL_FLAGS"),
-            true = os:unsetenv("ERLMCP_COOKIE")
-        end,
     try
-        used(Url, Control, Name, Config)
+        Session = serving(fun(Http, Url) -> used(Http, Url, Config) end, Config),
+        #{status := 200} = serving(fun(Http, _) ->
+            erlmcp_test_http:call(Http, ~"ping", #{}, #{session => Session})
+        end, Config)
+    after
+        true = os:unsetenv("ERL_FLAGS"),
+        true = os:unsetenv("ERLMCP_COOKIE")
+    end.
+
+serving(Use, Config) ->
+    {Server, Url, _} = erlmcp_test_program:serve(
+        ["--port", "0", "--cluster", in("store", Config), "--name", ?NODE, "--seed", ?NODE,
+         "--secret", in("secret", Config), "--control", in("c.sock", Config), "--lame", "0"],
+        Config),
+    #{port := Port} = uri_string:parse(Url),
+    try
+        Use(#{port => Port, url => ~"http://127.0.0.1"}, Url)
     after
         0 = erlmcp_test_program:stop("TERM", Server)
     end.
 
-used(Url, Control, Name, Config) ->
-    Cluster = fun(Arguments) -> main(["cluster" | Arguments] ++ ["--control", Control]) end,
+used(Http, Url, Config) ->
+    Cluster = fun(Arguments) ->
+        main(["cluster" | Arguments] ++ ["--control", in("c.sock", Config)])
+    end,
+    Session = erlmcp_test_http:initialize(Http, ~"2025-11-25"),
     {0, Status, ""} = Cluster(["status"]),
-    {match, _} = re:run(Status, "^mcp@127\\.0\\.0\\.7  alive  [01]\\.[0-9] s  0 +0 +0 +"
+    {match, _} = re:run(Status, "^mcp@127\\.0\\.0\\.7  alive  [01]\\.[0-9] s  1 +0 +0 +"
                                 "this node, leads$", [multiline]),
     {0, Json, ""} = Cluster(["status", "--json"]),
     #{~"majority" := 1, ~"own" := ~"mcp@127.0.0.7", ~"nodes" := [#{~"state" := ~"alive"}]} =
@@ -71,18 +81,19 @@ used(Url, Control, Name, Config) ->
         Sentence = string:trim(Why)
     end,
     lists:foreach(fun({Sentence, Arguments}) -> Said(Sentence, Arguments) end, [
-        {"this node is in its cluster", ["join", in("store", Config), "--seed", Name]},
+        {"this node is in its cluster", ["join", in("store", Config), "--seed", ?NODE]},
         {"the cluster has no such node", ["forget", "mcp@127.0.0.9"]},
-        {"this node is alive: stop it, or let it leave", ["forget", Name]},
+        {"this node is alive: stop it, or let it leave", ["forget", ?NODE]},
         {"this node is the last one of its cluster, and cannot leave",
-         ["leave", "--seconds", "0", "--lame", "0"]}]).
+         ["leave", "--seconds", "0", "--lame", "0"]}]),
+    Session.
 
 %% The answers of nodes, as a socket gives them.
 the_status_says_how_many_may_fail(Config) ->
     Node = fun(State) -> #{node => ~"mcp@a", state => State, leads => false} end,
     [{States, Sentence} = {States, advice(States, Node, Config)}
      || {States, Sentence} <- [
-            {[alive], "One node: its sessions end with it. Let two more join."},
+            {[alive], "One node: while it does not run, its sessions wait. Let two more join."},
             {[alive, alive], "Two nodes, and both make the majority: if one fails, sessions are "
                              "refused. Let a third one join."},
             {[alive, alive, alive], "3 nodes, and 2 make a majority: 1 more may fail."},
