@@ -1,8 +1,8 @@
 #!/bin/sh
 # Prints a folder with a program written in Go, and builds it there first, once: of the modules
 # locked under test/TOOL, with this machine's go. Tools: h2spec; toxiproxy, the fault proxy of
-# `erlmcp chaos`, whose program is toxiproxy-server; otelcol, the OpenTelemetry Collector;
-# porcupine, a judge of histories.
+# `erlmcp chaos`, whose program is toxiproxy-server; otelcol, the OpenTelemetry Collector; jaeger;
+# porcupine, a judge of histories; compose, what reads the files of `docker compose` (compose-go).
 #
 #   PATH=$(scripts/go_tool.sh toxiproxy toxiproxy-server):$PATH bin/erlmcp chaos drill_latency
 #

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Harms a cluster under load, and judges what its clients see; see docs/cluster-faults.md. Compiles
-# first. Needs scripts/env.sh. The last line is `N passed, N failed`. A machine without root, `ip`
-# and `unshare` runs nothing: the last line says that all is skipped.
+# first. Needs scripts/env.sh. The last line is `N passed, N failed`. A machine without root, `ip`,
+# `unshare` or namespaces runs nothing: the last line says that all is skipped.
 #
 #   scripts/test_cluster.sh      LONG, PLAN: variables
 #
@@ -18,10 +18,12 @@ if [ -z "${ERLMCP_CLUSTER_RUN:-}" ]; then
     lacks=''
     [ "$(id -u)" -eq 0 ] || lacks=root
     for program in ip unshare; do command -v "$program" >/dev/null || lacks=$program; done
+    [ -n "$lacks" ] || unshare --net --mount --pid --fork true 2>/dev/null || lacks=namespaces
     [ -z "$lacks" ] || { echo "needs $lacks" && echo '0 passed, 0 failed, 1 skipped' && exit 0; }
     scripts/build.sh test
     haproxy=$(scripts/proxies.sh)/haproxy
     porcupine=$(scripts/go_tool.sh porcupine porcupine)/porcupine
+    scripts/faketime.sh >/dev/null
     scripts/peers.sh conformance >/dev/null
     mkdir -p "$built/cluster"
     rm -f "$built"/cluster/*.log

@@ -116,10 +116,7 @@ build() {
 only=${ERLMCP_OTP:-}
 case $only in
     '') wanted='27 or later' name=toolchain ;;
-    27)
-        wanted=27 name=toolchain-27
-        plugins=gun
-        ;;
+    27) wanted=27 name=toolchain-27 ;;
     *) echo "toolchain: ERLMCP_OTP is 27 or empty, not $only" >&2 && exit 1 ;;
 esac
 case ${ERLMCP_TOOLCHAIN:-} in

@@ -165,12 +165,13 @@ for ((tries = 0; tries < 20 && ! ${#ready}; tries++)); do
     if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then continue; fi
     "$proxy" "$port"
     for ((waited = 0; waited < 100; waited++)); do
-        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.05
+        # A proxy that has ended may have found another process there, which then answers.
         if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-            ready=$port
+            kill -0 "$pid" 2>/dev/null && ready=$port
             break
         fi
-        sleep 0.05
+        kill -0 "$pid" 2>/dev/null || break
     done
 done
 if [ -z "$ready" ] || ! kill -0 "$pid" 2>/dev/null; then

@@ -84,7 +84,8 @@ The options of `start_server/1`. A value in parentheses is the default.
 - `envelope`: the name of a set of limits: `measured`, `team`, `enterprise` or `gov`. The default,
   `measured`, is computed from the memory, descriptors, ports and processes that the machine has.
 - `limits`: single limits, see `t:limits/0`. They override those of the envelope.
-- `id`: a term that names the server for the functions of this module, in addition to its pid.
+- `id`: a term that names the server for the functions of this module, in addition to its pid. The
+  default is a new reference.
 """.
 -type options() :: #{
     id => term(),
@@ -154,8 +155,9 @@ each.
 }.
 
 -doc """
-The access log: an entry of the log at the end of one in `sample` requests, picked at random; of
-each request by default.
+The options of the access log, which has entries for the ends of requests. One request in `sample`,
+picked at random, has an entry. The default is 1: every request has one. If more than 1,000 entries
+wait for the log, further ones are dropped, and the next one has their number as `dropped`.
 """.
 -type access_log() :: #{sample => pos_integer()}.
 
@@ -166,9 +168,8 @@ each request by default.
 A server whose definitions another server offers under a prefix. The prefix is 1 to 64 characters of
 `a-z`, `0-9`, `_` and `-`, the first of them a letter or a digit.
 
-The mounted server is one that runs on this node, named by its pid or `id`. Or it is given as
-options, or as a module with `-behaviour(erlmcp_server)`, and then runs inside the server that
-mounts it.
+A server that runs on this node is mounted by its pid or `id`. A server that is given as options, or
+as a module with `-behaviour(erlmcp_server)`, runs inside the server that mounts it.
 """.
 -type mount() :: {Prefix :: binary(), server() | options() | module()}.
 
@@ -189,15 +190,17 @@ of the wrong type, is an error that names the field. Definitions of every kind h
   `-behaviour(erlmcp_server)` may leave it to the module.
 - `title`, `description`, `icons`, `meta`: shown to clients; `meta` becomes `_meta`.
 - `visible`: a fun that returns `true` if a principal may see and use the definition. The definition
-  is hidden if the fun crashes.
+  is hidden if the fun crashes, or returns neither `true` nor `false`.
 - `scopes`: the scopes that a request needs to use it.
-- `quick`: `true` if the handler neither waits nor changes its process. The default is `false`. Not
+- `quick`: `true` runs the handler in the process of its connection if that is possible, which is
+  faster. Then the handler must not wait, must end within a second, and must leave that process as
+  it was. A call that does not end in time is ended with its connection. The default is `false`. Not
   allowed together with `workers`, `breaker`, `cache` or `task`.
 - `middleware`: funs around the handler, see `t:middleware/0`.
-- `cache`: keeps results for `ttl_ms` milliseconds, for their principal or, with the `scope`
-  `public`, for everybody.
-- `max_calls`: the most calls that run at once.
-- `rates`: the most calls in a `second`, `minute` or `day`.
+- `cache`: keeps results that are no errors for `ttl_ms` milliseconds, for their principal or, with
+  the `scope` `public`, for everybody.
+- `max_calls`: the most calls that run at once; further ones are refused.
+- `rates`: the most calls in a `second`, `minute` or `day`; further ones are refused.
 - `breaker`: a circuit breaker, or the name of one of the server's `breakers`.
 - `workers`: the name of one of the server's `workers`. The context has the worker of the call.
 """.
@@ -218,12 +221,11 @@ A tool. Its fields in addition to those of every `t:definition/0`:
 - `timeout_ms`: milliseconds that a call may run, in place of the limit `call_timeout_ms`.
 - `task`: whether calls may (`optional`), must (`required`) or cannot (`forbidden`) become tasks.
   The default is `forbidden`.
-- `task_starts`: when a call becomes a task: `at_once`, the default, or `on_return` of
-  `{task, Fun}`.
+- `task_starts`: when a call becomes a task: `at_once`, the default, or `on_return`, when the
+  handler returns `{task, Fun}`.
 - `task_timeout_ms`: milliseconds that a task may run, in place of the limit of that name.
 - `repeatable`: `true` if a cluster may run a task again, from its beginning, when it has lost the
-  node where the task ran. The handler must do nothing twice. The default is `false`: the task
-  fails.
+  node where the task ran. The handler must be idempotent. The default is `false`: the task fails.
 - `ui`: the view that shows the results (MCP Apps).
 """.
 -type tool() :: #{
@@ -342,12 +344,14 @@ A prompt. Its fields in addition to those of every `t:definition/0`:
 A skill: instructions for agents, with their files. Files are named by their paths in the skill,
 with `/` between folders. Give one of these:
 
-- `files` alone, with a `SKILL.md` among them;
-- `name`, `description` and `body` in place of `SKILL.md`, with other fields of its frontmatter;
-- `path`, the folder that has the files.
+- `files`, with a `SKILL.md` among them;
+- `name` and `description`, of which `SKILL.md` is made. `body` is its text, and `license`,
+  `compatibility`, `metadata` and `allowed_tools` are further fields of its frontmatter. `files` has
+  the other files;
+- `path`, the folder of the files, with a `SKILL.md` among them. The folder has the skill's name.
 
-`prefix` stands before the name in the skill's URIs, such as `~"acme/billing"`. A skill has at most
-512 files, of 16 MiB together.
+Each may have a `prefix`, which stands before the name in the skill's URIs, such as
+`~"acme/billing"`. A skill has at most 512 files, of 16 MiB together.
 """.
 -type skill() :: #{
     path => file:name_all(),
@@ -370,7 +374,8 @@ template, or the text to complete. `method` in the context tells them apart.
 -type arguments() :: map() | binary().
 
 -doc """
-A fun around handlers. `Next` is the next middleware or the handler, and returns what that returned.
+A fun around handlers, and around the funs of `complete`. `Next` is the next middleware, or the
+handler or fun itself, and returns what that returned.
 
 ```erlang
 fun(Arguments, Context, Next) -> Next(Arguments, Context) end
@@ -450,7 +455,7 @@ and other functions here.
 - `task`: the id of the task that the call runs as, if it runs as one.
 - `worker`: the worker of the call, if its definition has `workers`.
 - `trace`: the context of the request's span, if the server has a tracer (`m:erlmcp_tracer`). A
-  request without a parent that is not recorded has none; `erlmcp_tracer:current/0` makes one.
+  request that has no parent and is not recorded has none; `erlmcp_tracer:current/0` makes one.
 - `call`: a reference to the call, for the functions of this module.
 
 Middleware may add keys of its own.
@@ -551,9 +556,10 @@ The state and the counts of a server, as `info/1` returns them.
   requests that wait until they may run.
 - `cache`: the cached results, see `t:cache_info/0`.
 - `error_budget`: see `t:error_budget/0`.
+- `tools`: the ended calls of each tool, by its name, see `t:tool_info/0`.
 - `breakers`: the circuit breakers of the server's own definitions, see `t:breaker_info/0`.
 - `workers`: the pools of workers, see `t:workers_info/0`.
-- `mounts`: the mounted servers, and whether each runs.
+- `mounts`: the mounted servers: their `prefix`, their pid or `id`, and whether they are `running`.
 """.
 -type info() :: #{
     state := open | refusal_name(),
@@ -567,16 +573,18 @@ The state and the counts of a server, as `info/1` returns them.
 }.
 -doc """
 A circuit breaker. `name` is that of the server's option `breakers`, or of the definition that has
-the breaker for itself. `targets` are the definitions that have it: names, URIs and URI templates.
-`failed` is the number of calls that have failed in a row.
+the breaker for itself. `targets` are the definitions that use it: names, URIs and URI templates.
+`failed` is the number of calls that have failed in a row. When its time is over, an `open` breaker
+is `half_open`, until one call has shown whether calls succeed again.
 """.
 -type breaker_info() :: #{
     name := atom() | binary(), targets := [binary(), ...], state := closed | open | half_open,
     failed := non_neg_integer()
 }.
 -doc """
-A pool of `size` workers. Of these, `ready` have started, and `taken` serve a call now. `waiting` is
-the number of calls that wait for a worker.
+A pool of `size` workers, with its name in the option `workers`. Of these, `ready` have started, and
+`taken` serve a call now. `waiting` is the number of calls that wait for a worker. All counts are 0
+while the pool is started again.
 """.
 -type workers_info() :: #{
     name := atom(), size := non_neg_integer(), ready := non_neg_integer(),
@@ -587,18 +595,25 @@ The health of a server, as `health/1` returns it. The server is ready if all che
 
 - `listeners`: all listeners are open (`limit` is how many there are). stdio does not count.
 - `drain`: the server is not being drained, and is not about to be.
-- `memory`: the node has memory for new work, in bytes.
-- `processors`: the node has processor time for new work, in milliseconds that a process waits.
+- `memory`: the node has memory for new work. The figures are in bytes.
+- `processors`: the node has processor time for new work. The figures are the milliseconds that a
+  process waits until it runs.
 - `descriptors`: the node has descriptors for new connections.
 - `connections`: the server has room for another connection.
-- `cluster`: the node has its place in the cluster, for so many milliseconds; only with `cluster`.
+- `cluster`: the node has its place in the cluster, and has not given its sessions up. `observed` is
+  the milliseconds for which its place is certain. Only with the option `cluster`.
+- `cluster_clock`: the node's clock is not `apart` from those of the other nodes
+  (`t:erlmcp_server_cluster:clock/0`). `observed` is by how many seconds it differs from them, 0 if
+  it is right. Only with the option `cluster`.
+- `cluster_disk`: the node can write its part of what the cluster agrees on. Only with the option
+  `cluster`.
 """.
 -type health() :: #{
     ready := boolean(),
     checks := #{listeners | drain | memory | processors | descriptors | connections | cluster
-                    => health_check()}
+                    | cluster_clock | cluster_disk => health_check()}
 }.
--doc "A check: what was observed, and its limit, where they are known.".
+-doc "A check: whether it `passes`, and what was `observed` and its `limit`, where they are known.".
 -type health_check() :: #{
     passes := boolean(), observed => non_neg_integer(), limit => non_neg_integer()
 }.
@@ -609,7 +624,8 @@ An open session of Streamable HTTP, as `sessions/1` returns it.
   that has it may use the session.
 - `revision`: the revision of the protocol. `principal`: the client, see `t:principal/0`.
 - `client`: the name and the version that the client has given, if it has.
-- `idle_ms`: milliseconds since its last use; `unused` if it was never used.
+- `idle_ms`: milliseconds since its last use, up to a hundredth of `session_idle_ms` too many;
+  `unused` if it was never used.
 - `calls`: its running calls.
 """.
 -type open_session() :: #{
@@ -617,9 +633,11 @@ An open session of Streamable HTTP, as `sessions/1` returns it.
     idle_ms := non_neg_integer() | unused, calls := non_neg_integer()
 }.
 -doc """
-The calls of a tool that have ended, in `t:info/0`: all of them, those whose result had `isError`,
-and those that ended with an error. The times are those of the others, see `t:latency/0`. At most
-200 tools, prompts and resources have figures of their own; `other` has those of all other tools.
+The ended calls of a tool, in `t:info/0`: `count` of them. Of these, `errors` had a result with
+`isError`, and `refusals` ended with an error. `count` also has the calls that their clients have
+cancelled. The times are those of the calls with a result without `isError`, see `t:latency/0`. At
+most 200 tools, prompts and resources have figures of their own. `other` has the figures of all
+other tools.
 """.
 -type tool_info() :: #{
     count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
@@ -630,25 +648,30 @@ The figures of a server, as `metrics/1` returns them.
 
 - `server`, `name`, `state`: the server's `id`, its name, and its state as in `t:info/0`.
 - `at_ms`, `started_ms`: the system time of the figures, and of the server's start.
-- `requests`, `faults`: the requests that have ended, however, and those of them that were the
-  server's own faults. A message that could not be read counts as a request. So does the run of a
-  task, apart from the request that asked for it.
-- `refusals`: how many requests ended with which refusal, by its number.
-- `methods`: requests by their method. `_OTHER` are methods that MCP does not have, `_UNREAD` are
-  requests that were refused before their method was known, and `_TASK` are the runs of tasks.
+- `requests`, `faults`: the requests that have ended, in whatever way, and those of them that were
+  the server's own faults. A message that could not be read counts as a request. So does the run of
+  a task, apart from the request that asked for it.
+- `refusals`: how many requests ended with each refusal, by its number.
+- `methods`: requests by their method. `_OTHER` are methods that MCP does not have, and `_TASK`
+  are the runs of tasks. `_UNREAD` are requests that were refused before their message was read, and
+  messages without a method.
 - `tools`, `prompts`, `resources`: requests by the definition that they were for. At most 200
-  definitions have figures of their own. `other` has those of all others, and of removed ones.
-- `connections`, `in_flight`, `waiting`, `tasks`: what is there now.
+  definitions have figures of their own. `other` has those of all others.
+- `removed`: requests for definitions that the server no longer has. If very many different failures
+  were counted, those that have not occurred for a minute are counted here, too.
+- `connections`, `in_flight`, `waiting`: as in `t:info/0`. `tasks`: how many tasks are `running`.
+- `cache`: the cached results, see `t:cache_info/0`.
 - `refused_connections`: how many connections were refused when they opened, by the kind of their
-  listener, and by their refusal. A request that asks for a page is answered there, too.
-- `sessions`: the open ones of HTTP, and how many were opened and have ended on all transports.
-  `durations` has their durations by revision and `network`: `tcp` or, for stdio and clients of the
-  same node, `pipe`. They have 15 coarse buckets.
-- `streams`: the open streams of HTTP responses, and how many were opened.
-- `bounds`: what is used of each bound now, and when the bound will be met, if there is a trend.
-- `cluster`: what the node knows of its cluster (`t:erlmcp_server_cluster:overview/0`), and how many
-  requests this server has passed on to the homes of their sessions, and how many sessions it has
-  inherited; only with the option `cluster`.
+  listener, and by their refusal. On HTTP, such a connection still answers requests for pages.
+- `sessions`: how many sessions of HTTP are `open`, and how many were `opened` and have `ended` on
+  all transports. `durations` has their durations by revision and `network`: `tcp` or, for stdio and
+  clients of the same node, `pipe`. They have 15 coarse buckets.
+- `streams`: how many streams of HTTP responses are `open`, and how many were `opened`.
+- `bounds`: what is `used` now of each bound, its `limit`, and when the limit will be met, if there
+  is a trend (`t:forecast/0`).
+- `cluster`: what the node knows of its cluster (`t:erlmcp_server_cluster:overview/0`). `forwarded`
+  is how many requests this server has passed on to the homes of their sessions, and `inherited` how
+  many sessions it has inherited. Only with the option `cluster`.
 """.
 -type metrics() :: #{
     server := term(), name := binary(), state := open | refusal_name(),
@@ -658,6 +681,7 @@ The figures of a server, as `metrics/1` returns them.
     methods := #{binary() => metrics_row()},
     tools := [definition_metrics()], prompts := [definition_metrics()],
     resources := [definition_metrics()],
+    removed := #{tools | prompts | resources => metrics_row()},
     sessions := #{open := non_neg_integer(), opened := non_neg_integer(),
                   ended := non_neg_integer(),
                   durations := [#{revision := revision(), network := tcp | pipe,
@@ -672,23 +696,27 @@ The figures of a server, as `metrics/1` returns them.
                     #{used := non_neg_integer(), limit := non_neg_integer() | infinity,
                       forecast => forecast()}},
     cluster => #{forwarded := non_neg_integer(), inherited := non_neg_integer(),
-                 lease_ms := non_neg_integer(), majority := pos_integer(),
+                 lease_ms := non_neg_integer(), disk := ok | file:posix(),
+                 clock := erlmcp_server_cluster:clock(), majority := pos_integer(),
                  nodes := [erlmcp_server_cluster:node_overview()]}
 }.
 -doc """
 When a bound will be met if the trend of the last hour goes on, in milliseconds of the system time.
-The trend is a straight line through the values of each minute. The earliest and the latest time are
-twice the error of the line away. `per_hour` is how much more is used after an hour.
+The trend is a straight line through the values of each minute. `earliest` and `latest` are two
+standard errors of the line away from `at`. `per_hour` is how much more is used after an hour.
 
-There is no forecast if the trend may be noise, or meets the bound later than in a day.
+There is no forecast from fewer than ten values. There is none, too, if the trend may be noise, does
+not grow, has met the bound already, or meets it later than in a day.
 """.
 -type forecast() :: #{at := integer(), earliest := integer(), latest := integer(),
                       per_hour := float()}.
 -doc """
 Requests that have ended: `count`. Of these, `errors` had a result with `isError`, `refusals` ended
-with an error, and `cancelled` were ended by their client. `latency` is that of all others.
-`failures` has the latency of each error with the JSON-RPC code of its answers. The code is `none`
-if they have none, and `other` if it is neither one of MCP nor the number of a refusal.
+with an error, and `cancelled` without an answer, as when their client has cancelled them or has
+gone away. `latency` is that of all others.
+`bytes_in` are the bytes of the requests, and `bytes_out` those of their answers. `failures` has the
+latency of each error with the JSON-RPC code of its answers. The code is `none` if they have none,
+and `other` if it is neither one of MCP nor the number of a refusal.
 """.
 -type metrics_row() :: #{
     count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
@@ -704,7 +732,7 @@ if they have none, and `other` if it is neither one of MCP nor the number of a r
 -doc """
 The requests for a definition, with the members of `t:metrics_row/0`. `name` is the definition's
 name, URI or URI template. The entry `other` has the requests for all definitions that have no
-figures of their own, and for removed ones.
+figures of their own, whether or not they were removed since.
 """.
 -type definition_metrics() :: #{
     name := binary() | other,
@@ -714,10 +742,11 @@ figures of their own, and for removed ones.
     failures := [failure_metrics()]
 }.
 -doc """
-Times of requests in microseconds, from the arrival of the whole message to its answer. `histogram`
-has the end of each bucket that is not empty, and its count. The quantiles are those of the
-histogram: wrong by less than 12 %, and 0 without requests. `max_us` is the end of the last bucket.
-The latencies of failures have 15 coarse buckets.
+Times of `count` requests in microseconds, from the arrival of the whole message to its answer.
+`sum_us` is their sum. `histogram` has the end of each bucket that is not empty, and its count. The
+quantiles, such as `p95_us`, are those of the histogram: wrong by less than 12 % up to 300 seconds,
+and 0 without requests. `max_us` is the end of its last bucket, at most 300 seconds, and 0 without
+requests. The latencies of failures have 15 coarse buckets, so their quantiles are less exact.
 """.
 -type latency() :: #{
     count := non_neg_integer(), sum_us := non_neg_integer(), max_us := number(),
@@ -739,24 +768,29 @@ A call that runs, or waits until it may run, as `calls/1` returns it.
     pid := pid(), stack := [tuple()]
 }.
 -doc """
-The cache of a server's results: how many it has now, and their bytes. `hits` are the calls that
-were answered from the cache since the server started, and `misses` those that had to run.
+The cache of a server's results: `entries` is how many it has now, and `bytes` their size. `hits`
+are the calls since the server started that got a cached result, or the result of an equal call that
+ran at the same time. `misses` are the calls that had to run.
 """.
 -type cache_info() :: #{
     entries := non_neg_integer(), bytes := non_neg_integer(),
     hits := non_neg_integer(), misses := non_neg_integer()
 }.
 -doc """
-The answers of a server (`requests`), and those of them that were its own faults (`faults`): since
-it started, and in sliding windows. `window` is the length of a window in seconds. The `zone` of the
-budget is the worst of its windows.
+The requests that a server has ended (`requests`), and those of them that were its own faults
+(`faults`): since it started, and in sliding windows. `window` is the length of a window in seconds.
+The `zone` of the budget is the worst of its windows.
 """.
 -type error_budget() :: #{
     zone := zone(), requests := non_neg_integer(), faults := non_neg_integer(),
     windows := [#{window := pos_integer(), zone := zone(), requests := non_neg_integer(),
                   faults := non_neg_integer()}]
 }.
--doc "The zones of an error budget, the best first.".
+-doc """
+The zones of an error budget, the best first. A window is `yellow` from 0.05 % of faults on,
+`orange` from 0.1 %, and `red` from 1 %. A window without faults is `green`. A window with faults
+and fewer requests than the limit `error_budget_requests` stays in its zone.
+""".
 -type zone() :: green | yellow | orange | red.
 -doc """
 An event, for the option `on_event`.
@@ -788,8 +822,8 @@ it into your own supervision tree with `child_spec/1`.
 - `{bad_option, Key, Expected}`: an option is unknown, missing or of the wrong type.
 - `{bad_definition, Kind, Name, Field, Expected}`: a field of a definition is unknown, missing or of
   the wrong type.
-- `{bad_skill, Skill, Place, Expected}`: a file of a skill, or a field of its frontmatter, is wrong
-  or missing.
+- `{bad_skill, Skill, Place, Expected}`: a skill is wrong at `Place`: a file, a line
+  (`SKILL.md:3`) or field of the frontmatter, or a key of `t:skill/0`.
 - `{duplicate, Kind, Name}`: two definitions have the same name. `{duplicate, mount, Prefix}`: two
   `mounts` have the same prefix.
 - `{listen, Transport, Reason}`: a listener cannot start. `Reason` is an `t:inet:posix/0`, or an
@@ -803,6 +837,8 @@ After `listen`, `already_started` and `not_started` the caller also receives an 
 any failed `start_link`. The same can happen after `{bad_option, {http, tls, _}, Expected}` and
 `{mount, Prefix, Reason}`, which are sometimes found only when the listener or the mounted server
 starts.
+
+If a callback of the `handler` or the fun of `keys` raises an error, so does this function.
 
 ## Examples
 
@@ -841,9 +877,9 @@ start_server(Options) ->
     end.
 
 -doc """
-Returns the child specification of a server, for a supervisor of the caller's. Its id contains the
-first of the options `id`, `name` and `handler` that is given. Wrong options are found when the
-supervisor starts the server, with the errors of `start_server/1`.
+Returns the child specification of a server, for your own supervisor. Its id contains the first of
+the options `id`, `name` and `handler` that is given. Wrong options are found when the supervisor
+starts the server, with the errors of `start_server/1`.
 
 ## Examples
 
@@ -874,22 +910,22 @@ stop_server(Server) ->
     end).
 
 -doc """
-How a server is drained.
+Options of `drain/2`.
 
 - `timeout_ms`: milliseconds that running calls and tasks have to end.
 - `lame_ms`: milliseconds for which the server still serves before that, and is not ready (0). Take
-  at least the time in which your load balancer notices that. If it looks each second, and twice,
-  take 3,000.
+  at least the time in which your load balancer notices that. For one that looks once a second, and
+  acts after two failures, take 3,000.
 """.
 -type drain_options() :: #{timeout_ms := non_neg_integer(), lame_ms => non_neg_integer()}.
 
 -doc """
-Takes a server out of service before it is stopped. Milliseconds alone are `timeout_ms`.
+Takes a server out of service before it is stopped. An integer stands for `timeout_ms` alone.
 
 With `lame_ms` the server fails its health check `drain` at once, and goes on to serve. Each
 response on HTTP/1.1 is the last of its connection. Then the server accepts no more connections.
 Idle ones end, those of HTTP/2 with GOAWAY, and so do all open streams except those of running
-calls.
+calls. A listener that has only pages stays open.
 
 After that, the server refuses new requests with error 1077, and ends its open subscriptions. When
 `timeout_ms` have passed, or as soon as no call or task runs, the server ends its sessions, and
@@ -924,7 +960,7 @@ drain(Server, #{timeout_ms := Timeout, lame_ms := Lame} = How) when
         error -> {error, not_found}
     end.
 
--doc "Returns the ids of the servers that run on this node, also of those that are mounted.".
+-doc "Returns the ids of the servers that run on this node, including mounted ones.".
 -spec servers() -> [server()].
 servers() ->
     [Id || {Id, _, _} <- erlmcp_registry:servers()].
@@ -1071,9 +1107,9 @@ reload(Server) ->
     end.
 
 -doc """
-Notifies the clients that subscribe to the resource at `Uri` that it has changed, including the
-clients of servers that mount this one. Cached contents of the resource are deleted. `Uri` need not
-belong to a definition. Returns `{error, not_found}` if the server does not run.
+Notifies the clients that subscribe to the resource at `Uri` of its change, including the clients of
+servers that mount this one. Cached contents of the resource are deleted. `Uri` need not belong to a
+definition. Returns `{error, not_found}` if the server does not run.
 """.
 -spec resource_updated(server(), Uri :: binary()) -> ok | {error, not_found}.
 resource_updated(Server, Uri) when is_binary(Uri) ->
@@ -1163,8 +1199,9 @@ state(Gate) ->
     end.
 
 -doc """
-Returns the open sessions of a server, the last used ones first. If more than 100 are open, it
-returns any 100 of them. Calls no process. Returns `{error, not_found}` if the server does not run.
+Returns the open sessions of Streamable HTTP of a server, the last used ones first. If more than 100
+are open, it returns any 100 of them. Calls no process. Returns `{error, not_found}` if the server
+does not run.
 """.
 -spec sessions(server()) -> [open_session()] | {error, not_found}.
 sessions(Server) ->
@@ -1181,10 +1218,10 @@ sessions(Server) ->
     end.
 
 -doc """
-Returns the calls of a server that run, or wait until they may run: the oldest first, 100 at most.
-Calls of quick handlers, tasks, and calls that wait for their client's input are not among them. A
-call that begins at this moment may be missing. Asks the process of each call, so it can take long
-on a busy machine. Returns `{error, not_found}` if the server does not run.
+Returns a server's calls that run, or wait until they may run: the oldest first, 100 at most. Quick
+calls in the process of their connection, tasks, and calls that wait for their client's input are
+not among them. A call that begins at this moment may be missing. Asks the process of each call, so
+it can take long on a busy machine. Returns `{error, not_found}` if the server does not run.
 
 ## Examples
 
@@ -1259,6 +1296,9 @@ If the client reads more slowly than the handler reports, the handler waits (lim
 `unread_messages`). After it has waited for five seconds in all, or while the client reads nothing,
 reports are left out instead.
 
+In a task, `message` becomes the status message of the task. Clients of 2026-07-28 get no other
+report of a task.
+
 Source: specification, "Progress".
 
 ## Errors
@@ -1328,10 +1368,10 @@ client_has(Context, Extension) ->
     error(wrong(Context, []), [Context, Extension]).
 
 -doc """
-Ends the HTTP connection on which the client waits for a call, so that a long call keeps no
-connection open. The handler of the call calls this. After `retry_ms` (a limit of the server) the
-client reconnects, and gets the rest of the reports and the answer. Has an effect only on Streamable
-HTTP in 2025-11-25, whose clients reconnect.
+Ends the HTTP connection on which the client waits for the answer to a call, so that a long call
+keeps no connection open. The handler of the call calls this. After `retry_ms` (a limit of the
+server) the client reconnects, and gets the rest of the reports and the answer. Has an effect only
+on Streamable HTTP in 2025-11-25, whose clients reconnect.
 
 Source: specification 2025-11-25, "Transports / Sending Messages to the Server".
 """.

@@ -117,7 +117,7 @@ A client's own options on HTTP.
 - `transport`: `sse` for a server of HTTP+SSE whose stream is at the URL. By default the client
   finds out which transport the server has.
 - `connections`: the most connections for calls (8). `streams`: the most streams of subscriptions
-  and sessions (100).
+  and sessions (100). Each is 10,000 at most.
 - `idle_ms`: milliseconds until an unused connection is closed (30,000).
 - `tls`: options of `ssl:connect/3`, which override the client's own.
 - `protocols`: the versions of HTTP that the client offers over TLS (`[http2, http]`). Without TLS
@@ -194,17 +194,19 @@ The state and the counts of a client, as `info/1` returns them.
 The figures of all clients of the node whose requests go to the same server and have the same
 revision, as `metrics/0` returns them.
 
-- `server`, `port`, `network`: the server's host and port. On stdio it is the name of the program,
-  and in the same node the server's `id`. At most 20 servers have figures of their own. `other` has
-  those of all others.
+- `server`, `port`, `network`: the server's host and port, with the network `tcp`. On stdio `server`
+  is the name of the program, and in the same node the server's `id`. Their network is `pipe`. At
+  most 20 servers have figures of their own. `other` has those of all others.
 - `revision`: `none` for requests that were not sent because no revision was agreed on.
-- `clients`, `calls`, `connections`: what is there now. `waiting`: requests that wait for a
+- `clients`, `calls`, `connections`: how many there are now. `waiting`: requests that wait for a
   connection.
 - `sessions`: those of revisions that have sessions, on all transports.
 - `methods`, `tools`, `prompts`: requests that have ended, as in `t:erlmcp:metrics/0`, in the
   client's view. `bytes_out` are those of the requests, and `refusals` those that had no result. The
   errors among their `failures` are the names of `t:reason/0`: `rpc` for an answer of the server,
   with its `code`. At most 200 tools and prompts have figures of their own.
+- `removed`: requests for tools and prompts that have made room for others, since they were not
+  used.
 """.
 -type metrics() :: #{
     server := binary() | other, port := inet:port_number() | none, network := tcp | pipe | none,
@@ -214,7 +216,8 @@ revision, as `metrics/0` returns them.
     sessions := #{open := non_neg_integer(), opened := non_neg_integer(),
                   ended := non_neg_integer(), duration := erlmcp:latency()},
     methods := #{binary() => erlmcp:metrics_row()},
-    tools := [erlmcp:definition_metrics()], prompts := [erlmcp:definition_metrics()]
+    tools := [erlmcp:definition_metrics()], prompts := [erlmcp:definition_metrics()],
+    removed := #{tools | prompts => erlmcp:metrics_row()}
 }.
 
 -doc """
@@ -230,7 +233,7 @@ The options of one call.
   it is the current one of the calling process, which in a handler is that of the running request.
 - `fresh`: `true` asks the server even if the cache has a result.
 - `task`: if the call becomes a task, `await`, the default, waits for its result, and `handle`
-  returns the task.
+  returns the task. Needs the client's option `tasks`.
 - `key`, `repeatable`: how a pool routes and repeats the call, see `m:erlmcp_pool`.
 """.
 -type call_options() :: #{
@@ -332,7 +335,8 @@ The events that a subscription asks for.
 An event of a subscription, sent as `{erlmcp, Reference, Event}`. The first event is `subscribed`,
 and no change after it is missed. Another `subscribed` means that the connection was lost: changes
 may have been missed before it. The last event is `{ended, Reason}`. `Reason` is `slow_consumer` if
-too many messages wait for the process, `stopped`, or the `t:reason/0` of the failure.
+more than 1,000 messages or too many bytes wait for the process. Otherwise it is `stopped`, or the
+`t:reason/0` of the failure.
 """.
 -type event() ::
     subscribed | tools_changed | prompts_changed | resources_changed
@@ -357,8 +361,8 @@ start_link(Target) ->
     start(none, Target).
 
 -doc """
-Starts a client as `start_link/1` does, and registers it by a name. Returns
-`{error, {already_started, Pid}}` if a process has that name.
+Starts a client as `start_link/1` does, and registers it locally under a name. Returns `{error,
+{already_started, Pid}}` if a process has that name.
 """.
 -spec start_link({local, atom()}, target()) -> {ok, pid()} | {error, term()}.
 start_link(Name, Target) ->
@@ -395,7 +399,7 @@ child_spec(Target) ->
 
 -doc """
 Stops a client or a pool, and waits for its end. Calls and subscriptions end with `stopped`, and the
-session and the connections are closed.
+session and the connections are closed. Does nothing if the client has ended already.
 """.
 -spec stop(client()) -> ok.
 stop(Client) ->
@@ -408,13 +412,14 @@ stop(Client) ->
 -doc """
 Returns what the server says about itself: `server_info`, `capabilities` and, if it has any,
 `instructions`. `revision` is the revision that both agreed on. Waits until the client has reached
-the server, for at most its option `timeout`. For a pool it is the server of one member.
+the server. If that takes longer than the client's option `timeout`, the error is `{timeout,
+Milliseconds}`. In a pool one member is asked.
 """.
 -spec server(client()) -> {ok, map()} | {error, reason()}.
 server(Client) ->
     server(Client, #{}).
 
--doc "Returns what `server/1` does, within `timeout` milliseconds.".
+-doc "Returns what `server/1` returns. Waits for at most `timeout` milliseconds.".
 -spec server(client(), #{timeout => pos_integer()}) -> {ok, map()} | {error, reason()}.
 server(Client, Options) ->
     case erlmcp_client_call:check(Options) of
@@ -432,7 +437,8 @@ live_server(#{settings := #{timeout := Default}} = Client, Options) ->
 
 -doc """
 Returns the state and the counts of a client, without a request to its server. For a pool, returns
-those of one member; `erlmcp_pool:info/1` has all of them.
+those of one member; `erlmcp_pool:info/1` has all of them. Returns `{error, stopped}` if the client
+does not run, and `{error, {unavailable, Milliseconds}}` if no member of the pool works now.
 """.
 -spec info(client()) -> info() | {error, reason()}.
 info(Client) ->
@@ -461,8 +467,9 @@ metrics() ->
     erlmcp_client_metrics:report().
 
 -doc """
-Returns all tools of the server, from all pages of the list. A list over the limit `pages` or
-`list_bytes` is an error.
+Returns all tools of the server, from all pages of the list. A list over the limit `pages` is the
+error `{too_many_pages, Limit}`, and one over `list_bytes` is `{too_large, Limit}`. On HTTP in
+2026-07-28, a tool that declares an invalid header is left out, and that is logged.
 """.
 -spec list_tools(client()) -> items().
 list_tools(Client) -> list_tools(Client, #{}).
@@ -484,7 +491,7 @@ call_tool(Client, Name, Arguments) -> call_tool(Client, Name, Arguments, #{}).
 call_tool(Client, Name, Arguments, Options) ->
     run({call_tool, Name, Arguments}, Client, Options).
 
--doc "Returns all resources of the server.".
+-doc "Returns all resources of the server, with the bounds of `list_tools/1`.".
 -spec list_resources(client()) -> items().
 list_resources(Client) -> list_resources(Client, #{}).
 
@@ -492,7 +499,7 @@ list_resources(Client) -> list_resources(Client, #{}).
 -spec list_resources(client(), call_options()) -> items().
 list_resources(Client, Options) -> run({list, resources}, Client, Options).
 
--doc "Returns all resource templates of the server.".
+-doc "Returns all resource templates of the server, with the bounds of `list_tools/1`.".
 -spec list_resource_templates(client()) -> items().
 list_resource_templates(Client) -> list_resource_templates(Client, #{}).
 
@@ -508,7 +515,7 @@ read_resource(Client, Uri) -> read_resource(Client, Uri, #{}).
 -spec read_resource(client(), Uri :: binary(), call_options()) -> result().
 read_resource(Client, Uri, Options) -> run({read_resource, Uri}, Client, Options).
 
--doc "Returns all prompts of the server.".
+-doc "Returns all prompts of the server, with the bounds of `list_tools/1`.".
 -spec list_prompts(client()) -> items().
 list_prompts(Client) -> list_prompts(Client, #{}).
 
@@ -516,7 +523,10 @@ list_prompts(Client) -> list_prompts(Client, #{}).
 -spec list_prompts(client(), call_options()) -> items().
 list_prompts(Client, Options) -> run({list, prompts}, Client, Options).
 
--doc "Returns the entries of all skills of the server. `m:erlmcp_skills` reads their files.".
+-doc """
+Returns the entries of all skills of the server, with the bounds of `list_tools/1`.
+`m:erlmcp_skills` reads their files.
+""".
 -spec list_skills(client()) -> items().
 list_skills(Client) -> list_skills(Client, #{}).
 
@@ -561,6 +571,7 @@ complete(Client, Of, Argument, Options) ->
 
 -doc """
 Sends a ping and waits for its answer. In 2026-07-28, which has no ping, sends `server/discover`.
+The errors are those of every call (`t:reason/0`).
 """.
 -spec ping(client()) -> {ok, pong} | {error, reason()}.
 ping(Client) -> ping(Client, #{}).
@@ -579,8 +590,9 @@ request(Client, Method, Params, Options) -> run({request, Method, Params}, Clien
 
 -doc """
 Sends a notification, such as `notifications/roots/list_changed` in a session. Waits until the
-server has accepted the notification or, on stdio and TCP, until it is written. In a pool one member
-sends it.
+server has accepted the notification or, on stdio and TCP, until it is written. After the client has
+reached its server, that takes at most five seconds. In a pool one member sends it. The errors are
+those of a call (`t:reason/0`).
 """.
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok | {error, reason()}.
 notify(Client, Method, Params) ->
@@ -620,16 +632,19 @@ with_client(Client, Do) ->
 
 -doc """
 Starts an operation, such as `{call_tool, Name, Arguments}`, and does not wait for it. While the
-operation runs, the calling process is sent `{erlmcp, Reference, {progress | log, Params}}`. At the
-end it is sent `{erlmcp, Reference, {ok, Result} | {error, Reason}}` once.
+operation runs, the calling process is sent `{erlmcp, Reference, {progress | log, Params}}`. These
+are left out while more than 1,000 messages or too many bytes wait for the process. At the end it is
+sent `{erlmcp, Reference, {ok, Result} | {error, Reason}}` once. Returns `{error, stopped}` if the
+client does not run.
 """.
 -spec async(client(), operation()) -> {ok, reference()} | {error, reason()}.
 async(Client, Operation) ->
     async(Client, Operation, #{}).
 
 -doc """
-Starts an operation as `async/2` does, with options. Their funs `progress` and `log`, if given, are
-called in place of the messages to the calling process.
+Starts an operation as `async/2` does, with options. The funs `progress` and `log`, if given, are
+called in place of the messages to the calling process. A wrong option is the error
+`{bad_option, Key, Expected}`.
 """.
 -spec async(client(), operation(), call_options()) ->
     {ok, reference()} | {error, reason()}.

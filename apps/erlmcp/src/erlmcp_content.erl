@@ -98,7 +98,7 @@ Returns a resource together with its `Contents`: text, or `{blob, Bytes}`.
     content().
 embedded(Uri, MimeType, Contents) -> embedded(Uri, MimeType, Contents, #{}).
 
--doc "Returns an embedded resource. The further fields `Fields` stand beside `resource`.".
+-doc "Returns an embedded resource. The further fields `Fields` stand next to `resource`.".
 -spec embedded(Uri :: binary(), MimeType :: binary(), Contents :: binary() | {blob, binary()},
                Fields :: map()) -> content().
 embedded(Uri, MimeType, {blob, Bytes}, Fields) ->

@@ -10,8 +10,8 @@ ok = erlmcp_event:attach(my_server, pager, fun
 end)
 ```
 
-Where the application `telemetry` is loaded before a server starts, each of its events is also one
-of telemetry, `[erlmcp, server, Name]`. The page "Events" lists them.
+If the node has the application `telemetry` when a server starts, each event of the server is also
+one of telemetry, `[erlmcp, server, Name]`. The page "Events" lists them.
 """.
 
 -export([attach/3, detach/2, table/0]).
@@ -26,8 +26,11 @@ Attaches a handler to a server under the name `Id`. The handler stays until `det
 server ends. The handler runs in a process of its own, as the handler of `on_event` does. A crash of
 the handler is logged, and the handler is called with the next event.
 
-Returns `already_attached` if the server has a handler of that name, and `{too_many, 100}` if it has
-100 attached handlers. Returns `not_found` if no such server runs.
+## Errors
+
+- `not_found`: no such server runs.
+- `already_attached`: the server has a handler of that name.
+- `{too_many, 100}`: the server has 100 attached handlers.
 """.
 -spec attach(Server :: erlmcp:server(), Id :: term(), handler()) ->
     ok | {error, not_found | already_attached | {too_many, pos_integer()}}.
@@ -38,7 +41,7 @@ attach(Server, Id, Handler) when is_function(Handler, 1) ->
 
 -doc """
 Detaches a handler, after the handler was called with the events that wait for it. Returns
-`not_found` if no such server runs, or if it has no handler of that name.
+`{error, not_found}` if no such server runs, or if the server has no handler of that name.
 """.
 -spec detach(Server :: erlmcp:server(), Id :: term()) -> ok | {error, not_found}.
 detach(Server, Id) ->

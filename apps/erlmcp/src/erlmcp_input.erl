@@ -17,8 +17,9 @@ handler(_, _) ->
     {input_required, #{~"who" => erlmcp_input:elicit(~"What is your name?", #{name => string})}}.
 ```
 
-Content that does not fit the schema of its form is refused before the handler is called. The
-handler must deal with answers that are missing, declined or cancelled.
+If the client lacks a capability that a request needs, the call ends with an error. Content that
+does not fit the schema of its form is refused before the handler is called. The handler must deal
+with answers that are missing, declined or cancelled.
 
 Source: specification 2026-07-28, "Multi Round-Trip Requests", and the client features' pages.
 """.
@@ -72,7 +73,7 @@ requested(Schema, Json) ->
     end.
 
 -doc """
-Returns a request that the user visits a URL, since 2025-11-25. The answer only has `action`:
+Returns a request to the user to visit a URL, since 2025-11-25. The answer only has `action`:
 `accept` means that the user agreed to visit the URL, not that they did. `Id` is an id that the
 handler chooses, for `erlmcp:elicitation_complete/2`. Only clients of 2025-11-25 are sent the id.
 
@@ -110,8 +111,8 @@ sample(Params) ->
     #{method => ~"sampling/createMessage", params => Params}.
 
 -doc """
-Returns a request for the folders that the client works on. The answer has `roots`, a list of maps
-with `uri` and, perhaps, `name`.
+Returns a request for the client's roots, the folders that it works on. The answer has `roots`, a
+list of maps with `uri` and, perhaps, `name`.
 
 ## Examples
 

@@ -26,24 +26,24 @@ Options of Streamable HTTP.
 - `path`: the path of the endpoint (`/mcp`); `none` for a listener that has only pages.
 - `metrics`: `true` adds the page `/metrics`, which shows the figures of all servers of this node to
   Prometheus. It needs the application `prometheus`, see `m:erlmcp_prometheus` (`false`).
-- `pages`: what the listener answers beside the endpoint, by path, see `m:erlmcp_page`. A page
-  answers all paths below its own, too.
+- `pages`: what the listener answers in addition to the endpoint, by path, see `m:erlmcp_page`. A
+  page answers all paths below its own, too.
 - `health`: `true` for the pages `/health`, `/health/live` and `/health/ready`, see
   `erlmcp:health/1`.
 - `tls`: options of `ssl:listen/2`. Without this option the listener speaks plain HTTP.
 - `allowed_hosts`: names accepted in `Host`, in addition to IP addresses, `localhost` and the
   machine's own name; `any` accepts all.
 - `allowed_origins`: origins whose pages may call the server and read its answers (CORS). Pages of
-  the same host and of the loopback address always may. With `any`, pages of every origin may call
-  the server, but cannot read the answers.
+  the same host and of the loopback address may always call it, and with `any` pages of every
+  origin. Of these, a browser lets only pages of the server's own origin read the answers.
 - `authenticate`: identifies clients, see `t:authenticate/0`. Without it all clients are
   `anonymous`.
 - `scopes`: the scopes that every request needs.
 - `implied_scopes`: for each broader scope, the scopes that it includes.
 - `protected_resource`: fields of the listener's OAuth metadata, see `t:protected_resource/0`.
 - `sse`: serves HTTP+SSE of 2024-11-05 in addition, see `t:sse/0`.
-- `trusted_proxies`: addresses and networks of proxies, like `~"10.0.0.0/8"`. A request from one of
-  them counts as one from the client that its `Forwarded` or `X-Forwarded-For` names.
+- `trusted_proxies`: addresses and networks of proxies, such as `~"10.0.0.0/8"`. A request from one
+  of them counts as one from the client that its `Forwarded` or `X-Forwarded-For` names.
 - `proxy_protocol`: `true` if the trusted proxies begin each connection with the header of the PROXY
   protocol. This option needs `trusted_proxies`.
 """.
@@ -90,8 +90,8 @@ Options of standard input and output. The node stops when the input ends.
 -type stdio() :: #{output => pos_integer(), principal => erlmcp:principal()}.
 
 -doc """
-Paths of HTTP+SSE: for the stream (`/sse`) and for POST requests (`/messages`). The two and the
-`path` of `t:http/0` must differ from each other.
+Paths of HTTP+SSE: `path` for the stream (`/sse`), and `message_path` for POST requests
+(`/messages`). The two and the `path` of `t:http/0` must differ from each other.
 """.
 -type sse() :: #{path => binary(), message_path => binary()}.
 
@@ -131,9 +131,10 @@ or `infinity`. An open stream of the client ends at that time.
     {ok, erlmcp:principal()} | {ok, erlmcp:principal(), map()} | {error, Reason :: binary()}).
 
 -doc """
-The head of an HTTP request. Header names are in lower case; `path` has no query. `certificate` is
-the client's certificate in DER, if TLS asked for one and got it. `url` is the URL of the endpoint,
-with the local address of the connection, whatever `Host` says.
+The head of an HTTP request. Header names are in lower case; `path` has no query. `peer` is the
+address of the client, and `tls` is `true` if the connection is encrypted. `certificate` is the
+client's certificate in DER, if TLS asked for one and got it. `url` is the URL of the endpoint, with
+the local address of the connection, whatever `Host` says.
 """.
 -type request() :: #{
     method := binary(),
@@ -175,8 +176,8 @@ Options of access tokens.
   bound tokens, `required` refuses all others, and `optional` accepts both.
 - `dpop_nonce`: `true` if proofs need a nonce of this server, which changes every five minutes.
 - `dpop_proofs`, `dpop_proofs_per_key`: the most proofs that the server remembers, so that none is
-  used twice: of all keys (100,000) and of one key (10,000, and fewer the more proofs of other keys
-  there are). It forgets a proof that is too old to be accepted.
+  used twice: of all keys (100,000), and of one key (10,000). One key has less room if there are
+  many proofs of other keys. A proof that is too old to be accepted is forgotten.
 - `wait_ms`: milliseconds that a request waits for authorization servers (10,000).
 - `tls`: options of `ssl:connect/3` for connections to authorization servers.
 """.
@@ -233,15 +234,15 @@ and `unknown` to pass the token to the next source.
                        {ok, verified_token()} | {error, binary()} | unknown)}.
 
 -doc """
-A token, or its SHA-256 in hexadecimal digits, and its principal. `expires_at` is in seconds of
+A `token`, or its `sha256` in hexadecimal digits, and its principal. `expires_at` is in seconds of
 system time. Without `scopes` the token has no scopes.
 """.
 -type static_token() :: #{token | sha256 => binary(), principal := erlmcp:principal(),
                           scopes => erlmcp:scopes(), expires_at => integer()}.
 
 -doc """
-A token that a `verify` fun accepts. `expires_at` is in seconds of system time (`infinity`). Without
-`scopes` the token has no scopes.
+A token that a `verify` fun accepts: its `principal` and, perhaps, its `claims`. `expires_at` is in
+seconds of system time (`infinity`). Without `scopes` the token has no scopes.
 """.
 -type verified_token() :: #{principal := erlmcp:principal(), scopes => erlmcp:scopes(),
                             expires_at => integer() | infinity, claims => #{binary() => term()}}.

@@ -62,8 +62,8 @@ Options of a login.
 - `dpop`: `true` if tokens are bound to a key of this client (RFC 9449).
 - `store`: the store of registrations and tokens: `{Module, Options}` with a module of
   `-behaviour(erlmcp_token_store)`. The default keeps them in memory while the client runs.
-- `allow_hosts`: exceptions to the rule of which hosts a login may contact, see `t:allow_hosts/0`.
-  The default is `[]`.
+- `allow_hosts`: exceptions to the rules about the hosts that a login may contact, see
+  `t:allow_hosts/0`. The default is `[]`.
 - `tls`: options of `ssl:connect/3` for the connections of a login: to the authorization server, and
   for the MCP server's metadata.
 - `login_timeout`: milliseconds that a user has for a login (300,000).
@@ -93,17 +93,18 @@ Options of a login.
 }.
 
 -doc """
-Hosts that a login may contact against two rules. Without permission a host must have the issuer's
-origin, and must not be deeper inside the network than the MCP server (a private or a loopback
-address). A list has the names of the permitted hosts, in lower case and without a port. A fun
-decides once for each host, and again after it returned `false`. The fun runs in the process of the
-login, which waits for it.
+Exceptions to two rules about the hosts that a login may contact. An endpoint must have the origin
+of its issuer. A host other than the MCP server and the option `issuer` must not be deeper inside
+the network than the MCP server (on a private or a local address). A list has the names of the
+permitted hosts, in lower case and without a port. A fun decides once for each host and reason, and
+again after it returned `false`. The fun runs in the process of the login, which waits for it.
 """.
 -type allow_hosts() :: [binary()] | fun((host_question()) -> boolean()).
 
 -doc """
-A host that needs permission, and the URL with that host. `other_origin` names the issuer whose
-origin the URL does not have. `inner_address` is the private or local address of the host.
+A `host` that needs permission, the `url` with that host, and the reason `why` it needs permission.
+`other_origin` names the issuer whose origin the URL does not have. `inner_address` is the private
+or local address of the host.
 """.
 -type host_question() :: #{
     host := binary(),

@@ -1,8 +1,8 @@
 -module(erlmcp_page).
 -moduledoc """
-The behaviour of a page: what a listener of HTTP answers at a path beside the endpoint. A page is
-for people and for instruments, and speaks plain HTTP, not MCP. `pages` of `t:erlmcp_listen:http/0`
-names the pages of a listener.
+The behaviour of a page: what a listener of HTTP answers at a path other than that of its endpoint.
+A page is for people and for instruments, and speaks plain HTTP, not MCP. `pages` of
+`t:erlmcp_listen:http/0` names the pages of a listener.
 
 ```erlang
 -module(my_page).
@@ -68,8 +68,9 @@ A request for a page.
 A whole response, or a stream of bytes with the status 200.
 
 `Send` of a stream returns when the bytes have been handed to the client's connection, and there is
-room for more. If the client goes away, or reads nothing for `send_timeout_ms`, a limit of the
-server, the process of the fun ends. The stream ends when the fun returns.
+room for more. Only the process of the fun may call `Send`. If the client goes away, or reads
+nothing for `send_timeout_ms`, a limit of the server, that process ends. The stream ends when the
+fun returns.
 """.
 -type response() ::
     {Status :: 200..599, headers(), Body :: iodata()}
@@ -84,6 +85,7 @@ headers of the connection, are the listener's.
 -doc """
 Answers a request, in a process of its own. The function must return within 10 seconds, or within
 `call_timeout_ms` if that is less. `call_heap_bytes` bounds the heap of the process. If the function
-crashes, or passes a bound, the client gets the id of an incident, and the log has the reason.
+crashes, or passes a bound, the client gets the id of an incident, and the log has the reason. At
+most 100 pages of a listener run at once; further requests get the status 503.
 """.
 -callback handle(request(), State :: term()) -> response().

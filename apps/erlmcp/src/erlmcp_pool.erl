@@ -17,7 +17,7 @@ the same member while that member works. If it fails, only its own keys move to 
 A member whose calls fail in a row gets no calls for a while: its circuit breaker is open. Then one
 call tries the member again, and the breaker is half-open until that call ends. A failed call that
 no server has run is tried at another member. A call that a server may have run is not, unless it
-only reads, or its option `repeatable` is `true`.
+only reads, or its option `repeatable` is `true`. After a timeout no call is tried again.
 """.
 
 -export([start_link/1, start_link/2, child_spec/1, stop/1, info/1]).
@@ -30,9 +30,9 @@ The options of a pool.
 - `targets`: the servers; required.
 - `size`: clients of each server (1).
 - `retries`: how often a failed call is tried again (2).
-- `failures`: calls that fail in a row until a member gets no calls (5).
-- `open_ms`: milliseconds that a member gets no calls at first (1,000), doubled by each new failure
-  up to `longest_open_ms` (30,000).
+- `failures`: after how many failed calls in a row a member gets no calls for a while (5).
+- `open_ms`: milliseconds for which a member then gets no calls (1,000). Each new failure doubles
+  them, up to `longest_open_ms` (30,000).
 """.
 -type options() :: #{
     targets := [erlmcp_client:target(), ...],
@@ -56,8 +56,8 @@ start_link(Options) ->
     start(none, Options).
 
 -doc """
-Starts a pool as `start_link/1` does, and registers it by a name. Returns
-`{error, {already_started, Pid}}` if a process has that name.
+Starts a pool as `start_link/1` does, and registers it locally under a name. Returns `{error,
+{already_started, Pid}}` if a process has that name.
 """.
 -spec start_link({local, atom()}, options()) -> {ok, pid()} | {error, term()}.
 start_link(Name, Options) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_prometheus).
 -moduledoc """
-The figures of all servers and clients of this node for Prometheus: a collector of the library
-`prometheus`, which reads the meters when it is scraped, and the page that shows the library's
-default registry.
+The figures of all servers and clients of this node for Prometheus. The module is a collector of the
+library `prometheus`, which reads the meters when it is scraped. It is also the page that shows the
+library's default registry.
 
 The option `metrics => true` of a listener adds the page at `/metrics`. A project that uses it adds
 the library to its dependencies:
@@ -35,7 +35,7 @@ A program with an exposition of its own registers the collector there:
 
 -doc """
 Returns the families of servers, of clients and of the node. A histogram whose name ends with `_ms`
-has fine buckets, the others have those of OpenTelemetry.
+has seven buckets in each decade, and the others have those of OpenTelemetry.
 """.
 -spec families() -> [family()].
 families() ->
@@ -283,12 +283,14 @@ processing(#{methods := Methods}) ->
      || Method := #{latency := #{count := Count} = Latency} <- Methods, Count > 0].
 
 %% `Type` returns the type of a failure's error.
-operations(Type, #{methods := Methods, tools := Tools, prompts := Prompts}) ->
+operations(Type, #{methods := Methods, tools := Tools, prompts := Prompts} = Metrics) ->
+    Removed = maps:get(removed, Metrics, #{}),
     Rows = [{[{mcp_method_name, Method}], Row}
             || Method := Row <- maps:without([~"tools/call", ~"prompts/get"], Methods)]
         ++ targets(~"tools/call", [{gen_ai_operation_name, execute_tool}], gen_ai_tool_name, Tools,
-                   Methods)
-        ++ targets(~"prompts/get", [], gen_ai_prompt_name, Prompts, Methods),
+                   Methods, [Row || tools := Row <- Removed])
+        ++ targets(~"prompts/get", [], gen_ai_prompt_name, Prompts, Methods,
+                   [Row || prompts := Row <- Removed]),
     [{Labels, seconds(Latency)}
      || {Common, #{latency := Answered, failures := Failures}} <- Rows,
         {Labels, #{count := Count} = Latency}
@@ -303,11 +305,12 @@ status(#{code := Code}) -> [{rpc_response_status_code, code(Code)}].
 code(Code) when is_integer(Code) -> Code;
 code(_) -> ~"_OTHER".
 
-%% The requests of a method by their targets, and those without one.
-targets(Method, Common, Label, Targets, Methods) ->
+%% The requests of a method by their targets, and those without one. The series of a removed target
+%% has ended.
+targets(Method, Common, Label, Targets, Methods, Removed) ->
     Labels = [{mcp_method_name, Method} | Common],
     [{Labels ++ [{Label, name(Name)}], Row} || #{name := Name} = Row <- Targets]
-        ++ [{Labels, untargeted(Row, Targets)} || #{Method := Row} <- [Methods]].
+        ++ [{Labels, untargeted(Row, Removed ++ Targets)} || #{Method := Row} <- [Methods]].
 
 name(other) -> ~"_OTHER";
 name(Name) -> Name.

@@ -145,7 +145,7 @@ has that type.
     max_errors => 10
 }).
 
--doc "Compiles a schema with the default options, as `compile/2` does.".
+-doc "Compiles a schema as `compile/2` does, with the default options and the same errors.".
 -spec compile(json()) -> {ok, compiled()} | {error, reason()}.
 compile(Schema) ->
     compile(Schema, #{}).
@@ -322,7 +322,7 @@ explain(Errors) ->
 details(Errors) ->
     [erlmcp_schema_error:detail(Error) || Error <- Errors].
 
--doc "Returns the reason of `compile/2` or `expand/1` as a sentence.".
+-doc "Returns a reason of `compile/2` or `expand/1` as a sentence for people.".
 -spec reason(reason()) -> binary().
 reason({bad_shorthand, _, _} = Reason) ->
     erlmcp_schema_shorthand:reason(Reason);

@@ -2,7 +2,7 @@
 -moduledoc """
 The behaviour of a cluster, for the option `cluster`: the servers with one `id` on several nodes are
 one server for their clients. `m:erlmcp_cluster` is such a module, in an application of its own. A
-server without the option asks nobody.
+server without the option asks no other node.
 
 The callbacks are called by the processes that need their answers: connections, calls and the
 server's own. The `State` is what `c:init/2` returned, and every process of the server has it. It
@@ -18,15 +18,30 @@ with the cluster serves no session, since another node may be the home already.
 
 A cluster calls `heard/2` and `answer/2` on the node that a change or a question has reached.
 Changes and questions are terms that only the library reads.
+
+## Rates
+
+The rates of a client are those of all nodes together. Each node counts what it lets in, and what
+others tell it. A message of which the others have not heard counts `c:rate_nodes/1` times, as if
+each node had let in one. So all nodes together let in no more than the rate. When all others have
+heard of the message, it counts once, as on each of them (`heard_by_all/3`).
+
+`c:counted/2` begins that: a cluster asks for what others have not heard of (`unheard/1`) from then
+on, and tells them (`count_messages/2`), until it is 0.
 """.
 
 -export([heard/2, answer/2]).
+-export([accounts/1, client/1, unheard/1, heard_by_all/3, count_messages/2, paid/1, pay/2]).
 
--export_type([session/0, change/0, overview/0, node_overview/0]).
+-export_type([session/0, change/0, requests/0, kept_event/0, kept_stream/0, overview/0,
+              node_overview/0, clock/0, account/0]).
+
+-doc "An opaque term that names the rate counts of one client on this node.".
+-type account() :: term().
 
 -doc """
-A session, as its home knows it: the principal, the revision, the client's declaration and the log
-level. Its other members are of no concern to a cluster.
+A session, as its home knows it: the principal, the revision, the log level, and the client's
+declaration (`client_info` and `client_capabilities`). A cluster need not keep its other members.
 """.
 -type session() :: #{
     principal := term(), revision := erlmcp:revision(), client_info := map() | undefined,
@@ -34,56 +49,98 @@ level. Its other members are of no concern to a cluster.
 }.
 -doc """
 A change of a session that its next home needs: the log level, or a resource that its client
-watches, or no longer watches. `ended` is the end of a session by its client.
+watches, or no longer watches. `ended` is the end of a session by its client. A `declaration` is
+what `c:open_session/2` could not put into the session's id.
 """.
 -type change() ::
-    {log_level, 0..7} | {watched, Uri :: binary()} | {unwatched, Uri :: binary()} | ended.
+    {log_level, 0..7} | {watched, Uri :: binary()} | {unwatched, Uri :: binary()} | ended
+    | {declaration, binary()}.
+
+-doc "The ids of the requests that a stream answers: one, or those of a batch.".
+-type requests() :: {call | batch, [binary() | integer()]}.
+-doc """
+An event that a home keeps on the stream of a call. The stream has the number of the home's
+incarnation, and a number of its own. It answers `requests`. The first event has the position 1.
+After the last one the stream has `ended`. If `bytes` is `none`, the stream has just begun, or has
+ended without an answer, or its last event is not copied.
+""".
+-type kept_event() :: #{
+    stream := {Incarnation :: non_neg_integer(), pos_integer()}, requests := requests(),
+    position := non_neg_integer(), bytes := binary() | none, ended := boolean()
+}.
+-doc """
+The copies that this node has of the stream of a call at an earlier home: its last events, without a
+gap up to the position `last`. Its `state` is `lost` if it did not end before that home died, or if
+its last event was not copied. It is `running` if that home is leaving, and finishes its calls.
+""".
+-type kept_stream() :: #{
+    requests := requests(), events := [{Position :: pos_integer(), binary()}],
+    last := non_neg_integer(), state := ended | running | lost
+}.
 
 -doc """
-What an operator sees of a cluster.
+The state of a cluster, for operators.
 
 - `lease_ms`: milliseconds for which this node's place in the cluster is certain; 0 if it is not.
+- `disk`: `ok`, or why this node's part of what the cluster agrees on cannot be written.
+- `clock`: this node's clock, compared with those of the others.
 - `majority`: how many nodes make a majority.
 - `nodes`: the nodes of the cluster, the dead ones too.
 """.
 -type overview() :: #{
-    lease_ms := non_neg_integer(), majority := pos_integer(), nodes := [node_overview()]
+    lease_ms := non_neg_integer(), disk := ok | file:posix(), clock := clock(),
+    majority := pos_integer(), nodes := [node_overview()]
 }.
 -doc """
-A node of a cluster. It is `leaving` when others are the homes of its sessions, and it finishes what
-it has begun. `leads`: whether the others agree by it. The further figures are there if the node has
-told them recently: its own `lease_ms`, its open sessions, the requests that it has passed on, and
-the sessions that it has inherited.
+The clock of a node, compared with those of the other nodes. It is `right`, or `apart` from them by
+more than a minute. It is `doubtful` if some clocks differ by more than a minute, and no node knows
+which one is right. `ahead_s` is by how many seconds the clock is ahead of the others: negative if
+it is behind, and 0 if it is `right`.
+""".
+-type clock() :: #{state := right | doubtful | apart, ahead_s := integer()}.
+-doc """
+A node of a cluster. Its `state` is `leaving` when others are the homes of its sessions, and it
+finishes what it has begun. `leads` is `true` for the leader, through which the nodes agree. The
+other figures are there if the node has sent them recently: its own `lease_ms`, its open `sessions`,
+the requests that it has passed on (`forwarded`), and the sessions that it has `inherited`.
+`clock_ahead_s` is by how many seconds its clock is ahead of the others (`t:clock/0`).
 """.
 -type node_overview() :: #{
     node := node(), state := alive | leaving | dead, leads := boolean(),
     lease_ms => non_neg_integer(), sessions => non_neg_integer(),
-    forwarded => non_neg_integer(), inherited => non_neg_integer()
+    forwarded => non_neg_integer(), inherited => non_neg_integer(), clock_ahead_s => integer()
 }.
 
 -doc """
-Returns the state of the server that starts with this `id` and these limits. The server's supervisor
-calls it.
+Returns the cluster's state for a server that starts with this `id` and these limits. The server's
+supervisor calls it.
 """.
 -callback init(Id :: term(), erlmcp:limits()) -> State :: term().
 
 -doc """
-Returns the number of this node's present life in the cluster. Returns `none` while the other nodes
-may have declared this one dead, so that it may serve no session and change no task. Each request of
-a session calls it, so it must be quick.
+Returns the number of this node's present incarnation: its last start in the cluster. Returns `none`
+while the other nodes may have declared this one dead. This node must then neither serve a session
+nor change a task. After `c:leaving/1` this node serves no session, and runs tasks until it stops.
+Each request of a session calls it, so it must be quick.
 """.
--callback incarnation(State :: term()) -> pos_integer() | none.
+-callback incarnation(sessions | tasks, State :: term()) -> pos_integer() | none.
 
--doc "Returns the id of a new session, whose home this node is.".
--callback open_session(session(), State :: term()) -> {ok, Id :: binary()} | unavailable.
+-doc """
+Returns the id of a new session, whose home this node is in its incarnation `Incarnation`
+(`c:incarnation/2`). The server makes the `Changes` by `c:change_session/4` when the session is
+within its limits, and before the client has the id. Returns `unavailable` if this node may serve no
+session now. Must not wait for other nodes.
+""".
+-callback open_session(session(), State :: term()) ->
+    {ok, Id :: binary(), Incarnation :: pos_integer(), Changes :: [change()]} | unavailable.
 
 -doc """
 Finds the home of a session that this node does not have. Must not wait.
 
-- `{away, Node, Watch}`: the home is another node, or an earlier life of this one. `Watch` is a
-  process of this node that ends when that home is known to have died.
+- `{away, Node, Watch}`: the home is another node, or an earlier incarnation of this one. `Watch` is
+  a process of this node that ends when that home is known to have died.
 - `inherited`: the home has died or left, and this node is the home now, see `c:inherit_session/3`.
-- `unseen`: this node has not heard of the home yet. It will in a moment.
+- `unseen`: this node has not heard of the home, and may hear of it in a moment.
 - `unknown`: the principal has no such session, or it has ended.
 - `unavailable`: this node may not serve sessions now.
 """.
@@ -99,10 +156,28 @@ watches. Returns `unknown` if its client has ended it. May wait for other nodes.
 
 -doc """
 Stores a change of a session of this node, so that its next home knows it. The client is answered
-after that. Returns `full` if the cluster has no room for it. Returns `unavailable` if the change
-may not have been stored. May wait for other nodes.
+after that. The sessions of one `Client` are counted together: it is a principal, or the address of
+an anonymous client. Returns `full` if the cluster has no room for it, or none for this client.
+Returns `unavailable` if the change may not have been stored. If several requests end a session, one
+of them gets `ok`, and the others `ended`. May wait for other nodes.
 """.
--callback change_session(Id :: binary(), change(), State :: term()) -> ok | full | unavailable.
+-callback change_session(Id :: binary(), Client :: term(), change(), State :: term()) ->
+    ok | ended | full | unavailable.
+
+-doc """
+Copies an event of a session's call to the node that is the session's next home. Returns at once,
+whatever the state of that node. Events of one stream come in their order.
+""".
+-callback keep_event(Session :: binary(), kept_event(), State :: term()) -> ok.
+
+-doc """
+Returns the copies that this node, the home of a session, has of the events of a call's stream at an
+earlier home. `Stream` is that home's incarnation, and the number of the stream. Returns `none` if
+this node has no copies of it. Must not wait for other nodes.
+""".
+-callback kept_stream(Session :: binary(),
+                      Stream :: {Incarnation :: non_neg_integer(), Number :: integer()},
+                      State :: term()) -> {ok, kept_stream()} | none.
 
 -doc """
 Returns the store of the server's tasks, as the option `task_store` names one. A server with that
@@ -113,8 +188,8 @@ option uses its own.
 -doc """
 Passes a change on to the server's other nodes, where it reaches `heard/2`. Returns at once,
 whatever the state of the other nodes. Changes of one process arrive in their order. Equal changes
-that have not left yet may be passed on once. A node that may have missed changes hears of `missed`
-instead.
+that have not left yet may be passed on as one. A node that may have missed changes hears of
+`missed` instead.
 """.
 -callback publish(Change :: term(), State :: term()) -> ok.
 
@@ -137,7 +212,7 @@ drained: it finishes the calls that run. Returns when this node is the home of n
 """.
 -callback leaving(State :: term()) -> ok.
 
--doc "Returns what an operator sees of the cluster. Must not wait.".
+-doc "Returns the state of the cluster, for operators. Must not wait.".
 -callback overview(State :: term()) -> overview().
 
 -doc """
@@ -147,7 +222,22 @@ sentence. May wait for other nodes.
 -callback operate(Question :: #{binary() => json:decode_value()}, State :: term()) ->
     {ok, json:encode_value()} | {error, binary()}.
 
--doc "Notifies the clients of this node of the changes of the server `Id` on another node.".
+-doc """
+Returns how many nodes share the rates of a client now, at least 1. Each message whose client has a
+rate calls it, so it must be quick.
+""".
+-callback rate_nodes(State :: term()) -> pos_integer().
+
+-doc """
+Records that other nodes have not heard of all messages of a client. The function is not called
+again for the same client before they have heard of all. Returns at once.
+""".
+-callback counted(account(), State :: term()) -> ok.
+
+-doc """
+Tells this node of changes of the server `Id` on another node, and notifies the clients here that
+the changes concern. Does nothing if the server does not run here.
+""".
 -spec heard(Id :: term(), Changes :: [term()]) -> ok.
 heard(Id, Changes) ->
     case erlmcp_registry:whereis(Id) of
@@ -179,3 +269,71 @@ answer(Id, {use_state, Server, State, Tenant}) ->
     end;
 answer(_, _) ->
     unsupported.
+
+-doc "Returns the accounts of the server `Id` on this node; `[]` if the server does not run here.".
+-spec accounts(Id :: term()) -> [account()].
+accounts(Id) ->
+    with_gate(Id, fun erlmcp_gate:accounts/1).
+
+-doc "Returns the client of an account, as a term that is the same on all nodes.".
+-spec client(account()) -> term().
+client(Account) ->
+    erlmcp_gate_counters:client(Account).
+
+-doc """
+Returns how many messages of an account this node has counted, less those of which all other nodes
+have heard (`heard_by_all/3`). It is negative if a message was taken back after that.
+""".
+-spec unheard(account()) -> integer().
+unheard(Account) ->
+    erlmcp_gate_counters:unheard(Account).
+
+-doc """
+Records that all other nodes have heard of `Count` messages of an account, each of which counted
+`Nodes` times. Each counts once from now on. With 1 for `Nodes` they still count as they did before.
+""".
+-spec heard_by_all(account(), Count :: integer(), Nodes :: pos_integer()) -> ok.
+heard_by_all(Account, Count, Nodes) ->
+    erlmcp_gate_counters:heard_by_all(Account, Count, Nodes).
+
+-doc "Counts messages that another node has let in, for clients of the server `Id`.".
+-spec count_messages(Id :: term(), [{Client :: term(), Count :: integer()}]) -> ok.
+count_messages(Id, Counts) ->
+    _ = with_gate(Id, fun(Gate) ->
+        [erlmcp_gate:count_heard(Client, Count, Gate) || {Client, Count} <- Counts]
+    end),
+    ok.
+
+-doc """
+Returns the counts of the rates of an account, as terms for `pay/2` on a node whose server has just
+started.
+""".
+-spec paid(account()) -> Paid :: [term()].
+paid(Account) ->
+    erlmcp_gate_counters:paid(Account).
+
+-doc """
+Raises the counts of rates of the server `Id` to those of another node, which `paid/1` returned
+there. The messages of this node of which the others have not heard count in addition. Counts that
+are higher stay.
+""".
+-spec pay(Id :: term(), [{Client :: term(), Paid :: [term()]}]) -> ok.
+pay(Id, Accounts) ->
+    _ = with_gate(Id, fun(Gate) ->
+        [erlmcp_gate:pay(Client, Paid, Gate) || {Client, Paid} <- Accounts]
+    end),
+    ok.
+
+%% A list, which is empty if the server does not run here.
+with_gate(Id, Do) ->
+    case erlmcp_registry:whereis(Id) of
+        {ok, _, #{gate := Gate}} ->
+            try
+                Do(Gate)
+            catch
+                %% The server has just ended, and its tables with it.
+                error:badarg -> []
+            end;
+        error ->
+            []
+    end.

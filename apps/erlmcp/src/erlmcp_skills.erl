@@ -32,7 +32,8 @@ The reason why a file could not be read. `not_in_skill`: the skill has no file w
 
 -doc """
 Returns the `SKILL.md` of a skill, after a check of its size, digest and frontmatter. If the check
-fails, do not use the skill, and do not read its other files.
+fails, do not use the skill, and do not read its other files. The error is then
+`{unverified, What, Uri}`.
 """.
 -spec load(erlmcp_client:client(), skill()) -> {ok, binary()} | {error, reason()}.
 load(Client, Skill) ->
@@ -41,18 +42,21 @@ load(Client, Skill) ->
 -doc "Returns the `SKILL.md` as `load/2` does, with options.".
 -spec load(erlmcp_client:client(), skill(), erlmcp_client:call_options()) ->
     {ok, binary()} | {error, reason()}.
-load(Client, #{~"uri" := Uri, ~"frontmatter" := Frontmatter} = Skill, Options) ->
+load(Client, #{~"uri" := Uri} = Skill, Options) ->
     case read(Client, Skill, Uri, Options) of
         {ok, Text} ->
-            case erlmcp_frontmatter:parse(Text) of
-                {ok, Frontmatter} -> {ok, Text};
+            case {erlmcp_frontmatter:parse(Text), Skill} of
+                {{ok, Frontmatter}, #{~"frontmatter" := Frontmatter}} -> {ok, Text};
                 _ -> {error, {unverified, frontmatter, Uri}}
             end;
         {error, _} = Error ->
             Error
     end.
 
--doc "Returns the file of a skill at `Uri`, after a check of the file's size and digest.".
+-doc """
+Returns the file of a skill at `Uri`, after a check of the file's size and digest. The errors are
+those of `t:reason/0`.
+""".
 -spec read(erlmcp_client:client(), skill(), Uri :: binary()) -> {ok, binary()} | {error, reason()}.
 read(Client, Skill, Uri) ->
     read(Client, Skill, Uri, #{}).
@@ -60,7 +64,12 @@ read(Client, Skill, Uri) ->
 -doc "Returns a file as `read/3` does, with options.".
 -spec read(erlmcp_client:client(), skill(), Uri :: binary(), erlmcp_client:call_options()) ->
     {ok, binary()} | {error, reason()}.
-read(Client, #{~"resources" := Files}, Uri, Options) ->
+read(Client, Skill, Uri, Options) ->
+    %% An entry of a wrong server may have none.
+    Files = case Skill of
+        #{~"resources" := Resources} when is_list(Resources) -> Resources;
+        #{} -> []
+    end,
     case [File || #{~"uri" := One} = File <- Files, One =:= Uri] of
         [File] -> verified(erlmcp_client:read_resource(Client, Uri, Options), File);
         _ -> {error, {not_in_skill, Uri}}

@@ -8,10 +8,10 @@ The record of a running task has one writer; other processes read it. Each chang
 from the store cannot overwrite a newer record of its task.
 
 A record must be readable on every node that shares the store. `node` names the node where the task
-runs. The pid of a connection in `owner` is compared with others, and nothing else.
+runs. The pid of a connection in `owner` is compared with others, and used for nothing else.
 
-The callbacks are called by processes of calls and tasks, never by that of a connection, and may
-wait. A task that has expired is neither found nor listed, whether it was swept or not.
+No connection's process calls the callbacks, so they may wait. A task that has expired is neither
+found nor listed, whether it was swept or not.
 """.
 
 -export_type([task/0, id/0, owner/0, position/0, status/0, repeat/0, unavailable/0]).
@@ -30,8 +30,8 @@ the session.
     {principal, erlmcp:principal()}
     | {session, Digest :: binary() | {pid(), Number :: non_neg_integer()}}.
 -doc """
-What another node needs to run a task again, whose tool is `repeatable`: the name and the arguments
-of the tool, the client's input, and the context of its handler.
+The terms with which another node runs a task of a `repeatable` tool again: the name and the
+arguments of the tool, the client's input, and the context of the handler.
 """.
 -type repeat() :: #{name := binary(), arguments := map(), input := map(), context := map()}.
 -doc """
@@ -42,10 +42,12 @@ The record of a task.
 - `tenant`: the client whose limits the task counts against: the principal, or the address of an
   anonymous client.
 - `owner`: see `t:owner/0`. `node`: where the task runs.
-- `incarnation`, `process`: in a cluster, the life of that node (`m:erlmcp_server_cluster`), and the
-  task's process, which other nodes send their requests to.
+- `incarnation`, `process`: in a cluster, the incarnation of that node
+  (`c:erlmcp_server_cluster:incarnation/2`), and the task's process, which other nodes send their
+  requests to.
 - `repeat`: see `t:repeat/0`. A task that has ended lacks it.
-- `created`, `updated`: milliseconds of system time. `ttl`: milliseconds that the task is kept.
+- `created`, `updated`: milliseconds since 1970, see `c:now_ms/1`.
+- `ttl`: milliseconds that the task is kept.
 - `requests`: the requests that wait for answers, as JSON, by keys that the task uses once.
 - `result`: the encoded result, of `bytes` bytes. `is_error`: `true` if the tool failed.
 - `error`: the refusal that the task ended with.
@@ -72,8 +74,8 @@ The record of a task.
     bytes := non_neg_integer()
 }.
 -doc """
-A store that other nodes share may not know now which records there are. A change that it answers
-with `unavailable` was made or not.
+The answer of a store that cannot be reached now, such as one that other nodes share. A change with
+this answer may have been made or not.
 """.
 -type unavailable() :: {error, unavailable}.
 -doc "A position in a list: the task after which the next page begins.".
@@ -85,9 +87,9 @@ server starts. ETS tables that it creates are deleted when the server ends.
 """.
 -callback open(Options :: map(), erlmcp:limits()) -> State :: term().
 -doc """
-Stores a new task. Returns `full` if there are as many tasks as the limit `tasks` or, for one
-`tenant`, `tasks_per_principal` allows. Returns `too_large` if the record has more bytes than the
-store can take.
+Stores a new task. Returns `{error, {full, Limit}}` if there are as many tasks as the limit `tasks`
+or, for one `tenant`, `tasks_per_principal` allows. Returns `{error, {too_large, Limit}}` if the
+record has more than `Limit` bytes, the most that the store can take.
 """.
 -callback put(task(), State :: term()) ->
     ok | {error, {full | too_large, Limit :: pos_integer()}} | unavailable().
@@ -95,9 +97,9 @@ store can take.
 -callback get(id(), State :: term()) -> {ok, task()} | error | unavailable().
 -doc """
 Replaces the record of a task, if the store has the version before this one. Otherwise returns
-`changed`. Returns `full` if the results of all tasks would exceed the limit `task_bytes` or, for
-those of one `tenant`, `task_bytes_per_principal`. Returns it, too, if this result has more bytes
-than the store can take.
+`{error, changed}`. Returns `{error, {full, Limit}}` if the results of all tasks would exceed the
+limit `task_bytes` or, for those of one `tenant`, `task_bytes_per_principal`. The same error says
+that this result has more bytes than the store can take.
 """.
 -callback update(task(), State :: term()) ->
     ok | {error, changed | {full, Limit :: pos_integer()}} | unavailable().
@@ -110,7 +112,15 @@ from the `first` one on. `More` is `true` if there may be further tasks.
 -doc "Deletes a task, if it is there.".
 -callback delete(id(), State :: term()) -> ok.
 -doc """
-Deletes the tasks that have expired at `Now`, in milliseconds of system time. It is called often, so
+Deletes the tasks that have expired at `Now`, in milliseconds since 1970. It is called often, so
 it should not read all tasks.
 """.
 -callback sweep(Now :: integer(), State :: term()) -> ok.
+
+-doc """
+Returns the time in milliseconds since 1970, for the members of a task and for `c:sweep/2`. Without
+this callback it is the system time of the node. A store of several nodes needs one on which they
+agree.
+""".
+-callback now_ms(State :: term()) -> integer().
+-optional_callbacks([now_ms/1]).

@@ -5,8 +5,9 @@ keeps them in memory unless its option `store` (`t:erlmcp_oauth:options/0`) name
 such as `m:erlmcp_token_store_file`.
 
 A value is a JSON object with binary keys, and contains secrets. If two processes write the same
-key, the last value stays. Writing a key never changes the values of others. The callbacks may wait
-for a disk, but for nothing slower.
+key, the last value stays. Writing a key never changes the values of others. Several clients may
+share a store: each reads it when it starts, and again before it gets another token. A callback may
+wait for a disk or for other nodes, a few seconds at most; calls that need another token wait, too.
 """.
 
 -export_type([key/0, reason/0]).
@@ -36,14 +37,21 @@ The reason why a store failed.
 
 -doc """
 Opens the store. Any process may use the result. ETS tables that the callback creates are deleted
-when the calling process ends.
+when the calling process ends. Returns an error if an option is wrong, or if the store cannot be
+used (`t:reason/0`). The client then does not start.
 """.
 -callback open(Options :: map()) -> {ok, Store :: term()} | {error, reason()}.
--doc "Returns the value of a key, or `none` if the key has no value.".
+-doc """
+Returns the value of a key, or `none` if the key has no value. The error says why the store cannot
+be read.
+""".
 -callback get(key(), Store :: term()) ->
     {ok, #{binary() => json:encode_value()}} | none | {error, reason()}.
--doc "Stores a value under a key, and replaces the value that the key had.".
+-doc """
+Stores a value under a key, and replaces the value that the key had. After an error the key may have
+its earlier value.
+""".
 -callback put(key(), #{binary() => json:encode_value()}, Store :: term()) ->
     ok | {error, reason()}.
--doc "Deletes the value of a key, if there is one.".
+-doc "Deletes the value of a key, if there is one. After an error the key may still have it.".
 -callback delete(key(), Store :: term()) -> ok | {error, reason()}.

@@ -11,9 +11,10 @@ A span of a request begins when the request has arrived, and ends with its answe
 run in the process that serves the request or makes the call, so they have to be quick. If one of
 them fails, the failure is logged, and the request goes on without a span.
 
-A handler gets the context of its span as `trace` in its context, and it is the current one of the
-handler's process. Calls of clients in that process belong to the same trace. To make calls of
-another process belong to it, set the context there, or pass it as the option `trace` of a call.
+A handler gets the context of its span as `trace` in its own context. That trace context is also the
+current one of the handler's process. Calls of clients in that process belong to the same trace. To
+make calls of another process belong to it, set the context there, or pass it as the option `trace`
+of a call.
 """.
 
 -export([current/0, set_current/1]).
@@ -27,8 +28,8 @@ the library's own tracer are:
 
 - `endpoint`: the URL of a collector that takes OTLP/HTTP as JSON, such as
   `~"http://localhost:4318/v1/traces"`;
-- `ratio`: the part of traces to record, from 0 to 1, which is the default. It is for traces that
-  begin here. A request with a parent is recorded if its parent is;
+- `ratio`: the part of the traces to record, from 0 to 1 (1). It applies to traces that begin here.
+  A request with a parent is recorded if its parent is;
 - `headers`: further HTTP headers for the collector, such as one with a key;
 - `resource`: further attributes of the program. `service.name` and `service.version` are those of
   the server or the client, unless they are given here;
@@ -45,8 +46,8 @@ the library's own tracer are:
 -doc """
 The context of a span. `trace_id` has 32 hexadecimal digits in lower case, and `span_id` 16.
 `sampled` says whether the trace is recorded. `state` and `baggage` are the texts that came with the
-request as `tracestate` and `baggage`. `tracer` made the span. It also makes the spans of requests
-that clients without a tracer send in this context.
+request as `tracestate` and `baggage`. `tracer` is the tracer that made the span. It also makes the
+spans of requests that clients without a tracer send in this context.
 """.
 -type context() :: #{
     trace_id := binary(), span_id := binary(), sampled := boolean(),
@@ -77,12 +78,12 @@ an error of a server, or the name of another reason (`t:erlmcp_client:reason/0`)
 }.
 
 -doc """
-Starts a span. Returns its context, which its children get, and a value for `end_span/3`, or `none`
-if the span is not recorded.
+Starts a span. Returns its context, which its children get, and a value for `c:end_span/3`. If the
+span is not recorded, the value is `none`, and `c:end_span/3` is not called.
 """.
 -callback start_span(span_start(), Config :: term()) -> {context(), Span :: term() | none}.
 
--doc "Ends a span that `start_span/2` has started.".
+-doc "Ends a span. `Span` is the value that `c:start_span/2` returned for it.".
 -callback end_span(Span :: term(), span_end(), Config :: term()) -> ok.
 
 -doc """

@@ -15,8 +15,8 @@ how it is run `m:erlmcp_test_script`.
 %% Pages that have nothing to run here: maps, lists, and those of the command and of the cluster,
 %% which their own suites run.
 -define(WITHOUT_CODE, ["README.md", "architecture.md", "benchmarks.md", "capacity.md", "cli.md",
-                       "cluster.md", "cluster-faults.md", "glossary.md", "interop.md",
-                       "performance.md", "scenarios.md", "upgrading.md"]).
+                       "cluster.md", "cluster-faults.md", "cluster-scaling.md", "glossary.md",
+                       "interop.md", "performance.md", "scenarios.md", "upgrading.md"]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -167,6 +167,46 @@ compared(~"cost of the console", Rows) ->
       || {Label, Figures} <- [{~"no console", Without}, {~"a console that nobody looks at", None},
                               {~"10 open pages", Viewers}]],
      Rows};
+compared(~"cost of nodes", Rows) ->
+    #{~"nodes" := Sizes} = measured("cluster"),
+    {[[Label | [spread(map_get(Figure, map_get(Size, Sizes)), Unit)
+                || {Figure, Unit} <- [{~"idle", ~"ms/s"}, {~"idle_most", ~"ms/s"},
+                                      {~"stateless", ~"us"}, {~"session", ~"us"},
+                                      {~"task", ~"us"}, {~"change", ~"us"}]]]
+      || {Label, Size} <- [{~"1, no cluster", ~"none"}
+                           | [{Count, Count} || Count <- [~"1", ~"2", ~"4", ~"8"]]]],
+     Rows};
+compared(~"opening of sessions", Rows) ->
+    Result = measured("sessions"),
+    {[[Server, Connections | opening(map_get(Name, map_get(Way, Result)))]
+      || {Connections, Way} <- [{~"one for each session", ~"own"},
+                                {~"one for each client", ~"kept"}],
+         {Server, Name} <- [{~"no cluster", ~"without"}, {~"no cluster, a second server", ~"again"},
+                            {~"a cluster", ~"cluster"}]],
+     Rows};
+compared(~"law of nodes", Rows) ->
+    #{~"model" := Model} = measured("cluster"),
+    Number = fun(Format, Value) -> iolist_to_binary(io_lib:format(Format, [Value])) end,
+    {[[Label, Number("~.1f " ++ Unit, Base), Number("~.1f " ++ Unit, Slope), With,
+       Number("~.1f %", Off)]
+      || {Label, Figure, Unit, With} <-
+             [{~"without load, each node", ~"idle", "ms/s", ~"N"},
+              {~"without load, the busiest one", ~"idle_most", "ms/s", ~"N"},
+              {~"session's call", ~"session", "us", ~"(N - 1) / N"},
+              {~"task", ~"task", "us", ~"N"}, {~"change", ~"change", "us", ~"N"}],
+         #{~"base" := Base, ~"slope" := Slope, ~"off_percent" := Off}
+             <- [map_get(Figure, Model)]],
+     Rows};
+compared(<<"verdicts of the ", Rest/binary>>, Rows) ->
+    [Form, ~"form"] = binary:split(Rest, ~" "),
+    File = <<Form/binary, ".json">>,
+    {ok, Bytes} = file:read_file(filename:join([root(), "bench", "cluster", File])),
+    #{~"verdicts" := Verdicts} = json:decode(Bytes),
+    {[[Scenario, code_of(Figure), figure(Measured), bound(Verdict),
+       case Passed of true -> ~"yes"; false -> ~"**no**" end]
+      || #{~"scenario" := Scenario, ~"figure" := Figure, ~"measured" := Measured,
+           ~"passed" := Passed} = Verdict <- Verdicts],
+     Rows};
 compared(~"zones", Rows) ->
     {[[code(Zone), iolist_to_binary(io_lib:format("~p %", [Percent]))]
       || {Zone, Percent} <- erlmcp_error_budget_window:zones()],
@@ -237,6 +277,24 @@ cost(#{~"us_per_call" := #{~"median" := Us},
        ~"share" := #{~"median" := Share, ~"least" := Least, ~"most" := Most}}) ->
     [iolist_to_binary(io_lib:format("~.1f us", [Us])),
      iolist_to_binary(io_lib:format("~.2f (~.2f to ~.2f)", [Share, Least, Most]))].
+
+opening(#{~"sessions_per_s" := #{~"median" := Sessions}, ~"us_per_session" := #{~"median" := Us},
+          ~"rate" := Rate, ~"cpu" := Cpu}) ->
+    Relative = fun(#{~"median" := Median, ~"least" := Least, ~"most" := Most}) ->
+        iolist_to_binary(io_lib:format("~.2f (~.2f to ~.2f)", [Median, Least, Most]))
+    end,
+    [integer_to_binary(round(Sessions)), iolist_to_binary(io_lib:format("~.1f us", [Us])),
+     Relative(Rate), Relative(Cpu)].
+
+spread(#{~"median" := Median, ~"least" := Least, ~"most" := Most}, Unit) ->
+    iolist_to_binary(io_lib:format("~.1f ~ts (~.1f to ~.1f)", [Median, Unit, Least, Most])).
+
+figure(Number) when is_integer(Number) -> integer_to_binary(Number);
+figure(Number) when Number >= 10 -> integer_to_binary(round(Number));
+figure(Number) -> float_to_binary(Number, [{decimals, 3}]).
+
+bound(#{~"at_most" := Most}) -> <<"at most ", (figure(Most))/binary>>;
+bound(#{~"at_least" := Least}) -> <<"at least ", (figure(Least))/binary>>.
 
 numbers(Data, Rows) ->
     {[[code(Name), number(Default), What] || {Name, Default, What} <- Data],

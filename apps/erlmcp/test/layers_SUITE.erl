@@ -2,16 +2,20 @@
 -moduledoc """
 The rooms of `docs/architecture.md`, read from the compiled modules: a call goes downward only, the
 server and the client call each other through one door, and the pure rooms call nothing that is not
-pure. No more than a few modules call each other in a circle.
+pure. No more than a few modules call each other in a circle, and most are called by several others.
+A README names each of them. No folder of any application has many modules, and no two modules have
+one name.
 """.
 
 -export([suite/0, all/0]).
--export([every_module_has_a_room/1, calls_go_where_they_may/1, pure_rooms_are_pure/1,
-         circles_are_small/1]).
--export([a_forbidden_call_is_found/1, an_impure_call_is_found/1, a_circle_is_found/1]).
+-export([every_module_has_a_room/1, every_module_is_on_a_map/1, calls_go_where_they_may/1,
+         pure_rooms_are_pure/1, circles_are_small/1, few_modules_have_one_caller/1,
+         few_write_the_process_dictionary/1, folders_are_small/1, names_are_unique/1]).
+-export([a_forbidden_call_is_found/1, an_impure_call_is_found/1, a_circle_is_found/1,
+         a_module_with_one_caller_is_found/1]).
 
 %% Each room with the rooms below it, whose modules it may call. `server` and `client` are two
-%% towers on the same ground. The public modules and the application stand in `src` itself.
+%% towers on the same ground. The public modules stand in `src` itself.
 -define(GROUND, ["text", "schema", "wire", "observe", "outbound", "protocol"]).
 -define(ROOMS, #{"text" => [],
                  "schema" => ["text"],
@@ -21,12 +25,26 @@ pure. No more than a few modules call each other in a circle.
                  "protocol" => ["text", "schema", "wire"],
                  "server" => ?GROUND,
                  "client" => ?GROUND,
-                 "src" => ["server", "client" | ?GROUND]}).
+                 "src" => ["server", "client" | ?GROUND],
+                 "application" => ["server", "client" | ?GROUND]}).
 -define(PURE, ["text", "schema", "wire", "protocol"]).
 
-%% Modules that may call each other in a circle. The largest is of calls and tasks: a task runs a
-%% call, and a call may become a task.
--define(CIRCLE, 4).
+%% Modules that may call each other in a circle, in all applications. The largest is of the
+%% command's output. That of the library is of calls and tasks: a task runs a call, and a call may
+%% become a task.
+-define(CIRCLE, 5).
+
+%% Percents of the modules that may have one caller only. Many such modules are parts of others.
+-define(ONE_CALLER, 24).
+
+%% The modules that have state in the process dictionary, and those that are a part of a server's
+%% connection (`server/transport/README.md`).
+-define(DICTIONARY, [erlmcp_call, erlmcp_client_handshake, erlmcp_tracer | ?OF_CONNECTIONS]).
+-define(OF_CONNECTIONS, [erlmcp_admission, erlmcp_connection_cache, erlmcp_httpd_backpressure,
+                         erlmcp_httpd_http2, erlmcp_httpd_refused, erlmcp_span_ids]).
+
+%% Modules in one folder at most.
+-define(FOLDER, 20).
 
 %% Public modules that stand in `src` for their readers, and in a room for their callers.
 -define(PUBLIC, #{erlmcp_uri_template => "text", erlmcp_schema => "schema",
@@ -61,13 +79,37 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [every_module_has_a_room, calls_go_where_they_may, pure_rooms_are_pure, circles_are_small,
-     a_forbidden_call_is_found, an_impure_call_is_found, a_circle_is_found].
+    [every_module_has_a_room, every_module_is_on_a_map, calls_go_where_they_may,
+     pure_rooms_are_pure, circles_are_small, few_modules_have_one_caller,
+     few_write_the_process_dictionary, folders_are_small, names_are_unique,
+     a_forbidden_call_is_found, an_impure_call_is_found, a_circle_is_found,
+     a_module_with_one_caller_is_found].
 
 every_module_has_a_room(_) ->
     Rooms = lists:usort([room(Module) || Module <- modules()]),
     %% An empty room would make the other cases say nothing.
     Rooms = lists:sort(maps:keys(?ROOMS)).
+
+%% The README of its folder, or of one above it, says what a module is for.
+every_module_is_on_a_map(_) ->
+    Sources = sources("apps/erlmcp/src/*/**/*.erl"),
+    true = length(Sources) > 200,
+    [] = [Source || Source <- Sources,
+                    not is_named(filename:basename(Source, ".erl"), filename:dirname(Source))].
+
+is_named(Name, Folder) ->
+    Root = erlmcp_test_page:root(),
+    case file:read_file(filename:join([Root, Folder, "README.md"])) of
+        {ok, Page} -> names(Page, Name) orelse is_named_above(Name, Folder);
+        {error, enoent} -> is_named_above(Name, Folder)
+    end.
+
+is_named_above(Name, Folder) ->
+    filename:basename(Folder) =/= "src" andalso is_named(Name, filename:dirname(Folder)).
+
+%% Perhaps with its folder, or with the function that is meant.
+names(Page, Name) ->
+    re:run(Page, ["`([a-z0-9/]+/)?", Name, "[`:]"], [{capture, none}]) =:= match.
 
 calls_go_where_they_may(_) ->
     Modules = modules(),
@@ -82,9 +124,47 @@ pure_rooms_are_pure(_) ->
     [] = lists:append([impure(Module, Names) || Module <- Pure]).
 
 circles_are_small(_) ->
-    Circles = circles(modules()),
+    %% The suites of the library may run without the other applications (`make test OTP=27`).
+    Circles = circles(lists:append(
+        [modules(App) || App <- [erlmcp, erlmcp_bench, erlmcp_cli, erlmcp_cluster, erlmcp_console],
+                         App =:= erlmcp orelse code:lib_dir(App) =/= {error, bad_name}])),
     ct:pal("~p", [Circles]),
     [] = [Circle || Circle <- Circles, length(Circle) > ?CIRCLE].
+
+few_modules_have_one_caller(_) ->
+    Modules = modules(),
+    Alone = with_one_caller(Modules),
+    Percents = 100 * length(Alone) div length(Modules),
+    ct:pal("~b of ~b: ~p", [length(Alone), length(Modules), Alone]),
+    true = Percents =< ?ONE_CALLER.
+
+few_write_the_process_dictionary(_) ->
+    Writers = [name(Module) || Module <- modules(), {_, erlang, put} <- calls(Module)],
+    [] = Writers -- ?DICTIONARY,
+    [] = ?DICTIONARY -- Writers,
+    {ok, Page} = file:read_file(filename:join(erlmcp_test_page:root(),
+                                              "apps/erlmcp/src/server/transport/README.md")),
+    [_, Section] = binary:split(Page, ~"\n## Memory of a connection\n"),
+    [Memory | _] = binary:split(Section, ~"\n## "),
+    Named = fun(Module) ->
+        binary:match(Memory, <<"`", (atom_to_binary(Module))/binary, "`">>) =/= nomatch
+    end,
+    [] = [Module || Module <- ?OF_CONNECTIONS, not Named(Module)].
+
+folders_are_small(_) ->
+    Folders = maps:groups_from_list(fun filename:dirname/1,
+                                    sources("{apps,examples}/*/{src,test}/**/*.erl")),
+    true = map_size(Folders) > 50,
+    [] = [{Folder, length(Files)}
+          || Folder := Files <- Folders, length(Files) > ?FOLDER].
+
+%% All of them are loaded into one node. rebar3 puts the tests of an application into one folder, so
+%% of two suites with one name only one would run.
+names_are_unique(_) ->
+    Modules = sources("{apps,examples}/*/{src,test}/**/*.erl"),
+    true = length(Modules) > 500,
+    Names = maps:groups_from_list(fun filename:basename/1, Modules),
+    [] = [Files || _ := [_, _ | _] = Files <- Names].
 
 a_forbidden_call_is_found(_) ->
     Lines = ["-module(low).", "-export([f/0])."],
@@ -126,11 +206,27 @@ a_circle_is_found(_) ->
     %% A type is none, nor is a name in a text.
     [] = circles([Low, Middle, Module("high", ["-spec f() -> low:t().", "f() -> \"low:f()\"."])]).
 
+%% A module that nobody calls is one of the public face, or is called by its name in a variable.
+a_module_with_one_caller_is_found(_) ->
+    Module = fun(Name, Code) ->
+        planted("wire", ["-module(" ++ Name ++ ").", "-export([f/0])." | Code])
+    end,
+    Low = Module("low", ["f() -> low:f()."]),
+    Middle = Module("middle", ["f() -> low:f() + low:g()."]),
+    [{low, middle}] = with_one_caller([Low, Middle]),
+    [] = with_one_caller([Low, Middle, Module("high", ["f() -> fun low:f/0."])]).
+
+sources(Pattern) ->
+    filelib:wildcard(Pattern, erlmcp_test_page:root()).
+
 %% A module is its abstract code: it names its source file, and holds calls that the compiled code
 %% turned into instructions.
 modules() ->
-    _ = application:load(erlmcp),
-    {ok, Names} = application:get_key(erlmcp, modules),
+    modules(erlmcp).
+
+modules(App) ->
+    _ = application:load(App),
+    {ok, Names} = application:get_key(App, modules),
     [abstract(code:which(Name)) || Name <- Names].
 
 abstract(Beam) ->
@@ -182,6 +278,13 @@ circles(Modules) ->
     Circles = [lists:sort(Circle) || Circle <- digraph_utils:cyclic_strong_components(Graph)],
     true = digraph:delete(Graph),
     lists:sort(Circles).
+
+with_one_caller(Modules) ->
+    Names = [name(Module) || Module <- Modules],
+    Calls = [{Callee, Caller} || Module <- Modules, {Caller, Callee, _} <- calls(Module),
+                                 Caller =/= Callee, lists:member(Callee, Names)],
+    Callers = maps:groups_from_list(fun({Callee, _}) -> Callee end, lists:usort(Calls)),
+    lists:sort([Call || _ := [Call] <- Callers]).
 
 impure(Forms, PureNames) ->
     [Call || {_, Module, Function} = Call <- calls(Forms),

@@ -6,15 +6,13 @@ has a `-doc`, and each other module says that it is internal.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([each_module_is_public_or_internal/1, public_types_are_public/1,
-         public_docs_name_public_modules/1, pages_name_public_modules/1,
-         examples_name_public_modules/1,
+-export([each_module_is_public_or_internal/1, the_map_has_each_public_module/1,
+         public_types_are_public/1, public_docs_name_public_modules/1,
+         pages_name_public_modules/1, examples_name_public_modules/1,
          each_function_is_documented/1, types_have_what_the_code_takes/1,
          a_handler_is_given_what_the_type_says/1]).
 -export([a_private_type_is_found/1, a_private_module_in_a_doc_is_found/1]).
 
-%% They stand in `src` as in every application, and nobody calls them.
--define(APPLICATION, [erlmcp_app, erlmcp_sup]).
 %% Pages about erlmcp itself.
 -define(OF_MAINTAINERS, ["architecture.md", "benchmarks.md", "capacity.md", "glossary.md",
                          "interop.md", "performance.md", "scenarios.md", "upgrading.md"]).
@@ -23,10 +21,11 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [each_module_is_public_or_internal, public_types_are_public, public_docs_name_public_modules,
-     pages_name_public_modules, examples_name_public_modules, each_function_is_documented,
-     types_have_what_the_code_takes, a_handler_is_given_what_the_type_says,
-     a_private_type_is_found, a_private_module_in_a_doc_is_found].
+    [each_module_is_public_or_internal, the_map_has_each_public_module, public_types_are_public,
+     public_docs_name_public_modules, pages_name_public_modules, examples_name_public_modules,
+     each_function_is_documented, types_have_what_the_code_takes,
+     a_handler_is_given_what_the_type_says, a_private_type_is_found,
+     a_private_module_in_a_doc_is_found].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -40,6 +39,13 @@ each_module_is_public_or_internal(_) ->
     true = lists:member(erlmcp, Public),
     [] = [Module || Module <- modules(),
                     says_internal(Module) =:= lists:member(Module, Public)].
+
+the_map_has_each_public_module(_) ->
+    {ok, Map} = file:read_file(filename:join(erlmcp_test_page:root(), "docs/architecture.md")),
+    [_, Rooms] = binary:split(Map, ~"\n## Rooms of `apps/erlmcp/src`\n"),
+    [Public | _] = binary:split(Rooms, ~"\n```\n"),
+    Names = [<<"`", (atom_to_binary(Module))/binary, "`">> || Module <- public()],
+    [] = [Name || Name <- Names, binary:match(Public, Name) =:= nomatch].
 
 public_types_are_public(_) ->
     Private = private(),
@@ -150,7 +156,7 @@ modules() ->
     Modules.
 
 public() ->
-    [Module || Module <- modules(), folder(Module) =:= "src"] -- ?APPLICATION.
+    [Module || Module <- modules(), folder(Module) =:= "src"].
 
 private() ->
     modules() -- public().

@@ -4,7 +4,7 @@ The `erlmcp` command: runs the named subcommand, and exits with its exit code. R
 and errors to stderr.
 """.
 
--export([start/0, main/1, complain/1]).
+-export([start/0, main/1]).
 
 -export_type([outcome/0]).
 
@@ -32,7 +32,7 @@ run() ->
         %% OTP raises this when the reader of stdout is gone.
         error:terminated -> halt(erlmcp_cli_reader:status());
         Class:Reason:Stacktrace ->
-            complain(erl_error:format_exception(Class, Reason, Stacktrace)),
+            erlmcp_cli_output:complain(erl_error:format_exception(Class, Reason, Stacktrace)),
             halt(erlmcp_cli_exit:code(failed))
     end.
 
@@ -100,12 +100,12 @@ ended(Sentence) ->
     end.
 
 wrong_use(Command, Sentence) ->
-    complain([Sentence, " See `erlmcp help ", Command, "`."]),
+    erlmcp_cli_output:complain([Sentence, " See `erlmcp help ", Command, "`."]),
     usage.
 
 no_command(Command, Existing) ->
     Question = erlmcp_cli_suggestion:question(Command, maps:keys(Existing)),
-    complain([Command, ": no such command", Question, " See `erlmcp help`."]),
+    erlmcp_cli_output:complain([Command, ": no such command", Question, " See `erlmcp help`."]),
     usage.
 
 %% Commands that take minutes or hours end when the reader of stdout is gone.
@@ -211,7 +211,3 @@ print_help(Commands, Options) ->
 print_codes(Title, Codes) ->
     erlmcp_cli_output:print([Title, $\n, [io_lib:format("  ~b  ~ts~n", [Code, Meaning])
                                          || {Code, _, Meaning} <- Codes]]).
-
--doc "Writes an error on stderr with a newline, as `erlmcp_cli_output:complain/1` does.".
--spec complain(unicode:chardata()) -> ok.
-complain(Text) -> erlmcp_cli_output:complain(Text).

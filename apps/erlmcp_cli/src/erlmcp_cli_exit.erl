@@ -56,7 +56,7 @@ code(Outcome) ->
     {Code, _, _} = lists:keyfind(Outcome, 2, codes() ++ instrument_codes()),
     Code.
 
--doc "Returns the outcome for the reason with which a call or a client failed.".
+-doc "Returns the outcome that stands for the reason of a failed call or client.".
 -spec outcome(erlmcp_client:reason() | tuple()) -> outcome().
 outcome({connect, _}) -> unreachable;
 outcome({timeout, _}) -> timeout;

@@ -28,7 +28,7 @@ serve_for_group(Arguments, Config) ->
     end),
     receive
         {Keeper, Url, Output} -> [{keeper, Keeper}, {url, Url}, {output, Output} | Config]
-    after 60000 ->
+    after 120_000 ->
         ct:fail(no_server)
     end.
 
@@ -37,7 +37,7 @@ end_group(Config) ->
     Keeper ! {stop, self()},
     receive
         {Keeper, 0} -> ok
-    after 10000 ->
+    after 60_000 ->
         ct:fail(still_running)
     end.
 
@@ -146,7 +146,7 @@ stop(Signal, Port) ->
     "" = os:cmd("kill -" ++ Signal ++ " " ++ integer_to_list(Pid)),
     receive
         {Port, {exit_status, Status}} -> Status
-    after 30_000 ->
+    after 60_000 ->
         ct:fail(still_running)
     end.
 

@@ -23,15 +23,17 @@ when one is lost.
 -behaviour(erlmcp_server_cluster).
 
 -export([join/1, leave/0, forget/1, status/0, add/3, remove/3]).
--export([init/2, incarnation/1, open_session/2, find_session/3, inherit_session/3,
-         change_session/3, task_store/1, publish/2, ask/3, keys/2, leaving/1, overview/1,
-         operate/2]).
+-export([init/2, incarnation/2, open_session/2, find_session/3, inherit_session/3,
+         change_session/4, keep_event/3, kept_stream/3, task_store/1, publish/2, ask/3, keys/2,
+         leaving/1, overview/1, operate/2, rate_nodes/1, counted/2]).
 -export([sentence/1]).
 
 -export_type([options/0, discovery/0, secret/0, status/0, server/0]).
 
 %% The milliseconds in which a node must have joined.
 -define(JOIN_MS, 60_000).
+%% A node that has joined at the last moment still needs a lease.
+-define(LEASE_MS, 5_000).
 %% Nodes of a new cluster that DNS finds.
 -define(SIZE, 3).
 %% A cluster agrees on each renewal of each node.
@@ -40,13 +42,15 @@ when one is lost.
 -define(CHANGE_MS, 10_000).
 
 -doc """
+The options of `join/1`. A value in parentheses is the default.
+
 - `data_dir`: the folder of this node's part of the store. No other node may have it. If it is lost,
   the node gets everything from the others.
 - `discovery`: how the nodes find each other.
 - `secret`: where the cluster's secret is, or the places of the new secret and of the old one. To
   change the secret, restart each node with both; when all have both, restart each with the new one.
-- `size`: how many nodes form the cluster when it is new: the number of seeds, or 3. More nodes may
-  join later.
+- `size`: how many nodes form the cluster when it is new (the number of seeds, or 3 with DNS). More
+  nodes may join later.
 - `join_ms`: milliseconds in which the node must have joined (60,000).
 """.
 -type options() :: #{
@@ -61,17 +65,23 @@ Names of nodes, or a DNS name whose addresses (A and AAAA) are those of the node
 node `mcp@10.0.0.1` looks for `mcp@10.0.0.2`.
 """.
 -type discovery() :: {seeds, [node(), ...]} | {dns, string()}.
--doc "A file, or a variable of the environment, that has 32 to 4,096 bytes.".
+-doc """
+The place of a secret: a file, or a variable of the environment. The secret there has 32 to 4,096
+bytes, without the spaces and line feeds around it.
+""".
 -type secret() :: {file, file:name_all()} | {env, string()}.
 -doc """
-- `node`, `incarnation`: this node, and the number of its present life in the cluster.
+The state of the cluster, as this node knows it (`status/0`).
+
+- `node`, `incarnation`: this node, and the number of its present incarnation: its last start in the
+  cluster.
 - `lease_ms`: milliseconds for which its lease is valid; 0 if it has none now.
 - `leader`: the node that leads the store, as this node knows it.
 - `members`: the nodes of the store. A dead node stays a member until `forget/1`.
-- `alive`: the incarnations that live, with their nodes.
-- `deaths`: the incarnations that have died or left, the last first.
-- `changes`: messages about changes of servers that this node has sent to other nodes and received
-  from them, and the changes that were dropped.
+- `alive`: the incarnations that live, and those that are leaving, with their nodes.
+- `deaths`: the incarnations that have died or left, or are leaving, the last first; 1,000 at most.
+- `changes`: messages about changes of servers that this node has `sent` to other nodes and
+  `received` from them, and the changes that were dropped (`missed`).
 """.
 -type status() :: #{
     node := node(),
@@ -85,10 +95,18 @@ node `mcp@10.0.0.1` looks for `mcp@10.0.0.2`.
 }.
 
 -doc """
-A server of a cluster: its `id`, and for how many seconds the store keeps something of a session
-after its last use.
+A server of a cluster, on this node.
+
+- `server`: its `id`, and `bound` what the ids of its sessions are bound to.
+- `idle_s`: seconds for which the store keeps something of a session after its last use.
+- `stored`: the limits of the events that are kept for each session.
+- `start`: names this start of the server.
 """.
--type server() :: #{server := term(), idle_s := pos_integer()}.
+-type server() :: #{
+    server := term(), bound := erlmcp_cluster_session_id:server(), idle_s := pos_integer(),
+    stored := #{stored_events | stored_bytes | stored_ms := pos_integer()},
+    start := reference()
+}.
 
 -doc """
 Lets this node join its cluster, and returns when it has a lease. The first nodes wait for each
@@ -96,20 +114,28 @@ other and form the cluster. A node that was a member before takes its place agai
 
 ## Errors
 
-- `{bad_option, Name, Expected}`, `not_distributed`, `already_joined`.
-- `{bad_secret, Place, missing | too_short | too_long}`.
+- `{bad_option, Name, Expected}`: an option is unknown, missing or of the wrong type.
+- `not_distributed`: this node has no name for distribution. `already_joined`: it is in a cluster.
+- `{bad_secret, Place, missing | too_short | too_long}`: there is no secret at this place, or it
+  does not have 32 to 4,096 bytes.
 - `no_cluster`: the nodes of a new cluster were not all there in time.
 - `{other_cluster, Nodes}`: these nodes are in another cluster than this node or than each other.
 - `no_lease`: there was no majority in time.
+- `{clock_apart, Seconds}`: this node's clock is more than a minute apart from those of the others.
+  It is `Seconds` ahead of them, or behind if the number is less than 0.
+- `timeout`: this node's part of the store has not started in time, as when a node that it is
+  connected to stands still.
+- Other errors are those of the store, such as `eacces`: `data_dir` cannot be created.
 """.
 -spec join(options()) -> ok | {error, term()}.
 join(Options) ->
     maybe
         {ok, #{join_ms := Milliseconds} = Checked} ?= checked(Options),
+        Until = erlmcp_clock:now_ms() + Milliseconds,
         true ?= is_alive(),
         ok = warn(application:get_env(kernel, prevent_overlapping_partitions, true)),
         ok ?= erlmcp_cluster_sup:start_member(Checked),
-        with_lease(erlmcp_cluster_lease:await(Milliseconds))
+        with_lease(erlmcp_cluster_lease:await(max(?LEASE_MS, Until - erlmcp_clock:now_ms())))
     else
         false -> {error, not_distributed};
         {error, _} = Error -> Error
@@ -125,31 +151,53 @@ warn(_) ->
 with_lease(ok) ->
     ok;
 with_lease({error, _} = Error) ->
+    Clock = erlmcp_cluster_time:report(),
     _ = erlmcp_cluster_sup:stop_member(),
-    Error.
+    case Clock of
+        #{state := apart, ahead_s := Seconds} -> {error, {clock_apart, Seconds}};
+        _ -> Error
+    end.
 
 -doc """
 Takes this node out of the cluster for good, and deletes its part of the store. The other nodes take
-its sessions over at once. The last node cannot leave (`last_member`). `not_joined` means that this
-node is in no cluster; other errors are those of the store.
+its sessions over at once. Sessions and their calls end here, as do streams of
+`subscriptions/listen`: their clients open them again, and come to another node. Drain the servers
+first (`erlmcp:drain/2`), so that their calls are answered. After an error the node is still in its
+cluster. If its servers were not drained, it serves again, without the sessions that it had. Call
+this function again.
+
+## Errors
+
+- `not_joined`: this node is in no cluster.
+- `last_member`: this node is the only one of its cluster.
+- Other errors are those of the store, such as `timeout`: there was no majority, the store did not
+  answer, or a node that this one is connected to stands still.
 """.
 -spec leave() -> ok | {error, not_joined | last_member | term()}.
 leave() ->
     maybe
         true ?= is_joined(),
-        [_, _ | _] ?= erlmcp_cluster_store:members(),
+        ok ?= erlmcp_cluster_store:may_leave(),
         ok ?= erlmcp_cluster_lease:leave(),
-        ok ?= erlmcp_cluster_store:leave(),
+        ok = erlmcp_cluster_sessions:leave(),
+        ok ?= left(erlmcp_cluster_store:leave()),
         erlmcp_cluster_sup:stop_member()
     else
         false -> {error, not_joined};
-        {error, _} = Error -> Error;
-        _ -> {error, last_member}
+        {error, _} = Error -> Error
     end.
+
+left(ok) ->
+    ok;
+left({error, _} = Error) ->
+    ok = erlmcp_cluster_lease:stay(),
+    Error.
 
 -doc """
 Takes a dead node that will not come back out of the cluster. Until then the node counts when a
 majority is needed. If it does come back, it joins as a new one.
+
+## Errors
 
 - `not_joined`: this node is in no cluster.
 - `not_member`: the cluster has no such node.
@@ -163,7 +211,9 @@ forget(Node) ->
         false -> {error, not_joined}
     end.
 
--doc "Returns what this node knows of its cluster, or `not_joined` if it is in none.".
+-doc """
+Returns what this node knows of its cluster. Returns `{error, not_joined}` if the node is in none.
+""".
 -spec status() -> {ok, status()} | {error, not_joined}.
 status() ->
     case is_joined() of
@@ -191,8 +241,9 @@ later has the definitions of its own options.
 
 ## Errors
 
-The nodes on which it failed, each with its reason: one of `erlmcp:add/3`, `not_joined`, or
-`unreachable` if the node did not answer. The others have changed.
+The nodes that have not added the definition, each with its reason. A reason is one of
+`erlmcp:add/3`, `not_joined`, or `unreachable` if the node did not answer within ten seconds. The
+other nodes have added it.
 """.
 -spec add(Id :: term(), erlmcp:kind(), erlmcp:definition()) -> ok | {error, #{node() => term()}}.
 add(Id, Kind, Definition) ->
@@ -230,13 +281,16 @@ is_joined() ->
 %% The cluster of a server.
 
 -doc false.
-init(Id, #{session_idle_ms := Idle}) ->
+init(Id, #{session_idle_ms := Idle} = Limits) ->
     %% A session ends a little later than the limit says.
-    #{server => Id, idle_s => Idle div 1_000 + Idle div 50_000 + 2}.
+    #{server => Id, bound => erlmcp_cluster_session_id:server(Id),
+      idle_s => Idle div 1_000 + Idle div 50_000 + 2,
+      stored => maps:with([stored_events, stored_bytes, stored_ms], Limits),
+      start => make_ref()}.
 
 -doc false.
-incarnation(_) ->
-    erlmcp_cluster_lease:incarnation().
+incarnation(sessions, _) -> erlmcp_cluster_lease:incarnation();
+incarnation(tasks, _) -> erlmcp_cluster_lease:lasting().
 
 -doc false.
 open_session(Session, Server) ->
@@ -251,8 +305,16 @@ inherit_session(Id, Principal, Server) ->
     erlmcp_cluster_sessions:inherit(Id, Principal, Server).
 
 -doc false.
-change_session(Id, Change, Server) ->
-    erlmcp_cluster_sessions:change(Id, Change, Server).
+change_session(Id, Tenant, Change, Server) ->
+    erlmcp_cluster_sessions:change(Id, Tenant, Change, Server).
+
+-doc false.
+keep_event(Session, Event, Server) ->
+    erlmcp_cluster_events:keep(Session, Event, Server).
+
+-doc false.
+kept_stream(Session, Stream, Server) ->
+    erlmcp_cluster_events:stream(Session, Stream, Server).
 
 -doc false.
 task_store(#{server := Id}) ->
@@ -285,6 +347,14 @@ overview(_) ->
 operate(Question, _) ->
     erlmcp_cluster_operator:ask(Question).
 
+-doc false.
+rate_nodes(_) ->
+    erlmcp_cluster_rates:nodes().
+
+-doc false.
+counted(Account, Server) ->
+    erlmcp_cluster_rates:counted(Account, Server).
+
 %% Errors, in words.
 
 -doc "Returns an error of `join/1`, `leave/0` or `forget/1` in words, for people.".
@@ -296,7 +366,12 @@ sentence(not_member) -> ~"the cluster has no such node";
 sentence(alive) -> ~"this node is alive: stop it, or let it leave";
 sentence(last_member) -> ~"this node is the last one of its cluster, and cannot leave";
 sentence(no_cluster) -> ~"the nodes of the new cluster were not all there in time";
+sentence(timeout) -> ~"this node or another one did not answer in time";
 sentence(no_lease) -> ~"there was no majority of the nodes in time";
+sentence({clock_apart, Seconds}) when Seconds > 0 ->
+    printed("the clock of this node is ~b seconds ahead of the other nodes: set it", [Seconds]);
+sentence({clock_apart, Seconds}) ->
+    printed("the clock of this node is ~b seconds behind the other nodes: set it", [-Seconds]);
 sentence({other_cluster, Nodes}) ->
     printed("these nodes are in another cluster: ~ts",
             [lists:join(", ", [atom_to_list(Node) || Node <- Nodes])]);

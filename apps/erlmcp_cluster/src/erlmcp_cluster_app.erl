@@ -1,5 +1,5 @@
 -module(erlmcp_cluster_app).
--moduledoc "The application of a cluster's node.".
+-moduledoc "The callbacks of the application `erlmcp_cluster`: they start and stop its supervisor.".
 
 -behaviour(application).
 
@@ -9,4 +9,4 @@
 start(_, _) -> erlmcp_cluster_sup:start_link().
 
 -doc false.
-stop(_) -> ok.
+stop(_) -> erlmcp_cluster_clock:forget().

@@ -6,10 +6,11 @@ whatever the number of clients there.
 
 Nothing here waits for another node. A message that its connection has no room for is dropped. When
 there is room, the node hears `missed`: anything of these servers may have changed. The same happens
-if a server has more changes at a time than are kept. If a connection was lost and is there again,
-both sides take it that they have missed something.
+if 10,000 different changes of a server wait already. When two of these processes find each other,
+the servers of both nodes hear `missed`: changes may have been lost with a connection, or with an
+earlier process.
 
-Changes that arrive faster than they can be published wait, and equal ones wait once.
+Changes that arrive faster than they can be published wait, and equal ones wait as one.
 
 The processes find each other by `pg`, in a group of their cluster. A message is
 `{erlmcp_cluster_changes, 1, [{Server, Changes}]}`. One of another version counts as missed.
@@ -21,7 +22,7 @@ Internal.
 
 -export([start_link/0, publish/2, ask/3, counts/0]).
 -export([answer/3]).
--export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
 
 -define(SCOPE, erlmcp_cluster_scope).
 -define(VERSION, 1).
@@ -57,12 +58,10 @@ Internal.
     late = #{} :: #{pid() => #{Server :: term() => []}},
     timer = none :: none | reference(),
     in = #{} :: changes(),
-    %% the processes to which the connection was lost
-    lost = #{} :: #{node() => pid()},
     logged = none :: none | integer()
 }).
 
--doc "Starts the process.".
+-doc "Starts the process that passes changes on to other nodes, and publishes theirs.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
@@ -86,7 +85,10 @@ publish(Server, Change) ->
             end
     end.
 
--doc "Asks a server on another node, see `c:erlmcp_server_cluster:ask/3`.".
+-doc """
+Asks a server on another node, as `c:erlmcp_server_cluster:ask/3` says. Returns `unreachable` if no
+answer comes within a second.
+""".
 -spec ask(node(), Server :: term(), Question :: term()) -> {ok, term()} | unreachable.
 ask(Node, Server, Question) ->
     try erpc:call(Node, ?MODULE, answer, [?VERSION, Server, Question], ?ANSWER_MS) of
@@ -139,36 +141,45 @@ handle_info(join, State) ->
             {noreply, State};
         #{cluster := Group} ->
             ok = pg:join(?SCOPE, Group, self()),
-            {Monitor, _} = pg:monitor(?SCOPE, Group),
-            {noreply, State#state{group = Group, monitor = Monitor}}
+            {Monitor, Pids} = pg:monitor(?SCOPE, Group),
+            {noreply, found(Pids -- [self()], State#state{group = Group, monitor = Monitor})}
     end;
-handle_info({?MODULE, ?VERSION, Changes}, #state{counts = Counts, in = Before} = State) ->
+handle_info({?MODULE, ?VERSION, Changes}, #state{counts = Counts} = State) ->
     ok = atomics:add(Counts, ?RECEIVED, 1),
-    _ = map_size(Before) =:= 0 andalso Changes =/= [] andalso publish_next(),
-    {Dropped, In} = lists:foldl(
-        fun({Server, Change}, {Dropped, Waiting}) ->
-            {More, Next} = add(Server, Change, Waiting),
-            {Dropped + More, Next}
-        end, {0, Before}, [{Server, Change} || {Server, Of} <- Changes, Change <- Of]),
-    {noreply, dropped(Dropped, State#state{in = In})};
+    {noreply, received(Changes, State)};
 handle_info({?MODULE, _, _}, State) ->
-    {noreply, dropped(1, State)};
+    {noreply, dropped(1, received([{Server, [missed]} || Server <- servers()], State))};
 handle_info(publish, #state{in = In} = State) ->
     Left = maps:filtermap(fun publish_one/2, In),
     _ = map_size(Left) > 0 andalso publish_next(),
     {noreply, State#state{in = Left}};
 handle_info({timeout, Timer, send}, #state{timer = Timer} = State) ->
     {noreply, sent(State#state{timer = none})};
-handle_info({Monitor, leave, _, Pids}, #state{monitor = Monitor} = State) ->
-    #state{late = Late, lost = Lost} = State,
-    {noreply, State#state{late = maps:without(Pids, Late),
-                          lost = maps:merge(Lost, #{node(Pid) => Pid || Pid <- Pids})}};
-handle_info({Monitor, join, _, Pids}, #state{monitor = Monitor, lost = Lost} = State) ->
-    %% The same process: its node went on, and so did this one, without each other.
-    _ = [missed() || Pid <- Pids, maps:get(node(Pid), Lost, none) =:= Pid],
-    {noreply, State#state{lost = maps:without([node(Pid) || Pid <- Pids], Lost)}};
+handle_info({Monitor, leave, _, Pids}, #state{monitor = Monitor, late = Late} = State) ->
+    {noreply, State#state{late = maps:without(Pids, Late)}};
+handle_info({Monitor, join, _, Pids}, #state{monitor = Monitor} = State) ->
+    {noreply, found(Pids, State)};
 handle_info(_, State) ->
     {noreply, State}.
+
+%% Processes that have not heard of what was published here before. Neither have the clients here
+%% heard what a process before one of these had for them. It cannot say so if it has no servers yet.
+found([], State) ->
+    State;
+found(Pids, #state{late = Late} = State) ->
+    Servers = servers(),
+    ToTell = #{Server => [] || Server <- Servers},
+    Next = State#state{late = maps:merge(Late, #{Pid => ToTell || Pid <- Pids})},
+    timed(?COLLECT_MS, received([{Server, [missed]} || Server <- Servers], Next)).
+
+received(Changes, #state{in = Before} = State) ->
+    _ = map_size(Before) =:= 0 andalso Changes =/= [] andalso publish_next(),
+    {Dropped, In} = lists:foldl(
+        fun({Server, Change}, {Dropped, Waiting}) ->
+            {More, Next} = add(Server, Change, Waiting),
+            {Dropped + More, Next}
+        end, {0, Before}, [{Server, Change} || {Server, Of} <- Changes, Change <- Of]),
+    dropped(Dropped, State#state{in = In}).
 
 %% Adds a change that does not wait already. In place of one too many there is `missed`.
 add(Server, Change, Changes) ->
@@ -193,10 +204,6 @@ publish_one(Server, {Seen, Queue}) ->
         true -> false;
         false -> {true, {maps:remove(Change, Seen), Rest}}
     end.
-
-%% Everything that the servers of this node offer may have changed on another one.
-missed() ->
-    lists:foreach(fun(Server) -> erlmcp_server_cluster:heard(Server, [missed]) end, servers()).
 
 servers() ->
     [Id || {Id, _, #{cluster := {erlmcp_cluster, _}}} <- erlmcp_registry:servers()].
@@ -252,6 +259,10 @@ dropped(Count, #state{counts = Counts, logged = Last} = State) ->
             ok = erlmcp_log:report(warning, #{what => cluster_changes_dropped, changes => Count}),
             State#state{logged = Now}
     end.
+
+-doc false.
+format_status(Status) ->
+    erlmcp_log:without_state(Status).
 
 -doc false.
 terminate(_, _) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_cluster_figures).
 -moduledoc """
-What an operator sees of the cluster. Once a second each node tells the others its own figures, so
-that a look at all of them asks nobody. Figures of a node that has not told any for five seconds are
-left out.
+The figures of the cluster's nodes, for operators. Once a second each node sends the others its own
+figures, so that nobody is asked for all of them. Figures of a node that has sent none for five
+seconds are left out.
 
 Internal.
 """.
@@ -15,12 +15,12 @@ Internal.
 -define(TELL_MS, 1_000).
 -define(KEPT_MS, 5_000).
 
--doc "Starts the process.".
+-doc "Starts the process that sends and receives the figures of nodes.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
--doc "See `c:erlmcp_server_cluster:overview/1`.".
+-doc "Returns the state of the cluster, as `c:erlmcp_server_cluster:overview/1` describes it.".
 -spec overview() -> erlmcp_server_cluster:overview().
 overview() ->
     Members = members(),
@@ -28,8 +28,8 @@ overview() ->
     Deaths = erlmcp_cluster_members:deaths(),
     Living = maps:groups_from_list(fun({_, Node}) -> Node end, fun({Number, _}) -> Number end,
                                    maps:to_list(erlmcp_cluster_members:incarnations())),
-    #{lease_ms => erlmcp_cluster_lease:remaining_ms(),
-      majority => length(Members) div 2 + 1,
+    #{lease_ms => erlmcp_cluster_lease:remaining_ms(), disk => erlmcp_cluster_store:disk(),
+      clock => erlmcp_cluster_time:report(), majority => length(Members) div 2 + 1,
       nodes => [maps:merge(figures(Node),
                            #{node => Node, leads => Node =:= Leader,
                              state => state(maps:get(Node, Living, []), Deaths)})
@@ -70,8 +70,9 @@ own() ->
                      #{sessions := Count} = Figures <- [erlmcp_metrics:in_cluster(Instance)],
                      is_integer(Count)],
     Sum = fun(Name) -> lists:sum([map_get(Name, Figures) || Figures <- Of]) end,
+    #{ahead_s := Ahead} = erlmcp_cluster_time:report(),
     #{lease_ms => erlmcp_cluster_lease:remaining_ms(), sessions => Sum(sessions),
-      forwarded => Sum(forwarded), inherited => Sum(inherited)}.
+      forwarded => Sum(forwarded), inherited => Sum(inherited), clock_ahead_s => Ahead}.
 
 -doc false.
 init([]) ->

@@ -1,8 +1,10 @@
 -module(erlmcp_cluster_member_sup).
 -moduledoc """
-The supervisor of a node in a cluster: its keys, its part of the store, its lease, its view of the
-other members, what is kept of sessions, the changes of servers, and the tasks that it takes over.
-Each process needs those before it, so it restarts with them.
+The supervisor of a node in a cluster. Its processes are for the node's keys, its part of the store,
+its clock, its lease, and its view of the other members. After them come those for the events and
+the facts of sessions, the `pg` scope `erlmcp_cluster_scope`, and the processes for the changes of
+servers, the tasks that the node takes over, its figures, the rates of clients, and the catch-ups of
+reads. Each process needs those before it, so it restarts with them.
 
 Internal.
 """.
@@ -20,10 +22,13 @@ start_link(Options) ->
 -doc false.
 init(#{secret := Sources} = Options) ->
     Children = [{erlmcp_cluster_secret, [Sources]}, {erlmcp_cluster_store, [Options]},
-                {erlmcp_cluster_lease, []}, {erlmcp_cluster_members, []},
-                {erlmcp_cluster_sessions, []},
+                {erlmcp_cluster_clock, []}, {erlmcp_cluster_lease, []},
+                {erlmcp_cluster_members, []},
+                {erlmcp_cluster_events, []}, {erlmcp_cluster_sessions, []},
+                {pg, [erlmcp_cluster_scope]},
                 {erlmcp_cluster_changes, []}, {erlmcp_cluster_lost_tasks, []},
-                {erlmcp_cluster_figures, []}],
-    {ok, {#{strategy => rest_for_one},
+                {erlmcp_cluster_figures, []}, {erlmcp_cluster_rates, []},
+                {erlmcp_cluster_catch_up, [fun erlmcp_cluster_store:catch_up/1]}],
+    {ok, {(erlmcp_cluster_sup:intensity())#{strategy => rest_for_one},
           [#{id => Module, start => {Module, start_link, Arguments}, shutdown => 15_000}
            || {Module, Arguments} <- Children]}}.

@@ -12,12 +12,13 @@ Internal.
 -define(SECRET, "ERLMCP_CLUSTER_SECRET").
 
 -doc """
-See `c:erlmcp_server_cluster:operate/2`. The member `do` of the question is:
+Answers a question, as `c:erlmcp_server_cluster:operate/2` says. An error is a sentence for people.
+The member `do` of the question is:
 
 - `status`: returns the overview (`c:erlmcp_server_cluster:overview/1`) with the name of this node.
 - `join`, with `options`: the node joins (`erlmcp_cluster:join/1`). `data_dir` and `size` are those
-  of that function, `seeds` or `dns` is its `discovery`, and `secret` has the files of the secret.
-  If there is none, the variable `ERLMCP_CLUSTER_SECRET` has the secret.
+  of that function, `seeds` or `dns` is its `discovery`, and `secret` is a list of the files of the
+  secret. If the list is empty, the variable `ERLMCP_CLUSTER_SECRET` has the secret.
 - `leave`: the node leaves for good (`erlmcp_cluster:leave/0`).
 - `forget`, with `node`: a dead node is taken out (`erlmcp_cluster:forget/1`).
 """.

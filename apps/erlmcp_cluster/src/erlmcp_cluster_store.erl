@@ -1,7 +1,7 @@
 -module(erlmcp_cluster_store).
 -moduledoc """
 The facts that all nodes of a cluster agree on, in Khepri, which is a tree over Raft. Each fact is
-one node of the tree and is changed by compare-and-swap alone:
+one node of the tree:
 
 - `cluster`: the id of the cluster, which its first node writes.
 - `last`: the number of the last incarnation that was given out.
@@ -12,14 +12,24 @@ one node of the tree and is changed by compare-and-swap alone:
   the home of a session writes it. Each node also has these facts in a table.
 - `tasks/Server/Id`: a task, `{Version, Incarnation, Record}`. A projection of the store has the
   tasks in tables on each node (`m:erlmcp_cluster_task_tables`).
+- `token/Digest`: the sealed tokens of a client (`m:erlmcp_cluster_token_store`).
+
+Facts that several nodes may change are changed by compare-and-swap alone, except tokens: there the
+last write stays.
 
 An incarnation ends in two steps, so that no transaction is needed. First its lease is swapped for
 `{dead, Node, Second}` or `{left, Node, Second}`: from then on it renews nothing. Then its death is
 added to `deaths`, and the lease is deleted. Any node completes the second step. An incarnation that
-is leaving is among the deaths before its lease ends. If none is left to survive a death, it waits
-until another one begins.
+is leaving is among the deaths before its lease ends. A death that no incarnation would survive is
+not added until another incarnation has begun.
 
-The process starts the node's part of the store, joins the others, and stops that part at its end.
+An error that a function does not name is one of Khepri or Ra, such as `timeout`: no majority, or no
+part of the store on this node. A change may then be stored or not.
+
+The process starts the node's part of the store, joins the others, and stops that part at its own
+end. If that part ends by itself, as when its disk is full, the process starts it again as soon as
+the disk can be written. If the others took this node out of the cluster while it was cut off, it
+joins them again as soon as it reaches one of them (`without_lease/0`).
 
 Internal.
 """.
@@ -28,11 +38,15 @@ Internal.
 
 -include_lib("khepri/include/khepri.hrl").
 
--export([start_link/1, view/0, leave/0, forget/1, members/0, leader/0, elect/0]).
--export([next_incarnation/0, open_lease/1, renew_lease/3, leases/1, end_lease/3, bury/1]).
+-export([start_link/1, view/0, may_leave/0, leave/0, forget/1, without_lease/0]).
+-export([members/0, leader/0, doubt/0, resign/0, disk/0]).
+-export([next_incarnation/0, open_lease/1, renew_lease/4, leases/1, end_lease/3, bury/1]).
 -export([deaths/1]).
--export([put_session/4, session/1, sessions/0, forget_session/1, forget_session/2]).
+-export([put_session/5, end_session/3, session/1, sessions/0, session_facts/0, owners/0]).
+-export([has_fact/2]).
+-export([forget_session/1, forget_session/2]).
 -export([create_task/4, swap_task/5, delete_task/2, catch_up/1, applied/2]).
+-export([token/1, tokens/0, put_token/2, delete_token/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -export_type([lease/0, view/0, fact/0]).
@@ -46,18 +60,40 @@ Internal.
 -define(SESSIONS, erlmcp_cluster_session_facts).
 %% A command that has no answer by then may have failed or not.
 -define(COMMAND_MS, 1_000).
-%% A follower that renews its lease must not wait longer than until the next renewal.
--define(RENEWAL_MS, 250).
+%% A member that does not take part in an election at once is too busy for one.
+-define(ELECTION_MS, 250).
+%% How long a leader that is doubted has to answer: at first, and after elections that have not
+%% helped. The nodes differ in this, by up to the last one.
+-define(PATIENCE_MS, 200).
+-define(MOST_PATIENCE_MS, 2_000).
+-define(PATIENCE_SPREAD_MS, 150).
+-define(CALM_MS, 10_000).
 -define(JOIN_MS, 10_000).
 -define(PAUSE_MS, 500).
+%% Khepri has its lock within this time, unless a node stands still.
+-define(LOCK_MS, 5_000).
+%% Its part of the store stops within this time, or with its Ra system.
+-define(STOP_MS, 5_000).
 %% A store writes a few small entries a second.
 -define(WAL_BYTES, 16_000_000).
+%% Milliseconds between two looks whether the node's part of the store runs.
+-define(LOOK_MS, 500).
+%% How often a leader that is about to stop asks the others to lead, and milliseconds in between.
+-define(TRIES, 20).
+-define(RESIGN_MS, 10).
+%% A part that has ended is started again when its disk has room for so much.
+-define(ROOM_BYTES, 1_048_576).
+%% How long it takes the process to give up. Its supervisor starts it again, but not too often.
+-define(FAILED_MS, 3_500).
 
--doc "A lease: of an incarnation that lives, or that has just died, or left.".
+-doc "The lease of an incarnation that lives, or that has just died or left.".
 -type lease() ::
     {alive | leaving, node(), Renewals :: non_neg_integer()}
     | {dead | left, node(), Second :: integer()}.
--doc "The answer of a node to another one that looks for a cluster.".
+-doc """
+The answer of a node to another one that looks for a cluster: the id and the members of the cluster
+that the node is in. Without members, the node's part of the store does not answer.
+""".
 -type view() :: #{cluster := binary() | none, members := [node()]}.
 
 -doc """
@@ -65,6 +101,19 @@ A fact of a session: its client's declaration, its log level, its end, or the di
 resource that its client watches.
 """.
 -type fact() :: declaration | log_level | ended | <<_:256>>.
+
+-record(state, {
+    options :: erlmcp_cluster:options(),
+    %% whether the node's part of the store was there at the last look
+    runs = true :: boolean(),
+    %% what the last attempt to start that part again has returned
+    started = ok :: ok | {error, term()},
+    %% how long a leader that is doubted has to answer, and when the last doubt was over
+    patience = ?PATIENCE_MS :: pos_integer(),
+    doubted :: integer(),
+    %% whether this node is a member; `doubtful` after `without_lease/0`
+    member = true :: true | doubtful | left
+}).
 
 -doc "Starts the process, which joins the cluster before this function returns.".
 -spec start_link(erlmcp_cluster:options()) -> gen_server:start_ret().
@@ -76,21 +125,26 @@ start_link(Options) ->
 -doc "Returns the cluster that this node belongs to. Other nodes call it while they look for one.".
 -spec view() -> view().
 view() ->
-    Cluster = case get(path([cluster]), low_latency) of
-        {ok, Id} -> Id;
-        {error, _} -> none
-    end,
-    #{cluster => Cluster, members => members()}.
+    case get(path([cluster]), low_latency) of
+        {ok, Id} -> #{cluster => Id, members => members()};
+        {error, ?khepri_error(node_not_found, _)} -> #{cluster => none, members => members()};
+        %% The store starts or stops, or is too busy to say.
+        {error, _} -> #{cluster => none, members => []}
+    end.
 
--doc "Returns the nodes of the cluster, as this node knows them.".
+-doc """
+Returns the nodes of the cluster, as this node knows them. Returns `[]` while this node has no part
+of the store, or if its part does not answer within a second.
+""".
 -spec members() -> [node()].
 members() ->
-    case khepri_cluster:nodes(?STORE, #{favor => low_latency, timeout => ?COMMAND_MS}) of
+    Options = #{favor => low_latency, timeout => ?COMMAND_MS},
+    case asked(fun() -> khepri_cluster:nodes(?STORE, Options) end) of
         {ok, Nodes} -> Nodes;
         {error, _} -> []
     end.
 
--doc "Returns the node that leads the cluster, as this node knows it.".
+-doc "Returns the node that leads the cluster, as this node knows it, or `none`.".
 -spec leader() -> node() | none.
 leader() ->
     case ra_leaderboard:lookup_leader(?STORE) of
@@ -99,24 +153,81 @@ leader() ->
     end.
 
 -doc """
-Lets this node ask the others to become their leader. The leader may have stopped without closing
-its connections, which Ra notices only after some seconds.
+Asks the leader, which has not done something in time, whether it lives. If no answer comes within
+200 to 350 ms, this node asks the others to become the leader: the old one may have stopped without
+closing its connections, which Ra notices only after some seconds. A leader that answers is only
+slow, and an election would make it slower. So each election that this node has asked for doubles
+the time, up to 2 seconds, until a leader answers or no doubt comes for ten seconds. The time is
+random, so that of many nodes with this doubt one is the first. The function does not wait for all
+this.
 """.
--spec elect() -> ok.
-elect() ->
-    try
-        ra:trigger_election({?STORE, node()}, ?RENEWAL_MS)
-    catch
-        %% The member starts, stops, or is busy.
-        exit:_ -> ok
+-spec doubt() -> ok.
+doubt() ->
+    gen_server:cast(?MODULE, {doubt, erlmcp_clock:now_ms()}).
+
+-doc """
+Lets another node lead the cluster, if this one does and is about to stop. If a leader stops, the
+others can change nothing until they have noticed it, and have elected another one. Tries this up to
+20 times, 10 ms apart.
+""".
+-spec resign() -> ok.
+resign() ->
+    maybe
+        true ?= leader() =:= node(),
+        {ok, Leases} ?= leases(low_latency),
+        resign([Node || {alive, Node, _} <- maps:values(Leases)], ?TRIES)
+    else
+        _ -> ok
     end.
 
--doc "Takes this node out of the cluster, and deletes its part of the store.".
+resign(_, 0) ->
+    ok;
+resign(Nodes, Tries) ->
+    case lists:any(fun takes_the_lead/1, Nodes) of
+        true -> ok;
+        %% Each lacks an entry, which it will have in a moment.
+        false -> receive after ?RESIGN_MS -> resign(Nodes, Tries - 1) end
+    end.
+
+takes_the_lead(Node) ->
+    try
+        ra:transfer_leadership({?STORE, node()}, {?STORE, Node}, ?COMMAND_MS) =:= ok
+    catch
+        exit:_ -> false
+    end.
+
+-doc """
+Returns `ok`, or why the folder of this node's part of the store cannot be written. The process
+finds this out after that part has ended.
+""".
+-spec disk() -> ok | file:posix().
+disk() ->
+    persistent_term:get({?MODULE, disk}, ok).
+
+-doc """
+Returns `ok` if this node may leave. Returns `{error, last_member}` if the cluster has no other
+node, and `{error, timeout}` if the store does not say which nodes it has.
+""".
+-spec may_leave() -> ok | {error, last_member | timeout}.
+may_leave() ->
+    case members() of
+        [_, _ | _] -> ok;
+        [_] -> {error, last_member};
+        [] -> {error, timeout}
+    end.
+
+-doc """
+Takes this node out of the cluster, and deletes its part of the store. Returns
+`{error, last_member}` if the cluster has no other node.
+""".
 -spec leave() -> ok | {error, last_member | term()}.
 leave() ->
     gen_server:call(?MODULE, leave, infinity).
 
--doc "Takes another node, which has to be dead, out of the cluster.".
+-doc """
+Takes another node out of the cluster. Returns `{error, alive}` if the node's lease has not ended,
+and `{error, not_member}` if the cluster has no such node.
+""".
 -spec forget(node()) -> ok | {error, not_member | alive | term()}.
 forget(Node) ->
     maybe
@@ -130,6 +241,14 @@ forget(Node) ->
         {timeout, _} -> {error, timeout};
         {error, _} = Error -> Error
     end.
+
+-doc """
+Tells the process that this node has no lease now. At its next look, the process finds out whether
+the others have taken this node out of the cluster, and if so, joins them again. Returns at once.
+""".
+-spec without_lease() -> ok.
+without_lease() ->
+    gen_server:cast(?MODULE, without_lease).
 
 %% Incarnations and leases.
 
@@ -158,19 +277,22 @@ next_incarnation(Taker) ->
 open_lease(Incarnation) ->
     Lease = {alive, node(), 0},
     Path = lease_path(Incarnation),
-    case swapped(khepri:create(?STORE, Path, Lease, #{timeout => ?COMMAND_MS})) of
+    case swapped(create(Path, Lease, ?COMMAND_MS)) of
         %% The number is this node's alone, so the command was applied twice.
         changed -> ok;
         Other -> Other
     end.
 
 -doc """
-Renews the lease of this node's incarnation. `Renewals` is how often it was renewed, so each renewal
-changes the lease. Returns `over` if the lease has ended: the incarnation was declared dead.
+Renews the lease of this node's incarnation, which is `leaving` if the node is about to stop.
+`Renewals` is how often it was renewed, so each renewal changes the lease. Returns `over` if the
+lease has ended: the incarnation was declared dead. After an error, such as no answer within
+`Milliseconds`, the lease may be renewed or not.
 """.
 -spec renew_lease(erlmcp_cluster_deaths:incarnation(), alive | leaving,
-                  Renewals :: pos_integer()) -> ok | over | {error, term()}.
-renew_lease(Incarnation, As, Renewals) ->
+                  Renewals :: pos_integer(), Milliseconds :: pos_integer()) ->
+    ok | over | {error, term()}.
+renew_lease(Incarnation, As, Renewals, Milliseconds) ->
     %% A renewal may be applied late, and twice. After a later one it has no effect.
     Earlier = #if_data_matches{pattern = {'$1', node(), '$2'},
                                conditions = [{'orelse', {'=:=', '$1', alive},
@@ -178,14 +300,15 @@ renew_lease(Incarnation, As, Renewals) ->
                                              {'=<', '$2', Renewals}]},
     Path = path([incarnation, #if_all{conditions = [integer_to_binary(Incarnation), Earlier]}]),
     Renewed = {As, node(), Renewals},
-    case swapped(khepri:put(?STORE, Path, Renewed, #{timeout => ?RENEWAL_MS})) of
+    case swapped(put(Path, Renewed, Milliseconds)) of
         changed -> over;
         Other -> Other
     end.
 
 -doc """
-Returns the leases of all incarnations whose death is not written down yet. With `low_latency` they
-are those that this node knows. With `consistency` they are those that the cluster has agreed on.
+Returns all leases in the store: those of incarnations that live or are leaving, and those that have
+ended, until the death is written down. With `low_latency` they are those that this node knows. With
+`consistency` they are those that the cluster has agreed on.
 """.
 -spec leases(low_latency | consistency) ->
     {ok, #{erlmcp_cluster_deaths:incarnation() => lease()}} | {error, term()}.
@@ -210,13 +333,14 @@ end_lease(Incarnation, {_, Node, _} = Seen, How) ->
     end_lease(Incarnation, Node, Seen, How).
 
 end_lease(Incarnation, Node, Pattern, How) ->
-    Ended = {How, Node, erlang:system_time(second)},
+    Ended = {How, Node, erlmcp_cluster_time:now(second)},
     swap(lease_path(Incarnation), Pattern, Ended, ?COMMAND_MS).
 
 -doc """
 Writes down the death of an incarnation whose lease has ended, or which is leaving. Then deletes a
 lease that has ended. Returns `changed` if another node wrote a death meanwhile, or no incarnation
-is left to survive this one.
+is left to survive this one. The result is also `changed` if the incarnation lives, or has no lease
+in the store any more.
 """.
 -spec bury(erlmcp_cluster_deaths:incarnation()) -> ok | changed | {error, term()}.
 bury(Incarnation) ->
@@ -228,14 +352,14 @@ bury(Incarnation) ->
         true ?= How =:= leaving,
         ok
     else
-        false -> khepri:delete(?STORE, lease_path(Incarnation), #{timeout => ?COMMAND_MS});
+        false -> delete(lease_path(Incarnation));
         Other -> Other
     end.
 
 %% How an incarnation ends or has ended, and at which second.
-ended({leaving, _, _}) -> {leaving, erlang:system_time(second)};
+ended({leaving, _, _}) -> {leaving, erlmcp_cluster_time:now(second)};
 ended({How, _, Second}) when How =/= alive -> {How, Second};
-%% It lives, or another node has done both steps.
+%% The incarnation lives, or another node has done both steps.
 ended(_) -> changed.
 
 written(Incarnation, Alive, At, Deaths) ->
@@ -246,7 +370,7 @@ written(Incarnation, Alive, At, Deaths) ->
                      with_epoch(More), ?COMMAND_MS)
     end.
 
--doc "Returns the deaths that are written down; see `leases/1`.".
+-doc "Returns the deaths that are written down. The argument is that of `leases/1`.".
 -spec deaths(low_latency | consistency) ->
     {ok, erlmcp_cluster_deaths:deaths()} | {error, term()}.
 deaths(Favor) ->
@@ -256,34 +380,61 @@ deaths(Favor) ->
     end.
 
 -doc """
-Stores a fact of a session. It is of use for `Idle` seconds after the session was used last.
+Stores a fact of a session. It is needed for `Idle` seconds after the last use of the session.
 """.
 -spec put_session(Name :: erlmcp_cluster_session_id:nonce(), fact(), Value :: term(),
-                  Idle :: non_neg_integer()) -> ok | {error, term()}.
-put_session(Name, Fact, Value, Idle) ->
-    Row = {{Name, Fact}, Value, erlang:system_time(second), Idle},
-    khepri:put(?STORE, path([session, Name, Fact]), Row, #{timeout => ?COMMAND_MS}).
+                  Idle :: non_neg_integer(), erlmcp_cluster_shares:owner()) ->
+    ok | {error, term()}.
+put_session(Name, Fact, Value, Idle, Owner) ->
+    Row = session_row(Name, Fact, Value, Idle, Owner),
+    put(path([session, Name, Fact]), Row, ?COMMAND_MS).
 
--doc "Returns the facts of a session, as the cluster has agreed on them.".
+session_row(Name, Fact, Value, Idle, Owner) ->
+    {{Name, Fact}, Value, erlmcp_cluster_time:now(second), Idle, Owner}.
+
+-doc """
+Stores the fact `ended` of a session, as `put_session/5` does. Returns `changed` if the fact was
+there before: another request has ended the session.
+""".
+-spec end_session(Name :: erlmcp_cluster_session_id:nonce(), Idle :: non_neg_integer(),
+                  erlmcp_cluster_shares:owner()) ->
+    ok | changed | {error, term()}.
+end_session(Name, Idle, Owner) ->
+    Path = path([session, Name, ended]),
+    By = make_ref(),
+    Row = session_row(Name, ended, By, Idle, Owner),
+    maybe
+        changed ?= swapped(create(Path, Row, ?COMMAND_MS)),
+        %% The command was possibly applied twice. So the fact has who has stored it.
+        {ok, {_, Stored, _, _, _}} ?= get(Path),
+        true ?= Stored =:= By,
+        ok
+    else
+        false -> changed;
+        Other -> Other
+    end.
+
+-doc "Returns the facts of a session, as this node knows them.".
 -spec session(Name :: erlmcp_cluster_session_id:nonce()) ->
     {ok, #{fact() => term()}} | {error, term()}.
 session(Name) ->
     Pattern = path([session, Name, ?KHEPRI_WILDCARD_STAR]),
-    case get_many(Pattern, consistency) of
-        {ok, Found} -> {ok, #{Fact => Value || {{_, Fact}, Value, _, _} <- maps:values(Found)}};
+    case get_many(Pattern, low_latency) of
+        {ok, Found} -> {ok, #{Fact => Value || {{_, Fact}, Value, _, _, _} <- maps:values(Found)}};
         {error, _} = Error -> Error
     end.
 
 -doc """
 Returns the sessions that have facts, as this node knows them: whether the session has ended, the
-second of its last change, and for how many seconds its facts are of use after its last use.
+system time of its last change in seconds, and for how many seconds its facts are needed after its
+last use.
 """.
 -spec sessions() ->
     #{Name :: erlmcp_cluster_session_id:nonce() =>
           {HasEnded :: boolean(), Second :: integer(), Idle :: non_neg_integer()}}.
 sessions() ->
     try
-        ets:foldl(fun({{Name, Fact}, _, Second, Idle}, Sessions) ->
+        ets:foldl(fun({{Name, Fact}, _, Second, Idle, _}, Sessions) ->
             {HasEnded, Last, _} = maps:get(Name, Sessions, {false, Second, Idle}),
             Sessions#{Name => {HasEnded orelse Fact =:= ended, max(Second, Last), Idle}}
         end, #{}, ?SESSIONS)
@@ -292,15 +443,50 @@ sessions() ->
         error:badarg -> #{}
     end.
 
+-doc "Returns how many facts of sessions there are, as this node knows them.".
+-spec session_facts() -> non_neg_integer().
+session_facts() ->
+    case ets:info(?SESSIONS, size) of
+        undefined -> 0;
+        Count -> Count
+    end.
+
+-doc """
+Returns the units of all facts of each owner (`erlmcp_cluster_shares:units/1`), as this node knows
+them.
+""".
+-spec owners() -> #{erlmcp_cluster_shares:owner() => pos_integer()}.
+owners() ->
+    try
+        ets:foldl(fun({_, Value, _, _, Owner}, Counts) ->
+            Counts#{Owner => maps:get(Owner, Counts, 0) + erlmcp_cluster_shares:units(Value)}
+        end, #{}, ?SESSIONS)
+    catch
+        error:badarg -> #{}
+    end.
+
+-doc """
+Returns `true` if a session has a fact, as this node knows it. A node knows at least the facts that
+it has stored itself.
+""".
+-spec has_fact(Name :: erlmcp_cluster_session_id:nonce(), fact()) -> boolean().
+has_fact(Name, Fact) ->
+    try
+        ets:member(?SESSIONS, {Name, Fact})
+    catch
+        %% The table is the store's own, which starts or stops.
+        error:badarg -> false
+    end.
+
 -doc "Deletes all facts of a session.".
 -spec forget_session(Name :: erlmcp_cluster_session_id:nonce()) -> ok | {error, term()}.
 forget_session(Name) ->
-    khepri:delete(?STORE, path([session, Name]), #{timeout => ?COMMAND_MS}).
+    delete(path([session, Name])).
 
--doc "Deletes a fact of a session.".
+-doc "Deletes one fact of a session, if it is there.".
 -spec forget_session(Name :: erlmcp_cluster_session_id:nonce(), fact()) -> ok | {error, term()}.
 forget_session(Name, Fact) ->
-    khepri:delete(?STORE, path([session, Name, Fact]), #{timeout => ?COMMAND_MS}).
+    delete(path([session, Name, Fact])).
 
 %% With their epoch, so that they can be compared and swapped.
 with_epoch(Deaths) ->
@@ -308,19 +494,25 @@ with_epoch(Deaths) ->
 
 %% Tasks.
 
--doc "Adds a task of a server. Its id is new.".
+-doc """
+Adds a task of a server under a new id. After an error, such as no answer within `Milliseconds`, the
+task may be there or not.
+""".
 -spec create_task(Server :: binary(), erlmcp_task_store:id(), erlmcp_cluster_task_tables:entry(),
                   Milliseconds :: pos_integer()) ->
     ok | {error, term()}.
 create_task(Server, Id, Entry, Milliseconds) ->
-    Created = khepri:create(?STORE, task_path(Server, Id), Entry, #{timeout => Milliseconds}),
-    case swapped(Created) of
+    case swapped(create(task_path(Server, Id), Entry, Milliseconds)) of
         %% The command was applied twice.
         changed -> ok;
         Other -> Other
     end.
 
--doc "Replaces a task by its next version, if it has this version and incarnation.".
+-doc """
+Replaces a task by `Entry`, if the store has it with this version and incarnation, and otherwise
+returns `changed`. After an error, such as no answer within `Milliseconds`, the task may be replaced
+or not.
+""".
 -spec swap_task(Server :: binary(), erlmcp_task_store:id(),
                 {pos_integer(), erlmcp_cluster_deaths:incarnation()},
                 erlmcp_cluster_task_tables:entry(), Milliseconds :: pos_integer()) ->
@@ -331,11 +523,12 @@ swap_task(Server, Id, {Version, Incarnation}, Entry, Milliseconds) ->
 -doc "Deletes a task, if it is there.".
 -spec delete_task(Server :: binary(), erlmcp_task_store:id()) -> ok | {error, term()}.
 delete_task(Server, Id) ->
-    khepri:delete(?STORE, task_path(Server, Id), #{timeout => ?COMMAND_MS}).
+    delete(task_path(Server, Id)).
 
 -doc """
 Returns when this node, and its tables, have all changes that were answered before the call. The
-leader asks a majority whether it still leads, so this does not succeed without one.
+leader asks a majority whether it still leads, so this does not succeed without one. Each of the two
+steps, the leader's and this node's, has `Milliseconds`.
 """.
 -spec catch_up(Milliseconds :: pos_integer()) -> ok | {error, term()}.
 catch_up(Milliseconds) ->
@@ -346,60 +539,123 @@ catch_up(Milliseconds) ->
     end,
     Query = {?MODULE, applied, [], [with_context]},
     maybe
-        {ok, Applied, _} ?= ra:consistent_query(Leader, Query, Milliseconds),
-        {ok, _, _} ?= ra:local_query(Own, Query, #{condition => {applied, Applied},
-                                                   timeout => Milliseconds}),
+        {ok, Applied, _} ?= asked(fun() -> ra:consistent_query(Leader, Query, Milliseconds) end),
+        Here = #{condition => {applied, Applied}, timeout => Milliseconds},
+        {ok, _, _} ?= asked(fun() -> ra:local_query(Own, Query, Here) end),
         ok
     else
         {timeout, _} -> {error, timeout};
         {error, _} = Error -> Error
     end.
 
--doc "Returns the place in the log that a member of the store has come to. Other nodes call it.".
+-doc """
+Returns the index and the term of the last entry of the log that a member of the store has applied.
+`catch_up/1` calls it on other nodes.
+""".
 -spec applied(#{index := non_neg_integer(), term := non_neg_integer(), _ => _}, term()) ->
     {Index :: non_neg_integer(), Term :: non_neg_integer()}.
 applied(#{index := Index, term := Term}, _) ->
     {Index, Term}.
 
+%% Tokens.
+
+-doc """
+Returns the sealed tokens under a digest, as the cluster has agreed on them, or `none`. Returns
+`{error, unavailable}` without a majority.
+""".
+-spec token(Digest :: <<_:256>>) -> {ok, Sealed :: binary()} | none | {error, unavailable}.
+token(Digest) ->
+    case get(token_path(Digest)) of
+        {ok, Sealed} -> {ok, Sealed};
+        {error, ?khepri_error(node_not_found, _)} -> none;
+        {error, _} -> {error, unavailable}
+    end.
+
+-doc "Returns how many digests have tokens. The error is that of `token/1`.".
+-spec tokens() -> {ok, non_neg_integer()} | {error, unavailable}.
+tokens() ->
+    available(read(fun khepri:count/3, path([token, ?KHEPRI_WILDCARD_STAR]), consistency)).
+
+-doc """
+Stores sealed tokens under a digest, in place of those before. After `{error, unavailable}` they may
+be stored or not.
+""".
+-spec put_token(Digest :: <<_:256>>, Sealed :: binary()) -> ok | {error, unavailable}.
+put_token(Digest, Sealed) ->
+    available(put(token_path(Digest), Sealed, ?COMMAND_MS)).
+
+-doc """
+Deletes the tokens under a digest, if there are some. After `{error, unavailable}` they may be
+deleted or not.
+""".
+-spec delete_token(Digest :: <<_:256>>) -> ok | {error, unavailable}.
+delete_token(Digest) ->
+    available(delete(token_path(Digest))).
+
+available({error, _}) -> {error, unavailable};
+available(Done) -> Done.
+
 %% The process.
 
 -doc false.
-init(#{data_dir := Folder} = Options) ->
+init(Options) ->
     _ = process_flag(trap_exit, true),
     ok = erlmcp_label:set([?MODULE]),
+    Until = erlmcp_clock:now_ms() + map_get(join_ms, Options),
     maybe
-        ok ?= start_store(Folder),
-        ok ?= find_cluster(Options, erlmcp_clock:now_ms() + map_get(join_ms, Options)),
-        {ok, joined}
+        ok ?= start_store(Options),
+        ok ?= find_cluster(Options, Until),
+        _ = erlang:send_after(?LOOK_MS, self(), look),
+        {ok, #state{options = Options, doubted = erlmcp_clock:now_ms()}}
     else
         {error, _} = Error ->
             ok = stop_store(),
-            Error
+            receive after ?FAILED_MS -> Error end
     end.
 
-start_store(Folder) ->
+start_store(#{data_dir := Folder, join_ms := Milliseconds}) ->
     maybe
-        {ok, _} ?= application:ensure_all_started(khepri),
+        %% Ra may have ended alone, with its disk.
+        {ok, _} ?= application:ensure_all_started([ra, khepri]),
         ok ?= filelib:ensure_path(Folder),
         Name = unicode:characters_to_list(Folder),
         Config = (ra_system:default_config())#{
             name => ?STORE, data_dir => Name, wal_data_dir => Name,
             wal_max_size_bytes => ?WAL_BYTES, names => ra_system:derive_names(?STORE)},
         {ok, _} ?= ra_system:start(Config),
-        {ok, ?STORE} ?= khepri:start(?STORE, ?STORE, ?JOIN_MS),
+        {ok, ?STORE} ?= start_khepri(Milliseconds),
         ok
+    end.
+
+start_khepri(Milliseconds) ->
+    within(Milliseconds, fun() -> khepri:start(?STORE, ?STORE, ?JOIN_MS) end).
+
+stop_khepri() ->
+    within(?STOP_MS, fun() -> khepri:stop(?STORE) end).
+
+%% Khepri takes a lock on all connected nodes to start, stop, join or leave, and waits for one that
+%% stands still until OTP closes the connection, which takes a minute.
+within(Milliseconds, Do) ->
+    Caller = self(),
+    {Pid, Monitor} = spawn_monitor(fun() -> Caller ! {self(), Do()} end),
+    receive
+        {Pid, Done} ->
+            true = demonitor(Monitor, [flush]),
+            Done;
+        {'DOWN', Monitor, process, Pid, Reason} ->
+            {error, Reason}
+    after Milliseconds ->
+        true = demonitor(Monitor, [flush]),
+        true = exit(Pid, kill),
+        {error, timeout}
     end.
 
 %% The nodes of a new cluster look for each other until all of them are there. A node that was in
 %% the cluster before stays in it.
-find_cluster(#{discovery := Discovery, size := Size} = Options, Until) ->
-    Others = erlmcp_cluster_discovery:nodes(Discovery) -- [node()],
-    Answers = erpc:multicall(Others, ?MODULE, view, [], 2 * ?COMMAND_MS),
-    %% A node without members has not started its part of the store.
-    Views = [{Node, View} || {Node, {ok, #{members := [_ | _]} = View}}
-                                 <- lists:zip(Others, Answers)],
-    Missing = Others -- [Node || {Node, _} <- Views],
-    case erlmcp_cluster_discovery:step({node(), view()}, Views, Missing, Size) of
+find_cluster(Options, Until) ->
+    %% An attempt to join may have stopped Khepri, and not started it again in time.
+    _ = is_pid(whereis(?STORE)) orelse start_khepri(?JOIN_MS),
+    case step(Options) of
         stay ->
             ok;
         {error, _} = Error ->
@@ -411,28 +667,64 @@ find_cluster(#{discovery := Discovery, size := Size} = Options, Until) ->
             end
     end.
 
+step(#{discovery := Discovery, size := Size}) ->
+    Others = erlmcp_cluster_discovery:nodes(Discovery) -- [node()],
+    Answers = erpc:multicall(Others, ?MODULE, view, [], 2 * ?COMMAND_MS),
+    %% A node without members has not started its part of the store.
+    Views = [{Node, View} || {Node, {ok, #{members := [_ | _]} = View}}
+                                 <- lists:zip(Others, Answers)],
+    Missing = Others -- [Node || {Node, _} <- Views],
+    case view() of
+        %% This node may be a member, and must not join as a new one.
+        #{members := []} -> wait;
+        Own -> erlmcp_cluster_discovery:step({node(), Own}, Views, Missing, Size)
+    end.
+
 %% The first node of a cluster writes its id last: with it, the cluster is there.
 take(form) ->
     maybe
-        ok ?= khepri:put(?STORE, path([last]), {0, none}, #{timeout => ?COMMAND_MS}),
-        ok ?= khepri:put(?STORE, path([deaths]), with_epoch(erlmcp_cluster_deaths:new()),
-                         #{timeout => ?COMMAND_MS}),
+        ok ?= put(path([last]), {0, none}, ?COMMAND_MS),
+        ok ?= put(path([deaths]), with_epoch(erlmcp_cluster_deaths:new()), ?COMMAND_MS),
         ok ?= project(tasks, erlmcp_cluster_task_tables:projection()),
         %% The rows of the table are the data of the facts.
         ok ?= project(session, khepri_projection:new(?SESSIONS, copy, #{})),
-        ok ?= khepri:put(?STORE, path([cluster]), crypto:strong_rand_bytes(16),
-                         #{timeout => ?COMMAND_MS}),
+        ok ?= put(path([cluster]), crypto:strong_rand_bytes(16), ?COMMAND_MS),
         joined
     else
         {error, Reason} -> Reason
     end;
 take({join, Node}) ->
-    case khepri_cluster:join({?STORE, Node}, ?JOIN_MS) of
-        ok -> joined;
+    maybe
+        ok ?= part_with(members(), Node),
+        ok ?= within(?LOCK_MS + ?JOIN_MS, fun() ->
+            khepri_cluster:join({?STORE, Node}, ?JOIN_MS)
+        end),
+        joined
+    else
         {error, Reason} -> Reason
     end;
 take(wait) ->
     no_cluster.
+
+%% A node that was taken out of its cluster has the members on its disk, but hears of no leader, and
+%% Khepri would wait for one. So it begins anew, once the leader of the others has said that it is
+%% no member: their own views may be old.
+part_with([_, _ | _], Node) ->
+    Own = {?STORE, node()},
+    maybe
+        {ok, Members, _} ?= ra:members({?STORE, Node}, ?JOIN_MS),
+        false ?= lists:member(Own, Members),
+        ok ?= stop_khepri(),
+        ok ?= ra:force_delete_server(?STORE, Own),
+        {ok, ?STORE} ?= start_khepri(?JOIN_MS),
+        ok
+    else
+        true -> {error, still_member};
+        {timeout, _} -> {error, timeout};
+        {error, _} = Error -> Error
+    end;
+part_with(_, _) ->
+    ok.
 
 %% Shows each node the data under a name in a table. The cluster may be formed in several attempts.
 project(Name, Projection) ->
@@ -457,22 +749,122 @@ pause(Reason, Options, Until) ->
 
 -doc false.
 handle_call(leave, _, State) ->
-    Left = case members() of
-        [_] -> {error, last_member};
-        _ -> khepri_cluster:reset(?STORE, ?JOIN_MS)
-    end,
-    {reply, Left, State}.
+    maybe
+        ok ?= may_leave(),
+        ok ?= within(?LOCK_MS + ?JOIN_MS, fun() -> khepri_cluster:reset(?STORE, ?JOIN_MS) end),
+        {reply, ok, State#state{member = left}}
+    else
+        {error, _} = Error -> {reply, Error, State}
+    end.
 
 -doc false.
-handle_cast(_, State) ->
+%% It waited for the end of another one.
+handle_cast({doubt, At}, #state{doubted = Doubted} = State) when At < Doubted ->
+    {noreply, State};
+handle_cast({doubt, At}, #state{patience = Before, doubted = Doubted} = State) ->
+    %% After a time without a doubt, the elections before it have helped.
+    Patience = case At - Doubted > ?CALM_MS of true -> ?PATIENCE_MS; false -> Before end,
+    Next = doubt(leader(), Patience),
+    {noreply, State#state{patience = Next, doubted = erlmcp_clock:now_ms()}};
+handle_cast(without_lease, #state{member = true} = State) ->
+    {noreply, State#state{member = doubtful}};
+handle_cast(without_lease, State) ->
     {noreply, State}.
 
 -doc false.
+handle_info(look, State) ->
+    Next = look(is_pid(whereis(?STORE)), State),
+    _ = erlang:send_after(?LOOK_MS, self(), look),
+    {noreply, Next};
 handle_info(_, State) ->
     {noreply, State}.
 
+%% Returns how long the leader has to answer next time.
+doubt(Leader, Patience) ->
+    maybe
+        false ?= answers(Leader, Patience + rand:uniform(?PATIENCE_SPREAD_MS)),
+        true ?= leader() =:= Leader,
+        ok = elect(),
+        min(2 * Patience, ?MOST_PATIENCE_MS)
+    else
+        true -> ?PATIENCE_MS;
+        %% Another node was first.
+        false -> Patience
+    end.
+
+answers(none, Milliseconds) ->
+    receive after Milliseconds -> false end;
+answers(Node, Milliseconds) ->
+    ra:ping({?STORE, Node}, Milliseconds) =:= {pong, leader}.
+
+elect() ->
+    try
+        ra:trigger_election({?STORE, node()}, ?ELECTION_MS)
+    catch
+        %% The member starts, stops, or is busy.
+        exit:_ -> ok
+    end.
+
+%% Ra starts its processes again that end, a few times. If they are not there for two looks, it has
+%% given up.
+look(true, #state{runs = true, member = doubtful, options = Options} = State) ->
+    ok = join_again(Options),
+    State#state{member = true};
+look(true, #state{runs = true} = State) ->
+    State;
+look(true, State) ->
+    State#state{runs = true};
+look(false, #state{runs = true} = State) ->
+    State#state{runs = false};
+look(false, #state{options = #{data_dir := Folder} = Options, started = Last} = State) ->
+    Before = disk(),
+    case room(Folder) of
+        ok ->
+            ok = stop_store(),
+            Started = start_store(Options),
+            %% The same error comes again at each look.
+            _ = (Started =:= ok orelse Started =/= Last)
+                andalso erlmcp_log:report(warning, #{what => cluster_store_started_again,
+                                                     result => Started}),
+            State#state{runs = Started =:= ok, started = Started};
+        Before ->
+            State;
+        Reason ->
+            ok = erlmcp_log:report(error, #{what => cluster_store_cannot_write, folder => Folder,
+                                            reason => Reason}),
+            State
+    end.
+
+%% The lease of a node that was taken out has ended, so it goes on as another incarnation. If this
+%% fails, it is done again, since the node still has no lease.
+join_again(Options) ->
+    maybe
+        {join, _} = Join ?= step(Options),
+        Result = take(Join),
+        %% What another node sees of the members may be old.
+        true ?= Result =/= still_member,
+        erlmcp_log:report(warning, #{what => cluster_node_was_forgotten, result => Result})
+    else
+        _ -> ok
+    end.
+
+%% Notes whether the disk can be written.
+room(Folder) ->
+    File = filename:join(Folder, "room"),
+    Written = file:write_file(File, binary:copy(<<0>>, ?ROOM_BYTES), [raw]),
+    _ = file:delete(File),
+    case Written of
+        ok ->
+            _ = persistent_term:erase({?MODULE, disk}),
+            ok;
+        {error, Reason} ->
+            ok = persistent_term:put({?MODULE, disk}, Reason),
+            Reason
+    end.
+
 -doc false.
 terminate(_, _) ->
+    _ = persistent_term:erase({?MODULE, disk}),
     ok = yield([Node || Node <- members(), lists:member(Node, nodes())]),
     stop_store().
 
@@ -483,8 +875,9 @@ yield([Node | _]) ->
 yield([]) ->
     ok.
 
+%% Khepri cannot stop a member whose Ra system has ended.
 stop_store() ->
-    _ = khepri:stop(?STORE),
+    _ = is_pid(whereis(?STORE)) andalso stop_khepri(),
     _ = ra_system:stop(?STORE),
     ok.
 
@@ -495,6 +888,9 @@ path(Names) ->
 
 task_path(Server, Id) ->
     path([tasks, Server, Id]).
+
+token_path(Digest) ->
+    path([token, Digest]).
 
 lease_path(Incarnation) ->
     path([incarnation, integer_to_binary(Incarnation)]).
@@ -508,18 +904,38 @@ get(Path, Favor) ->
 get_many(Pattern, Favor) ->
     read(fun khepri:get_many/3, Pattern, Favor).
 
-read(Read, Path, Favor) ->
+%% Khepri's own way to favour consistency asks again and again, without an end, while no leader is
+%% known.
+read(Read, Path, consistency) ->
+    maybe
+        ok ?= catch_up(?COMMAND_MS),
+        read(Read, Path, low_latency)
+    end;
+read(Read, Path, low_latency) ->
+    asked(fun() -> Read(?STORE, Path, #{favor => low_latency, timeout => ?COMMAND_MS}) end).
+
+%% The node's part of the store may stop while it is asked. Ra says so by an exit.
+asked(Ask) ->
     try
-        Read(?STORE, Path, #{favor => Favor, timeout => ?COMMAND_MS})
+        Ask()
     catch
-        %% Khepri asks the leader by `erpc`. The leader's member may have just stopped.
-        error:{exception, _, _} -> {error, no_leader};
-        error:{erpc, _} -> {error, no_leader}
+        exit:{Reason, {gen_statem, call, _}} -> {error, Reason}
     end.
+
+create(Path, Data, Milliseconds) ->
+    asked(fun() -> khepri:create(?STORE, Path, Data, #{timeout => Milliseconds}) end).
+
+put(Path, Data, Milliseconds) ->
+    asked(fun() -> khepri:put(?STORE, Path, Data, #{timeout => Milliseconds}) end).
+
+delete(Path) ->
+    asked(fun() -> khepri:delete(?STORE, Path, #{timeout => ?COMMAND_MS}) end).
 
 %% The pattern is one of ETS: '_' is any term.
 swap(Path, Pattern, Data, Milliseconds) ->
-    swapped(khepri:compare_and_swap(?STORE, Path, Pattern, Data, #{timeout => Milliseconds})).
+    swapped(asked(fun() ->
+        khepri:compare_and_swap(?STORE, Path, Pattern, Data, #{timeout => Milliseconds})
+    end)).
 
 swapped(ok) -> ok;
 swapped({error, ?khepri_error(mismatching_node, _)}) -> changed;

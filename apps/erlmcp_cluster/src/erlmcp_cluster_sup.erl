@@ -1,14 +1,14 @@
 -module(erlmcp_cluster_sup).
 -moduledoc """
-The supervisor of the application. It has the `pg` scope `erlmcp_cluster_scope`. When the node joins
-a cluster, it has `m:erlmcp_cluster_member_sup`, too.
+The supervisor of the application. From the time when the node joins a cluster until it leaves, it
+supervises `m:erlmcp_cluster_member_sup`, as `intensity/0` says.
 
 Internal.
 """.
 
 -behaviour(supervisor).
 
--export([start_link/0, start_member/1, stop_member/0]).
+-export([start_link/0, start_member/1, stop_member/0, intensity/0]).
 -export([init/1]).
 
 -doc "Starts the supervisor.".
@@ -16,27 +16,47 @@ Internal.
 start_link() ->
     supervisor:start_link({local, ?MODULE}, ?MODULE, []).
 
--doc "Starts the processes of a node in a cluster, and waits until the node has joined.".
+-doc """
+Starts the processes of a node in a cluster, and waits until the node has joined. The errors are
+among those of `erlmcp_cluster:join/1`.
+""".
 -spec start_member(erlmcp_cluster:options()) -> ok | {error, term()}.
 start_member(Options) ->
     Member = #{id => member, start => {erlmcp_cluster_member_sup, start_link, [Options]},
-               type => supervisor, restart => transient},
+               type => supervisor},
     case supervisor:start_child(?MODULE, Member) of
         {ok, _} -> ok;
         {error, {already_started, _}} -> {error, already_joined};
-        {error, already_present} -> {error, already_joined};
+        %% Its processes were stopped, but not by `stop_member/0`.
+        {error, already_present} ->
+            ok = erlmcp_cluster_clock:forget(),
+            ok = supervisor:delete_child(?MODULE, member),
+            start_member(Options);
         {error, {{shutdown, {failed_to_start_child, _, Reason}}, _}} -> {error, Reason};
         {error, Reason} -> {error, Reason}
     end.
 
--doc "Stops these processes. The node's part of the store stays in its folder.".
+-doc """
+Stops the processes of the node in its cluster. The node's part of the store stays in its folder.
+Returns `{error, not_joined}` if they do not run.
+""".
 -spec stop_member() -> ok | {error, not_joined}.
 stop_member() ->
     case supervisor:terminate_child(?MODULE, member) of
-        ok -> supervisor:delete_child(?MODULE, member);
+        ok ->
+            ok = erlmcp_cluster_clock:forget(),
+            supervisor:delete_child(?MODULE, member);
         {error, not_found} -> {error, not_joined}
     end.
 
+-doc """
+Returns how often the processes of a node in a cluster may restart: 20 times a minute. A store that
+cannot start takes more than three seconds to say so, so it alone never restarts more often.
+""".
+-spec intensity() -> supervisor:sup_flags().
+intensity() ->
+    #{intensity => 20, period => 60}.
+
 -doc false.
 init([]) ->
-    {ok, {#{}, [#{id => pg, start => {pg, start_link, [erlmcp_cluster_scope]}}]}}.
+    {ok, {intensity(), []}}.

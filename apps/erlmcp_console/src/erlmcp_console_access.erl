@@ -2,7 +2,7 @@
 -moduledoc """
 Decides which requests may see the console and act in it. Without a token these are the requests of
 programs on the same machine, unless they came through a proxy. With a token each browser has to
-bring the token once. It is exchanged for a cookie that holds for twelve hours, and that other sites
+send the token once. It is exchanged for a cookie that holds for twelve hours, and that other sites
 cannot use.
 
 An action is a POST of the page itself: its `Origin` is that of the request. A page of another
@@ -21,9 +21,9 @@ origin gets nothing, even if the listener allows its origin.
 -define(PROXIED, [~"forwarded", ~"x-forwarded-for", ~"x-real-ip", ~"via"]).
 
 -doc """
-Returns `ok` if a request may see the page. `Now` is the time in seconds. `{denied, token}` means
-that the request needs the token. `{denied, elsewhere}` means that the console has no token, and the
-client is on another machine.
+Returns `ok` if a request may see the page. `Now` is in seconds of system time. `{denied, token}`
+means that the request needs the token. `{denied, elsewhere}` means that the console has no token,
+and the client is on another machine.
 """.
 -spec check(erlmcp_page:request(), token(), Now :: integer()) -> ok | {denied, token | elsewhere}.
 check(#{peer := {Ip, _}, headers := Headers}, none, _) ->
@@ -76,8 +76,8 @@ name(Token) ->
     <<"erlmcp_console_", (binary:part(Hash, 0, 8))/binary>>.
 
 -doc """
-Exchanges a token for a cookie. Returns the value of `Set-Cookie` for the page at the path of the
-request, or `denied`.
+Exchanges the token `Given` for a cookie. Returns the value of `Set-Cookie` for the page at the path
+of the request, or `denied` if the token is wrong.
 """.
 -spec login(Given :: binary(), erlmcp_page:request(), token()) ->
     {ok, SetCookie :: iodata()} | denied.

@@ -1,5 +1,5 @@
 -module(erlmcp_console_app).
--moduledoc "The application of the console.".
+-moduledoc "The callbacks of the application `erlmcp_console`.".
 
 -behaviour(application).
 

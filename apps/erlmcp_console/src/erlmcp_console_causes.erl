@@ -13,9 +13,9 @@ The facts about a server.
 
 - `state`: `open`, or the name of the refusal of all new requests.
 - `windows`: those of the error budget.
-- `requests`, `refused`, `p95_us`: the requests of the last `seconds` that ended, and those that
-  were refused, by code. `flood`: how many come in a second, if these are many times as many as
-  before.
+- `requests`: how many ended in the last `seconds`. `p95_us`: the time that 95 of 100 of those with
+  a result did not exceed. `refused`: how many were refused, by code. `flood`: how many come in a
+  second, if these are many times as many as before.
 - `tools`: the tools, each with its own last seconds. `running`: the calls of tools that run; none
   while no page is open.
 - `bounds`: how much of each is used. `forecast_ms`: milliseconds until it is met.
@@ -23,9 +23,11 @@ The facts about a server.
 - `troubles`: errors of the machine, which the log has.
 - `open_breakers`: names of breakers, and the definitions that are not called for a while. `pools`:
   pools of clients, how many of their members are not called for a while, and how many they have.
-  `mounts_gone`: prefixes of mounted servers that do not run. `cluster`: the nodes of the server's
-  cluster, if it has one.
-- `processors`: the share of the processors' time that the node uses.
+  `upstreams`: servers that clients of the node call, with their requests of the last seconds, and
+  how many of these got no answer. `mounts_gone`: prefixes of mounted servers that do not run.
+  `cluster`: the nodes of the server's cluster, if it has one.
+- `processors`: the share of the processors' time that the node uses. It is `undefined` while the
+  readings are too close together to tell.
 - `latency_ms`: the bound of `p95_us`.
 """.
 -type facts() :: #{
@@ -44,14 +46,18 @@ The facts about a server.
     troubles := [trouble()],
     open_breakers := [{Name :: binary(), Targets :: [binary()]}],
     pools := [{Name :: binary(), Open :: pos_integer(), Members :: pos_integer()}],
+    upstreams := [#{name := binary(), seconds := number(), calls := non_neg_integer(),
+                    failed := non_neg_integer(), reason := none | atom()}],
     mounts_gone := [binary()],
     cluster := cluster(),
     processors := float() | undefined,
     latency_ms := pos_integer()
 }.
 -doc """
-A tool in the last `seconds`. `reason`: how most of its calls of the last minute failed, other than
-by an open breaker. `usual`: its times before that.
+The calls of a tool that ended in the last `seconds`. `reason` is the most frequent reason why its
+calls of the last minute failed, other than an open breaker or a cancellation. `usual` has the times
+of its calls from the start of the server until some seconds ago. It is `none` if these were fewer
+than 20, or are not needed.
 """.
 -type tool() :: #{
     name := binary(), seconds := number(), calls := non_neg_integer(),
@@ -65,19 +71,26 @@ by an open breaker. `usual`: its times before that.
 -type bound() :: #{name := binary(), used := number(), limit := pos_integer() | infinity,
                    forecast_ms := non_neg_integer() | none}.
 -doc """
-Something that grows. Its bound has the name `name`, and is met in `met_ms` if it goes on. `place`
-says where most of it is, and `tool` is the only tool that was called meanwhile.
+Something that grows, by `per_second`. Its bound has the name `name`, and is met in `met_ms` if the
+growth goes on. `place` says where most of the growth is. `tool` is the only tool that was called
+meanwhile.
 """.
 -type growth() :: #{
     name := memory | processes | ports | atoms, per_second := number(),
     met_ms := non_neg_integer(), place := binary() | none,
     tool := none | {Name :: binary(), Calls :: pos_integer()}
 }.
--doc "An error of the machine that the log had in the last minute, and where it was seen last.".
+-doc """
+An error of the machine: how often the log had it in the last minute (`count`), and the `place`
+where it was seen last.
+""".
 -type trouble() :: #{
     error := atom(), count := pos_integer(), place := none | {tool, Name :: binary()}
 }.
--doc "A cluster: milliseconds for which this node's place in it is certain, and all nodes.".
+-doc """
+A cluster: the milliseconds for which this node's lease is valid (`lease`), and all nodes. It is
+`null` for a server that is in none.
+""".
 -type cluster() :: null | #{
     lease := non_neg_integer(), nodes := [#{node := binary(), state := atom(), _ => _}], _ => _
 }.
@@ -102,13 +115,17 @@ says where most of it is, and `tool` is the only tool that was called meanwhile.
 -define(HELD_UP_MS, 5_000).
 -define(HELD_UP, 3).
 
--doc "Returns the causes. Their order is that of the page: first what keeps requests out.".
+-doc """
+Returns the causes of a server's trouble, in the order of the page: first those that keep requests
+out. Returns `[]` for a server that is well.
+""".
 -spec causes(facts()) -> [cause()].
 causes(Facts) ->
     Slow = slow_tools(Facts) ++ held_up(Facts),
     state(Facts) ++ cluster(Facts) ++ troubles(Facts) ++ mounts(Facts) ++ breakers(Facts)
-        ++ pools(Facts) ++ budget(Facts) ++ refused(Facts) ++ failing_tools(Facts) ++ Slow
-        ++ latency(Slow, Facts) ++ growth(Facts) ++ bounds(Facts) ++ processors(Facts).
+        ++ pools(Facts) ++ upstreams(Facts) ++ budget(Facts) ++ refused(Facts)
+        ++ failing_tools(Facts) ++ Slow ++ latency(Slow, Facts) ++ growth(Facts)
+        ++ bounds(Facts) ++ processors(Facts).
 
 cause(Key, Link, Words) ->
     #{key => Key, link => Link, words => iolist_to_binary(Words)}.
@@ -171,6 +188,14 @@ pools(#{pools := Pools}) ->
             ~" members of the pool of clients ", Name,
             ~" get no calls: too many of their calls failed in a row."])
      || {Name, Open, Members} <- Pools].
+
+upstreams(#{upstreams := Upstreams}) ->
+    [cause({upstream, Name}, ~"dependencies",
+           [~"The upstream ", Name, ~" does not answer: ", count(Failed), ~" of ", count(Calls),
+            ~" requests to it of the last ", seconds(Seconds), ~" got no answer, most with ",
+            spaced(Reason), ~"."])
+     || #{name := Name, seconds := Seconds, calls := Calls, failed := Failed,
+          reason := Reason} <- Upstreams, Calls >= ?LEAST_CALLS, 2 * Failed > Calls].
 
 most_failed(#{reason := none}) -> [];
 most_failed(#{reason := tool_error}) -> ~", most with an error in the result";

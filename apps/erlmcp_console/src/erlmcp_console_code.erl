@@ -2,7 +2,7 @@
 -moduledoc """
 Finds out that code of the node was replaced, as by a deployment without a restart. The code of a
 module has changed if its checksum has. Checksums are read only after the size of all code in memory
-has changed. A module that is loaded for the first time changes it, too.
+has changed. A module that is loaded for the first time changes that size, too.
 """.
 
 -export([read/0, changes/1]).
@@ -11,12 +11,15 @@ has changed. A module that is loaded for the first time changes it, too.
 
 -opaque code() :: {Bytes :: non_neg_integer(), #{module() => Checksum :: binary()}}.
 
--doc "Reads the code of the node.".
+-doc "Returns the present code of the node, to compare it with later code (`changes/1`).".
 -spec read() -> code().
 read() ->
     {erlang:memory(code), checksums()}.
 
--doc "Returns the modules whose code has changed, and the code of the node now.".
+-doc """
+Returns the modules whose code has changed since the given `t:code/0` was read, and the present code
+of the node.
+""".
 -spec changes(code()) -> {[module()], code()}.
 changes({Bytes, Before} = Known) ->
     case erlang:memory(code) of

@@ -1,8 +1,9 @@
 -module(erlmcp_console_collector).
 -moduledoc """
-Reads each server of the node every second while a page shows it, and else every five seconds. So a
-page begins with what has happened before it was opened. A snapshot of a server is encoded once for
-all its pages.
+Reads each server of the node every second while a page shows it, and otherwise every five seconds.
+So a page begins with what has happened before it was opened. If the node has more than 20 servers,
+only 20 of them are read before a page shows them. A snapshot of a server is encoded once for all
+its pages.
 
 A viewer is a process that gets the first message at once, and each further one after it has asked
 for it (`ask/1`). A viewer that is slow misses snapshots, and nothing waits for it. Processes of
@@ -56,15 +57,16 @@ calls may answer late, and so may a server that starts or ends. So other process
     code :: erlmcp_console_code:code()
 }).
 
--doc "Starts the collector.".
+-doc "Starts the process that reads the servers.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Makes the calling process a viewer of a server, and returns the first message for its page as JSON.
-Returns `full` if there are 90 viewers already. The messages after that are
-`{erlmcp_console, snapshot, Json}`.
+Makes the calling process a viewer of a server until the process ends. Returns the first message for
+its page as JSON. The process asks for each further one with `ask/1`, and gets it as
+`{erlmcp_console, snapshot, Json}`. Returns `{error, not_found}` if no such server runs, and
+`{error, full}` if all servers together have 90 viewers already.
 """.
 -spec watch(erlmcp:server(), options()) ->
     {ok, watch(), Json :: binary()} | {error, full | not_found}.
@@ -138,12 +140,12 @@ seen(Pid) ->
         {ok, _, #{key := Found}} -> {Found, erlmcp_log:server(Found)};
         error -> {none, none}
     end,
-    #seen{due = erlang:monotonic_time(millisecond), view = erlmcp_console_view:new(), id = Id,
+    #seen{due = erlmcp_clock:now_ms(), view = erlmcp_console_view:new(), id = Id,
           key = Key, server = #{node => node(), listeners => [],
                                 otp => list_to_binary(erlang:system_info(otp_release))}}.
 
 without_ended(#state{servers = Servers, ended = Ended} = State) ->
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     Gone = #{Pid => Seen || Pid := Seen <- Servers, not is_process_alive(Pid)},
     ok = lists:foreach(fun erlmcp_verdicts:forget/1, maps:keys(Gone)),
     %% The id of a server without one is a reference, which none has again.
@@ -201,7 +203,7 @@ handle_info(tick, #state{servers = Servers} = State) ->
     _ = erlang:send_after(?SECOND, self(), tick),
     ok = erlmcp_recent_requests:allow(case viewers(Servers) of 0 -> 0; _ -> ?REQUESTS end,
                                       payloads(Servers)),
-    {noreply, ticked(erlang:monotonic_time(millisecond), with_code(without_ended(State)))};
+    {noreply, ticked(erlmcp_clock:now_ms(), with_code(without_ended(State)))};
 handle_info({'DOWN', _, process, Pid, _}, #state{servers = Servers} = State) ->
     {noreply, State#state{servers = maps:map(fun
         (_, #seen{asking = Asking} = Seen) when Asking =:= Pid ->
@@ -265,13 +267,16 @@ due(Pid, Now, #seen{viewers = Viewers, due = Due} = Seen) when map_size(Viewers)
     case read(Pid, Seen#seen{due = Now + ?SELDOM}) of
         %% The server has just ended, and is removed at the next tick.
         gone -> Seen;
-        #seen{view = View} = Read -> tell(erlmcp_console_view:snapshot(View), Read)
+        #seen{view = View} = Read ->
+            case erlmcp_console_view:snapshot(View) of
+                %% The second reading is the first that says something.
+                null -> Read#seen{due = Now};
+                Snapshot -> tell(Snapshot, Read)
+            end
     end;
 due(_, _, Seen) ->
     Seen.
 
-tell(null, Seen) ->
-    Seen;
 tell(Snapshot, #seen{viewers = Viewers} = Seen) ->
     case [Viewer || Viewer := {asks, _} <- Viewers] of
         [] ->

@@ -13,8 +13,10 @@ seconds tell what happens now, or the last minute if they have too few requests.
     bounds := [erlmcp_console_causes:bound()],
     open_breakers := [{Name :: binary(), Targets :: [binary()]}],
     pools := [{Name :: binary(), Open :: pos_integer(), Members :: pos_integer()}],
+    %% of the last minute
+    upstreams := [erlmcp_console_window:row()],
     cluster := erlmcp_console_causes:cluster(),
-    processors := float(), latency_ms := pos_integer()
+    processors := float() | undefined, latency_ms := pos_integer()
 }.
 
 %% The shortest time in milliseconds of which requests are counted.
@@ -32,9 +34,9 @@ first, and `Minute` has the figures of that minute.
 """.
 -spec facts(erlmcp_console_view:reading(), Earlier :: [erlmcp_console_view:reading(), ...],
             Minute :: erlmcp_console_window:window(), judged()) -> erlmcp_console_causes:facts().
-facts(#{metrics := Metrics, info := Info, calls := Calls} = Reading, Earlier, Minute,
-      #{latency_ms := Latency} = Judged) ->
-    #{metrics := MetricsThen} = Then = recent(Reading, Earlier),
+facts(#{metrics := Metrics, info := Info, calls := Calls, node := Node} = Reading, Earlier, Minute,
+      #{latency_ms := Latency, upstreams := Upstreams} = Judged) ->
+    #{metrics := MetricsThen, node := NodeThen} = Then = recent(Reading, Earlier),
     Recent = erlmcp_console_window:between(MetricsThen, Metrics),
     Running = [#{target => Target, age_ms => Age}
                || #{method := ~"tools/call", target := Target, age_ms := Age} <- Calls,
@@ -54,6 +56,7 @@ facts(#{metrics := Metrics, info := Info, calls := Calls} = Reading, Earlier, Mi
             tools => [Tool#{usual => maps:get(Name, Usual, none)}
                       || #{name := Name} = Tool <- Tools],
             running => Running,
+            upstreams => silent(upstreams(NodeThen, Node), Upstreams, Recent, Minute),
             growth => erlmcp_console_growth:growth([Reading | Earlier]),
             troubles => troubles(Reading, Then, lists:last(Earlier), Recent),
             mounts_gone => [Prefix || #{prefix := Prefix, running := false} <- Mounts]}.
@@ -76,16 +79,32 @@ tools(#{tools := Recent, seconds := Seconds}, #{tools := Minute, seconds := OfMi
     [tool(telling(calls, ?LEAST_CALLS, map_get(Name, Now), Row#{seconds => OfMinute}), Row)
      || #{name := Name} = Row <- Minute].
 
+upstreams(#{upstreams := Then}, #{upstreams := Now}) ->
+    erlmcp_console_window:upstreams(Then, Now).
+
+%% The requests to each upstream, and those that got no answer. An error that the upstream has
+%% answered is one.
+silent(Recent, Minute, #{seconds := Seconds}, #{seconds := OfMinute}) ->
+    Now = #{Name => Row#{seconds => Seconds} || #{name := Name} = Row <- Recent},
+    [#{name => Name, seconds => Of, calls => Calls, failed => lists:sum(maps:values(Silent)),
+       reason => most(Silent)}
+     || #{name := Name} = Row <- Minute,
+        #{calls := Calls, failed := Failed, seconds := Of}
+            <- [telling(calls, ?LEAST_CALLS, map_get(Name, Now), Row#{seconds => OfMinute})],
+        Silent <- [maps:without([tool_error, cancelled, rpc], Failed)]].
+
+most(Failed) when map_size(Failed) =:= 0 -> none;
+most(Failed) -> element(2, lists:max([{Count, Error} || Error := Count <- Failed])).
+
 tool(Row, #{failed := Failed}) ->
     (maps:with([name, seconds, calls, errors, refusals, p50_us, p95_us], Row))#{
         reason => reason(maps:without([circuit_breaker_open, cancelled], Failed))}.
 
-reason(Failed) when map_size(Failed) =:= 0 ->
-    none;
 reason(Failed) ->
-    case lists:max([{Count, Error} || Error := Count <- Failed]) of
-        {_, tool_error} -> tool_error;
-        {_, Name} -> {maps:get(Name, #{Of => Code || Code := Of <- names()}), Name}
+    case most(Failed) of
+        none -> none;
+        tool_error -> tool_error;
+        Name -> {maps:get(Name, #{Of => Code || Code := Of <- names()}), Name}
     end.
 
 names() ->

@@ -14,7 +14,9 @@ than in others. Pure.
 %% The share of the mean that the growth of each step has at least.
 -define(STEADY, 0.25).
 
--doc "Returns what grows, by the readings of the last minute, the newest first.".
+-doc """
+Returns the values that grow. The argument has the readings of the last minute, the newest first.
+""".
 -spec growth([erlmcp_console_view:reading(), ...]) -> [erlmcp_console_causes:growth()].
 growth([#{places := Places} | _] = Readings) ->
     Samples = samples(?STEPS, Readings),
@@ -22,7 +24,10 @@ growth([#{places := Places} | _] = Readings) ->
        place => maps:get(Name, Places, none), tool => called(hd(Samples), lists:last(Samples))}
      || {Name, PerSecond, Room} <- growing(?STEPS, Samples)].
 
--doc "Returns `true` if something has begun to grow, so that it is worth a look where.".
+-doc """
+Returns `true` if a value has begun to grow, so that it is worthwhile to find out where
+(`erlmcp_console_places:look/0`).
+""".
 -spec is_suspected([erlmcp_console_view:reading()]) -> boolean().
 is_suspected(Readings) ->
     growing(?SUSPECTED, samples(?SUSPECTED, Readings)) =/= [].

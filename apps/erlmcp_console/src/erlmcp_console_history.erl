@@ -7,8 +7,11 @@ The last fifteen minutes of a server as points. It is bounded by time and by num
 
 -export_type([history/0, point/0]).
 
--doc "A time in milliseconds, and values in an order that the caller knows.".
--type point() :: [number(), ...].
+-doc """
+A system time in milliseconds, followed by values. All points of a history have the same number of
+values, in the same order. A value that is not known is `null`.
+""".
+-type point() :: [number() | null, ...].
 %% The newest first.
 -opaque history() :: [point()].
 
@@ -21,14 +24,20 @@ The last fifteen minutes of a server as points. It is bounded by time and by num
 new() ->
     [].
 
--doc "Adds a point. Points that are too old, or too many, go.".
+-doc """
+Adds a point. Removes the points that are at least 15 minutes older, and the oldest of more than
+900.
+""".
 -spec add(point(), history()) -> history().
 add([At | _] = Point, Points) ->
     [Point | [Old || [Then | _] = Old <- lists:sublist(Points, ?POINTS - 1),
                      At - Then < ?QUARTER_MS]].
 
--doc "Returns the points as columns, the oldest first: first that of the times.".
--spec columns(history()) -> [[number()]].
+-doc """
+Returns the points as columns: the times, and then each value. A column begins with the oldest
+point.
+""".
+-spec columns(history()) -> [[number() | null]].
 columns([]) -> [];
 columns([Point | _] = Points) ->
     lists:foldl(fun(Each, Columns) ->

@@ -1,7 +1,8 @@
 -module(erlmcp_console_log).
 -moduledoc """
-Counts errors of the machine in the log, such as a full disk. It is a handler of the log: the
-process that logs a report looks for such an error in a bounded part of it.
+Counts errors of the machine in the log, such as a full disk. It is a handler of the log, for
+entries of the level `error` and above: the process that logs a report looks for such an error in a
+bounded part of it.
 
 OTP's own handlers report only to standard error that they cannot write to their file. So a full
 disk of the log itself is not seen here.
@@ -47,7 +48,10 @@ remove() ->
     _ = logger:remove_handler(?HANDLER),
     ok.
 
--doc "Returns the errors that were found.".
+-doc """
+Returns the errors that were in the log, each with its count and its last time. Only the first 100
+different errors are counted.
+""".
 -spec read() -> [row()].
 read() ->
     ets:tab2list(?MODULE).

@@ -1,15 +1,15 @@
 -module(erlmcp_console_places).
 -moduledoc """
-Finds where a node's memory and its processes grow: in which table, and from which function. Two
-looks at every table and process are compared. A look has a process of its own, and is taken only
-while something grows, every five seconds at most.
+Finds where a node's memory and its processes grow: in which table, and from which function. It
+compares the last two looks at all tables and at 100,000 processes at most. A look has a process of
+its own. It is taken only while something grows, and at least 4.5 seconds after the last one.
 """.
 
 -export([open/0, look/0, found/0]).
 
 -export_type([places/0]).
 
--doc "The places where memory and processes have grown most, in words.".
+-doc "The places where memory and processes have grown most, in words. A kind may be missing.".
 -type places() :: #{memory | processes => binary()}.
 %% Bytes and entries of each table, and what the processes of each function have.
 -type seen() :: #{
@@ -30,10 +30,13 @@ open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public]),
     ok.
 
--doc "Takes a look in another process, unless one was taken just now. Does not wait for it.".
+-doc """
+Takes a look in another process, unless one was taken less than 4.5 seconds ago, or still runs.
+Does not wait for the look.
+""".
 -spec look() -> ok.
 look() ->
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     case ets:lookup(?MODULE, looks) of
         [{looks, Pid, At}] ->
             case Now - At < ?PAUSE_MS orelse is_process_alive(Pid) of
@@ -55,10 +58,10 @@ looked(Now) ->
          || {seen, At, Before} <- ets:lookup(?MODULE, seen), Now - At < ?LASTS_MS],
     ets:insert(?MODULE, {seen, Now, Seen}).
 
--doc "Returns what the last two looks have found, if that was a short time ago.".
+-doc "Returns what the last two looks have found, if that was less than 30 seconds ago.".
 -spec found() -> places().
 found() ->
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     case ets:lookup(?MODULE, found) of
         [{found, At, Places}] when Now - At < ?LASTS_MS -> Places;
         _ -> #{}

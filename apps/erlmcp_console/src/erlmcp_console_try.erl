@@ -20,8 +20,8 @@ open() ->
     ok.
 
 -doc """
-Returns the tools of a server as `tools/list` has them, or the reason for which they cannot be
-listed.
+Returns the tools of a server as `tools/list` has them. The error is a sentence that says why they
+cannot be listed.
 """.
 -spec tools(erlmcp:server()) -> {ok, [map()]} | {error, binary()}.
 tools(Server) ->
@@ -113,8 +113,8 @@ to_url({accept, _}) -> accept;
 to_url(Other) -> Other.
 
 -doc """
-Passes on the answer to a question of a call. Returns `error` if `Body` is not an answer, or no call
-waits for it.
+Passes on the answer to a question of a call. Returns `error` if `Body` is not an answer, or if its
+call does not run.
 """.
 -spec answer(Body :: term()) -> ok | error.
 answer(#{~"call" := Id, ~"question" := Question, ~"action" := Action} = Answer) when

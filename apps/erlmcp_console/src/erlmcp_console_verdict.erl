@@ -10,15 +10,15 @@ seconds after it was last seen, so that the verdict does not change each second.
 -export_type([verdict/0, cause/0]).
 
 -doc """
-A verdict at a time in milliseconds. `since` is when the first of its causes began, or when the last
-one ended.
+A verdict. `well` is `true` without causes. `since` is when `well` has changed last, in milliseconds
+of system time.
 """.
 -type verdict() :: #{
     well := boolean(), since := integer(), causes := [cause()],
     %% for the next verdict: when each cause was last seen
     seen := #{Key :: term() => integer()}
 }.
--doc "A cause of being not well, and the time of its beginning.".
+-doc "A cause: a sentence (`words`), the section of the page that shows it, and when it began.".
 -type cause() :: #{key := term(), words := binary(), link := binary(), since := integer(),
                    usual => erlmcp_console_causes:usual()}.
 
@@ -30,7 +30,7 @@ one ended.
 new(At) ->
     #{well => true, since => At, causes => [], seen => #{}}.
 
--doc "Returns the verdict with these facts, which are those of the time `At`, in milliseconds.".
+-doc "Returns the verdict after facts that were found at `At`, in milliseconds of system time.".
 -spec next(erlmcp_console_causes:facts(), At :: integer(), verdict()) -> verdict().
 next(Facts, At, #{causes := Before, seen := SeenBefore, since := Since, well := Well}) ->
     Begun = #{Key => Cause || #{key := Key} = Cause <- Before},

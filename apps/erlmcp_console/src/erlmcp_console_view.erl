@@ -11,9 +11,10 @@ messages for the page. Pure.
 -export_type([view/0, reading/0, options/0]).
 
 -doc """
-A reading of a server at a time in milliseconds. It has the server's meter, the state that
+A reading of a server, `at` a system time in milliseconds. It has the server's meter, the state that
 `erlmcp:info/1` has, the node, running calls and recent requests. `troubles` are errors of the
-machine that the log had. `places` say where the node grows. `server` names the server.
+machine, such as a full disk, that were logged. `places` say where the node grows. `server` names
+the server.
 """.
 -type reading() :: #{
     at := integer(), metrics := erlmcp:metrics(), info := erlmcp:info(),
@@ -48,6 +49,9 @@ machine that the log had. `places` say where the node grows. `server` names the 
 %% many are kept.
 -define(STEP_MS, 4_500).
 -define(READINGS, 13).
+%% The shortest time in milliseconds whose rates say something. A page that is opened makes a
+%% reading, and the next one may come milliseconds later: all that time, the node was at work.
+-define(LEAST_MS, 500).
 -define(QUARTER_MS, 900_000).
 -define(MARKS, 100).
 -define(INCIDENTS, 20).
@@ -74,7 +78,10 @@ new() ->
 with(Options, View) ->
     View#{options := Options}.
 
--doc "Adds a reading.".
+-doc """
+Adds a reading: a point of the history, and the facts for the next verdict. The first reading only
+begins the view.
+""".
 -spec next(reading(), view()) -> view().
 next(#{at := At} = Reading, #{readings := [], version := Version, marks := Marks} = View) ->
     #{metrics := #{started_ms := Started}} = Reading,
@@ -84,22 +91,36 @@ next(#{at := At} = Reading, #{readings := [], version := Version, marks := Marks
 next(Reading, #{readings := [Before | Kept], history := History, verdict := Verdict,
                 marks := Marks, options := Options} = View) ->
     #{at := At, metrics := Metrics, node := Node} = Reading,
-    #{metrics := MetricsBefore, node := NodeBefore} = Before,
-    #{metrics := MetricsOfMinute} = lists:last([Before | Kept]),
+    #{metrics := MetricsBefore, node := NodeBefore} = Earlier = earlier(At, [Before | Kept]),
+    #{metrics := MetricsOfMinute, node := NodeOfMinute} = lists:last([Before | Kept]),
     Second = erlmcp_console_window:between(MetricsBefore, Metrics),
     Minute = erlmcp_console_window:between(MetricsOfMinute, Metrics),
-    Processors = erlmcp_console_node:processors(NodeBefore, Node),
+    Processors = processors(Earlier, Reading),
     Point = point(At, Second, Metrics, Node, Processors),
     Bounds = bounds(At, Metrics, Node),
+    Upstreams = erlmcp_console_window:upstreams(upstreams(NodeOfMinute), upstreams(Node)),
     Facts = erlmcp_console_facts:facts(Reading, [Before | Kept], Minute,
-                                       judged(Reading, Bounds, Processors, Options)),
+                                       judged(Reading, Bounds, Processors, Upstreams, Options)),
     Next = erlmcp_console_verdict:next(Facts, At, Verdict),
     AllMarks = lists:sublist(version_marks(Before, Reading)
                                  ++ catalog_marks(Before, Reading, Marks) ++ Marks, ?MARKS),
     View#{readings := [Reading | kept(Before, Kept)],
           history := erlmcp_console_history:add(Point, History), verdict := Next,
           marks := [Mark || #{at := Then} = Mark <- AllMarks, At - Then < ?QUARTER_MS],
-          snapshot := shown(Reading, NodeBefore, Point, Minute, Bounds, Next, Processors)}.
+          snapshot := (shown(Reading, NodeBefore, Point, Minute, Bounds, Next, Processors))#{
+              upstreams => shown_upstreams(Node, Upstreams, Minute)}}.
+
+%% The newest of the readings that are old enough, or else the oldest.
+earlier(At, Readings) ->
+    case [Reading || #{at := Then} = Reading <- Readings, At - Then >= ?LEAST_MS] of
+        [Newest | _] -> Newest;
+        [] -> lists:last(Readings)
+    end.
+
+processors(#{at := Then, node := Before}, #{at := At, node := Node}) when At - Then >= ?LEAST_MS ->
+    erlmcp_console_node:processors(Before, Node);
+processors(_, _) ->
+    undefined.
 
 %% The reading before this one is kept if it is a step younger than the last one that was.
 kept(Before, []) -> [Before];
@@ -116,9 +137,12 @@ point(At, Second, Metrics, #{memory := #{total := Memory}}, Processors) ->
     [At, rate(Requests, Seconds), rate(Faults, Seconds),
      rate(lists:sum(maps:values(Refusals)), Seconds), rate(Errors, Seconds),
      P50 / 1000, P95 / 1000, P99 / 1000, InFlight, Waiting, Connections, Sessions, Memory,
-     rounded(Processors)].
+     share(Processors)].
 
 rate(Count, Seconds) -> rounded(Count / Seconds).
+
+share(undefined) -> null;
+share(Share) -> rounded(Share).
 
 rounded(Number) -> round(Number * 1000) / 1000.
 
@@ -131,8 +155,10 @@ bounds(At, #{bounds := OfServer}, #{bounds := OfNode}) ->
                            end}
      || Bounds <- [OfServer, OfNode], Name := Bound <- maps:iterator(Bounds, ordered)].
 
+upstreams(#{upstreams := Upstreams}) -> Upstreams.
+
 judged(#{info := #{breakers := Breakers}, metrics := Metrics, node := Node}, Bounds, Processors,
-       #{latency_ms := Latency}) ->
+       Upstreams, #{latency_ms := Latency}) ->
     %% The adaptive limit of requests in flight is met whenever the machine is fully used.
     #{bounds => [Bound || #{name := Name} = Bound <- Bounds, Name =/= ~"in_flight"],
       %% A half-open breaker counts as open: its last call has failed.
@@ -143,7 +169,7 @@ judged(#{info := #{breakers := Breakers}, metrics := Metrics, node := Node}, Bou
                 || {Name, Members} <- pools(Node),
                    Open <- [length([open || #{state := Is} <- Members, Is =/= closed])],
                    Open > 0],
-      cluster => cluster(Metrics),
+      upstreams => Upstreams, cluster => cluster(Metrics),
       processors => Processors, latency_ms => Latency}.
 
 %% The nodes of the server's cluster, if it has one.
@@ -201,7 +227,9 @@ names_of(Metrics) ->
 mark(At, Kind, Words) ->
     #{at => At, kind => Kind, words => iolist_to_binary(Words)}.
 
--doc "Adds a mark: the code of these modules was replaced at the time `At`.".
+-doc """
+Adds a mark: the code of these modules was replaced at `At`, in milliseconds of system time.
+""".
 -spec code_loaded([module(), ...], At :: integer(), view()) -> view().
 code_loaded(Modules, At, View) ->
     Shown = lists:join(~", ", [text(Module) || Module <- lists:sublist(Modules, ?TARGETS)]),
@@ -220,7 +248,10 @@ ended(#{readings := []} = View) -> View;
 ended(#{readings := [Last | _]} = View) ->
     View#{readings := [], version := version(Last), snapshot := none}.
 
--doc "Adds an event of the server: a mark on the axis of time, or an incident.".
+-doc """
+Adds an event of the server: a mark on the axis of time, or an incident. Events that the page shows
+elsewhere, or that concern one client at most, add nothing.
+""".
 -spec event(erlmcp:event(), view()) -> view().
 event(#{event := incident, at := At, incident := Id} = Event, #{incidents := Incidents} = View) ->
     Incident = #{at => At, id => text(Id), what => text(atom_to_binary(maps:get(what, Event))),
@@ -317,6 +348,12 @@ row(#{name := Name, total := Total, calls := Calls, errors := Errors, refusals :
       errors => Errors, refusals => Refusals, p50 => P50 / 1000, p95 => P95 / 1000,
       p99 => P99 / 1000}.
 
+%% What is there now, and the last minute.
+shown_upstreams(Node, Rows, #{seconds := Seconds}) ->
+    [(row(Row, Seconds))#{running => Running, connections => Connections, waiting => Waiting}
+     || {#{calls := Running, connections := Connections, waiting := Waiting}, Row}
+            <- lists:zip(upstreams(Node), Rows)].
+
 shown_bound(#{name := Name, used := Used, limit := Limit} = Bound) ->
     #{name => Name, used => Used,
       limit => case Limit of infinity -> null; _ -> Limit end,
@@ -400,7 +437,7 @@ machine(#{memory := Memory, schedulers := Schedulers, run_queue := Queue,
         Processors) ->
     Seconds = max(0.001, (At - Before) / 1000),
     #{memory => maps:with([total, processes, binary, ets, code, atom], Memory),
-      schedulers => Schedulers, run_queue => Queue, processors => rounded(Processors),
+      schedulers => Schedulers, run_queue => Queue, processors => share(Processors),
       collections => rate(Collections - CollectionsBefore, Seconds),
       reductions => rate(Reductions - ReductionsBefore, Seconds)}.
 
@@ -425,7 +462,7 @@ snapshot(#{snapshot := Snapshot, marks := Marks, incidents := Incidents}) ->
 judgement(#{snapshot := none}) -> none;
 judgement(#{verdict := Verdict}) -> Verdict.
 
--doc "Returns `true` if the node has begun to grow.".
+-doc "Returns `true` if memory, processes, ports or atoms of the node have begun to grow.".
 -spec is_growing(view()) -> boolean().
 is_growing(#{readings := Readings}) ->
     erlmcp_console_growth:is_suspected(Readings).

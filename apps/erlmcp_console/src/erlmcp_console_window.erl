@@ -1,16 +1,18 @@
 -module(erlmcp_console_window).
 -moduledoc """
 Subtracts two readings of a server's meter (`erlmcp:metrics/1`): the requests, refusals and
-percentiles of the time between them alone. Pure.
+percentiles of the time between them alone. It does the same for the servers that the clients of the
+node call. Pure.
 """.
 
--export([between/2]).
+-export([between/2, upstreams/2]).
 
 -export_type([window/0, row/0]).
 
 -doc """
-The requests that ended within `seconds`. `latency` is of requests that were answered without an
-error.
+The requests that ended within `seconds`. `faults` were the server's own. `refusals` are counted by
+their code, and `tool_errors` are results with `isError`. `latency` is of requests that were
+answered without an error. The rows count the same requests by method and by definition.
 """.
 -type window() :: #{
     seconds := float(), requests := non_neg_integer(), faults := non_neg_integer(),
@@ -21,8 +23,11 @@ error.
 -type latency() :: #{p50_us := non_neg_integer(), p95_us := non_neg_integer(),
                      p99_us := non_neg_integer()}.
 -doc """
-The requests of a method, or for a definition, that ended within the window. `total` counts all
-requests since the server started. `failed` has the failed ones of the window, by error.
+The requests of a method, or for a definition, that ended within the window: `calls` of them. Of
+these, `errors` had a result with `isError`, and `refusals` ended with an error. `calls` also has
+those that their clients have cancelled. `failed` counts all of these by error. The times are those
+of the calls with a result without `isError`. `total` counts all requests that ended before the end
+of the window.
 """.
 -type row() :: #{
     name := binary(), total := non_neg_integer(), calls := non_neg_integer(),
@@ -51,6 +56,12 @@ between(#{at_ms := Before} = Earlier, #{at_ms := At} = Later) ->
       tools => definitions(tools, Earlier, Later),
       resources => definitions(resources, Earlier, Later),
       prompts => definitions(prompts, Earlier, Later)}.
+
+-doc "Returns the requests of clients between two readings, by the servers that they call.".
+-spec upstreams([erlmcp_client_metrics:upstream()], [erlmcp_client_metrics:upstream()]) -> [row()].
+upstreams(Earlier, Later) ->
+    Before = #{Name => Row || #{name := Name, row := Row} <- Earlier},
+    [row(text(Name), maps:get(Name, Before, none), Row) || #{name := Name, row := Row} <- Later].
 
 difference(Key, Earlier, Later) ->
     max(0, maps:get(Key, Later) - maps:get(Key, Earlier, 0)).

@@ -18,11 +18,11 @@ well again.
 
 -define(FEED, ~"/console/feed").
 %% Milliseconds until the cause is to be on the page, and until the server is to be well again.
--define(NAMED_MS, 40_000).
--define(WELL_MS, 40_000).
+-define(NAMED_MS, 90_000).
+-define(WELL_MS, 90_000).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 5}}].
 
 %% They wait more than they work, and each has a node of its own.
 all() ->
@@ -53,10 +53,11 @@ a_slow_tool(_) ->
             [] =/= [Total || #{~"name" := ~"search", ~"total" := Total} <- Definitions,
                              Total >= 320]
         end, Feed),
-        true = is_well(Feed),
+        ok = is_well(Feed),
         ok = in_node(Server, persistent_term, put, [search_ms, 400]),
-        ok = named(~"^The tool search is slow: .* took longer than 4[0-9][0-9] ms, and before that",
-                   ~"tools", Feed),
+        %% A busy machine adds its own time.
+        ok = named(<<"^The tool search is slow: .* took longer than "
+                     "([4-9][0-9][0-9] ms|[0-9.]+ s), and before that">>, ~"tools", Feed),
         ok = in_node(Server, persistent_term, put, [search_ms, 0]),
         well_again(Feed)
     end).
@@ -79,7 +80,7 @@ leak(Tool, Handler, Arguments, Words) ->
     in_trouble(#{tools => [#{name => Tool, handler => Handler}]}, Arguments, fun(Server, Feed) ->
         ok = in_node(Server, application, set_env, [erlmcp, memory_bytes, 2_000_000_000]),
         Owner = in_node(Server, erlang, spawn, [?MODULE, own, []]),
-        true = is_well(Feed),
+        ok = is_well(Feed),
         Leak = calls(Tool, 50, Server),
         ok = named(Words, ~"machine", Feed),
         ok = ended(Leak),
@@ -94,7 +95,7 @@ a_flood(_) ->
                fun(Server, Feed) ->
         _ = calls(~"work", 50, Server),
         ok = until(fun(#{~"totals" := #{~"requests" := Requests}}) -> Requests >= 50 end, Feed),
-        true = is_well(Feed),
+        ok = is_well(Feed),
         Flood = [spawn_link(fun() -> flood(Server) end) || _ <- lists:seq(1, 40)],
         %% A page that is opened now says so, too.
         Late = events(?FEED, Server),
@@ -118,7 +119,7 @@ a_dead_upstream(Config) ->
         {ok, _} = in_node(Server, supervisor, start_child, [kernel_safe_sup, Client]),
         _ = calls(~"search", 100, Server),
         ok = until(fun(#{~"totals" := #{~"requests" := Requests}}) -> Requests >= 20 end, Feed),
-        true = is_well(Feed),
+        ok = is_well(Feed),
         {200, _, Well} = get(~"/health", Server),
         #{~"status" := ~"pass", ~"well" := true} = json:decode(Well),
         Browser = browser(Server, Config),
@@ -169,7 +170,7 @@ full_disk(Folder, Tmpfs) ->
         ok = in_node(Server, persistent_term, put, [drill_store, Store]),
         _ = calls(~"keep", 100, Server),
         ok = until(fun(#{~"totals" := #{~"requests" := Requests}}) -> Requests >= 20 end, Feed),
-        true = is_well(Feed),
+        ok = is_well(Feed),
         ok = erlmcp_chaos_tmpfs:fill(Tmpfs),
         ok = named(<<"^A disk is full \\(enospc\\): the log has .* of that in the last minute, the "
                      "last one of the tool keep\\.$">>, ~"incidents", Feed),
@@ -179,17 +180,16 @@ full_disk(Folder, Tmpfs) ->
 
 %% A server in a node of its own, with a page that looks at it.
 in_trouble(Options, Arguments, Drill) ->
-    {ok, Node, _} = peer:start_link(#{
-        connection => standard_io,
-        args => ["-kernel", "logger", "[{handler,default,undefined}]" | Arguments]
-            ++ ["-pa" | code:get_path()]}),
-    {ok, _} = peer:call(Node, application, ensure_all_started, [erlmcp_console]),
-    Server = #{} = peer:call(Node, ?MODULE, serve, [Options]),
+    {Node, _} = erlmcp_test_peer_node:start_link(#{
+        args => ["-kernel", "logger", "[{handler,default,undefined}]" | Arguments]}),
+    Of = #{node => Node},
+    {ok, _} = in_node(Of, application, ensure_all_started, [erlmcp_console]),
+    Server = #{} = in_node(Of, ?MODULE, serve, [Options]),
     Feed = events(?FEED, Server),
     {~"hello", _} = next_event(Feed),
     ok = Drill(Server#{node => Node}, Feed),
     ok = erlmcp_test_http:close(Feed),
-    peer:stop(Node).
+    erlmcp_test_peer_node:stop(Node).
 
 serve(Options) ->
     Http = #{port => 0, health => true, pages => #{~"/console" => erlmcp_console:page(#{})}},
@@ -200,7 +200,7 @@ serve(Options) ->
     Listener.
 
 in_node(#{node := Node}, Module, Function, Arguments) ->
-    peer:call(Node, Module, Function, Arguments).
+    erlmcp_test_peer_node:call(Node, Module, Function, Arguments).
 
 %% A client that calls a tool again and again, and does not mind how that ends.
 calls(Tool, PauseMs, #{url := Url}) ->
@@ -250,10 +250,9 @@ until(Holds, Feed, End) ->
             until(Holds, Feed, End)
     end.
 
+%% A pause of the machine makes requests slow, and the server is not well for some seconds.
 is_well(Feed) ->
-    {~"snapshot", #{~"verdict" := Verdict}} = next_event(Feed),
-    #{~"well" := true, ~"causes" := []} = Verdict,
-    true.
+    until(fun(#{~"verdict" := #{~"well" := Well}}) -> Well end, Feed).
 
 %% The words of a cause, and the section that it leads to.
 named(Pattern, Link, Feed) ->

@@ -278,7 +278,7 @@ facts(Given) ->
     #{metrics := Now} = Reading,
     erlmcp_console_facts:facts(Reading, Earlier, erlmcp_console_window:between(Before, Now),
                                #{bounds => [], open_breakers => [], processors => 0.1,
-                                 latency_ms => 150}).
+                                 upstreams => [], latency_ms => 150}).
 
 %% The oldest first.
 growth(Given) ->
@@ -291,7 +291,7 @@ reading(At, Given) ->
     Tables = #{Name => #{used => maps:get(Name, Given, 1), limit => 100}
                || Name <- [processes, ports, atoms]},
     #{at => At, calls => [], troubles => maps:get(troubles, Given, []), places => #{},
-      node => #{memory => #{total => maps:get(memory, Given, 1)},
+      node => #{upstreams => [], memory => #{total => maps:get(memory, Given, 1)},
                 bounds => Tables#{memory => maps:get(machine, Given,
                                                      #{used => 0, limit => 1_000})},
                 memory_bytes => maps:get(memory_bytes, Given, infinity)},

@@ -17,7 +17,7 @@ its actions are answered within a second.
 -define(CONNECTIONS, 16).
 -define(INSIDE, 2).
 -define(OUTSIDE, 6).
--define(PATIENCE, 20_000).
+-define(PATIENCE, 60_000).
 
 suite() ->
     [{timetrap, {minutes, 2}}].
@@ -54,26 +54,32 @@ a_flooded_server_has_its_console(_) ->
     Refused = counters:new(1, []),
     Outside = [spawn_link(fun() -> flood(Server, Refused) end) || _ <- lists:seq(1, ?OUTSIDE)],
     ok = until(fun() -> counters:get(Refused, 1) > 100 end),
+    Pauses = erlmcp_test_pauses:start(),
     Feed = open(~"/console/feed", Server),
-    {200, _} = in_time(head, fun() -> erlmcp_test_http:head(Feed) end),
-    {~"hello", _} = in_time(hello, fun() -> erlmcp_test_console:next_event(Feed) end),
-    [{200, _, _} = in_time(page, fun() -> get(~"/console/", Server) end)
+    {200, _} = in_time(head, fun() -> erlmcp_test_http:head(Feed) end, Pauses),
+    {~"hello", _} = in_time(hello, fun() -> erlmcp_test_console:next_event(Feed) end,
+                             Pauses),
+    [{200, _, _} = in_time(page, fun() -> get(~"/console/", Server) end, Pauses)
      || _ <- lists:seq(1, 5)],
     %% A snapshot comes each second, and says what is wrong.
-    Snapshot = not_well(Feed, erlang:monotonic_time(millisecond)),
+    Snapshot = not_well(Feed, erlang:monotonic_time(millisecond), Pauses),
     #{~"calls" := Calls, ~"verdict" := #{~"causes" := Causes}} = Snapshot,
     [_ | _] = [Words || #{~"link" := ~"bounds", ~"words" := Words} <- Causes],
     %% One that holds a place is ended.
     Monitors = [monitor(process, Handler) || Handler <- Handlers],
     [Id | _] = [Id || #{~"id" := Id, ~"stack" := Stack} <- Calls,
                       Frame <- Stack, binary:match(Frame, atom_to_binary(?MODULE)) =/= nomatch],
-    {200, _, _} = in_time(cancel, fun() -> post(~"/console/cancel", #{id => Id}, Server) end),
+    {200, _, _} = in_time(cancel, fun() -> post(~"/console/cancel", #{id => Id}, Server) end,
+                          Pauses),
     Before = counters:get(Refused, 1),
-    receive {'DOWN', Monitor, process, _, _} -> true = lists:member(Monitor, Monitors)
-    after ?ANSWERS_MS -> ct:fail(runs_on)
-    end,
+    in_time(ended, fun() ->
+        receive {'DOWN', Monitor, process, _, _} -> true = lists:member(Monitor, Monitors)
+        after ?PATIENCE -> ct:fail(runs_on)
+        end
+    end, Pauses),
     %% All the time it was flooded.
     ok = until(fun() -> counters:get(Refused, 1) > Before + 50 end),
+    ok = erlmcp_test_pauses:stop(Pauses),
     [begin unlink(Flood), exit(Flood, kill) end || Flood <- Inside ++ Outside],
     [ok = erlmcp_test_http:close(Socket) || Socket <- [Feed | Calling ++ Idle]],
     erlmcp_test_http:stop(Server).
@@ -104,22 +110,25 @@ flood_inside(Socket) ->
     #{} = erlmcp_test_http:response(Socket),
     flood_inside(Socket).
 
-in_time(What, Do) ->
+%% The time in which the machine stood still is not the console's.
+in_time(What, Do, Pauses) ->
     Begun = erlang:monotonic_time(millisecond),
+    Paused = erlmcp_test_pauses:total_ms(Pauses),
     Done = Do(),
     Took = erlang:monotonic_time(millisecond) - Begun,
     ct:pal("~ts: ~b ms", [What, Took]),
-    true = Took < ?ANSWERS_MS,
+    true = Took - (erlmcp_test_pauses:total_ms(Pauses) - Paused) < ?ANSWERS_MS,
     Done.
 
 %% The next snapshot after the one before comes a second later, and that is not the time to answer.
-not_well(Feed, Before) ->
+not_well(Feed, Before, Pauses) ->
+    Paused = erlmcp_test_pauses:total_ms(Pauses),
     {~"snapshot", Snapshot} = erlmcp_test_console:next_event(Feed),
     Now = erlang:monotonic_time(millisecond),
-    true = Now - Before < 2 * ?ANSWERS_MS,
+    true = Now - Before - (erlmcp_test_pauses:total_ms(Pauses) - Paused) < 2 * ?ANSWERS_MS,
     case Snapshot of
         #{~"verdict" := #{~"well" := false}, ~"calls" := [_ | _]} -> Snapshot;
-        #{} -> not_well(Feed, Now)
+        #{} -> not_well(Feed, Now, Pauses)
     end.
 
 until(Holds) ->

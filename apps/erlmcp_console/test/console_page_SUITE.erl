@@ -11,13 +11,13 @@ all of them.
          a_token_is_demanded/1, the_keyboard_is_enough/1, everything_has_a_name/1,
          every_width_and_theme/1]).
 
--define(PATIENCE, 60_000).
+-define(PATIENCE, 90_000).
 -define(TOKEN, ~"the-token-of-the-console").
 %% The bound for the end of a handler, from the press of the button.
 -define(ENDS_MS, 100).
 
 suite() ->
-    [{timetrap, {minutes, 3}}].
+    [{timetrap, {minutes, 5}}].
 
 all() ->
     [figures_move, silence_is_said, labels_of_axes_differ, a_slow_call_is_cancelled,
@@ -64,22 +64,27 @@ a_slow_call_is_cancelled(Config) ->
     Page = open(a_slow_call_is_cancelled, Server, Config),
     ~"looking" = said(Page),
     {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
-    Times = [cancelled(Client, Page) || _ <- lists:seq(1, 5)],
+    Calls = [begin
+                 {ok, Call} = erlmcp_client:async(Client, {call_tool, ~"wait", #{}}),
+                 Call
+             end || _ <- lists:seq(1, 5)],
+    _ = [receive {waits, Handler} -> monitor(process, Handler)
+         after ?PATIENCE -> ct:fail(no_call)
+         end || _ <- Calls],
+    Times = [cancelled(Page) || _ <- Calls],
+    [receive {erlmcp, Call, {error, {rpc, #{code := -32603}}}} -> ok
+     after ?PATIENCE -> ct:fail(none)
+     end || Call <- Calls],
     ct:pal("the handlers ended ~w ms after the button was pressed", [Times]),
     true = lists:nth(3, lists:sort(Times)) < ?ENDS_MS,
     ok = passed(Page),
     erlmcp_test_http:stop(Server).
 
-cancelled(Client, Page) ->
-    {ok, Call} = erlmcp_client:async(Client, {call_tool, ~"wait", #{}}),
-    Handler = receive {waits, Waiting} -> Waiting after ?PATIENCE -> ct:fail(no_call) end,
-    Monitor = monitor(process, Handler),
-    receive {'DOWN', Monitor, process, Handler, _} -> ok after ?PATIENCE -> ct:fail(runs_on) end,
+%% One of them ends with each press of a button.
+cancelled(Page) ->
+    receive {'DOWN', _, process, _, _} -> ok after ?PATIENCE -> ct:fail(runs_on) end,
     Ended = erlang:system_time(millisecond),
     <<"pressed ", Pressed/binary>> = said(Page),
-    receive {erlmcp, Call, {error, {rpc, #{code := -32603}}}} -> ok
-    after ?PATIENCE -> ct:fail(none)
-    end,
     ~"ended" = said(Page),
     Ended - binary_to_integer(Pressed).
 

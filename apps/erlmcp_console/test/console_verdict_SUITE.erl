@@ -213,7 +213,8 @@ link_of(Facts) -> [#{link := Link} | _] = causes(Facts), Link.
 facts(Given) ->
     maps:merge(#{state => open, windows => [], seconds => 61.0, requests => 0, refused => [],
                  flood => none, tools => [], running => [], p95_us => 0, bounds => [], growth => [],
-                 troubles => [], open_breakers => [], pools => [], mounts_gone => [],
+                 troubles => [], open_breakers => [], pools => [], upstreams => [],
+                 mounts_gone => [],
                  cluster => null,
                  processors => 0.1, latency_ms => 150}, Given).
 

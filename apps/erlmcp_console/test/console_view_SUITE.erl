@@ -11,8 +11,10 @@ names its things.
 -export([rates_are_of_the_time_between/1, percentiles_are_of_the_time_between/1,
          percentiles_are_those_of_the_values/1, a_new_tool_counts_from_zero/1,
          history_is_bounded/1, columns_are_in_order/1,
-         the_first_reading_shows_nothing/1, a_minute_is_looked_back/1, changes_leave_marks/1,
+         the_first_reading_shows_nothing/1, readings_may_be_close_together/1,
+         a_minute_is_looked_back/1, changes_leave_marks/1,
          events_leave_marks/1, an_open_breaker_is_a_cause/1, pools_are_shown_without_secrets/1,
+         upstreams_are_shown/1,
          starts_and_versions_leave_marks/1, incidents_are_listed/1,
          hostile_names_are_json/1, lists_are_bounded/1, a_trend_is_forecast/1]).
 
@@ -24,9 +26,9 @@ suite() ->
 all() ->
     [rates_are_of_the_time_between, percentiles_are_of_the_time_between,
      percentiles_are_those_of_the_values, a_new_tool_counts_from_zero, history_is_bounded,
-     columns_are_in_order, the_first_reading_shows_nothing,
+     columns_are_in_order, the_first_reading_shows_nothing, readings_may_be_close_together,
      a_minute_is_looked_back, changes_leave_marks, events_leave_marks,
-     an_open_breaker_is_a_cause, pools_are_shown_without_secrets,
+     an_open_breaker_is_a_cause, pools_are_shown_without_secrets, upstreams_are_shown,
      starts_and_versions_leave_marks, incidents_are_listed, hostile_names_are_json,
      lists_are_bounded,
      a_trend_is_forecast].
@@ -112,6 +114,35 @@ the_first_reading_shows_nothing(_) ->
     #{point := [_, 8.0 | _], totals := #{requests := 8}} = erlmcp_console_view:snapshot(Second),
     #{points := [[_], [8.0] | _], columns := [at, requests | _], latency_ms := 99} =
         erlmcp_console_view:hello(erlmcp_console_view:with(#{latency_ms => 99}, Second)).
+
+%% A page that is opened makes a reading, and the next one may come milliseconds later. In these few
+%% the node has worked all the time, since it made the readings.
+readings_may_be_close_together(_) ->
+    Schedulers = erlang:system_info(schedulers_online),
+    View = fun(Given) ->
+        lists:foldl(fun({Second, Requests, RuntimeMs}, Before) ->
+            Reading = reading(Second, #{metrics => #{requests => Requests},
+                                        runtime_ms => RuntimeMs * Schedulers}),
+            erlmcp_console_view:next(Reading, Before)
+        end, erlmcp_console_view:new(), Given)
+    end,
+    Shown = fun(Given) ->
+        #{verdict := #{well := Well}, point := [_, Rate | _] = Point,
+          machine := #{processors := Processors}} = erlmcp_console_view:snapshot(View(Given)),
+        Processors = lists:last(Point),
+        {Well, Rate, Processors}
+    end,
+    Begun = [{0, 0, 0}, {5, 50, 500}, {8, 80, 800}, {9, 90, 1_050}],
+    {true, 10.0, 0.25} = Shown(Begun),
+    %% The figures are those since the newest reading that is old enough.
+    {true, Rate, Share} = Shown(Begun ++ [{9.004, 92, 1_054}]),
+    true = abs(Rate - 10.5) < 0.1,
+    true = abs(Share - 0.14) < 0.01,
+    {false, _, 0.98} = Shown(Begun ++ [{9.5, 95, 1_540}]),
+    %% The first ones say nothing of the processors.
+    {true, _, null} = Shown([{0, 0, 0}, {0.004, 0, 4}]),
+    {true, _, null} = Shown([{0, 0, 0}, {0.499, 0, 499}]),
+    {false, _, 1.0} = Shown([{0, 0, 0}, {0.5, 0, 500}]).
 
 %% Rows of tools are of the last minute, whether somebody looks each second or nobody does.
 a_minute_is_looked_back(_) ->
@@ -224,6 +255,29 @@ pools_are_shown_without_secrets(_) ->
      ~"tcp://localhost:7000", ~"server {tenant,1}"] = [Place || #{target := Place} <- Members],
     nomatch = binary:match(iolist_to_binary(json:encode(Snapshot)), ~"the-secret").
 
+%% Each server that the node's clients call, and a cause if it does not answer.
+upstreams_are_shown(_) ->
+    Upstream = fun(Count, Errors, Refusals, Error) ->
+        #{name => ~"weather.example:443", clients => 2, calls => 3, connections => 1, waiting => 0,
+          row => row(#{count => Count, errors => Errors, refusals => Refusals,
+                       failures => [#{error => Error, latency => #{count => Refusals}}],
+                       latency => #{histogram => [{2_000, Count - Errors - Refusals}]}})}
+    end,
+    Shown = fun(Error) ->
+        shown(#{upstreams => [Upstream(10, 0, 0, Error)]},
+              #{upstreams => [Upstream(20, 1, 6, Error),
+                              (Upstream(4, 0, 4, Error))#{name := other}]})
+    end,
+    #{upstreams := [Weather, #{name := ~"other", calls := 4}], verdict := #{causes := Causes}} =
+        Shown(connect),
+    #{name := ~"weather.example:443", total := 20, calls := 10, rate := 10.0, errors := 1,
+      refusals := 6, p95 := 2.0, running := 3, connections := 1, waiting := 0} = Weather,
+    [<<"The upstream weather.example:443 does not answer: 6 of 10 requests to it of the last 1 s "
+       "got no answer, most with connect.">>] =
+        [Words || #{words := Words, link := ~"dependencies"} <- Causes],
+    %% One that answers with errors does answer.
+    #{verdict := #{causes := []}} = Shown(rpc).
+
 %% A new start of a server with the same id, another version, and other code.
 starts_and_versions_leave_marks(_) ->
     Version = fun(Name) -> #{server => #{~"version" => Name}} end,
@@ -313,13 +367,15 @@ shown(Before, After) ->
     erlmcp_console_view:snapshot(erlmcp_console_view:next(reading(1, After), First)).
 
 reading(Second, Given) ->
-    At = ?START + Second * 1_000,
+    At = ?START + round(Second * 1_000),
     Metrics = maps:get(metrics, Given, #{}),
     Info = maps:get(info, Given, #{}),
     #{at => At, calls => maps:get(calls, Given, []), requests => maps:get(requests, Given, []),
       troubles => [], places => #{}, server => maps:get(server, Given, #{~"name" => ~"test"}),
-      node => (erlmcp_console_node:read())#{at_ms := Second * 1_000, runtime_ms := 0,
-                                            pools := maps:get(pools, Given, [])},
+      node => (erlmcp_console_node:read())#{at_ms := At,
+                                            runtime_ms := maps:get(runtime_ms, Given, 0),
+                                            pools := maps:get(pools, Given, []),
+                                            upstreams := maps:get(upstreams, Given, [])},
       metrics => metrics(Metrics#{at_ms => At}),
       info => maps:merge(#{state => open, concurrency_limit => 100, mounts => [],
                            breakers => [], workers => [],

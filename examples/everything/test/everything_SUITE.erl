@@ -33,7 +33,7 @@ init_per_suite(Config) ->
     end),
     receive
         {listeners, [#{transport := http, url := Url}]} -> [{url, Url}, {owner, Owner} | Config]
-    after 10000 ->
+    after 60_000 ->
         ct:fail(no_server)
     end.
 

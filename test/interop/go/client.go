@@ -173,17 +173,32 @@ func (p *peer) greeted(r *report) {
 	})
 }
 
+func (p *peer) closesInTime() error {
+	start := time.Now()
+	// On stdio it is the end of the server that this reports.
+	if err := p.Close(); err != nil {
+		return err
+	}
+	// The SDK closes stdin and waits 5 s before it signals.
+	took := time.Since(start)
+	return holds(took < 4500*time.Millisecond, "after %v", took)
+}
+
 func (p *peer) leave(r *report, target string) {
 	gone := p.ID()
-	r.check("closes", func(context.Context) error {
-		start := time.Now()
-		// On stdio it is the end of the server that this reports.
-		if err := p.Close(); err != nil {
-			return err
+	r.check("closes", func(ctx context.Context) error {
+		late := p.closesInTime()
+		// A busy machine may delay the end of one server, but hardly of each.
+		for range 2 {
+			if late != nil {
+				other := newPeer(p.version, target)
+				if err := other.connect(ctx, target); err != nil {
+					return err
+				}
+				late = other.closesInTime()
+			}
 		}
-		// The SDK closes stdin and waits 5 s before it signals.
-		took := time.Since(start)
-		return holds(took < 4500*time.Millisecond, "after %v", took)
+		return late
 	})
 	if p.isHTTP && !p.modern() {
 		r.check("ended its session, which is then unknown", func(ctx context.Context) error {

@@ -41,6 +41,8 @@ PROMPTS = [
 VIEWS = "io.modelcontextprotocol/ui"
 VIEW_TYPE = "text/html;profile=mcp-app"
 LIMIT_S = 15
+# A busy machine may delay one, but hardly each.
+TRIES = 3
 
 
 def wire(model):
@@ -646,11 +648,19 @@ async def tasks(check, peer):
         support = {tool["name"]: tool.get("execution", {}).get("taskSupport") for tool in found}
         equal((support["slow_compute"], support["failing_job"]), ("optional", "required"))
 
+    async def computing():
+        """A task that was seen at work: that of a busy machine may pass between two looks."""
+        for _ in range(TRIES):
+            task = await begun("slow_compute", {"seconds": 2, "label": "it all"})
+            while (state := await mine.get_task(task)).status == "working":
+                if state.statusMessage == "computing":
+                    return task
+                await anyio.sleep(0.02)
+            equal(state.status, "completed")
+        raise AssertionError(f"no task is computing: {state}")
+
     async def finished():
-        task = await begun("slow_compute", {"seconds": 2, "label": "it all"})
-        while (state := await mine.get_task(task)).statusMessage != "computing":
-            equal(state.status, "working")
-            await anyio.sleep(0.02)
+        task = await computing()
         await status(task, "completed")
         answer = await result(task)
         equal(text(answer), "Computed it all")
@@ -710,6 +720,14 @@ async def tasks(check, peer):
     )
 
 
+async def closing_s(sdk, target, mode):
+    """The seconds in which a connection of its own closes, over which the server has answered."""
+    async with sdk(target, mode) as peer:
+        await peer.page("tools", None)
+        start = time.monotonic()
+    return time.monotonic() - start
+
+
 async def visit(report, sdk, target, mode):
     expected = sdk.MODES[mode]
     modern = expected >= "2026-07-28"
@@ -757,10 +775,13 @@ async def visit(report, sdk, target, mode):
             if not modern:
                 await check("pings", peer.ping)
             doing, start = "closes", time.monotonic()
+        took = time.monotonic() - start
+        for _ in range(TRIES - 1):
+            if took >= sdk.CLOSES_WITHIN:
+                took = await closing_s(sdk, target, mode)
     except Exception as error:
         report.line(doing, error)
     else:
-        took = time.monotonic() - start
         late = AssertionError(f"after {took:.3f} s") if took >= sdk.CLOSES_WITHIN else None
         report.line("closes", late)
 

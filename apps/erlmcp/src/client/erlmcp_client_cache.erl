@@ -1,8 +1,8 @@
 -module(erlmcp_client_cache).
 -moduledoc """
 The cache of one client: results by method and parameters, each kept for the time that the server
-allows (`ttlMs`). Calls read and write the table themselves; the client's process owns it. A change
-notification removes the results that it concerns.
+allows (`ttlMs`), if there is room. Calls read and write the table themselves; the client's process
+owns it. A change notification removes the results that it concerns.
 
 A client acts for one principal, so results of either `cacheScope` may be kept here.
 
@@ -16,8 +16,8 @@ Internal.
 -export_type([cache/0, options/0, key/0]).
 
 -doc """
-Bounds of the cache: the number of results, and their bytes in total. A single result may have at
-most a quarter of `bytes`.
+Bounds of the cache: the number of results (`entries`), and their `bytes` in total. A single result
+may have at most a quarter of `bytes`.
 """.
 -type options() :: #{entries := pos_integer(), bytes := pos_integer()}.
 %% The atomics: the bytes of all kept results, and the number of change notifications.
@@ -39,7 +39,7 @@ find(_, none) ->
 find(Key, {Table, _, _}) ->
     case ets:lookup(Table, Key) of
         [{_, Until, _, Result}] ->
-            case erlang:monotonic_time(millisecond) < Until of
+            case erlmcp_clock:now_ms() < Until of
                 true -> {ok, Result};
                 false -> none
             end;
@@ -57,9 +57,10 @@ changes({_, _, Numbers}) -> atomics:get(Numbers, 2).
 
 -doc """
 Keeps a result for the time that the server allows, at most a day. Other results are removed to make
-room. A result is not kept if its method is not cacheable, or if it has more than a quarter of
-`bytes`. Neither is it kept if `changes/1` no longer returns `Changes`. Then the result may have
-been sent before a change notification and have arrived after it, so it may be stale.
+room. A result is not kept if the server allows no time, if its method is not cacheable, or if it
+has more than a quarter of `bytes`. Neither is it kept if `changes/1` no longer returns `Changes`.
+Then the result may have been sent before a change notification and have arrived after it, so it may
+be stale.
 """.
 -spec keep(key(), Result :: map(), Changes :: non_neg_integer(), cache()) -> ok.
 keep({Method, _} = Key, #{~"ttlMs" := Ttl} = Result, Changes, {Table, Options, Size} = Cache) when
@@ -71,7 +72,7 @@ keep({Method, _} = Key, #{~"ttlMs" := Ttl} = Result, Changes, {Table, Options, S
         true ->
             ok = forget([Key], Cache),
             ok = make_room(Bytes, Cache),
-            Until = erlang:monotonic_time(millisecond) + min(Ttl, ?LONGEST),
+            Until = erlmcp_clock:now_ms() + min(Ttl, ?LONGEST),
             Kept = erlmcp_client_mailbox:own({Key, Until, Bytes, Result}),
             ok = case ets:insert_new(Table, Kept) of
                 true -> atomics:add(Size, 1, Bytes);

@@ -34,7 +34,7 @@ Internal.
 -doc """
 The outcome of the last negotiation with the server. `epoch` is the number of the negotiation, and
 `session` the id of an HTTP session. `generation` is the number of the channel's connection. On HTTP
-it is 0, except after the fallback to HTTP+SSE.
+it is 0, except with HTTP+SSE.
 """.
 -type live() :: #{
     epoch := non_neg_integer(),
@@ -80,7 +80,8 @@ it is 0, except after the fallback to HTTP+SSE.
 -doc """
 Starts a client with checked options, linked to the calling process. `Name` is a name as in
 `gen_statem:start_link/4`, or `none`. The function does not wait for the negotiation. The error is
-`{shutdown, Reason}` if the application does not run, or the channel refuses its target or options.
+`{already_started, Pid}` if a process has the name. It is `{shutdown, Reason}` if the application
+does not run, or if the tracer or the channel refuses its target or options.
 """.
 -spec start_link({Name :: term(), erlmcp_client_options:settings()}) -> gen_statem:start_ret().
 start_link({none, Settings}) ->
@@ -89,8 +90,8 @@ start_link({Name, Settings}) ->
     gen_statem:start_link(Name, ?MODULE, Settings, []).
 
 -doc """
-Stops a client in order, and waits for its end: first its calls end, then its session, and then its
-channel. Does nothing if the client has ended already.
+Stops a client in order, and waits for its end. First its calls and subscriptions end, then its
+session, and then its channel. Does nothing if the client has ended already.
 """.
 -spec stop(pid() | atom()) -> ok.
 stop(Client) ->
@@ -109,8 +110,8 @@ stop(Client) ->
 
 -doc """
 Returns the outcome of the negotiation with the server. Waits for it at most until `Deadline`, in
-monotonic milliseconds (`timeout`). The error may also be that of the negotiation, or `stopped` if
-the client has ended.
+monotonic milliseconds. The error is `timeout` then, that of the negotiation, or `stopped` if the
+client has ended.
 """.
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 live(#{peer := Peer}, Deadline) ->
@@ -121,8 +122,8 @@ live(#{peer := Peer}, Deadline) ->
     end.
 
 -doc """
-Reports that `Live` has proved wrong, as when its session ended. Then it does as `live/2`, but never
-returns `Live` itself.
+Reports that `Live` has proved wrong, as when its session ended. Then waits for a new outcome, as
+`live/2` does, with the same `Deadline` and errors.
 """.
 -spec renegotiate(client(), Live :: live(), Deadline :: integer()) ->
     {ok, live()} | {error, term()}.
@@ -130,7 +131,7 @@ renegotiate(#{peer := Peer}, #{epoch := Epoch}, Deadline) ->
     ask(Peer, {lost, Epoch}, Deadline).
 
 ask(Peer, Question, Deadline) ->
-    Remaining = max(0, Deadline - erlang:monotonic_time(millisecond)),
+    Remaining = max(0, Deadline - erlmcp_clock:now_ms()),
     try
         gen_statem:call(Peer, Question, {clean_timeout, Remaining})
     catch
@@ -140,13 +141,13 @@ ask(Peer, Question, Deadline) ->
 
 -doc """
 Subscribes the process `Subscriber`, as described at `erlmcp_client:subscribe/2`. `Filter` is
-checked already. Waits for the client's process, at most five seconds (`timeout`). The error is
-`stopped` if the client has ended.
+checked already. Waits for the client's process. The error is `{overload, Limit}` if the client has
+`Limit` subscriptions already, `timeout` after five seconds, and `stopped` if the client has ended.
 """.
 -spec subscribe(client(), Subscriber :: pid(), Filter :: erlmcp_client:filter()) ->
     {ok, reference()} | {error, term()}.
 subscribe(#{peer := Peer}, Subscriber, Filter) ->
-    ask(Peer, {subscribe, Subscriber, Filter}, erlang:monotonic_time(millisecond) + 5000).
+    ask(Peer, {subscribe, Subscriber, Filter}, erlmcp_clock:now_ms() + 5000).
 
 -doc "Asks the client's process to end a subscription, and does not wait for that.".
 -spec unsubscribe(client(), reference()) -> ok.
@@ -272,7 +273,7 @@ handle_event(info, {'EXIT', Channel, Reason}, _, #peer{channel = Channel}) ->
 handle_event(info, {'EXIT', Pid, Reason}, _, #peer{negotiator = Pid} = Peer) ->
     negotiated({error, {crashed, Reason}}, Peer#peer{negotiator = undefined});
 handle_event(info, {'EXIT', Pid, _}, _, #peer{subscriptions = Subscriptions} = Peer) ->
-    Next = erlmcp_client_subscriptions:worker_ended(Pid, Subscriptions),
+    Next = erlmcp_client_subscriptions:worker_ended(Pid, server(Peer), Subscriptions),
     settled(Peer#peer{subscriptions = Next});
 handle_event(info, {'DOWN', Table, process, _, _}, _, #peer{table = Table}) ->
     {stop, {shutdown, {not_started, erlmcp}}};
@@ -281,10 +282,10 @@ handle_event(info, {'DOWN', Monitor, process, _, _}, _, Peer) ->
     Next = erlmcp_client_subscriptions:remove(Monitor, server(Peer), Subscriptions),
     {keep_state, Peer#peer{subscriptions = Next}};
 handle_event(info, {subscribed, Pid, Outcome}, _, #peer{subscriptions = Subscriptions} = Peer) ->
-    Next = erlmcp_client_subscriptions:subscribed(Pid, Outcome, Subscriptions),
+    Next = erlmcp_client_subscriptions:subscribed(Pid, Outcome, server(Peer), Subscriptions),
     {keep_state, Peer#peer{subscriptions = Next}};
 handle_event(info, {stream, Pid, State}, _, #peer{subscriptions = Subscriptions} = Peer) ->
-    Next = erlmcp_client_subscriptions:stream_event(Pid, State, Subscriptions),
+    Next = erlmcp_client_subscriptions:stream_event(Pid, State, server(Peer), Subscriptions),
     settled(Peer#peer{subscriptions = Next});
 handle_event({timeout, sweep}, look, _, #peer{client = #{calls := Calls}} = Peer) ->
     ok = erlmcp_client_calls:sweep(Calls, kind(Peer)),
@@ -303,7 +304,7 @@ terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, c
     case Live of
         #{session := Session, revision := Revision} when Session =/= none ->
             Headers = erlmcp_request_header:version(Revision),
-            Deadline = erlang:monotonic_time(millisecond) + 2000,
+            Deadline = erlmcp_clock:now_ms() + 2000,
             ok = Transport:leave(Session, Headers, Deadline, Handle);
         _ ->
             ok
@@ -407,5 +408,5 @@ notification(~"notifications/cancelled", #{~"requestId" := Id}, #peer{client = C
 notification(Method, Params, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
     #{cache := Cache} = Client,
     ok = erlmcp_client_cache:changed(Method, Params, Cache),
-    Next = erlmcp_client_subscriptions:notify_all(Method, Params, Subscriptions),
+    Next = erlmcp_client_subscriptions:notify_all(Method, Params, server(Peer), Subscriptions),
     Peer#peer{subscriptions = Next}.

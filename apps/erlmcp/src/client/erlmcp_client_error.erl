@@ -58,7 +58,7 @@ sentence(session_lost) ->
     "the server has forgotten the session";
 sentence({redirect, Location}) ->
     %% A header need not be valid UTF-8.
-    ["the server redirects to a URL that is not followed:  ",
+    ["the server redirects to a URL that is not followed: ",
      erlmcp_printable:part(Location, byte_size(Location))];
 sentence({unauthorized, Why}) ->
     ["the server requires authorization: ", why(Why)];

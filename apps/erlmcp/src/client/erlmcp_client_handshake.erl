@@ -4,8 +4,8 @@ The negotiation with a server. First it sends `server/discover` of 2026-07-28. I
 of an older server, it sends `initialize`, which opens a session. With the option `era`, the client
 begins with the request of that era. The negotiation runs, and waits, in a process of its own.
 
-Without that option, the node remembers the era of the server at each HTTP URL, so that the next
-client begins with the right request.
+Without that option, the node remembers the eras of up to 1,000 HTTP URLs, so that the next client
+of a URL begins with the right request.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility", "Streamable HTTP / Backward
 Compatibility", "stdio / Backward Compatibility"; 2025-11-25, "Lifecycle", "Transports / Backwards
@@ -39,8 +39,7 @@ run(#{settings := #{era := Era}} = Client, Epoch) ->
     end.
 
 -doc """
-Ends the process of a negotiation, and counts the request that it waits for, which failed with
-`Reason`.
+Ends the process of a negotiation. Counts the request that it waits for as failed with `Reason`.
 """.
 -spec abandon(pid() | undefined, erlmcp_client:reason(), erlmcp_client_connection:client()) -> ok.
 abandon(undefined, _, _) ->

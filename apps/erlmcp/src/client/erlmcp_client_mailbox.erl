@@ -1,6 +1,6 @@
 -module(erlmcp_client_mailbox).
 -moduledoc """
-Sends messages to processes that may not read them in time: those of a client's user, and the
+Sends messages to processes that might not read them in time: those of a client's user, and the
 client's own process. The number and the bytes of waiting messages are bounded.
 
 Internal.
@@ -16,9 +16,9 @@ Internal.
 
 -doc """
 Sends a copy of a message, which does not keep a larger binary in memory. Returns `full`, and sends
-nothing, if more than 1000 messages wait in the receiver's mailbox. The same holds if the waiting
-messages would have more than 8 MiB, each being as large as this one. The mailbox of a process on
-another node is not checked.
+nothing, if more than 1000 messages wait in the receiver's mailbox. It also does so if the number of
+waiting messages times the size of this one is more than 8 MiB. The mailbox of a process on another
+node is not checked.
 """.
 -spec offer(pid(), Message :: term()) -> ok | full.
 offer(Pid, Message) when node(Pid) =:= node() ->
@@ -42,9 +42,9 @@ offer(Pid, Message) ->
     ok.
 
 -doc """
-Passes a notification of the server that belongs to no call to the client's process, with its
-weight: 1, and 1 more for each 8 KiB. If the notifications that wait would weigh more than 1000
-together, this one is dropped and counted. One that waits alone is always passed on.
+Passes a server's notification that belongs to no call to the client's process, with its weight: 1,
+and 1 more for each 8 KiB. If the notifications that wait would weigh more than 1000 together, this
+one is dropped and counted. One that waits alone is always passed on.
 """.
 -spec notify(erlmcp_client_connection:client(), Method :: binary(), Params :: map()) -> ok.
 notify(#{peer := Peer, ids := Counters}, Method, Params) ->

@@ -6,33 +6,103 @@ process. Everything that shows figures is computed from this.
 Internal.
 """.
 
--export([report/0]).
+-export([report/0, upstreams/0, pools/0, server_name/1]).
+
+-export_type([upstream/0, pool/0]).
+
+-doc """
+A server that the node's clients call. `name` is its host and port, its program, or its `id` in this
+node; `other` are all servers without figures of their own. `clients` is the number of its clients,
+`calls` of their running calls, `connections` of their open connections, and `waiting` of the
+requests that wait for a connection. `row` has its requests of all revisions and methods.
+""".
+-type upstream() :: #{
+    name := binary() | other, clients := non_neg_integer(), calls := non_neg_integer(),
+    connections := non_neg_integer(), waiting := non_neg_integer(), row := erlmcp:metrics_row()
+}.
+
+-doc """
+A pool of clients: its registered name, or its pid, and its members as `erlmcp_pool:info/1` returns
+them.
+""".
+-type pool() :: {Name :: atom() | pid(), Members :: [map(), ...]}.
+
+%% The most pools that are read.
+-define(POOLS, 20).
 
 -doc "Returns the figures of the clients of each server and revision.".
 -spec report() -> [erlmcp_client:metrics()].
 report() ->
-    %% Failures are read first, so that none is read without its row.
-    Failures = failures(),
-    Counted = counted(Failures),
-    Sessions = #{Kind => {Opened, Times}
-                 || {Kind, Opened, Times} <- erlmcp_client_meter:sessions()},
+    %% These are read first, so that the server of each has its place.
     Running = maps:groups_from_list(fun({Kind, _, _}) -> Kind end, erlmcp_client_table:running()),
-    Servers = erlmcp_client_meter:servers(),
+    {Counted, Sessions, Servers} = erlmcp_client_meter:steady(fun() ->
+        {counted(), #{Kind => {Opened, Times}
+                      || {Kind, Opened, Times} <- erlmcp_client_meter:sessions()},
+         erlmcp_client_meter:servers()}
+    end),
     Kinds = maps:keys(Counted) ++ maps:keys(Sessions) ++ maps:keys(Running),
     [maps:merge(address(Kind, Servers),
                 (running(maps:get(Kind, Running, [])))#{
                     sessions => sessions(maps:get(Kind, Sessions, none)),
                     methods => methods(Requests), tools => named(~"tools/call", Requests),
-                    prompts => named(~"prompts/get", Requests)})
+                    prompts => named(~"prompts/get", Requests),
+                    removed => #{tools => removed(~"tools/call", Requests),
+                                 prompts => removed(~"prompts/get", Requests)}})
      || Kind <- lists:usort(Kinds), Requests <- [maps:get(Kind, Counted, #{})]].
 
-failures() ->
-    lists:foldl(fun({Requests, Error, Code, Times}, Known) ->
-        Known#{Requests => (maps:get(Requests, Known, #{}))#{{Error, Code} => Times}}
-    end, #{}, erlmcp_client_meter:failures()).
+-doc "Returns the figures of the clients of each server, of all revisions and methods together.".
+-spec upstreams() -> [upstream()].
+upstreams() ->
+    Running = erlmcp_client_table:running(),
+    {Counted, Servers} = erlmcp_client_meter:steady(fun() ->
+        {counted(), erlmcp_client_meter:servers()}
+    end),
+    Kinds = maps:keys(Counted) ++ [Kind || {Kind, _, _} <- Running],
+    [(running([Client || {{Of, _}, _, _} = Client <- Running, Of =:= Server]))#{
+         name => name(address(Kind, Servers)),
+         row => erlmcp_request_figures:row(erlmcp_request_figures:sum(
+             [{erlmcp_meter_counts:no_row(), #{}}
+              | [Apart || {Of, _} := Requests <- Counted, Of =:= Server, _ := Apart <- Requests]]))}
+     || {Server, _} = Kind <- lists:ukeysort(1, Kinds)].
+
+-doc """
+Returns the `name` of the upstream of a target. It has neither the path nor the query of a URL, and
+no arguments of a program.
+""".
+-spec server_name(Target :: term()) -> binary().
+server_name(Target) ->
+    name(erlmcp_client_meter:address(Target)).
+
+name(#{server := other}) -> other;
+name(#{server := Server, port := none}) -> Server;
+name(#{server := Server, port := Port}) -> <<Server/binary, $:, (integer_to_binary(Port))/binary>>.
+
+-doc "Returns the pools of clients that run, 20 at most.".
+-spec pools() -> [pool()].
+pools() ->
+    [{registered(Pool), Members}
+     || Pool <- lists:sublist(lists:sort(erlmcp_client_table:pools()), ?POOLS),
+        [_ | _] = Members <- [members(Pool)]].
+
+members(Pool) ->
+    try erlmcp_client_table:find(Pool) of
+        {ok, #{members := _} = Found} -> erlmcp_pool_members:info(Found);
+        {error, stopped} -> []
+    catch
+        %% The table of a pool ends with it.
+        error:badarg -> []
+    end.
+
+registered(Pool) ->
+    case process_info(Pool, registered_name) of
+        {registered_name, Name} -> Name;
+        _ -> Pool
+    end.
 
 %% The counted requests, by kind and then by method and name.
-counted(Failures) ->
+counted() ->
+    %% Failures are read first, so that none is read without its row.
+    Failures = erlmcp_request_figures:failures(erlmcp_client_meter:failures()),
     Rows = [{Requests, {Figures, #{}}} || {Requests, Figures} <- erlmcp_client_meter:requests()]
         ++ [{Requests, {erlmcp_meter_counts:no_row(), Failed}} || Requests := Failed <- Failures],
     Parts = maps:groups_from_list(fun({Requests, _}) -> Requests end,
@@ -83,4 +153,8 @@ methods(Requests) ->
 named(Of, Requests) ->
     [(erlmcp_request_figures:row(Counted))#{name => Name}
      || {Method, Name} := Counted <- maps:iterator(Requests, ordered),
-        Method =:= Of, Name =/= none].
+        Method =:= Of, Name =/= none, Name =/= removed].
+
+removed(Method, Requests) ->
+    erlmcp_request_figures:row(
+        maps:get({Method, removed}, Requests, {erlmcp_meter_counts:no_row(), #{}})).

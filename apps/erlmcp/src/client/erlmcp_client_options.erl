@@ -39,8 +39,9 @@ transport, which checks them itself.
 -define(CACHE, #{entries => 1_000, bytes => 8_388_608}).
 
 -doc """
-Checks the options of a target, and returns the settings of a client of that target. The location of
-the server and the transport's own options are checked when the client starts.
+Checks the options of a target, and returns the settings of a client of that target. The error has
+the first wrong option, and what was expected. The location of the server and the transport's own
+options are checked when the client starts.
 """.
 -spec settings(erlmcp_client:target()) ->
     {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.

@@ -3,10 +3,10 @@
 The subscriptions that processes have at a client, and the streams that serve them. A value of the
 client's process.
 
-In 2026-07-28 each subscription has a stream of its own. In a session all subscriptions share the
-notifications of the server, and the server is asked only once to watch a resource. On HTTP,
-messages of a session that belong to no call come on its GET stream, which a server need not offer.
-The stream's process answers the requests among them.
+In 2026-07-28 each subscription to changes has a stream of its own. In a session all subscriptions
+share the notifications of the server. The server is asked to stop watching a resource when no
+subscription watches it any more. On HTTP, messages of a session that belong to no call come on its
+GET stream, which a server need not offer. The stream's process answers the requests among them.
 
 Each stream has a process, linked to the client's. When the stream ends, the process opens it again,
 after a pause that grows with each failure, unless the server has no such streams.
@@ -17,10 +17,10 @@ Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Sub
 Internal.
 """.
 
--export([check/1, new/0, is_empty/1, add/4, remove/3, worker_ended/2, restart/2]).
--export([end_all/2, notify_all/3, answer/3, subscribed/3, stream_event/3, is_opening/1]).
+-export([check/1, new/0, is_empty/1, add/4, remove/3, worker_ended/3, restart/2]).
+-export([end_all/2, notify_all/4, answer/3, subscribed/4, stream_event/4, is_opening/1]).
 
--export_type([subscriptions/0]).
+-export_type([subscriptions/0, watching/0]).
 
 -record(subscription, {
     pid :: pid(),
@@ -57,6 +57,11 @@ Internal.
 -define(OPEN, 30_000).
 
 -opaque subscriptions() :: #subscriptions{}.
+-doc """
+The outcome of asking the server of a session to watch the resources of a subscription. After an
+error, `Watched` are the URIs that it watches nevertheless.
+""".
+-type watching() :: ok | {error, Reason :: term(), Watched :: [binary()]}.
 -type server() :: {erlmcp_client_connection:client(), undefined | erlmcp_client_connection:live()}.
 
 -doc "Checks a filter. The error has the first wrong member, and what was expected there.".
@@ -103,7 +108,7 @@ add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscri
         _ ->
             Reference = monitor(process, Pid),
             Subscription = start(Reference, #subscription{pid = Pid, filter = Filter}, Server),
-            {ok, Reference, announced(Subscriptions#subscriptions{
+            {ok, Reference, announced(Server, Subscriptions#subscriptions{
                 all = All#{Reference => Subscription}})}
     end.
 
@@ -122,8 +127,7 @@ start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Clie
         {session, #{resources := [_ | _] = Uris}} ->
             Peer = self(),
             spawn_link(fun() ->
-                Outcome = watch(Uris, ~"resources/subscribe", Client, Live),
-                Peer ! {subscribed, self(), Outcome}
+                Peer ! {subscribed, self(), watch(Uris, [], Client, Live)}
             end);
         {session, _} ->
             undefined
@@ -132,16 +136,18 @@ start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Clie
 
 watch([], _, _, _) ->
     ok;
-watch([Uri | Uris], Method, Client, Live) ->
-    case erlmcp_client_exchange:request({Method, #{~"uri" => Uri}}, Client, Live) of
-        {ok, _, _} -> watch(Uris, Method, Client, Live);
-        {error, _} = Error -> Error
+watch([Uri | Uris], Watched, Client, Live) ->
+    Request = {~"resources/subscribe", #{~"uri" => Uri}},
+    case erlmcp_client_exchange:request(Request, Client, Live) of
+        {ok, _, _} -> watch(Uris, [Uri | Watched], Client, Live);
+        {error, Reason} -> {error, Reason, Watched}
     end.
 
 -doc """
-Removes a subscription that its process has ended, or whose process has died. In a session the
-server is asked to stop watching its resources, except those of other subscriptions. `Reference` may
-also be the monitor of a question whose process has ended; the question is removed then.
+Removes a subscription whose process has ended it or has died, or whose stream is over. In a session
+the server is then asked to stop watching those resources that no other subscription watches.
+`Reference` may also be the monitor of a question whose process has ended; the question is removed
+then. Does nothing for any other reference.
 """.
 -spec remove(Reference :: reference(), server(), subscriptions()) -> subscriptions().
 remove(Reference, Server, #subscriptions{all = All, questions = Questions} = Subscriptions) ->
@@ -171,7 +177,11 @@ unwatch(Uris, Others, {Client, #{revision := Revision} = Live}) when Uris =/= []
                             || _ := #subscription{filter = Filter} <- Others]),
     case {erlmcp_revision:era(Revision), Uris -- Watched} of
         {session, [_ | _] = Last} ->
-            _ = spawn(fun() -> watch(Last, ~"resources/unsubscribe", Client, Live) end),
+            _ = spawn(fun() ->
+                [erlmcp_client_exchange:request({~"resources/unsubscribe", #{~"uri" => Uri}},
+                                                Client, Live)
+                 || Uri <- Last]
+            end),
             ok;
         _ ->
             ok
@@ -183,10 +193,10 @@ unwatch(_, _, _) ->
 Removes a linked process that has ended: that of the session's stream, or that of a subscription.
 The subscription stays.
 """.
--spec worker_ended(pid(), subscriptions()) -> subscriptions().
-worker_ended(Pid, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
-    announced(Subscriptions#subscriptions{stream = none});
-worker_ended(Pid, #subscriptions{all = All} = Subscriptions) ->
+-spec worker_ended(pid(), server(), subscriptions()) -> subscriptions().
+worker_ended(Pid, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
+    announced(Server, Subscriptions#subscriptions{stream = none});
+worker_ended(Pid, _, #subscriptions{all = All} = Subscriptions) ->
     Subscriptions#subscriptions{all = maps:map(
         fun(_, #subscription{worker = Worker} = Subscription) when Worker =:= Pid ->
                 Subscription#subscription{worker = undefined};
@@ -194,7 +204,10 @@ worker_ended(Pid, #subscriptions{all = All} = Subscriptions) ->
                 Subscription
         end, All)}.
 
--doc "Sends every subscriber the event `{ended, Reason}`.".
+-doc """
+Sends every subscriber the event `{ended, Reason}`. A subscriber that does not read its messages
+gets `{ended, slow_consumer}` instead.
+""".
 -spec end_all(Reason :: term(), subscriptions()) -> ok.
 end_all(Reason, #subscriptions{all = All}) ->
     lists:foreach(fun({Reference, #subscription{pid = Pid}}) ->
@@ -202,7 +215,8 @@ end_all(Reason, #subscriptions{all = All}) ->
                   end, maps:to_list(All)).
 
 -doc """
-Starts all subscriptions again after a negotiation. On HTTP it also starts the stream of a session.
+Starts all subscriptions again after a negotiation. Also starts the GET stream of a session, on HTTP
+except HTTP+SSE.
 """.
 -spec restart({erlmcp_client_connection:client(), erlmcp_client_connection:live()},
               subscriptions()) -> subscriptions().
@@ -215,7 +229,7 @@ restart(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
                          ok = end_worker(Worker),
                          start(Reference, Subscription#subscription{ready = false}, Server)
                      end, All),
-    announced(Subscriptions#subscriptions{all = Again, stream = session_stream(Server)}).
+    announced(Server, Subscriptions#subscriptions{all = Again, stream = session_stream(Server)}).
 
 session_stream({#{settings := #{rules := http}} = Client,
                 #{revision := Revision, generation := 0} = Live}) ->
@@ -231,21 +245,24 @@ session_stream(_) ->
 
 -doc """
 Handles the outcome of the process `Worker`, which has asked the server of a session to watch
-resources. The subscriber is told. After an error its subscription is removed.
+resources. After `ok` the subscriber is told that it is subscribed, as soon as the session's stream
+is open, too. After an error its subscription is removed, and the subscriber gets `{ended, Reason}`.
+The server is then asked to stop watching what no other subscription watches.
 """.
--spec subscribed(Worker :: pid(), ok | {error, term()}, subscriptions()) -> subscriptions().
-subscribed(Worker, Outcome, #subscriptions{all = All} = Subscriptions) ->
+-spec subscribed(Worker :: pid(), watching(), server(), subscriptions()) -> subscriptions().
+subscribed(Worker, Outcome, Server, #subscriptions{all = All} = Subscriptions) ->
     case [Reference || Reference := #subscription{worker = W} <- All, W =:= Worker] of
         [Reference] when Outcome =:= ok ->
             #{Reference := Subscription} = All,
-            announced(Subscriptions#subscriptions{
+            announced(Server, Subscriptions#subscriptions{
                 all = All#{Reference := Subscription#subscription{ready = true}}});
         [Reference] ->
-            {error, Reason} = Outcome,
-            #{Reference := #subscription{pid = Pid}} = All,
+            {error, Reason, Watched} = Outcome,
+            {#subscription{pid = Pid}, Others} = maps:take(Reference, All),
             _ = deliver(Pid, Reference, {ended, Reason}),
             _ = demonitor(Reference, [flush]),
-            Subscriptions#subscriptions{all = maps:remove(Reference, All)};
+            ok = unwatch(Watched, Others, Server),
+            Subscriptions#subscriptions{all = Others};
         [] ->
             Subscriptions
     end.
@@ -254,17 +271,14 @@ subscribed(Worker, Outcome, #subscriptions{all = All} = Subscriptions) ->
 Handles an event of a session's stream: the stream is open (again), or the server has refused it.
 The subscribers are told that they are subscribed.
 """.
--spec stream_event(pid(), open | refused, subscriptions()) -> subscriptions().
-stream_event(Pid, open, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
-    announced(Subscriptions#subscriptions{stream = {open, Pid}});
-stream_event(Pid, open, #subscriptions{stream = {open, Pid}, all = All} = Subscriptions) ->
-    lists:foreach(fun({Reference, #subscription{pid = Subscriber}}) ->
-                      deliver(Subscriber, Reference, subscribed)
-                  end, maps:to_list(All)),
-    Subscriptions;
-stream_event(Pid, refused, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
-    announced(Subscriptions#subscriptions{stream = none});
-stream_event(_, _, Subscriptions) ->
+-spec stream_event(pid(), open | refused, server(), subscriptions()) -> subscriptions().
+stream_event(Pid, open, Server, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
+    announced(Server, Subscriptions#subscriptions{stream = {open, Pid}});
+stream_event(Pid, open, Server, #subscriptions{stream = {open, Pid}, all = All} = Subscriptions) ->
+    deliver_all(subscribed, maps:keys(All), Server, Subscriptions);
+stream_event(Pid, refused, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
+    announced(Server, Subscriptions#subscriptions{stream = none});
+stream_event(_, _, _, Subscriptions) ->
     Subscriptions.
 
 -doc "Returns `true` if the session's stream is being opened.".
@@ -274,31 +288,27 @@ is_opening(_) -> false.
 
 %% Tells subscribers of a session that their subscriptions are active: the server was asked, and the
 %% stream is open.
-announced(#subscriptions{stream = {opening, _}} = Subscriptions) ->
+announced(_, #subscriptions{stream = {opening, _}} = Subscriptions) ->
     Subscriptions;
-announced(#subscriptions{all = All} = Subscriptions) ->
-    Subscriptions#subscriptions{all = maps:map(
-        fun(Reference, #subscription{pid = Pid, ready = true} = Subscription) ->
-                _ = deliver(Pid, Reference, subscribed),
-                Subscription#subscription{ready = false};
-           (_, Subscription) ->
-                Subscription
-        end, All)}.
+announced(Server, #subscriptions{all = All} = Subscriptions) ->
+    Ready = [Reference || Reference := #subscription{ready = true} <- All],
+    Announced = maps:map(fun(_, One) -> One#subscription{ready = false} end, All),
+    deliver_all(subscribed, Ready, Server, Subscriptions#subscriptions{all = Announced}).
 
 -doc """
-Tells the subscribers whose filters name it of a notification that belongs to no call. The
-subscription of a process that does not read its messages ends.
+Passes a notification that belongs to no call on to the subscribers whose filters name it. The
+subscription of a process that does not read its messages ends, as with `remove/3`.
 """.
--spec notify_all(Method :: binary(), Params :: map(), subscriptions()) -> subscriptions().
-notify_all(Method, Params, #subscriptions{all = All} = Subscriptions) ->
+-spec notify_all(Method :: binary(), Params :: map(), server(), subscriptions()) ->
+    subscriptions().
+notify_all(Method, Params, Server, #subscriptions{all = All} = Subscriptions) ->
     case event(Method, Params) of
         none ->
             Subscriptions;
         Event ->
-            Cut = [Reference || Reference := #subscription{filter = Filter, pid = Pid} <- All,
-                                wants(Event, Filter), deliver(Pid, Reference, Event) =:= cut],
-            lists:foreach(fun(Reference) -> demonitor(Reference, [flush]) end, Cut),
-            Subscriptions#subscriptions{all = maps:without(Cut, All)}
+            Wanting = [Reference || Reference := #subscription{filter = Filter} <- All,
+                                    wants(Event, Filter)],
+            deliver_all(Event, Wanting, Server, Subscriptions)
     end.
 
 %% Returns the event for a notification, or `none` if subscribers are not told of its method.
@@ -315,6 +325,14 @@ wants({resource_updated, Uri}, Filter) -> lists:member(Uri, maps:get(resources, 
 wants({log, _}, Filter) -> maps:get(logs, Filter, false);
 wants({elicitation_complete, _}, Filter) -> maps:get(elicitations, Filter, false);
 wants(Kind, Filter) -> maps:get(Kind, Filter, false).
+
+%% Sends an event to subscribers, and removes those that do not read their messages.
+deliver_all(Event, References, Server, #subscriptions{all = All} = Subscriptions) ->
+    Cut = [Reference || Reference <- References,
+                        #{Reference := #subscription{pid = Pid}} <- [All],
+                        deliver(Pid, Reference, Event) =:= cut],
+    lists:foldl(fun(Reference, Others) -> remove(Reference, Server, Others) end, Subscriptions,
+                Cut).
 
 %% Sends an event to a subscriber. A subscription whose process does not read ends (`cut`).
 deliver(Pid, Reference, Event) ->
@@ -345,7 +363,7 @@ start_stream(Label, Stream) ->
 
 open(#stream{client = #{channel := {Transport, Handle}}} = Stream) ->
     {Id, Outgoing} = outgoing(Stream),
-    Deadline = erlang:monotonic_time(millisecond) + ?OPEN,
+    Deadline = erlmcp_clock:now_ms() + ?OPEN,
     Sent = {erlang:monotonic_time(nanosecond), iolist_size(maps:get(message, Outgoing))},
     Opened = Stream#stream{id = Id, sent = Sent, acknowledged = false},
     case Transport:send(Outgoing#{kind => stream, id => Id, deadline => Deadline}, Handle) of
@@ -506,7 +524,7 @@ lost(session_lost, #stream{subscription = none, live = #{session := none}} = Str
     ok;
 lost(session_lost, #stream{subscription = none, client = Client, live = Live} = Stream) ->
     _ = erlmcp_client_connection:renegotiate(Client, Live,
-                                             erlang:monotonic_time(millisecond) + ?OPEN),
+                                             erlmcp_clock:now_ms() + ?OPEN),
     again(Stream);
 lost(_, Stream) ->
     again(Stream).

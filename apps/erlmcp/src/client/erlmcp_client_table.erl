@@ -4,7 +4,7 @@ The table of the node's clients and pools, from which every call reads its clien
 the negotiation. Another table has the eras of at most 1,000 HTTP servers. The process of this
 module owns both tables, and removes the rows of dead clients. A row also has the time at which the
 client's session was opened. When the session ends, its duration is counted
-(`m:erlmcp_client_meter`).
+(`m:erlmcp_client_meter`). Once a minute the process makes room for new names in the meter.
 
 Internal.
 """.
@@ -15,18 +15,22 @@ Internal.
 -export([find/1, pools/0, live/1, publish/2, publish_live/2, remembered/1, remember/2, running/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
+-type state() :: {Servers :: #{pid() => erlmcp_client_meter:server()}, erlmcp_client_meter:seen()}.
+
 -define(ERAS, erlmcp_client_eras).
 -define(MOST_ERAS, 1000).
+%% Milliseconds between two sweeps of the meter.
+-define(SWEEP, 60_000).
 
--doc "Starts the process that owns the table.".
+-doc "Starts the process that owns the tables.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Registers the calling process, which may then publish its client in the table. The error means that
-the application does not run. When the process ends, its row is removed. The process must end when
-the returned monitor reports that the table has ended.
+Registers the calling process, which may then publish its client in the table. When the process
+ends, its row is removed. The process must end when the returned monitor reports that the table has
+ended. Returns `{error, {not_started, erlmcp}}` if the application does not run.
 """.
 -spec join() -> {ok, reference()} | {error, {not_started, erlmcp}}.
 join() ->
@@ -41,7 +45,8 @@ join() ->
     end.
 
 -doc """
-Adds the calling process to the table as a pool. The error means that the application does not run.
+Adds the calling process to the table as a pool. Returns `{error, {not_started, erlmcp}}` if the
+application does not run.
 """.
 -spec join_pool(erlmcp_pool_members:pool()) -> ok | {error, {not_started, erlmcp}}.
 join_pool(#{pool := Pid} = Pool) ->
@@ -54,8 +59,8 @@ join_pool(#{pool := Pid} = Pool) ->
     end.
 
 -doc """
-Returns the server of the calling process, a client with the target `Target`, for the meter. The
-server has its place as long as the client lives.
+Returns the meter's number of the server at `Target`; 0 if the server has no figures of its own. The
+calling process is a client of that server, which keeps its number as long as the client lives.
 """.
 -spec server(Target :: term()) -> erlmcp_client_meter:server().
 server(Target) ->
@@ -99,7 +104,7 @@ find(Peer) ->
         error:badarg -> {error, stopped}
     end.
 
--doc "Returns the pools of the node that run.".
+-doc "Returns the processes of the node's running pools.".
 -spec pools() -> [pid()].
 pools() ->
     ets:select(?MODULE, [{{{pool, '$1'}}, [], ['$1']}]).
@@ -152,8 +157,8 @@ running() ->
                           Row({map_get, revision, '$2'})}]).
 
 -doc """
-Returns the era that `remember/2` has stored for the client's URL; `unknown` if there is none, and
-for other transports than HTTP.
+Returns the era that `remember/2` has stored for the client's URL; `unknown` if there is none, or if
+the transport is not HTTP.
 """.
 -spec remembered(erlmcp_client_connection:client()) -> erlmcp_revision:era() | unknown.
 remembered(#{settings := #{rules := http, target := Url}}) ->
@@ -183,26 +188,30 @@ make_room() ->
     end.
 
 -doc false.
+-spec init([]) -> {ok, state()}.
 init([]) ->
     [Name = ets:new(Name, [named_table, public, {read_concurrency, true}])
      || Name <- [?MODULE, ?ERAS]],
-    {ok, #{}}.
+    {ok, _} = timer:send_interval(?SWEEP, sweep),
+    {ok, {#{}, #{}}}.
 
 -doc false.
-handle_call(join, {Pid, _}, Servers) ->
+handle_call(join, {Pid, _}, State) ->
     _ = monitor(process, Pid),
-    {reply, ok, Servers};
-handle_call({server, Address}, {Pid, _}, Servers) ->
+    {reply, ok, State};
+handle_call({server, Address}, {Pid, _}, {Servers, Seen}) ->
     Server = erlmcp_client_meter:take(Address, maps:values(Servers)),
-    {reply, Server, Servers#{Pid => Server}}.
+    {reply, Server, {Servers#{Pid => Server}, Seen}}.
 
 -doc false.
-handle_cast(_, Servers) ->
-    {noreply, Servers}.
+handle_cast(_, State) ->
+    {noreply, State}.
 
 -doc false.
-handle_info({'DOWN', _, process, Pid, _}, Servers) ->
+handle_info({'DOWN', _, process, Pid, _}, {Servers, Seen}) ->
     ok = leave(Pid),
-    {noreply, maps:remove(Pid, Servers)};
-handle_info(_, Servers) ->
-    {noreply, Servers}.
+    {noreply, {maps:remove(Pid, Servers), Seen}};
+handle_info(sweep, {Servers, Seen}) ->
+    {noreply, {Servers, erlmcp_client_meter:sweep(Seen)}};
+handle_info(_, State) ->
+    {noreply, State}.

@@ -1,8 +1,8 @@
 -module(erlmcp_client_tools).
 -moduledoc """
-The table of a server's tools. It has the arguments of each tool that headers mirror, the schema of
-the tool's structured content, and whether the tool must be called as a task. Each received list of
-tools updates the table.
+The table of a server's tools. It has those arguments of each tool that headers mirror, the schema
+of the tool's structured content, and whether the tool must be called as a task. Each received list
+of tools updates the table.
 
 Sources: specification 2026-07-28, "Streamable HTTP / Custom Headers from Tool Parameters"; "Tools /
 Output Schema".
@@ -27,7 +27,8 @@ new() ->
 -doc """
 Remembers the tools of a list, and returns those that can be called. If headers mirror arguments
 (`Mirrors`), tools with invalid declarations of headers are left out and logged. If the table has
-10,000 tools or 16 MiB, further tools are returned but not remembered.
+10,000 tools or 16 MiB, further tools are returned but not remembered. A tool that has changed and
+does not fit any more is forgotten, since its former declarations and schema may be wrong now.
 """.
 -spec learn(Tools :: [map()], Mirrors :: boolean(), ets:table()) -> [map()].
 learn(Tools, Mirrors, Table) ->
@@ -73,7 +74,9 @@ remember(Tool, Table) ->
 output(#{~"outputSchema" := Schema}) -> Schema;
 output(_) -> none.
 
--doc "Returns the arguments of a tool that headers mirror; `unknown` for a tool not in the table.".
+-doc """
+Returns those arguments of a tool that headers mirror; `unknown` for a tool not in the table.
+""".
 -spec declarations(Name :: binary(), ets:table()) -> [erlmcp_header:declaration()] | unknown.
 declarations(Name, Table) ->
     ets:lookup_element(Table, Name, 2, unknown).

@@ -28,7 +28,7 @@ Internal.
 
 -doc """
 Returns the reserve for a number of file descriptors or ports: how many of them are not for
-connections.
+connections. It is a fourth of them, at least 256 and at most 1,024, but never more than half.
 
 ## Examples
 
@@ -56,8 +56,9 @@ closing_begins_at(Number) -> spare(Number) div 2.
 refusing_begins_at(Number) -> spare(Number) * 3 div 4.
 
 -doc """
-Stores how many descriptors the node may have, and returns that number. It is the smaller one of the
-node's limits on descriptors and ports.
+Stores how many descriptors the node may have, and returns that number: the smaller one of the
+node's limits on descriptors and ports. If the limit on descriptors is not known, the limit on ports
+counts.
 """.
 -spec measure(erlmcp_machine:facts()) -> pos_integer().
 measure(#{ports := Ports} = Facts) ->
@@ -78,7 +79,7 @@ words() ->
 
 -doc """
 Returns `scarce` if new connections must be refused with an answer, `spent` if they must be closed
-without one, and else `ok`. It is also `ok` before `measure/1` was called.
+without one, and otherwise `ok`. Returns `ok`, too, before `measure/1` was called.
 """.
 -spec state() -> ok | scarce | spent.
 state() ->
@@ -94,8 +95,8 @@ state() ->
     end.
 
 -doc """
-Returns how many descriptors are used for sockets and other ports, and from which number on new
-connections are refused. Returns neither before `measure/1` was called.
+Returns how many descriptors are used for sockets and other ports (`observed`), and the number above
+which new connections are refused (`limit`). The map is empty before `measure/1` was called.
 """.
 -spec figures() -> #{limit => pos_integer(), observed => non_neg_integer()}.
 figures() ->
@@ -105,8 +106,8 @@ figures() ->
     end.
 
 -doc """
-Returns the refusal of a connection because file descriptors are scarce, with a retry after
-`RetryAfterMs` milliseconds, and logs the shortage (`report/0`). `measure/1` must have been called.
+Returns the refusal of a connection for which file descriptors are too scarce, with a retry after
+`RetryAfterMs` milliseconds. Logs the shortage, too (`report/0`). `measure/1` must have been called.
 """.
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->

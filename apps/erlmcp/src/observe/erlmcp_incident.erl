@@ -28,14 +28,16 @@ open() ->
     true = ets:insert(?MODULE, {backlog, erlmcp_drop_counter:new()}),
     ok.
 
--doc "Logs a report of an error, and returns the id that the report has in the log.".
+-doc """
+Logs a report of an error. Returns the id that the report has as `incident`: 16 hexadecimal digits.
+""".
 -spec log(#{what := atom(), atom() => term()}) -> Id :: binary().
 log(Report) ->
     Id = id(),
     ok = erlmcp_log:report(error, Report#{incident => Id}),
     Id.
 
--doc "Logs a report of an error of the server with the key `Key`, and returns its id.".
+-doc "Logs a report of an error of the server with the key `Key`, and returns the report's id.".
 -spec log(#{what := atom(), atom() => term()}, Key :: reference()) -> Id :: binary().
 log(Report, Key) ->
     Id = id(),
@@ -44,7 +46,8 @@ log(Report, Key) ->
 
 -doc """
 Logs a report of an error of the server with the key `Key` in another process, without waiting, and
-returns its id. The report is dropped if 1,000 wait already; its id is returned even then.
+returns the report's id. If 1,000 reports wait already, the report is dropped, and its id is
+returned nevertheless.
 """.
 -spec log_apart(#{what := atom(), atom() => term()}, Key :: reference()) -> Id :: binary().
 log_apart(Report, Key) ->
@@ -74,8 +77,8 @@ waiting(Report, Key, Backlog) ->
 
 -doc """
 Returns the reason and the stack of an exception for a report. The stack has arities in place of
-arguments. A reason of the runtime has the shape of its value, and what code has raised by itself
-stays.
+arguments. In a reason that the runtime raises, such as `badmatch`, the value is replaced by its
+shape. A reason that code raises by itself stays.
 
 ## Examples
 
@@ -88,7 +91,9 @@ stays.
 outline(Reason, Stack) ->
     #{reason => outline(Reason), stacktrace => lists:map(fun without_arguments/1, Stack)}.
 
--doc "Returns the reason of an exit for a report, as `outline/2` does.".
+-doc """
+Returns the reason of an exit for a report, without values and arguments, as `outline/2` does.
+""".
 -spec outline(Reason :: term()) -> term().
 outline({Kind, Value} = Reason) when is_atom(Kind) ->
     case lists:member(Kind, ?WITH_VALUE) of

@@ -17,7 +17,11 @@ Internal.
 -define(BYTES, 64).
 -define(ELEMENTS, 8).
 
--doc "Sets the label of the calling process to a tuple of `Parts`, each bounded in its size.".
+-doc """
+Sets the label of the calling process to a tuple of `Parts`. Binaries are cut to 64 bytes. Lists,
+maps, funs, floats, and tuples of more than 8 elements become `'...'`. So do tuples inside of
+tuples, except in a pair.
+""".
 -spec set(Parts :: [term(), ...]) -> ok.
 set(Parts) ->
     proc_lib:set_label(list_to_tuple([bounded(Part) || Part <- Parts])).

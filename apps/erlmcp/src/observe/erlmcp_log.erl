@@ -51,14 +51,14 @@ report(Level, Report, Key) ->
         none -> report(Level, Report)
     end.
 
--doc "Logs a formatted text.".
+-doc "Logs a text that is formatted as `io:format/2` does it.".
 -spec text(logger:level(), io:format(), [term()]) -> ok.
 text(Level, Format, Arguments) ->
     logger:log(Level, Format, Arguments, ?METADATA).
 
 -doc """
-Returns the status of a process (`c:gen_server:format_status/1`) without its state and messages, for
-a process that has results, answers or other secrets of clients in them.
+Returns the status of a process (`c:gen_server:format_status/1`) without its state and messages. The
+state and the messages may have results, answers or other secrets of clients.
 """.
 -spec without_state(gen_server:format_status()) -> gen_server:format_status().
 without_state(Status) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_machine).
 -moduledoc """
 Reads facts about the machine, the control group and the node: memory, descriptors, ports,
-processes, cores, and limits of the kernel on sockets. They are read from `/proc` and
+processes, cores, and limits of the kernel on sockets. The facts are read from `/proc` and
 `/sys/fs/cgroup` under a root folder, which is `/` except in tests. Facts whose files are missing
 are left out.
 
@@ -17,10 +17,16 @@ Internal.
 -export_type([facts/0, memory_source/0, memory/0]).
 
 -doc """
-- `descriptors`: how many the node may open. `descriptors_hard`: to how many this can be raised
-  without privileges.
-- `memory`, `group_memory`: the bytes of the machine, and the lowest limit of a control group.
-- `backlog`: the longest queue of connections that wait to be accepted.
+Facts about the machine, the control group and the node.
+
+- `descriptors`: how many file descriptors the node may open. `descriptors_hard`: the number to
+  which the node may raise this limit without privileges.
+- `ports`, `processes`: how many of them the node may have at once.
+- `schedulers`: the number of schedulers that are online. `cores`: the number of processors that the
+  node may use.
+- `memory`, `group_memory`: the bytes of memory of the machine, and the lowest limit of a control
+  group.
+- `backlog`: the most connections of a listener that may wait to be accepted.
 - `local_ports`: the number of ports for connections that the machine opens itself.
 """.
 -type facts() :: #{
@@ -77,8 +83,8 @@ memories(Root) ->
     end.
 
 -doc """
-Returns the sources of numbers on the node's memory under `Root`: the machine, and each control
-group that the node is in and that has a file with its limit.
+Returns the sources of numbers on the node's memory under `Root`. The sources are the machine, and
+each control group of the node that has a file with its limit.
 """.
 -spec memory_sources(Root :: file:filename()) -> [memory_source()].
 memory_sources(Root) ->
@@ -111,8 +117,8 @@ folders(Base, Path) ->
     [Base | Folders].
 
 -doc """
-Returns the used and the total bytes of a source; `none` if it has no limit, or its files cannot be
-read.
+Returns the used and the total bytes of a source. Returns `none` if the source has no limit, or if
+its files cannot be read.
 """.
 -spec memory(memory_source()) -> {ok, memory()} | none.
 memory({machine, File}) ->

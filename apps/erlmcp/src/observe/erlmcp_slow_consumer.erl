@@ -1,7 +1,7 @@
 -module(erlmcp_slow_consumer).
 -moduledoc """
-Reports a client whose connection was closed because it does not read (refusal 1055), to the log and
-as an event.
+Reports a client that does not read, so that its connection or stream was closed (refusal 1055). The
+report goes to the log, and to the handlers of the event `slow_consumer`.
 
 Internal.
 """.
@@ -9,8 +9,8 @@ Internal.
 -export([cut/2]).
 
 -doc """
-Reports a client of the server with the key `Key`. `Limit` is the bound on unread data that the
-client passed.
+Reports a client of the server with the key `Key`. `Limit` is the bound that the client passed: the
+name of a limit, such as `unread_bytes`, its value, or a map of limits and their values.
 """.
 -spec cut(Key :: reference(), Limit :: term()) -> ok.
 cut(Key, Limit) ->

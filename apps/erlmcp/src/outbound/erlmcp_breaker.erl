@@ -54,9 +54,9 @@ new(Options) ->
     {atomics:new(4, [{signed, true}]), Failures, First, Longest}.
 
 -doc """
-Returns `ok` if a call may go ahead, and else the milliseconds until the breaker is half-open, or 1
-while a trial call is running. After `ok`, the caller reports the outcome with `leave/2`. In the
-half-open state the trial call may die before it reports, so another one may go ahead after
+Returns `ok` if a call may go ahead, and otherwise the milliseconds until the breaker is half-open,
+or 1 while a trial call is running. After `ok`, the caller reports the outcome with `leave/2`. In
+the half-open state the trial call may die before it reports, so another one may go ahead after
 `longest_open_ms`.
 """.
 -spec enter(breaker()) -> ok | {open, Milliseconds :: pos_integer()}.
@@ -76,7 +76,7 @@ enter({Numbers, _, _, Longest} = Breaker) ->
 
 -doc """
 Reports the outcome of a call. Returns `opened` if the call has opened the breaker, even from the
-half-open state, `closed` if the call has closed it, and else `ok`.
+half-open state, `closed` if the call has closed it, and `ok` otherwise.
 """.
 -spec leave(breaker(), served | failed) -> ok | opened | closed.
 leave({Numbers, _, _, _}, served) ->
@@ -154,4 +154,4 @@ failed({Numbers, _, _, _}) ->
 
 %% A time that is always positive: monotonic time may be negative, and 0 means a closed breaker.
 since_start_ms() ->
-    erlang:monotonic_time(millisecond) - erlang:system_info(start_time) div 1_000_000 + 1.
+    erlmcp_clock:now_ms() - erlang:system_info(start_time) div 1_000_000 + 1.

@@ -52,8 +52,8 @@ than 16 levels or 5,000 members.
 -define(LIMITS, #{message_bytes => ?BODY_BYTES, depth => 16, members => 5_000}).
 
 -doc """
-Gets the JSON document at `Url`, with any status except those of redirects. The error is the reason
-for which there is no answer, such as a redirect that is not followed.
+Gets the JSON document at `Url`, with any status except those of redirects. The error says why there
+is no answer, such as a redirect that is not followed.
 """.
 -spec get_json(Url :: binary(), settings()) -> {ok, answer()} | {error, reason()}.
 get_json(Url, Settings) ->
@@ -135,7 +135,7 @@ exchange(Method, Url, Headers, Body, #{plain := Plain, deadline := Deadline} = S
 %% addresses, so that a dead address leaves time for the next one.
 exchanged([Address | Others], Origin, Request, #{deadline := Deadline} = Settings) ->
     Part = remaining_ms(Deadline) div (1 + length(Others)),
-    Until = erlang:monotonic_time(millisecond) + Part,
+    Until = erlmcp_clock:now_ms() + Part,
     case connected(Address, Origin, Request, Until, Settings) of
         {error, {connect, _}} when Others =/= [] -> exchanged(Others, Origin, Request, Settings);
         {error, {connect, timeout}} -> {error, timeout};

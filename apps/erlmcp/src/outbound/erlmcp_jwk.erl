@@ -148,9 +148,9 @@ secret(Secret) ->
     #{map => #{~"kty" => ~"oct"}, jose => jose_jwk:from_oct(Secret)}.
 
 -doc """
-Returns what was expected of a secret for `Algorithms`, without a byte of the secret, or `none` if
-it is valid. A secret must have at least as many bytes as the longest hash of the algorithms (RFC
-7518, section 3.2). The text of a key or a certificate is refused, since it may be public.
+Returns `none` if a secret is valid for `Algorithms`, and otherwise what was expected, without a
+byte of the secret. A secret must have at least as many bytes as the longest hash of the algorithms
+(RFC 7518, section 3.2). The text of a key or a certificate is refused, since it may be public.
 """.
 -spec secret_problem(Secret :: term(), Algorithms :: [binary()]) -> none | binary().
 secret_problem(Secret, Algorithms) when is_binary(Secret) ->

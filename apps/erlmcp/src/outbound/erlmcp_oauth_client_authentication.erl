@@ -26,8 +26,8 @@ A client as an authorization server knows it. `client_secret` may be a fun that 
     atom() => term()
 }.
 -doc """
-The reason for which a client cannot authenticate itself: its assertion cannot be signed, or the fun
-of a secret has returned an error.
+The reason why a client cannot authenticate itself: its assertion cannot be signed, or the fun of a
+secret has returned an error.
 
 - `no_key`: the PEM text has no private key, or a malformed one.
 - `encrypted_key`: the key is encrypted.
@@ -43,7 +43,8 @@ of a secret has returned an error.
 
 -doc """
 Posts `Form` to `Url` with the authentication of a client, and returns the answer. `settings` are
-those of `authenticate/3`, and `Url` is the audience of an assertion.
+those of `authenticate/3`, and `Url` is the audience of an assertion. The error says why the client
+cannot authenticate itself, or why there is no answer.
 """.
 -spec post(Url :: binary(), Form :: [{binary(), binary()}], client(),
            #{fetch := erlmcp_fetch:settings(), settings := map(), _ => _}) ->

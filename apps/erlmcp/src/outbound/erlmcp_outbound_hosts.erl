@@ -33,8 +33,8 @@ Internal.
 -type why() ::
     {other_origin, Issuer :: binary()} | {inner_address, Address :: binary()}.
 -doc """
-A host that `allow_hosts` has allowed, and the reason for which `allow_hosts` was asked. A host that
-is allowed for its inner address is also allowed as another origin.
+A host that `allow_hosts` has allowed, and the reason why `allow_hosts` was asked. A host that is
+allowed for its inner address is also allowed as another origin.
 """.
 -type consent() :: {Host :: binary(), other_origin | inner_address}.
 -type reason() :: {host_not_allowed, Host :: binary(), why()}.
@@ -61,8 +61,9 @@ new({ServerUrl, Reached}, #{allow_hosts := Allow} = Settings, Consents, Learned)
       allow => Allow, consents => Table, learned => Learned}.
 
 -doc """
-Returns the addresses at which a URL may be called. It is an error if the name has no address, or if
-the host is not allowed. `any` allows all addresses, for a URL that the user has named.
+Returns the addresses at which a URL may be called. `any` allows all addresses, for a URL that the
+user has named. If the name has no address, the error is `{connect, Posix}`. If the host is not
+allowed, the error says why.
 """.
 -spec addresses(Url :: binary(), hosts() | any) ->
     {ok, [inet:ip_address(), ...]} | {error, reason() | {connect, inet:posix()}}.
@@ -160,10 +161,11 @@ embedded(C, D) ->
     inwards({C bsr 8, C band 16#ff, D bsr 8, D band 16#ff}).
 
 -doc """
-Returns `ok` if the endpoint `Url` in the metadata of `Issuer` may be used. The caller asks before a
-user logs in, and before anything is sent to the endpoint. A name that has no address yet is checked
-again when the endpoint is called. Without `hosts` in the settings, any URL may be used that
-`erlmcp_oauth_url:allowed/2` allows.
+Returns `ok` if the endpoint `Url` in the metadata of `Issuer` may be used. Otherwise the error says
+why not, such as `{url_not_allowed, Url}`. The caller asks before a user logs in, and before
+anything is sent to the endpoint. A name that has no address yet is checked again when the endpoint
+is called. Without `hosts` in the settings, any URL may be used that `erlmcp_oauth_url:allowed/2`
+allows.
 """.
 -spec endpoint(Url :: binary(), Issuer :: binary(), erlmcp_fetch:settings()) ->
     ok | {error, reason() | {url_not_allowed, binary()}}.

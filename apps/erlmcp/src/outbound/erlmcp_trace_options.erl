@@ -57,8 +57,10 @@ is_attribute({Name, Value}) ->
         andalso (is_binary(Value) orelse is_number(Value) orelse is_boolean(Value)).
 
 -doc """
-Returns the tracer for checked options. `Name` and `Version` are those of the program. The calling
-process is a user of its collector until it ends. The error means that the application does not run.
+Returns the tracer for checked options: for a map, one that sends its spans to the collector at
+`endpoint`. `Name` and `Version` are those of the program. The calling process is a user of that
+collector until the process ends. Returns `{error, {not_started, erlmcp}}` if the collector is
+needed and the application does not run.
 """.
 -spec tracer(erlmcp_tracer:options(), {Name :: binary(), Version :: binary()}) ->
     {ok, erlmcp_tracer:tracer()} | {error, {not_started, erlmcp}}.

@@ -4,20 +4,21 @@ The protocol as a function: it takes a message and returns effects. Pure; the pr
 of a connection or an HTTP stream, performs the effects.
 
 A request is stateless if its `_meta` names a protocol version, or if it has a header
-`MCP-Protocol-Version` that is not one of the older revisions; `server/discover` always is.
+`MCP-Protocol-Version` that is none of the older revisions. `server/discover` is always stateless.
 `initialize` opens a session. The eras differ only in the steps before and after the dispatch of the
 request by its method, which is the same for all revisions.
 
-Each request gives exactly one effect: its answer, or the call that will answer it. A notification
-or a response gives `accepted`. A cancellation gives `cancel` before that, and a response gives
-`response`.
+Each request gives exactly one effect: its answer, the call that will answer it, or the subscription
+that it begins or ends. A notification or a response gives `accepted`. Before that, a cancellation
+gives `cancel`, and a response in a session gives `response`. The effects of the requests in a batch
+are the items of one effect, `batch`.
 
 Internal.
 """.
 
 -export([handle/4, request/3, refuse/2, request_context/2, era/2, max_batch/0]).
 
--export_type([effect/0, asked/0, outcome/0, call/0, listen/0, request_context/0, request/0,
+-export_type([effect/0, summary/0, outcome/0, call/0, listen/0, request_context/0, request/0,
               session/0, topic/0]).
 -export_type([context/0, call_reference/0, client/0]).
 
@@ -49,9 +50,10 @@ default), and the HTTP headers by lower-case names. `headers` is `none` if the t
     client_capabilities := map(),
     log_level := erlmcp_meta:level(),
     initialized := boolean(),
-    %% When it was opened, which the shell adds.
+    %% When the session was opened. The caller of the engine adds this.
     opened => integer(),
-    %% The resources that the client watches, if the session had another home before; as `opened`.
+    %% The resources that the client watches, if the session had another home before. The caller of
+    %% the engine adds these, too.
     inherited => [binary()]
 }.
 -type context() :: erlmcp:context().
@@ -87,7 +89,8 @@ has it. `owner` is the process that the call reports to, `progressed` has its la
     context := context(),
     input := #{responses := #{binary() => map()}, state => binary()},
     keys := erlmcp:key_ring(),
-    %% The permit of the server's gate, and the tenant that it counts for. The shell passes both on.
+    %% The permit of the server's gate, and the tenant that it counts for. The caller of the engine
+    %% adds both.
     permit => term(),
     tenant => erlmcp_gate:tenant(),
     %% The id of the request's session or, on lines, its number among those of its connection.
@@ -95,9 +98,9 @@ has it. `owner` is the process that the call reports to, `progressed` has its la
     %% Set if the call becomes a task.
     task => erlmcp_task:mode(),
     continue => fun((context()) -> term()),
-    %% The arrival of the request, which the shell adds.
+    %% The arrival of the request. The caller of the engine adds it.
     arrival => {Began :: integer(), Bytes :: non_neg_integer(), Origin :: term()},
-    %% The span of the request, if the server has a tracer; the shell adds it, too.
+    %% The span of the request, if the server has a tracer. The caller of the engine adds it, too.
     span => term()
 }.
 -doc "A subject of notifications: a changed list, the resource with a URI, or a task.".
@@ -111,12 +114,15 @@ end (`erlmcp_subscription:closed/1`).
     id := erlmcp_message:id(), topics := [topic()],
     acknowledged := iodata(), closed := erlmcp_subscription:closing()
 }.
--doc "A request that needs no call. A message that cannot be read may have no id and no method.".
--type asked() ::
+-doc """
+The id, the method and the parameters of a message. One that cannot be read may have no id and no
+method.
+""".
+-type summary() ::
     {erlmcp_message:id() | undefined, Method :: binary() | undefined, Params :: map()}.
 -type outcome() :: ok | {refused, erlmcp_refusal:refusal()}.
 -type effect() ::
-    {answer, asked(), outcome(), erlmcp_reply:reply()}
+    {answer, summary(), outcome(), erlmcp_reply:reply()}
     | {call, call()}
     | {batch, [effect(), ...]}
     | {subscribe | unsubscribe, erlmcp_message:id(), Uri :: binary()}
@@ -129,8 +135,10 @@ end (`erlmcp_subscription:closed/1`).
 -define(MAX_BATCH, 100).
 %% The most bytes of a client's declaration, which its session keeps.
 -define(MAX_KEPT, 16_384).
+%% The most bytes of a request's id, since a server keeps ids. A number is bounded by the decoder.
+-define(ID_BYTES, 1_024).
 %% A message without an id that can be read.
--define(UNREAD, {undefined, undefined, #{}}).
+-define(UNREADABLE, {undefined, undefined, #{}}).
 %% The log level of a session before its client sets one: `info` and above.
 -define(DEFAULT_LOG_LEVEL, 6).
 
@@ -143,6 +151,8 @@ Returns the effects of a decoded message, and the session after it. The session 
 handle(Json, RequestContext, Catalog, Session) ->
     message(erlmcp_message:parse(Json), RequestContext, Catalog, Session).
 
+message({request, Id, _, _}, RequestContext, Catalog, Session) when byte_size(Id) > ?ID_BYTES ->
+    message({invalid, Id, too_long(byte_size(Id))}, RequestContext, Catalog, Session);
 message({request, Id, Method, Params}, RequestContext, Catalog, Session) ->
     case era(Method, Params, RequestContext) of
         stateless ->
@@ -152,8 +162,9 @@ message({request, Id, Method, Params}, RequestContext, Catalog, Session) ->
             {Effect, Next} = session({Id, Method, Params}, RequestContext, Catalog, Session),
             {[Effect], Next}
     end;
+%% No request has a longer id.
 message({notification, ~"notifications/cancelled", #{~"requestId" := Id}}, _, _, Session) when
-    is_binary(Id); is_integer(Id)
+    is_binary(Id), byte_size(Id) =< ?ID_BYTES; is_integer(Id)
 ->
     {[{cancel, Id}, accepted], Session};
 message({notification, ~"notifications/initialized", _}, _, _, #{} = Session) ->
@@ -167,24 +178,30 @@ message({response, _, _}, _, _, none) ->
 message({batch, Messages}, RequestContext, Catalog, #{revision := Revision} = Session) ->
     case erlmcp_revision:batches(Revision) of
         true when length(Messages) > ?MAX_BATCH ->
-            {[refuse(?UNREAD, too_many(length(Messages)), Revision)], Session};
+            {[refuse(?UNREADABLE, too_many(length(Messages)), Revision)], Session};
         true ->
             batch(Messages, RequestContext, Catalog, Session);
         false ->
-            {[refuse(?UNREAD, no_batches(), Revision)], Session}
+            {[refuse(?UNREADABLE, no_batches(), Revision)], Session}
     end;
 message({batch, _}, _, _, none) ->
-    {[refuse(?UNREAD, no_batches())], none};
+    {[refuse(?UNREADABLE, no_batches())], none};
 message({invalid, Id, Refusal}, _, _, #{revision := Revision} = Session) when Id =/= undefined ->
     {[refuse({Id, undefined, #{}}, Refusal, Revision)], Session};
 message({invalid, Id, Refusal}, _, _, Session) ->
     {[refuse({Id, undefined, #{}}, Refusal)], Session}.
 
+too_long(Bytes) ->
+    erlmcp_refusal:new(protocol_error,
+                       [~"id: expected at most ", integer_to_binary(?ID_BYTES), ~" bytes, got ",
+                        integer_to_binary(Bytes)],
+                       #{code => -32600, limit => ?ID_BYTES, observed => Bytes}).
+
 answer({Id, _, _} = Asked, Result) ->
     {answer, Asked, ok, erlmcp_reply:result(Id, Result)}.
 
 -doc "Returns the effect that refuses a request, before a revision is agreed on.".
--spec refuse(asked(), erlmcp_refusal:refusal()) -> effect().
+-spec refuse(summary(), erlmcp_refusal:refusal()) -> effect().
 refuse({Id, _, _} = Asked, Refusal) ->
     {answer, Asked, {refused, Refusal}, erlmcp_reply:refuse(Id, Refusal)}.
 
@@ -194,7 +211,8 @@ refuse({Id, _, _} = Asked, Refusal, Revision) ->
 -doc """
 Returns the era of a decoded message. `server/discover`, and a request whose `_meta` names a
 protocol version, are stateless. For any other message the header `MCP-Protocol-Version` decides. If
-it is absent or one of the older revisions, the message belongs to a session, and else is stateless.
+it is absent or one of the older revisions, the message belongs to a session. Otherwise it is
+stateless.
 """.
 -spec era(Json :: term(), request_context()) -> erlmcp_revision:era().
 era(#{~"method" := Method, ~"params" := #{} = Params}, RequestContext) ->
@@ -214,8 +232,8 @@ era(_, Params, RequestContext) ->
     end.
 
 -doc """
-Returns the request context for an identity and HTTP headers. It serves all requests with the same
-headers.
+Returns the request context for an identity and HTTP headers. All requests with the same identity
+and headers may use it.
 """.
 -spec request_context(erlmcp_auth:identity(), erlmcp_header:headers()) -> request_context().
 request_context(Identity, Headers) ->
@@ -237,8 +255,8 @@ header_era(_) ->
 %% Stateless: everything is in the request.
 
 -doc """
-Returns the effect of a request that is known to be stateless, such as one whose head was
-recognised. Its `_meta` and its headers are still validated.
+Returns the effect of a request that is known to be stateless, such as one whose HTTP headers say
+so. Its `_meta` and its headers are still validated.
 """.
 -spec request(request(), request_context(), erlmcp_catalog:catalog()) -> effect().
 request({Id, Method, Params, Known}, RequestContext, Catalog) ->
@@ -357,7 +375,7 @@ copy_declaration(Declared) ->
             {ok, binary_to_term(Kept)}
     end.
 
--doc "Returns the number of messages that one JSON-RPC batch may have.".
+-doc "Returns 100, the most messages of one JSON-RPC batch.".
 -spec max_batch() -> pos_integer().
 max_batch() ->
     ?MAX_BATCH.
@@ -379,7 +397,7 @@ batch(Messages, RequestContext, Catalog, Session) ->
     {Effects, Last} = lists:mapfoldl(
         fun(Json, Current) ->
             case erlmcp_message:parse(Json) of
-                {batch, _} -> {[refuse(?UNREAD, no_batches())], Current};
+                {batch, _} -> {[refuse(?UNREADABLE, no_batches())], Current};
                 Message -> message(Message, RequestContext, Catalog, Current)
             end
         end, Session, Messages),

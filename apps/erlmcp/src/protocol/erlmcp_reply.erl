@@ -13,7 +13,7 @@ scopes that the request must have.
     200..599 | {200..599, RetryAfter :: pos_integer()} | {403, [erlmcp:scope(), ...]}.
 -type reply() :: {reply, status(), iodata()}.
 
--doc "Returns the effect that answers a request with an encoded result.".
+-doc "Returns the effect that answers a request with an encoded result, with the HTTP status 200.".
 -spec result(erlmcp_message:id(), iodata()) -> reply().
 result(Id, Result) ->
     {reply, 200, erlmcp_message:result(Id, Result)}.

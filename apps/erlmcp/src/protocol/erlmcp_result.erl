@@ -3,7 +3,8 @@
 Converts the return value of a handler to the result or the error on the wire. Pure.
 
 A return value that is none of the documented ones raises `error({bad_return, Kind, Value,
-Expected})`, which the caller treats like a crash of the handler.
+Expected})`, which the caller treats like a crash of the handler. Structured content that does not
+fit the tool's output schema raises `error({bad_return, structured_content, Errors})`.
 
 Internal.
 """.
@@ -68,10 +69,10 @@ complete(Members, #{revision := Revision, call := #{server_meta := ServerMeta}})
     {ok, object(Members, Revision, ServerMeta)}.
 
 -doc """
-Encodes a result object with members of the protocol's names. For a stateless revision it also has
-`resultType` and, in `_meta`, the server's identity (`ServerMeta`). A value that is encoded already
-is given as `{encoded, Json}`. `{text, Text}` is the member `content` with
-`[erlmcp_content:text(Text)]`.
+Encodes a result object with the given members, whose names are those of the protocol. For a
+stateless revision it also has `resultType` and, in `_meta`, the server's identity (`ServerMeta`). A
+value that is encoded already is given as `{encoded, Json}`. `{text, Text}` is the member `content`
+with `[erlmcp_content:text(Text)]`.
 """.
 -spec object([member()], erlmcp_revision:revision(), ServerMeta :: iodata()) -> iodata().
 object(Members, Revision, ServerMeta) ->

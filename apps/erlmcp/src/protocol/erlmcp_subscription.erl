@@ -21,8 +21,8 @@ subscription is open.
 -define(MAX_URI_BYTES, 8192).
 
 -doc """
-Returns the URI of `resources/subscribe` or `resources/unsubscribe`, of at most 8,192 bytes. The
-URI is a copy, since it is kept.
+Returns the URI of `resources/subscribe` or `resources/unsubscribe`. The URI is a copy, since it is
+kept. A request without a URI, or with one of more than 8,192 bytes, is refused.
 """.
 -spec uri(Params :: map()) -> {ok, binary()} | {error, erlmcp_refusal:refusal()}.
 uri(Params) ->
@@ -58,7 +58,7 @@ listen(Given, Params, #{revision := Revision} = Client, Catalog) ->
             erlmcp_task:topics(Filter, Client, erlmcp_catalog:has_tasks(Catalog)),
         true ?= length(Asked) =< ?MAX_URIS orelse {error, too_many_uris(length(Asked))},
         ok ?= bounded(~"notifications.resourceSubscriptions", longest(Asked)),
-        Id = own(Given),
+        Id = erlmcp_message:own_id(Given),
         %% URIs that no resource has, or none that this client may read, are not honoured.
         Uris = [Uri || Uri <- Asked, may_read(Uri, Client, Catalog)],
         Honoured = maps:from_list([{Name, true} || {Name, _} <- Lists]
@@ -81,10 +81,6 @@ longest(Uris) ->
     lists:foldl(fun(Uri, Longest) when byte_size(Uri) > byte_size(Longest) -> Uri;
                    (_, Longest) -> Longest
                 end, ~"", Uris).
-
-%% A copy, since the id is kept.
-own(Id) when is_binary(Id) -> binary:copy(Id);
-own(Id) -> Id.
 
 may_read(Uri, #{principal := Principal, scopes := Scopes}, Catalog) ->
     case erlmcp_catalog:resource(Uri, Principal, Catalog) of

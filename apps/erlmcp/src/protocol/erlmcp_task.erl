@@ -1,8 +1,8 @@
 -module(erlmcp_task).
 -moduledoc """
 The rules for tasks: when a tool call becomes a task, and the operations of requests about tasks.
-They are those of the extension `io.modelcontextprotocol/tasks` in 2026-07-28, and of the core of
-2025-11-25. Pure.
+The rules are those of the extension `io.modelcontextprotocol/tasks` in 2026-07-28, and of the core
+of 2025-11-25. Pure.
 
 Sources: the extension's specification (SEP-2663); specification 2025-11-25, "Tasks".
 
@@ -12,14 +12,8 @@ Internal.
 -export([mode/4, operation/4, topics/3]).
 -export([capability/0]).
 
--export_type([support/0, mode/0, operation/0]).
+-export_type([mode/0, operation/0]).
 
--doc """
-The calls of a tool that become tasks: none (`forbidden`), those that may (`optional`), or all
-(`required`). A call may if it has a `task` parameter (2025-11-25), or if its client declares the
-extension (2026-07-28).
-""".
--type support() :: forbidden | optional | required.
 -doc """
 The way in which a call becomes a task: at once, or when its handler returns a continuation. `ttl`
 is how many milliseconds the client asks to keep the task.
@@ -39,9 +33,9 @@ capability() ->
 
 -doc """
 Returns how a tool call becomes a task, or `none` if it does not. A call is refused if the tool
-requires a task and the call may not become one, or if it has a `task` parameter (2025-11-25) and
-the tool forbids tasks or the parameter is malformed. If the server has no tasks (`Offered` is
-`false`), a `task` parameter has no meaning.
+requires a task and the call may not become one. A call with a `task` parameter (2025-11-25) is
+refused if the tool forbids tasks, or the parameter is malformed. If the server has no tasks
+(`Offered` is `false`), a `task` parameter has no meaning.
 """.
 -spec mode(Tool :: erlmcp_definition:definition(), Params :: map(), erlmcp_engine:client(),
            Offered :: boolean()) ->
@@ -139,9 +133,9 @@ operation(~"tasks/result") -> result.
 
 -doc """
 Returns the tasks of a subscription filter: the ids that are honoured, and their topics. A topic
-contains the principal, so that clients are told of their own tasks only. Ids of more than 64 bytes
-are left out, and all ids if the server has no tasks (`Offered` is `false`). More than 1,000 ids are
-refused, and any ids of a client that does not declare the extension.
+contains the principal, so that clients are notified of their own tasks only. Ids of more than 64
+bytes are left out, and all ids if the server has no tasks (`Offered` is `false`). More than 1,000
+ids are refused, and any ids of a client that does not declare the extension.
 """.
 -spec topics(Filter :: map(), erlmcp_engine:client(), Offered :: boolean()) ->
     {ok, [binary()], [erlmcp_engine:topic()]} | {error, erlmcp_refusal:refusal()}.

@@ -142,7 +142,7 @@ uri(#dialect{uri = Uri}) -> Uri.
 -spec draft(dialect()) -> draft().
 draft(#dialect{draft = Draft}) -> Draft.
 
--doc "Returns `asserted` if the dialect itself asserts `format`, and else `annotated`.".
+-doc "Returns `asserted` if the dialect itself asserts `format`, and `annotated` otherwise.".
 -spec formats(dialect()) -> annotated | asserted.
 formats(#dialect{formats = Formats}) -> Formats.
 

@@ -24,7 +24,7 @@ root(Index) ->
     {ok, Place} = at(erlmcp_schema_index:root(Index), [], #{}, Index),
     Place.
 
--doc "Returns the subschema `Schema`, which is at `Tokens` in another one.".
+-doc "Returns `Schema` as a subschema, which is at `Tokens` in the given one.".
 -spec child(Tokens :: [binary()], Schema :: erlmcp_schema:json(), subschema(),
             erlmcp_schema_index:index()) -> subschema().
 child(Tokens, Schema, #place{uri = Uri, pointer = Pointer} = Place, Index) ->
@@ -51,7 +51,7 @@ crossing(_, _, _) ->
 enter(#place{uri = Uri, scope = Scope} = Place, Index) ->
     Place#place{scope = maps:merge(erlmcp_schema_index:dynamic(Uri, Index), Scope)}.
 
--doc "Returns the keywords of a schema that are references.".
+-doc "Returns those keywords of a schema that are references.".
 -spec references(map(), erlmcp_schema_dialect:dialect()) -> [Keyword :: binary()].
 references(Schema, Dialect) ->
     [Keyword || Keyword <- [~"$ref", ~"$dynamicRef", ~"$recursiveRef"],

@@ -114,7 +114,7 @@ leaf(Keyword, Check, Expected) ->
     {[Check], [Finder]}.
 
 -doc """
-Runs a check within the budget of a run. Returns `true` if the value passes, and the run with the
+Runs a check within the budget of a run. Returns whether the value passes, and the run with the
 remaining budget.
 """.
 -spec passes(check(), term(), run()) -> {boolean(), run()}.

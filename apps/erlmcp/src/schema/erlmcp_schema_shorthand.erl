@@ -108,7 +108,10 @@ name(Name, _) when is_atom(Name) -> atom_to_binary(Name);
 name(Name, _) when is_binary(Name) -> Name;
 name(Name, Path) -> throw({bad_shorthand, Path, Name}).
 
--doc "Returns `true` if a map is JSON Schema and not a shorthand.".
+-doc """
+Returns `true` if a map counts as JSON Schema, and not as a shorthand. Such a map has a keyword like
+`$ref`, `properties` or `anyOf`, or a `type` with the name of a type.
+""".
 -spec is_json_schema(map()) -> boolean().
 is_json_schema(Map) ->
     lists:any(fun says_so/1, maps:to_list(Map)).

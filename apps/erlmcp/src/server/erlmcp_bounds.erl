@@ -12,7 +12,10 @@ Internal.
 
 -type bound() :: #{used := non_neg_integer(), limit := non_neg_integer() | infinity}.
 
--doc "Returns the bounds of a server.".
+-doc """
+Returns the bounds of a server: on open connections, requests in flight, waiting requests, open
+sessions and running tasks.
+""".
 -spec of_server(erlmcp_instance:instance()) ->
     #{connections | in_flight | waiting | sessions | tasks => bound()}.
 of_server(#{gate := Gate, limits := Limits} = Instance) ->
@@ -24,8 +27,8 @@ of_server(#{gate := Gate, limits := Limits} = Instance) ->
       tasks => #{used => erlmcp_tasks:running(Instance), limit => Tasks}}.
 
 -doc """
-Returns the bounds of the node. `memory` is in bytes, as the guard of the memory has seen it last,
-and absent before that.
+Returns the bounds of the node. `memory` is in bytes, as `m:erlmcp_memory_guard` has seen it last,
+and absent before its first look.
 """.
 -spec of_node() -> #{memory | processes | ports | atoms => bound()}.
 of_node() ->

@@ -24,15 +24,15 @@ Internal.
 %% Milliseconds between two looks for new connections.
 -define(CONNECTIONS, 100).
 
--doc "See `t:erlmcp:drain_options/0`.".
+-doc "The options of a drain, with their defaults filled in (`t:erlmcp:drain_options/0`).".
 -type options() :: #{timeout_ms := non_neg_integer(), lame_ms := non_neg_integer()}.
 -doc "The number of calls that were ended before they had answered, and of tasks that still run.".
 -type drained() :: #{calls := non_neg_integer(), tasks := non_neg_integer()}.
 
 -doc """
-Drains an instance with the listeners `Listeners`. Running calls and tasks have `timeout_ms` to end.
-Calls that still run then are ended. Their last answers, and the ends of the sessions, take up to
-two seconds more. Crashes if the server is stopped meanwhile.
+Drains an instance with the listeners `Listeners`, after it was lame for `lame_ms`. Running calls
+and tasks have `timeout_ms` to end. Calls that still run then are ended. Their last answers, and the
+ends of the sessions, take up to two seconds more. Crashes if the server is stopped meanwhile.
 """.
 -spec drain(erlmcp_instance:instance(), Listeners, options()) -> drained() when
     Listeners :: [{http | tcp, ranch:ref()}].

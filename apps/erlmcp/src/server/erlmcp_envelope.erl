@@ -26,8 +26,8 @@ names() ->
     [measured, team, enterprise, gov].
 
 -doc """
-Returns the limits of an envelope on a machine with the facts `Facts`. In `measured`, a limit whose
-facts are not known is absent.
+Returns the limits of an envelope on a machine with the facts `Facts`. In `measured`, the limits
+that are shares of the memory are absent if the memory is not known.
 """.
 -spec limits(name(), erlmcp_machine:facts()) -> #{atom() => pos_integer()}.
 limits(measured, Facts) ->
@@ -58,8 +58,9 @@ plan(Limit, Team, Enterprise, Gov) ->
     {Limit, #{team => Team, enterprise => Enterprise, gov => Gov}}.
 
 -doc """
-Returns the measured limits, each with a description and a function that computes it from the facts.
-The function returns `default` if a fact is not known.
+Returns the measured limits, each with a function that computes it from the facts, and with a
+description. The function of a share of the memory returns `default` if the memory is not known. The
+function of `connections` uses the facts that are known.
 """.
 -spec measured() ->
     [{Limit :: atom(), fun((erlmcp_machine:facts()) -> integer() | default), How :: binary()}].

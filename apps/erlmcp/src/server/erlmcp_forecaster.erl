@@ -1,9 +1,9 @@
 -module(erlmcp_forecaster).
 -moduledoc """
-Forecasts when the bounds of the node and of its servers will be met (`m:erlmcp_forecast`). The
-process reads once a minute how much of each bound is used, and keeps the values of the last hour.
-The forecasts are in a table, so that reading them asks no process. The table belongs to the
-application's supervisor.
+Forecasts when the bounds of the node and of its servers, of 100 at most, will be met
+(`m:erlmcp_forecast`). The process reads once a minute how much of each bound is used, and keeps the
+values of the last hour. The forecasts are in a table, so that reading them asks no process. The
+table belongs to the application's supervisor.
 
 Internal.
 """.
@@ -32,7 +32,7 @@ open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),
     ok.
 
--doc "Starts the process.".
+-doc "Starts the process that makes the forecasts.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], [{hibernate_after, 1_000}]).

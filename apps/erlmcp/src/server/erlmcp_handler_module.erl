@@ -9,7 +9,8 @@ Internal.
 
 -doc """
 Returns the options of a handler module, with the definitions that its callbacks return. Such a
-definition without a handler gets one that calls the module, if the module exports the function.
+definition without a handler gets one that calls the callback of its kind, such as `call_tool/3`, if
+the module exports that.
 """.
 -spec options(module()) -> erlmcp:options().
 options(Module) ->

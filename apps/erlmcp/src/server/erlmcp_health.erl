@@ -12,14 +12,17 @@ Internal.
 -export([report/1]).
 -export([handle/2]).
 
--doc "Returns the health of a server.".
+-doc "Returns the health of a server: whether it is ready, and the result of each check.".
 -spec report(erlmcp_instance:instance()) -> erlmcp:health().
 report(Instance) ->
     Checks = #{Name => check(Name, Instance)
                || Name <- [listeners, drain, memory, processors, descriptors, connections]
-                              ++ [cluster || map_get(cluster, Instance) =/= none]},
+                              ++ of_cluster(Instance)},
     #{ready => lists:all(fun(#{passes := Passes}) -> Passes end, maps:values(Checks)),
       checks => Checks}.
+
+of_cluster(#{cluster := none}) -> [];
+of_cluster(_) -> [cluster, cluster_clock, cluster_disk].
 
 check(listeners, #{listeners := Listeners}) ->
     OfRanch = [Listener || {_, Transport, _} = Listener <- Listeners, Transport =/= stdio],
@@ -42,7 +45,15 @@ check(connections, #{gate := Gate, limits := #{connections := Limit}}) ->
     Bound#{passes => Held < Limit, observed => Held};
 check(cluster, #{cluster := {Module, State}}) ->
     #{lease_ms := Left} = Module:overview(State),
-    #{passes => Left > 0, observed => Left}.
+    %% With a lease, a node may have given its sessions up.
+    #{passes => Left > 0 andalso is_integer(Module:incarnation(sessions, State)),
+      observed => Left};
+check(cluster_clock, #{cluster := {Module, State}}) ->
+    #{clock := #{state := Clock, ahead_s := Ahead}} = Module:overview(State),
+    #{passes => Clock =/= apart, observed => abs(Ahead)};
+check(cluster_disk, #{cluster := {Module, State}}) ->
+    #{disk := Disk} = Module:overview(State),
+    #{passes => Disk =:= ok}.
 
 %% A listener has an address from the time on at which its port is open, and none while it is
 %% suspended.

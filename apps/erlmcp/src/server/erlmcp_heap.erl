@@ -18,18 +18,19 @@ of_call(Limits) ->
     [{min_heap_size, ?FIRST}, {max_heap_size, max_of_call(Limits)}].
 
 -doc """
-Returns the memory bound of a process that runs user code, or keeps its results. A process over the
-bound is killed, without a report in the log.
+Returns the option `max_heap_size` of a process that runs user code, or keeps its results: the limit
+`call_heap_bytes`. A process over the bound is killed, without a report in the log.
 """.
 -spec max_of_call(erlmcp_server_options:limits()) -> map().
 max_of_call(#{call_heap_bytes := Bytes}) ->
     #{size => Bytes div erlang:system_info(wordsize), kill => true, error_logger => false}.
 
 -doc """
-Bounds the memory of the calling process, a connection's. Only the first call has an effect.
-Messages that a client sends ahead have no other bound. The bound leaves room for the largest
-answer, for unread bytes, and for the requests that may wait on the connection. From OTP 28 on,
-binaries of messages count too.
+Bounds the memory of the calling process, which is the process of a connection. A process over the
+bound is killed, with a report in the log. Only the first call in a process has an effect. Messages
+that a client sends ahead have no other bound. The bound leaves room for the largest answer, for
+unread bytes, and for the requests that may wait on the connection. From OTP 28 on, binaries of
+messages count too.
 """.
 -spec bound_connection(erlmcp_server_options:limits()) -> ok.
 bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := Unread,
@@ -43,7 +44,10 @@ bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := U
             erlmcp_memory_bound:set(Bytes, true)
     end.
 
--doc "Sets whether the calling process, a connection's, has the larger heap of a busy connection.".
+-doc """
+Gives the calling process, which is the process of a connection, the larger heap of a busy
+connection, or takes it away.
+""".
 -spec busy_connection(boolean()) -> ok.
 busy_connection(Busy) ->
     _ = process_flag(min_heap_size, case Busy of
@@ -53,8 +57,9 @@ busy_connection(Busy) ->
     ok.
 
 -doc """
-Sets whether each garbage collection of the calling process, a connection's, is a full one. For a
-connection with few requests this is worthwhile: its heap is less than half as large.
+Sets whether every garbage collection of the calling process, which is the process of a connection,
+is a full sweep. Full sweeps are worthwhile for a connection with few requests: they make its heap
+less than half as large.
 """.
 -spec slow_connection(boolean()) -> ok.
 slow_connection(Slow) ->

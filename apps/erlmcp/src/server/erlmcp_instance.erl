@@ -23,10 +23,10 @@ Internal.
 
 -doc """
 A server's id and key, its limits and gate, its handler module, the servers that it mounts, its
-listeners, and the tables of its processes.
-The table `supervisors` has the supervisors of sessions and tasks, and `mounting` the servers that
-mount this one (`m:erlmcp_mounts`). `changing` has a catalog that often changes
-(`m:erlmcp_published_catalog`), and `cache` has cached results (`m:erlmcp_result_cache`).
+listeners, and the tables of its processes. The table `supervisors` has the supervisors of sessions
+and tasks, and `mounting` the servers that mount this one (`m:erlmcp_mounts`). `changing` has a
+catalog that often changes (`m:erlmcp_published_catalog`), and `cache` has cached results
+(`m:erlmcp_result_cache`).
 """.
 -type instance() :: #{
     id := term(), key := reference(), limits := erlmcp_server_options:limits(),
@@ -103,7 +103,7 @@ put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
     true = ets:insert(Supervisors, {Kind, Pid}),
     ok.
 
--doc "Returns the supervisor of a kind, or `undefined` if it has not started yet.".
+-doc "Returns the supervisor of a kind, or `undefined` if that supervisor has not started yet.".
 -spec supervisor(erlmcp_on_demand_sup:kind(), of_calls()) -> pid() | undefined.
 supervisor(Kind, #{supervisors := Supervisors}) ->
     ets:lookup_element(Supervisors, Kind, 2, undefined).
@@ -117,7 +117,10 @@ share(Name, Term) ->
     ok = persistent_term:put({?MODULE, Name}, Term),
     persistent_term:get({?MODULE, Name}).
 
--doc "Returns the term that is shared under `Name`, or `gone` when its server has ended.".
+-doc """
+Returns the term that is shared under `Name`, or `gone` if there is none: its server has ended, or
+has not shared it yet.
+""".
 -spec find(Name :: term()) -> {ok, Term :: dynamic()} | gone.
 find(Name) ->
     case persistent_term:get({?MODULE, Name}, ?MODULE) of

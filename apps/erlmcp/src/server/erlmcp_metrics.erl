@@ -1,7 +1,8 @@
 -module(erlmcp_metrics).
 -moduledoc """
 The figures of a running server, read from its meter, its gate and its tables without asking a
-process. Everything that shows figures is computed from this one map.
+process. `erlmcp:metrics/1`, `m:erlmcp_prometheus` and `m:erlmcp_operator` have them from one map
+(`report/1`).
 
 Internal.
 """.
@@ -9,21 +10,19 @@ Internal.
 -export([of_running/2, report/1, in_cluster/1, tools/1, name/1]).
 
 -doc """
-Returns the figures of a server in a list, which is empty if the server with this supervisor has
-ended meanwhile: its tables have no figures any more.
+Returns the figures of a server in a list. The list is empty if the server with this supervisor has
+ended meanwhile, since its tables have no figures any more.
 """.
 -spec of_running(Supervisor :: pid(), erlmcp_instance:instance()) -> [erlmcp:metrics()].
 of_running(Supervisor, Instance) ->
     [Report || Report <- [report(Instance)], is_process_alive(Supervisor)].
 
--doc "Returns the figures of a server.".
+-doc "Returns the figures of a server that runs.".
 -spec report(erlmcp_instance:instance()) -> erlmcp:metrics().
 report(#{key := Key, gate := Gate, meter := Meter, started_ms := Started} = Instance) ->
     {Requests, Faults} = erlmcp_meter:totals(Meter),
     Lasting = erlmcp_meter:lasting(Meter),
-    Failures = failures(Meter),
-    Rows = [{Family, Row, counts(Row, Failures, Meter)}
-            || {Family, Row} <- erlmcp_meter:used_rows(Meter)],
+    {Failures, Rows} = counted([tool, prompt, resource], Meter),
     Names = names(Instance),
     (cluster(Instance))#{
       server => erlmcp_log:server(Key), name => name(Key), state => state(Gate),
@@ -32,7 +31,9 @@ report(#{key := Key, gate := Gate, meter := Meter, started_ms := Started} = Inst
       methods => methods(Rows, Failures, Meter),
       tools => definitions(tool, Rows, Names), prompts => definitions(prompt, Rows, Names),
       resources => definitions(resource, Rows, Names),
-      sessions => sessions(Lasting, Instance), streams => streams(Lasting),
+      removed => #{tools => removed(tool, Rows, Names), prompts => removed(prompt, Rows, Names),
+                   resources => removed(resource, Rows, Names)},
+      sessions => sessions(Lasting, Instance), streams => streams(Lasting, Gate),
       connections => erlmcp_gate:held(Gate, connections),
       refused_connections => refused_connections(Meter),
       in_flight => erlmcp_gate:held(Gate, in_flight),
@@ -47,7 +48,11 @@ cluster(#{cluster := {Module, State}} = Instance) ->
     Own = maps:remove(sessions, in_cluster(Instance)),
     #{cluster => maps:merge(Own, Module:overview(State))}.
 
--doc "Returns the figures of a server that other nodes of its cluster show.".
+-doc """
+Returns those figures of a server that are shown on all nodes of its cluster. They are its open
+sessions on this node, the requests that this node has passed on, and the sessions that it has
+inherited.
+""".
 -spec in_cluster(erlmcp_instance:instance()) ->
     #{sessions | forwarded | inherited => non_neg_integer()}.
 in_cluster(#{meter := Meter} = Instance) ->
@@ -70,20 +75,21 @@ state(Gate) ->
 -doc "Returns the figures of each tool, for `erlmcp:info/1`.".
 -spec tools(erlmcp_instance:instance()) -> #{binary() | other => erlmcp:tool_info()}.
 tools(#{meter := Meter} = Instance) ->
-    Failures = failures(Meter),
-    Rows = [{tool, Row, counts(Row, Failures, Meter)}
-            || {tool, Row} <- erlmcp_meter:used_rows(Meter)],
+    {_, Rows} = counted([tool], Meter),
     #{Name => #{count => Count, errors => Errors, refusals => Refusals,
                 p50_us => P50, p95_us => P95, p99_us => P99}
       || #{name := Name, count := Count, errors := Errors, refusals := Refusals,
            latency := #{p50_us := P50, p95_us := P95, p99_us := P99}}
              <- definitions(tool, Rows, names(Instance))}.
 
-%% The failures of each row by their errors and codes.
-failures(Meter) ->
-    lists:foldl(fun({Row, Error, Code, Times}, Known) ->
-        Known#{Row => (maps:get(Row, Known, #{}))#{{Error, Code} => Times}}
-    end, #{}, erlmcp_meter:failures(Meter)).
+%% All failures, and the rows of some families with their counts.
+counted(Families, Meter) ->
+    erlmcp_meter:steady(Meter, fun() ->
+        Failures = erlmcp_request_figures:failures(erlmcp_meter:failures(Meter)),
+        {Failures, [{Family, Whose, Row, counts(Row, Failures, Meter)}
+                    || {Family, Whose, Row} <- erlmcp_meter:used_rows(Meter),
+                       lists:member(Family, Families)]}
+    end).
 
 counts(Row, Failures, Meter) ->
     {erlmcp_meter:read(Row, Meter), maps:get(Row, Failures, #{})}.
@@ -115,23 +121,25 @@ of_method(~"resources/read", Rows) -> of_family(resource, Rows);
 of_method(_, _) -> [].
 
 of_family(Family, Rows) ->
-    [Counts || {Of, _, Counts} <- Rows, Of =:= Family].
+    [Counts || {Of, _, _, Counts} <- Rows, Of =:= Family].
 
-%% The published definitions with rows of their own. The others of a family, and those that were
-%% removed, are counted together.
+%% The published definitions with rows of their own, and all others of a family.
 definitions(Family, Rows, Names) ->
-    {Named, Others} = lists:partition(fun({_, Row, _}) -> is_map_key(Row, Names) end,
-                                      [Row || {Of, _, _} = Row <- Rows, Of =:= Family]),
-    Other = figures([Counts || {_, _, Counts} <- Others]),
-    [(figures([Counts]))#{name => map_get(Row, Names)} || {_, Row, Counts} <- Named]
-        ++ [Other#{name => other} || map_get(count, Other) > 0].
+    [(figures([Counts]))#{name => map_get(Row, Names)}
+     || {Of, own, Row, Counts} <- Rows, Of =:= Family, maps:is_key(Row, Names)]
+        ++ [Other#{name => other} || {Of, other, _, Counts} <- Rows, Of =:= Family,
+                                     #{count := Count} = Other <- [figures([Counts])], Count > 0].
 
-names(#{meter := Meter, key := Key}) ->
-    Shared = lists:sublist(erlmcp_meter:used_rows(Meter), 3),
+%% A removed definition may still have its row.
+removed(Family, Rows, Names) ->
+    figures([Counts || {Of, Whose, Row, Counts} <- Rows, Of =:= Family, Whose =/= other,
+                       not maps:is_key(Row, Names)]).
+
+names(#{key := Key}) ->
     case erlmcp_published_catalog:find(Key) of
         {ok, Catalog} ->
             #{Row => Name || {Name, Row} <- erlmcp_catalog:values(row, Catalog),
-                             not lists:keymember(Row, 2, Shared)};
+                             erlmcp_meter:has_own_row(Row)};
         error ->
             #{}
     end.
@@ -148,5 +156,5 @@ refused_connections(Meter) ->
      || {Listener, #{name := Name, number := Number}, Count}
             <- erlmcp_meter:refused_connections(Meter)].
 
-streams(#{streams_opened := Opened, streams_ended := Ended}) ->
-    #{open => Opened - Ended, opened => Opened}.
+streams(#{streams_opened := Opened}, Gate) ->
+    #{open => erlmcp_gate:held(Gate, streams), opened => Opened}.

@@ -22,7 +22,7 @@ Internal.
 %% `{{watcher, Pid, Id}}`.
 -define(SERVER, 2).
 
--doc "Makes the table. It belongs to the calling process.".
+-doc "Makes the table of the servers. It belongs to the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),
@@ -35,7 +35,7 @@ start_link() ->
 
 -doc """
 Registers the calling process, a server's supervisor, under `Id`. The server is found as soon as its
-instance is shared under its key. `already_started` has the supervisor that has the id.
+instance is shared under its key. `already_started` has the supervisor of the server with this id.
 `not_started` means that the application does not run.
 """.
 -spec register(Id :: term(), Key :: reference()) ->
@@ -46,7 +46,10 @@ register(Id, Key) ->
         Pid -> gen_server:call(Pid, {register, Id, Key})
     end.
 
--doc "Returns the supervisor and the instance of a server that runs, by its id or pid.".
+-doc """
+Returns the supervisor and the instance of a server, by its id or pid, or `error` if no such server
+runs.
+""".
 -spec whereis(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 whereis(Server) ->
     maybe
@@ -79,9 +82,9 @@ servers() ->
         {ok, _, Instance} <- [?MODULE:whereis(Pid)]].
 
 -doc """
-Returns the supervisor and the instance of a server that runs. Whether it runs or not, the calling
-process is from now on sent `{erlmcp_ready, Server}` whenever a server with this id or pid, or its
-publisher, has started.
+Returns the supervisor and the instance of a server, or `error` if the server does not run. In both
+cases the calling process is from now on sent `{erlmcp_ready, Server}` whenever a server with this
+id or pid, or its publisher, has started.
 """.
 -spec watch(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 watch(Server) ->
@@ -89,7 +92,10 @@ watch(Server) ->
     ok = gen_server:call(?MODULE, {watch, Server}),
     ?MODULE:whereis(Server).
 
--doc "Notifies the processes that watch a server that its publisher has started.".
+-doc """
+Sends `{erlmcp_ready, Server}` to the processes that watch a server, since its publisher has
+started.
+""".
 -spec ready(erlmcp_instance:instance()) -> ok.
 ready(#{key := Key}) ->
     Ready = lists:append(ets:select(?MODULE, [{{{pid, '$1'}, {'_', Key}, '$2'}, [],

@@ -13,7 +13,9 @@ Internal.
 
 -export([replace/3, reload/2, sentence/1]).
 
--doc "Replaces definitions of the server with this supervisor, see `erlmcp:replace/2`.".
+-doc """
+Replaces definitions of the server with the given supervisor, with the errors of `erlmcp:replace/2`.
+""".
 -spec replace(pid(), erlmcp_instance:instance(), erlmcp:definitions()) -> ok | {error, term()}.
 replace(Supervisor, Instance, Definitions) ->
     maybe
@@ -22,7 +24,7 @@ replace(Supervisor, Instance, Definitions) ->
         ok
     end.
 
--doc "Reloads the server with this supervisor, see `erlmcp:reload/1`.".
+-doc "Reloads the server with the given supervisor, with the errors of `erlmcp:reload/1`.".
 -spec reload(pid(), erlmcp_instance:instance()) -> {ok, erlmcp:reloaded()} | {error, term()}.
 reload(_, #{handler := none}) ->
     {error, no_handler};

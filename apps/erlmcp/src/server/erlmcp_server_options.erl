@@ -1,6 +1,7 @@
 -module(erlmcp_server_options).
 -moduledoc """
-Checks the options of a server, once, when the server starts. Impure: it loads the handler module,
+Checks the options of a server when the server starts, and lists of definitions also when they are
+replaced or reloaded. Impure: it loads the modules that the options name, calls the fun of `keys`,
 reads the folders of skills and the facts of the machine, and makes a key. The limits are data
 (`limits/0`), which code, documents and tests read here.
 
@@ -13,8 +14,8 @@ Internal.
 
 -type limits() :: erlmcp:limits().
 -doc """
-The handler module of a server, the definitions that its options add to those of the module, and the
-local funs in its other options (`m:erlmcp_reload`).
+The handler module of a server, the definitions that the options add to those of the module, and the
+local funs in other options (`m:erlmcp_reload`).
 """.
 -type handler() :: {
     module(), Besides :: #{erlmcp_definition:kind() => [erlmcp_definition:source()]},
@@ -42,7 +43,7 @@ local funs in its other options (`m:erlmcp_reload`).
     limits := limits()
 }.
 
--doc "Returns every limit, its default, and its description.".
+-doc "Returns every limit, with its default and a description.".
 -spec limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 limits() ->
     [{message_bytes, 4_194_304, ~"bytes of one message from a client"},
@@ -129,11 +130,13 @@ gate_limits() ->
       ~"messages of one principal, or of one anonymous address, in a minute"},
      {principal_messages_per_day, infinity,
       ~"messages of one principal, or of one anonymous address, in a day"},
-     {principals, 10_000, ~"principals, addresses and tools that are counted at once"}].
+     {principals, 10_000,
+      ~"counts of principals and addresses that are kept at once; a principal may have three"}].
 
 -doc """
 Returns the settings of `Given`, the options of a server, or an error for the first option that is
-wrong. `{duplicate, mount, Prefix}` means that two mounts have the same prefix.
+wrong. `{duplicate, mount, Prefix}` means that two mounts have the same prefix. `bad_skill` has the
+wrong place in a skill, and what was expected there (`m:erlmcp_skill`).
 
 ## Examples
 
@@ -216,7 +219,8 @@ local_funs(_) -> [].
 
 -doc """
 Returns the lists of definitions in `Given`, a map with some of `tools`, `resources`,
-`resource_templates` and `prompts`, by kind. Their definitions are checked when they are compiled.
+`resource_templates` and `prompts`, by kind. The error names an unknown key, or a value that is not
+a list. The definitions are checked when they are compiled.
 """.
 -spec definitions(Given :: erlmcp:definitions()) ->
     {ok, #{erlmcp_definition:kind() => [erlmcp_definition:source()]}}

@@ -21,6 +21,8 @@ Internal.
 -define(TASKS, 10_000).
 %% Milliseconds between two sweeps of the subscriptions, whose processes may have been killed.
 -define(SUBSCRIPTIONS, 60_000).
+%% Milliseconds for which a failure is not counted before others may take its place.
+-define(FAILURES, 60_000).
 %% The milliseconds between two sweeps of the sessions are this part of the time that a session may
 %% be unused, between a least and a most.
 -define(LEAST, 10).
@@ -68,7 +70,10 @@ child(Id, Supervisor) ->
     true = is_pid(Pid),
     Pid.
 
--doc "Returns the addresses of a server's listeners, except those that a drain has closed.".
+-doc """
+Returns the addresses of a server's listeners, as `erlmcp:listeners/1` does. Addresses of listeners
+that a drain has closed are left out.
+""".
 -spec listeners(pid()) -> [map()].
 listeners(Supervisor) ->
     lists:append([address(Id) || Id <- lists:sort(listener_ids(Supervisor))]).
@@ -76,7 +81,10 @@ listeners(Supervisor) ->
 listener_ids(Supervisor) ->
     [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Supervisor)].
 
--doc "Takes a server out of service; see `erlmcp:drain/2`.".
+-doc """
+Takes a server out of service, as `erlmcp:drain/2` describes it. `not_found` means that the server
+has ended meanwhile.
+""".
 -spec drain(pid(), erlmcp_instance:instance(), erlmcp_drain:options()) ->
     {ok, erlmcp_drain:drained()} | {error, not_found}.
 drain(Supervisor, Instance, How) ->
@@ -136,7 +144,8 @@ init(Given) ->
              type => supervisor}]
           ++
           [#{id => error_budget,
-             start => {erlmcp_error_budget, start_link, [Key, Budget, Least]}}]
+             start => {erlmcp_error_budget, start_link, [Key, Budget, Least]}},
+           sweeper(failure_sweeper, ?FAILURES, fun erlmcp_meter:sweep/1, Instance)]
           ++
           [#{id => {mounted, Prefix}, start => {erlmcp, start_server, [Options]},
              type => supervisor} || #{prefix := Prefix, start := Options} <- Mounts]
@@ -182,8 +191,9 @@ instance(#{id := Id, key := Key, meter := Meter, limits := Limits, mounts := Mou
     Cluster = cluster(Settings),
     GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
     erlmcp_instance:new(#{id => Id, key => Key, limits => Limits,
-                          gate => erlmcp_gate:new(GateLimits), handler => Handler, mounts => Mounts,
-                          workers => lists:sort(maps:keys(Workers)), listeners => Listeners,
+                          gate => erlmcp_gate:new(GateLimits, Cluster), handler => Handler,
+                          mounts => Mounts, workers => lists:sort(maps:keys(Workers)),
+                          listeners => Listeners,
                           sessions => erlmcp_session_table:new(),
                           subscriptions => erlmcp_subscriptions:new(),
                           tasks => erlmcp_tasks:open(task_store(Settings, Cluster), Limits),

@@ -1,8 +1,8 @@
 -module(erlmcp_sweeper).
 -moduledoc """
-A process of a server that removes expired sessions, tasks or subscriptions at an interval, and
-hibernates meanwhile. It can also have a last task when the server ends, which it does before the
-processes that were started earlier end.
+A process of a server that removes what has expired, such as sessions or tasks, at an interval, and
+hibernates meanwhile. It may also have work to do when the server ends, before the processes that
+were started earlier end.
 
 Internal.
 """.
@@ -15,8 +15,8 @@ Internal.
 -type work() :: fun((erlmcp_instance:instance()) -> ok).
 
 -doc """
-Starts a sweeper called `Name`. It calls `Sweep` every `Milliseconds`, and `Last` when it is
-stopped.
+Starts a sweeper called `Name`. The sweeper calls `Sweep` every `Milliseconds`, and `Last` when it
+is stopped.
 """.
 -spec start_link(Name :: atom(), Milliseconds :: pos_integer(), {Sweep :: work(), Last :: work()},
                  erlmcp_instance:instance()) -> gen_server:start_ret().

@@ -2,7 +2,7 @@
 -moduledoc """
 Counts items that a server keeps, such as sessions, in all and for each tenant, in a table that all
 processes change themselves. A tenant (`t:erlmcp_gate:tenant/0`) is a principal, or the address of
-an anonymous client. A count of zero has no row, so the table has at most as many rows as items.
+an anonymous client. A count of zero has no row, so only tenants with items have rows.
 
 Internal.
 """.

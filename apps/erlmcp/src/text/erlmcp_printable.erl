@@ -13,7 +13,7 @@ Internal.
 
 -doc """
 Returns the bytes in quotes, as printable ASCII and spaces; `?` stands for any other byte. Of more
-than 64 bytes, it has the first 64 and `...`.
+than 64 bytes, only the first 64 are shown, and then `...`.
 
 ## Examples
 

@@ -10,16 +10,26 @@ be replaced. Put the new key in front, and remove the old one when its seals hav
 Internal.
 """.
 
--export([seal/3, seal/4, open/3]).
+-export([seal/3, seal/4, encrypt/4, open/3]).
+
+%% A page of a list seals its cursor.
+-compile({inline, [encrypt/4]}).
 
 -doc """
 Seals `Plain` as printable ASCII. `Bound` is authenticated but not part of the seal: `open/3` needs
 the same bytes. `Nonce` is 12 bytes that must never be used twice with a key.
 """.
 -spec seal(Plain :: binary(), Bound :: binary(), Nonce :: <<_:96>>, erlmcp:key_ring()) -> binary().
-seal(Plain, Bound, Nonce, [Key | _]) ->
+seal(Plain, Bound, Nonce, Keys) ->
+    erlmcp_base64url:encode(encrypt(Plain, Bound, Nonce, Keys)).
+
+-doc "Encrypts and authenticates `Plain`. Returns the bytes that `seal/4` encodes as text.".
+-spec encrypt(Plain :: binary(), Bound :: binary(), Nonce :: <<_:96>>, erlmcp:key_ring()) ->
+    binary().
+encrypt(Plain, Bound, Nonce, [Key | _]) ->
     {Cipher, Tag} = crypto:crypto_one_time_aead(aes_256_gcm, Key, Nonce, Plain, Bound, 16, true),
-    erlmcp_base64url:encode(<<Nonce/binary, Tag/binary, Cipher/binary>>).
+    %% With a size the nonce is not taken for a binary that grows, which would be a large one.
+    <<Nonce:12/binary, Tag/binary, Cipher/binary>>.
 
 -doc """
 Seals `Plain` as `seal/4` does, with a nonce derived from `Plain` and `Bound`. Equal values thus

@@ -123,7 +123,7 @@ list(Many, Last) -> [lists:join(~", ", lists:droplast(Many)), $\s, Last, $\s, li
 count(1, Thing) -> [~"1 ", Thing];
 count(N, Thing) -> [integer_to_binary(N), $\s, Thing, $s].
 
--doc "Returns, as a sentence, the reason for which a schema cannot be compiled.".
+-doc "Returns a sentence that says why a schema cannot be compiled.".
 -spec reason(erlmcp_schema:reason()) -> binary().
 reason(Reason) ->
     iolist_to_binary(sentence(Reason)).

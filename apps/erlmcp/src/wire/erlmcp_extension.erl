@@ -28,7 +28,7 @@ tasks() -> ~"io.modelcontextprotocol/tasks".
 -spec ui() -> binary().
 ui() -> ~"io.modelcontextprotocol/ui".
 
--doc "Returns the media type of views, of which MCP Apps has one.".
+-doc "Returns the media type of views; MCP Apps has only one.".
 -spec view_type() -> binary().
 view_type() -> ~"text/html;profile=mcp-app".
 

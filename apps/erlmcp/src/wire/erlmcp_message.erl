@@ -9,10 +9,12 @@ Source: specification, "Base protocol / Messages", of each revision.
 Internal.
 """.
 
--export([parse/1, is_message/1, first_id/1]).
--export([result/2, error/2, notification/2, request/3, batch/1]).
+-export([parse/1, is_message/1, first_id/1, own_id/1]).
+-export([result/2, error/2, errors/2, notification/2, request/3, batch/1]).
 
 -export_type([id/0, message/0]).
+
+-compile({no_auto_import, [error/2]}).
 
 -type id() :: binary() | integer().
 -type message() ::
@@ -94,6 +96,14 @@ first_id(<<C, Rest/binary>>, Digits, Id) when C >= $0, C =< $9, Digits < ?FIRST_
 first_id(<<$,, _/binary>>, Digits, Id) when Digits > 0 -> {ok, Id, ?BEFORE_ID + Digits};
 first_id(_, _, _) -> unseen.
 
+-doc """
+Returns a copy of an id, for a process that keeps the id. A long id is a part of its message, and
+would keep all of it.
+""".
+-spec own_id(id()) -> id().
+own_id(Id) when is_binary(Id) -> binary:copy(Id);
+own_id(Id) -> Id.
+
 wrong_params(Params) ->
     erlmcp_params:mistyped(~"params", ~"an object", Params).
 
@@ -141,6 +151,15 @@ error(undefined, Refusal) ->
     [~"{\"jsonrpc\":\"2.0\",\"error\":", erlmcp_refusal:encode(Refusal), $}];
 error(Id, Refusal) ->
     [~"{\"jsonrpc\":\"2.0\",\"id\":", id(Id), ~",\"error\":", erlmcp_refusal:encode(Refusal), $}].
+
+-doc """
+Encodes the same error as the response to a request, or to each request of a batch. The response to
+a batch without requests, whose other messages were answered with it, is one error without an id.
+""".
+-spec errors({call | batch, [id()]}, erlmcp_refusal:refusal()) -> iodata().
+errors({call, [Id]}, Refusal) -> error(Id, Refusal);
+errors({batch, []}, Refusal) -> error(undefined, Refusal);
+errors({batch, Ids}, Refusal) -> batch([error(Id, Refusal) || Id <- Ids]).
 
 -doc "Encodes a notification with the parameters `Params`.".
 -spec notification(Method :: binary(), Params :: map()) -> iodata().

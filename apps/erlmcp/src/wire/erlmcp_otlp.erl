@@ -10,7 +10,7 @@ Response", and `trace.proto`.
 Internal.
 """.
 
--export([described/2, beginning/1, add/3, request/2, rejected/1]).
+-export([described/3, attributes/1, beginning/1, add/3, request/2, rejected/1]).
 
 -export_type([scope/0, span/0]).
 
@@ -18,15 +18,20 @@ Internal.
 -type scope() :: #{resource := erlmcp_tracer:attributes(), version := binary()}.
 
 -doc """
-A span that has ended. `described` has its name and its first attributes (`described/2`), and `last`
-has further ones. `parent` is the id of a span, on another machine if the span is a server's.
+A span that has ended. `ids` has the ids of its trace and of the span itself, and its `tracestate`.
+`parent` is the id of a span, on another machine if the span is a server's. `links` are further
+spans that have led to it. `began` and `ended` are in monotonic nanoseconds.
+
+Two texts are those of many spans: `described` has the name, the status and the first attributes
+(`described/3`), and `more` has further ones (`attributes/1`). `port` and `request` are the
+client's port and the id of the request, if these are not among the attributes.
 """.
 -type span() :: #{
     ids := {Trace :: binary(), Span :: binary(), State :: binary() | none},
     parent := binary() | none, kind := server | client | internal,
     links := [{Trace :: binary(), Span :: binary(), State :: binary() | none}],
-    described := binary(), last := erlmcp_tracer:attributes(), status := ok | {error, atom()},
-    began := integer(), ended := integer()
+    described := binary(), more := binary(), port := inet:port_number() | none,
+    request := binary() | integer() | none, began := integer(), ended := integer()
 }.
 
 %% The most bytes of a text: names may be those of unknown tools, and ids are the peer's.
@@ -40,9 +45,9 @@ a span are monotonic, in nanoseconds. With `Offset` added, in microseconds, they
 
 ```erlang
 1> Span = #{ids => {~"4bf92f3577b34da6a3ce929d0e0e4736", ~"00f067aa0ba902b7", none},
-            parent => none, kind => server, links => [], began => 0, ended => 0, last => #{},
-            described => erlmcp_otlp:described(~"ping", #{~"mcp.method.name" => ~"ping"}),
-            status => ok}.
+            parent => none, kind => server, links => [], began => 0, ended => 0,
+            described => erlmcp_otlp:described(~"ping", ok, #{~"mcp.method.name" => ~"ping"}),
+            more => ~"", port => 80, request => none}.
 2> Part = erlmcp_otlp:add(Span, 1_000_000, ~"").
 3> Request = erlmcp_otlp:request(#{resource => #{}, version => ~"1"}, [Part]).
 4> #{~"resourceSpans" := [#{~"scopeSpans" := [#{~"spans" := Spans}]}]} =
@@ -51,19 +56,20 @@ a span are monotonic, in nanoseconds. With `Offset` added, in microseconds, they
 [#{~"traceId" => ~"4bf92f3577b34da6a3ce929d0e0e4736", ~"spanId" => ~"00f067aa0ba902b7",
    ~"flags" => 257, ~"name" => ~"ping", ~"kind" => 2, ~"startTimeUnixNano" => ~"1000000000",
    ~"endTimeUnixNano" => ~"1000000000",
-   ~"attributes" => [#{~"key" => ~"mcp.method.name", ~"value" => #{~"stringValue" => ~"ping"}}]}]
+   ~"attributes" => [#{~"key" => ~"mcp.method.name", ~"value" => #{~"stringValue" => ~"ping"}},
+                     #{~"key" => ~"client.port", ~"value" => #{~"intValue" => ~"80"}}]}]
 ```
 """.
 -spec add(span(), Offset :: integer(), Part) -> Part when Part :: binary().
 add(#{ids := {Trace, Id, State}, parent := Parent, kind := Kind, links := Links,
-      described := Described, last := Last, status := Status, began := Began, ended := Ended},
+      described := Described, more := More, port := Port, request := Request, began := Began,
+      ended := Ended},
     Offset, Part) ->
-    Begun = <<Part/binary, ",{\"traceId\":\"", Trace/binary, "\",\"spanId\":\"", Id/binary,
-              (parent(Kind, Parent))/binary, (kind(Kind))/binary, (time(Began, Offset))/binary,
-              "000\",\"endTimeUnixNano\":\"", (time(Ended, Offset))/binary, "000\",",
-              Described/binary>>,
-    <<(further(maps:to_list(Last), Begun))/binary, $], (state(State))/binary,
-      (links(Links))/binary, (status(Status))/binary, $}>>.
+    <<Part/binary, ",{\"traceId\":\"", Trace/binary, "\",\"spanId\":\"", Id/binary,
+      (parent(Kind, Parent))/binary, (kind(Kind))/binary, (time(Began, Offset))/binary,
+      "000\",\"endTimeUnixNano\":\"", (time(Ended, Offset))/binary, "000\",",
+      (state(State))/binary, (links(Links))/binary, Described/binary, More/binary,
+      (port(Port))/binary, (id(Request))/binary, "]}">>.
 
 %% The bits of `flags` are 1 for a sampled span, as all of these are, and 16#100 with 16#200 if the
 %% parent is on another machine.
@@ -80,57 +86,62 @@ time(Nanoseconds, Offset) ->
     integer_to_binary(Nanoseconds div 1000 + Offset).
 
 state(none) -> ~"";
-state(State) -> <<",\"traceState\":\"", (text(State, byte_size(State)))/binary, $">>.
-
--doc "Returns the body of a request to a collector, with the spans of some parts (`add/3`).".
--spec request(scope(), Parts :: [binary(), ...]) -> iodata().
-request(#{resource := Resource, version := Version}, [<<$,, First/binary>> | Parts]) ->
-    [~B'{"resourceSpans":[{"resource":{"attributes":[', attributes(Resource),
-     ~B']},"scopeSpans":[{"scope":{"name":"erlmcp","version":"', text(Version), ~B'"},"spans":[',
-     First, Parts, ~B']}]}]}'].
-
--doc "Encodes the name of a span, and the attributes that it has from its start, at least one.".
--spec described(Name :: binary(), erlmcp_tracer:attributes()) -> binary().
-described(Name, Attributes) ->
-    <<"\"name\":\"", (text(Name))/binary, "\",\"attributes\":[",
-      (attributes(Attributes))/binary>>.
-
-attributes(Attributes) ->
-    case further(maps:to_list(Attributes), <<>>) of
-        <<_, Elements/binary>> -> Elements;
-        <<>> -> <<>>
-    end.
-
-%% Adds elements to an array after the first ones.
-further([{Key, Value} | Others], Array) ->
-    further(Others, case Value of
-        <<Text/binary>> ->
-            <<Array/binary, ",{\"key\":\"", Key/binary, "\",\"value\":{\"stringValue\":\"",
-              (text(Text))/binary, "\"}}">>;
-        _ ->
-            <<Array/binary, ",{\"key\":\"", Key/binary, "\",\"value\":{", (value(Value))/binary,
-              "}}">>
-    end);
-further([], Array) ->
-    Array.
-
-value(Value) when is_integer(Value) ->
-    <<"\"intValue\":\"", (integer_to_binary(Value))/binary, $">>;
-value(Value) when is_boolean(Value) ->
-    <<"\"boolValue\":", (atom_to_binary(Value))/binary>>;
-value(Value) when is_float(Value) ->
-    <<"\"doubleValue\":", (float_to_binary(Value, [short]))/binary>>.
+state(State) -> <<"\"traceState\":\"", (text(State, byte_size(State)))/binary, "\",">>.
 
 links([]) -> ~"";
 links(Links) ->
     <<_, Joined/binary>> =
-        << <<",{\"traceId\":\"", Trace/binary, "\",\"spanId\":\"", Span/binary, $",
-             (state(State))/binary, $}>> || {Trace, Span, State} <- Links >>,
-    <<",\"links\":[", Joined/binary, $]>>.
+        << <<",{", (state(State))/binary, "\"traceId\":\"", Trace/binary, "\",\"spanId\":\"",
+             Span/binary, "\"}">> || {Trace, Span, State} <- Links >>,
+    <<"\"links\":[", Joined/binary, "],">>.
+
+port(none) -> ~"";
+port(Port) -> attribute(~"client.port", Port).
+
+id(none) -> ~"";
+id(Id) when is_integer(Id) -> attribute(~"jsonrpc.request.id", integer_to_binary(Id));
+id(Id) -> attribute(~"jsonrpc.request.id", Id).
+
+attribute(Key, <<Value/binary>>) ->
+    <<",{\"key\":\"", Key/binary, "\",\"value\":{\"stringValue\":\"",
+      (text(Value))/binary, "\"}}">>;
+attribute(Key, Value) when is_integer(Value) ->
+    <<",{\"key\":\"", Key/binary, "\",\"value\":{\"intValue\":\"",
+      (integer_to_binary(Value))/binary, "\"}}">>;
+attribute(Key, Value) when is_boolean(Value) ->
+    <<",{\"key\":\"", Key/binary, "\",\"value\":{\"boolValue\":",
+      (atom_to_binary(Value))/binary, "}}">>;
+attribute(Key, Value) when is_float(Value) ->
+    <<",{\"key\":\"", Key/binary, "\",\"value\":{\"doubleValue\":",
+      (float_to_binary(Value, [short]))/binary, "}}">>.
+
+-doc "Returns the body of a request to a collector, with the spans of some parts (`add/3`).".
+-spec request(scope(), Parts :: [binary(), ...]) -> iodata().
+request(#{resource := Resource, version := Version}, [<<$,, First/binary>> | Parts]) ->
+    [~B'{"resourceSpans":[{"resource":{"attributes":[', first(Resource),
+     ~B']},"scopeSpans":[{"scope":{"name":"erlmcp","version":"', text(Version), ~B'"},"spans":[',
+     First, Parts, ~B']}]}]}'].
+
+-doc "Encodes the name of a span, its status, and its first attributes, at least one.".
+-spec described(Name :: binary(), ok | {error, atom()}, erlmcp_tracer:attributes()) -> binary().
+described(Name, Status, Attributes) ->
+    <<"\"name\":\"", (text(Name))/binary, $", (status(Status))/binary, ",\"attributes\":[",
+      (first(Attributes))/binary>>.
 
 status(ok) -> ~"";
 status({error, Name}) ->
     <<",\"status\":{\"code\":2,\"message\":\"", (text(atom_to_binary(Name)))/binary, "\"}">>.
+
+first(Attributes) ->
+    case attributes(Attributes) of
+        <<_, Elements/binary>> -> Elements;
+        <<>> -> <<>>
+    end.
+
+-doc "Encodes attributes of a span that come after its first ones.".
+-spec attributes(erlmcp_tracer:attributes()) -> binary().
+attributes(Attributes) ->
+    << <<(attribute(Key, Value))/binary>> || Key := Value <- Attributes >>.
 
 %% Returns a text as a JSON string has it, without the quotes.
 text(Text) ->
@@ -144,7 +155,7 @@ text(Text, Most) when byte_size(Text) =< Most ->
 text(Text, Most) ->
     text(valid(binary:part(Text, 0, Most)), Most).
 
--doc "Returns as much of a text as is sent of it, or some bytes of its next character more.".
+-doc "Returns the beginning of a text: all bytes that are sent of it, and at most a few more.".
 -spec beginning(binary()) -> binary().
 beginning(Text) when byte_size(Text) =< ?TEXT_BYTES -> Text;
 beginning(Text) -> binary:part(Text, 0, ?TEXT_BYTES).

@@ -9,7 +9,7 @@ Internal.
 -export([string/2, object/2, objects/2, strings/2, cursor/1]).
 -export([missing/1, mistyped/3, invalid/2, unfit/2, bad_cursor/0, unreadable/1]).
 
--doc "Returns the member `Field`, which must be present and a string.".
+-doc "Returns the member `Field`, or its refusal unless it is present and a string.".
 -spec string(Field :: binary(), Params :: map()) ->
     {ok, binary()} | {error, erlmcp_refusal:refusal()}.
 string(Field, Params) ->
@@ -61,7 +61,10 @@ strings(Field, Params) ->
             {error, mistyped(Field, ~"an array of strings", Value)}
     end.
 
--doc "Returns the cursor of a list request, which must be a string, or `none` without one.".
+-doc """
+Returns the cursor of a list request, or `none` if the request has none. Returns a refusal if it is
+not a string.
+""".
 -spec cursor(Params :: map()) -> {ok, binary() | none} | {error, erlmcp_refusal:refusal()}.
 cursor(#{~"cursor" := Cursor}) when is_binary(Cursor) -> {ok, Cursor};
 cursor(#{~"cursor" := Value}) -> {error, mistyped(~"cursor", ~"a string", Value)};

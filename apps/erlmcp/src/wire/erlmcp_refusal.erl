@@ -188,10 +188,10 @@ message({_, _, Message, _}) -> Message.
 
 -doc """
 Returns `true` if a refusal is the server's own fault, and counts against its error budget. Its name
-is `timeout`, or the table has a status of 500 or more for it, a severity above warning, and
-`delay`. The detail `fault` set to `false` overrides both. Errors of the caller and limits do not
-count. Neither do refusals while the server drains or sheds load, or because a client did not
-answer.
+is `timeout`, or the table has a status of 500 or more for it, a severity above `warning`, and
+`delay` as its `retry`. The detail `fault` set to `false` overrides both. So errors of the caller
+and limits of one client do not count. Neither does the refusal of a server that drains, or of a
+request whose client did not answer.
 """.
 -spec is_fault(refusal()) -> boolean().
 is_fault({_, _, _, #{fault := false}}) -> false;

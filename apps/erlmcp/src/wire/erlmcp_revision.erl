@@ -133,7 +133,7 @@ up to 2025-11-25, any JSON value after that.
 structured(_, '2026-07-28') -> true;
 structured(Value, Revision) -> is_map(Value) andalso Revision >= '2025-06-18'.
 
--doc "Returns `true` if the revision has JSON-RPC batches, which only 2025-03-26 does.".
+-doc "Returns `true` if the revision has JSON-RPC batches. Only 2025-03-26 has them.".
 -spec batches(revision()) -> boolean().
 batches(Revision) ->
     Revision =:= '2025-03-26'.

@@ -7,7 +7,8 @@ once, and the server is told where it still does something.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([subscription_ends_on_the_server/1, subscription_ends_with_its_owner/1,
-         ended_subscription_is_over/1, subscription_comes_when_the_server_does/1,
+         ended_subscription_is_over/1, cut_off_subscriber_watches_nothing/1,
+         refused_subscription_watches_nothing/1, subscription_comes_when_the_server_does/1,
          killed_client_is_forgotten/1, killed_client_leaves_no_call_waiting/1,
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
          question_before_the_session_is_known/1, busy_stream_is_asked_for_again/1,
@@ -27,7 +28,8 @@ suite() ->
 
 all() ->
     [subscription_ends_on_the_server, subscription_ends_with_its_owner,
-     ended_subscription_is_over, subscription_comes_when_the_server_does,
+     ended_subscription_is_over, cut_off_subscriber_watches_nothing,
+     refused_subscription_watches_nothing, subscription_comes_when_the_server_does,
      killed_client_is_forgotten, killed_client_leaves_no_call_waiting, killed_pool_is_forgotten,
      crashed_call_says_so, stopped_application_ends_clients,
      question_before_the_session_is_known, busy_stream_is_asked_for_again,
@@ -151,6 +153,76 @@ ended_subscription_is_over(_) ->
     end),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
+
+%% A server of a session stops sending what its client would drop.
+cut_off_subscriber_watches_nothing(_) ->
+    {Peer, Client} = watched(fun
+        (#{~"method" := ~"ping"} = Message) ->
+            [result(Message, #{}),
+             #{jsonrpc => ~"2.0", method => ~"notifications/resources/updated",
+               params => #{uri => ~"test://a"}}];
+        (Message) ->
+            [result(Message, #{})]
+    end),
+    Filter = #{resources => [~"test://a"]},
+    {ok, Reads} = erlmcp_client:subscribe(Client, Filter),
+    subscribed = event(Reads),
+    %% From now on this process does not read its messages.
+    _ = [self() ! unread || _ <- lists:seq(1, 1001)],
+    {ok, pong} = erlmcp_client:ping(Client),
+    {ended, slow_consumer} = event(Reads),
+    ~"test://a" = unsubscribed(),
+    %% Nor does it when it subscribes.
+    {ok, Never} = erlmcp_client:subscribe(Client, Filter),
+    {ended, slow_consumer} = event(Never),
+    ~"test://a" = unsubscribed(),
+    %% The first update has come when the second answer comes, and is handled before another
+    %% subscription.
+    [{ok, pong} = erlmcp_client:ping(Client) || _ <- [1, 2]],
+    {ok, _} = erlmcp_client:subscribe(Client, #{}),
+    receive {erlmcp, Reference, _} = More when Reference =:= Reads; Reference =:= Never ->
+        error(More)
+    after 0 ->
+        ok
+    end,
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% The first resource is another subscription's, the second is watched, and the third is refused.
+refused_subscription_watches_nothing(_) ->
+    {Peer, Client} = watched(fun
+        (#{~"method" := ~"resources/subscribe",
+           ~"params" := #{~"uri" := ~"test://refused"}} = Message) ->
+            [erlmcp_test_peer:error(Message, -32002, #{})];
+        (Message) ->
+            [result(Message, #{})]
+    end),
+    {ok, Stays} = erlmcp_client:subscribe(Client, #{resources => [~"test://a"]}),
+    subscribed = event(Stays),
+    {ok, Ends} = erlmcp_client:subscribe(Client, #{resources => [
+        ~"test://a", ~"test://b", ~"test://refused", ~"test://c"]}),
+    {ended, {rpc, #{code := -32002}}} = event(Ends),
+    ~"test://b" = unsubscribed(),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% A client in a session, and its server.
+watched(Answer) ->
+    #{port := Port} = Peer = erlmcp_test_peer:tcp(fun
+        (#{~"method" := ~"initialize"} = Message) ->
+            [result(Message, #{protocolVersion => ~"2025-11-25",
+                               capabilities => #{resources => #{subscribe => true}},
+                               serverInfo => #{name => ~"watched", version => ~"1"}})];
+        (#{~"id" := _} = Message) ->
+            Answer(Message);
+        (_) ->
+            []
+    end),
+    {Peer, started({tcp, ~"127.0.0.1", Port, #{era => session}})}.
+
+unsubscribed() ->
+    #{~"params" := #{~"uri" := Uri}} = erlmcp_test_peer:received(~"resources/unsubscribe"),
+    Uri.
 
 %% A client that only listens finds the server, too.
 subscription_comes_when_the_server_does(_) ->
@@ -496,6 +568,8 @@ every_reason_is_a_sentence(_) ->
             {{closed, {exit_status, 3}},
              ~"the connection ended before the answer: {exit_status,3}"},
             {session_lost, ~"the server has forgotten the session"},
+            {{redirect, ~"http://other.example/mcp"},
+             ~"the server redirects to a URL that is not followed: http://other.example/mcp"},
             {{too_large, heap}, ~"the server's messages take more memory than a call may use"},
             {{too_large, 10}, ~"the server's message is larger than 10 bytes"},
             {{overload, 8}, ~"the client's own limit of 8 is reached"},

@@ -12,7 +12,8 @@ of the meter.
          unsent_requests_are_counted/1, pools_are_counted_by_their_servers/1,
          ended_calls_are_counted/1]).
 -export([bytes_are_those_of_messages/1, sessions_are_counted/1, what_runs_is_shown/1,
-         servers_are_bounded/1, names_are_bounded/1, strange_names_are_no_labels/1]).
+         servers_are_bounded/1, names_are_bounded/1, strange_names_are_no_labels/1,
+         failures_without_slots_are_kept/1, a_server_takes_no_places_from_others/1]).
 -export([serve/0]).
 
 -import(erlmcp_test_peer, [result/2]).
@@ -34,7 +35,8 @@ groups() ->
                  unsent_requests_are_counted, pools_are_counted_by_their_servers,
                  ended_calls_are_counted]},
      {figures, [], [bytes_are_those_of_messages, sessions_are_counted, what_runs_is_shown,
-                    servers_are_bounded, names_are_bounded, strange_names_are_no_labels]}].
+                    servers_are_bounded, names_are_bounded, strange_names_are_no_labels,
+                    failures_without_slots_are_kept, a_server_takes_no_places_from_others]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -490,7 +492,7 @@ servers_are_bounded(_) ->
     21 = length(Metrics),
     [#{methods := #{~"tools/call" := #{count := 2}}, clients := 2, port := none}] =
         [Figures || #{server := other} = Figures <- Metrics],
-    %% A server without clients gives its place to another one. Its counts are not lost.
+    %% A server without clients gives its place to another one, and its figures end.
     ok = erlmcp_client:stop(hd(Clients)),
     await(fun() -> [Id || #{server := Id, clients := 0} <- erlmcp_client:metrics()] =:= [hd(Ids)]
           end),
@@ -500,7 +502,7 @@ servers_are_bounded(_) ->
     [] = [Figures || #{server := Id} = Figures <- After, Id =:= hd(Ids)],
     [[{rpc, -32602}]] = [outcomes(Calls) || #{server := Id, methods := #{~"tools/call" := Calls}}
                                                 <- After, Id =:= lists:last(Ids)],
-    [3] = [Count || #{server := other, tools := [#{name := ~"echo", count := Count}]} <- After],
+    [2] = [Count || #{server := other, tools := [#{name := ~"echo", count := Count}]} <- After],
     [ok = erlmcp_client:stop(Client) || Client <- [Next | tl(Clients)]],
     [ok = erlmcp:stop_server(Server) || Server <- Servers].
 
@@ -529,6 +531,68 @@ strange_names_are_no_labels(_) ->
     [other, ~"echo"] = [Name || #{tools := Tools} <- figures(http, Server),
                                 #{name := Name} <- Tools],
     ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_http:stop(Server).
+
+%% Those of more kinds than there are slots count together, beside those of a kind that has the same
+%% labels and a slot of its own.
+failures_without_slots_are_kept(_) ->
+    Fail = fun(Kind, Method) ->
+        Began = erlang:monotonic_time(nanosecond),
+        ok = erlmcp_client_meter:ended({Method, #{}}, Kind, {Began, 1, 1}, {error, closed})
+    end,
+    Unknown = {{0, none}, ~"no/method"},
+    Kinds = [{{Server, Revision}, Method} || Server <- lists:seq(0, 20),
+                                             Revision <- [none | erlmcp_revision:all()],
+                                             Method <- [~"ping", ~"tools/list", ~"tasks/get",
+                                                        ~"prompts/list", ~"initialize"]],
+    Count = fun() ->
+        lists:sum([Count || #{methods := Methods} <- erlmcp_client:metrics(),
+                            _ := #{refusals := Count} <- Methods])
+    end,
+    lists:foldl(fun({Kind, Method}, Before) ->
+        ok = Fail(Kind, Method),
+        Expected = Before + 1,
+        {Kind, Method, Expected} = {Kind, Method, Count()},
+        Expected
+    end, 0, [Unknown | Kinds]).
+
+%% A server may answer with any codes. Many of them count as one, and those of other servers do not.
+a_server_takes_no_places_from_others(_) ->
+    Asked = counters:new(1, []),
+    #{port := Port} = Peer = erlmcp_test_peer:tcp(fun
+        (#{~"method" := ~"server/discover"} = Message) ->
+            [discovered(Message)];
+        (Message) ->
+            Code = 1001 + counters:get(Asked, 1) rem 89,
+            ok = counters:add(Asked, 1, 1),
+            [erlmcp_test_peer:error(Message, Code, #{})]
+    end),
+    {ok, Bad} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, #{era => stateless}}),
+    Argument = #{ref => #{type => ~"ref/prompt", name => ~"p"},
+                 argument => #{name => ~"a", value => ~""}},
+    Requests = [{~"tools/list", #{}}, {~"prompts/list", #{}}, {~"resources/list", #{}},
+                {~"resources/templates/list", #{}}, {~"resources/read", #{uri => ~"a://b"}},
+                {~"completion/complete", Argument}],
+    Codes = lists:seq(1001, 1089),
+    [{error, {rpc, #{code := Code}}} = erlmcp_client:request(Bad, Method, Params)
+     || {Method, Params} <- Requests, Code <- Codes],
+    Server = server(),
+    Client = client(http, stateless, Server),
+    {error, _} = erlmcp_client:call_tool(Client, ~"crashes", #{}),
+    {error, _} = erlmcp_client:request(Client, ~"no/method", #{}),
+    #{methods := #{~"tools/call" := Calls, ~"_OTHER" := Others}} =
+        of_era(stateless, figures(http, Server)),
+    {[{rpc, -32603}], [{rpc, -32601}]} = {outcomes(Calls), outcomes(Others)},
+    %% None of the bad ones is lost, and some still have their codes.
+    #{methods := Counted} = of_era(stateless, figures(~"127.0.0.1", Port)),
+    [First, _, _, _, _, Last] =
+        [Outcomes || {Method, _} <- Requests, Outcomes <- [outcomes(map_get(Method, Counted))],
+                     length(Outcomes) =:= 89],
+    First = [{rpc, Code} || Code <- Codes],
+    [{rpc, other}] = lists:usort(Last),
+    ok = erlmcp_client:stop(Bad),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer),
     ok = erlmcp_test_http:stop(Server).
 
 await(Condition) ->

@@ -152,11 +152,11 @@ body({200, [], Body}) -> Body.
 %% An era is told by an answer: a server that is slow, or breaks, has not told its own.
 trouble_on_http_is_no_era(_) ->
     [begin
-         {Client, _} = visit(fun(_) -> Trouble end, #{timeout => 300}),
+         {Client, _} = visit(fun(_) -> Trouble end, #{timeout => Timeout}),
          {error, {Reason, _}} = erlmcp_client:list_tools(Client),
          no_more(~"initialize"),
          ok = erlmcp_client:stop(Client)
-     end || {Trouble, Reason} <- [{silence, timeout}, {close, closed}]].
+     end || {Trouble, Reason, Timeout} <- [{silence, timeout, 300}, {close, closed, ?WAIT}]].
 
 %% "Clients SHOULD cache the result for the lifetime of the server process or origin".
 era_is_remembered(_) ->

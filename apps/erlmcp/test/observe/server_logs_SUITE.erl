@@ -78,6 +78,7 @@ a_server_says_where_it_listens(Config) ->
     ok = erlmcp:stop_server(Pid).
 
 a_server_says_that_it_drains_and_ends(Config) ->
+    Began = erlang:monotonic_time(second),
     Pid = start(#{listen => [{http, #{}}]}, Config),
     _ = logged(server_listens),
     {ok, _} = erlmcp:drain(Pid, 1_234),
@@ -85,7 +86,8 @@ a_server_says_that_it_drains_and_ends(Config) ->
     #{calls := 0, tasks := 0} = logged(server_drained),
     ok = quiet(),
     ok = erlmcp:stop_server(Pid),
-    #{seconds := 0} = logged(server_ended),
+    #{seconds := Seconds} = logged(server_ended),
+    true = Seconds >= 0 andalso Seconds =< erlang:monotonic_time(second) - Began + 1,
     ok = quiet().
 
 a_server_without_listeners_says_nothing(Config) ->
@@ -110,6 +112,10 @@ each_request_is_logged(Config) ->
     _ = logged(call_crashed),
     #{status := 200} = erlmcp_test_http:call(Server, ~"tools/list", #{}),
     #{method := ~"tools/list", outcome := ok} = logged(request_ended),
+    %% The head of a request that is not read tells its method.
+    #{status := 406} = erlmcp_test_http:call(Server, ~"tools/list", #{}, #{
+        headers => #{~"accept" => ~"text/plain"}}),
+    #{method := ~"tools/list", outcome := refused} = logged(request_ended),
     ok = quiet(),
     erlmcp_test_http:stop(Server).
 
@@ -131,7 +137,7 @@ one_in_so_many_is_logged(Config) ->
 settled(_) ->
     receive
         {logged, #{what := request_ended} = Report} -> [Report | settled(0)]
-    after 300 ->
+    after 1_000 ->
         []
     end.
 
@@ -150,7 +156,7 @@ a_log_that_blocks_delays_no_request(Config) ->
 blocked(Writers) ->
     receive
         {blocked, Writer} -> blocked([Writer | Writers])
-    after 300 ->
+    after 1_000 ->
         Writers
     end.
 

@@ -7,7 +7,8 @@ dropped.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([log/2]).
--export([spans_are_sent_as_json/1, spans_have_their_own_attributes/1, headers_are_sent/1,
+-export([spans_are_sent_as_json/1, spans_have_their_own_attributes/1,
+         spans_of_one_request_keep_apart/1, spans_of_all_schedulers_are_sent/1, headers_are_sent/1,
          the_ratio_decides/1, children_follow/1]).
 -export([a_busy_collector_is_asked_again/1, a_refusal_is_final/1, rejected_spans_are_counted/1,
          nobody_listens/1]).
@@ -135,14 +136,91 @@ spans_are_sent_as_json(Config) ->
 spans_have_their_own_attributes(Config) ->
     Tracer = tracer(options(Config)),
     Names = [<<"name ", (integer_to_binary(N rem 7))/binary>> || N <- lists:seq(1, 100)],
-    [_ = span(Name, Tracer) || Name <- Names],
+    together(fun() -> [_ = span(Name, Tracer) || Name <- Names] end),
     #{spans := Spans} = collected(),
     true = lists:sort(Names) =:= lists:sort([method(Span) || Span <- Spans]).
+
+%% The exporter sends spans once a second, and those of `Add` at the same time.
+together(Add) ->
+    ok = sys:suspend(erlmcp_span_exporter),
+    try
+        Add()
+    after
+        ok = sys:resume(erlmcp_span_exporter)
+    end.
 
 method(#{~"name" := Name, ~"attributes" := Attributes}) ->
     [Name] = [Value || #{~"key" := ~"mcp.method.name",
                          ~"value" := #{~"stringValue" := Value}} <- Attributes],
     Name.
+
+%% The parts that spans have in common are encoded once, and each span has its own, as a tracer of
+%% the user gets them.
+spans_of_one_request_keep_apart(Config) ->
+    Tracer = tracer(options(Config)),
+    Http = [{http, Version, {Address, Port}, Session}
+            || Version <- ['HTTP/1.1', 'HTTP/2'],
+               Address <- [{127, 0, 0, 1}, {8193, 3512, 0, 0, 0, 0, 0, 1}], Port <- [80, 54321],
+               Session <- [none, ~"session-7"]],
+    Servers = [{server, {Method, Target, Revision, Client}}
+               || {Method, Target} <- [{~"tools/call", ~"add"},
+                                       {~"tools/call", {unknown, ~"a\"b\\c\n\0"}},
+                                       {~"resources/read", <<"a:", 228/utf8>>},
+                                       {~"tools/list", undefined}],
+                  Revision <- ['2026-07-28', '2025-03-26', undefined],
+                  Client <- [none, {lines, local}, {lines, {127, 0, 0, 1}} | Http]],
+    Ends = [{Id, Outcome} || Id <- [7, ~"a\"b\\c\n\0", undefined],
+                             Outcome <- [ok, tool_error, {refused, timeout, -32000},
+                                         {refused, timeout, -32001}]],
+    Clients = [{client, {~"tools/call", ~"add"}}],
+    Attributes = [#{~"server.port" => 80}, #{~"server.address" => ~"a\"b", ~"server.port" => 81}],
+    Results = [{Id, Status, Of} || Id <- [7, ~"8"], Status <- [ok, {error, rpc}],
+                                   Of <- Attributes],
+    Expected = maps:from_list(
+        [finished(Of, Last, Tracer) || Of <- Servers, Last <- Ends]
+        ++ [finished(Of, Last, Tracer) || Of <- Clients, Last <- Results]),
+    Spans = all_collected(map_size(Expected)),
+    Expected = maps:from_list([{Id, encoded(Span)} || #{~"spanId" := Id} = Span <- Spans]),
+    true = map_size(Expected) =:= length(Spans).
+
+%% Ends a span, and returns its id with all that it has to show.
+finished({Kind, About}, Last, Tracer) ->
+    Now = erlang:monotonic_time(nanosecond),
+    {#{span_id := Id}, Span} = erlmcp_span:start({none, none}, {Kind, [], About, Now}, Tracer),
+    ok = erlmcp_span:finish(Span, Last, Now),
+    {Status, Attributes} = erlmcp_span:ended(Last),
+    {Id, {Kind, erlmcp_span:name(About), Status,
+          maps:merge(erlmcp_span:attributes(About), Attributes)}}.
+
+encoded(#{~"kind" := Kind, ~"name" := Name, ~"attributes" := Attributes} = Span) ->
+    Status = case Span of
+        #{~"status" := #{~"code" := 2, ~"message" := Error}} ->
+            {error, binary_to_existing_atom(Error)};
+        #{} -> ok
+    end,
+    Values = [{Key, value(Value)} || #{~"key" := Key, ~"value" := Value} <- Attributes],
+    true = length(Values) =:= map_size(maps:from_list(Values)),
+    {map_get(Kind, #{2 => server, 3 => client}), Name, Status, maps:from_list(Values)}.
+
+value(#{~"stringValue" := Text}) -> Text;
+value(#{~"intValue" := Digits}) -> binary_to_integer(Digits).
+
+all_collected(More) when More > 0 ->
+    #{spans := Spans} = collected(),
+    Spans ++ all_collected(More - length(Spans));
+all_collected(0) ->
+    [].
+
+spans_of_all_schedulers_are_sent(Config) ->
+    Tracer = tracer(options(Config)),
+    Names = [<<"of ", (integer_to_binary(N))/binary>>
+             || N <- lists:seq(1, erlang:system_info(schedulers))],
+    Writers = [element(2, spawn_opt(fun() -> _ = span(Name, Tracer) end,
+                                    [monitor, {scheduler, N}]))
+               || {N, Name} <- lists:enumerate(Names)],
+    [receive {'DOWN', Writer, process, _, normal} -> ok end || Writer <- Writers],
+    true = lists:sort(Names) =:=
+        lists:sort([Name || #{~"name" := Name} <- all_collected(length(Names))]).
 
 headers_are_sent(Config) ->
     Tracer = tracer((options(Config))#{headers => #{~"x-api-key" => ~"key-7"}}),
@@ -195,7 +273,7 @@ a_refusal_is_final(Config) ->
 
 rejected_spans_are_counted(Config) ->
     Tracer = tracer(options(Config)),
-    [_ = span(~"a", Tracer) || _ <- lists:seq(1, 3)],
+    together(fun() -> [_ = span(~"a", Tracer) || _ <- lists:seq(1, 3)] end),
     _ = collected({200, #{~"content-type" => ~"application/json"},
                    ~B'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old"}}'}),
     await_counts(#{waiting => 0, sent => 1, dropped => 2}, Tracer).
@@ -219,20 +297,22 @@ is_sending() ->
 
 a_buffer_is_bounded(Config) ->
     Tracer = tracer(options(Config)),
-    [_ = span(~"a", Tracer) || _ <- lists:seq(1, ?LIMIT)],
-    #{waiting := ?LIMIT, dropped := 0} = counts(Tracer),
-    _ = span(~"a", Tracer),
-    #{waiting := ?LIMIT, dropped := 1} = counts(Tracer),
+    together(fun() ->
+        [_ = span(~"a", Tracer) || _ <- lists:seq(1, ?LIMIT)],
+        #{waiting := ?LIMIT, dropped := 0} = counts(Tracer),
+        _ = span(~"a", Tracer),
+        #{waiting := ?LIMIT, dropped := 1} = counts(Tracer)
+    end),
     %% Those that are being sent still count.
     receive
         {collected, Collector, #{body := Body}} ->
             Sent = length(spans(json:decode(Body))),
-            true = Sent >= 2000 andalso Sent < 2200,
+            true = Sent >= 2000 andalso Sent < 2000 + ?LIMIT div 16,
             _ = span(~"a", Tracer),
             #{waiting := ?LIMIT, dropped := 2} = counts(Tracer),
-            Collector ! {answer, {200, #{}, ~""}}
+            Collector ! {answer, {200, #{}, ~""}},
+            _ = all_collected(?LIMIT - Sent)
     end,
-    [_ = collected() || _ <- lists:seq(1, 4)],
     await_counts(#{waiting => 0, sent => ?LIMIT, dropped => 2}, Tracer).
 
 a_full_request_is_sent_at_once(Config) ->
@@ -292,7 +372,7 @@ killed_writers_leave_no_trace(_) ->
     {ok, {Buffer, _}} = erlmcp_span_exporter:use(
         #{endpoint => ~"http://127.0.0.1:9/", headers => #{}, tls => [],
           scope => #{resource => #{}, version => ~"1"}}),
-    {_, Counts} = Buffer,
+    {_, Counts, _} = Buffer,
     ok = atomics:add(Counts, 1, 3),
     #{waiting := 3} = erlmcp_span_buffer:counts(Buffer),
     eventually(fun() ->
@@ -303,13 +383,20 @@ users_share_a_buffer(Config) ->
     Self = self(),
     Options = options(Config),
     Tracer = tracer(Options),
-    _ = span(~"a", Tracer),
     Other = spawn(fun() ->
-        _ = span(~"b", tracer(Options)),
-        Self ! done,
+        OtherTracer = tracer(Options),
+        Self ! uses,
+        receive add -> ok end,
+        _ = span(~"b", OtherTracer),
+        Self ! added,
         receive stop -> ok end
     end),
-    receive done -> ok end,
+    receive uses -> ok end,
+    together(fun() ->
+        _ = span(~"a", Tracer),
+        Other ! add,
+        receive added -> ok end
+    end),
     [~"a", ~"b"] = names(collected()),
     exit(Other, kill).
 

@@ -123,21 +123,9 @@ no_connections_are_taken(_) ->
     Ports = [Port || #{port := Port} <- erlmcp:listeners(Pid)],
     2 = length(Ports),
     {ok, _} = erlmcp:drain(Pid, ?LONG),
-    [ok = until_refused(Ip, Port) || Port <- Ports],
+    [ok = erlmcp_test_http:until_refused(Ip, Port) || Port <- Ports],
     [] = erlmcp:listeners(Pid),
     erlmcp_test_http:stop(Server).
-
-%% The system closes a listening socket a moment after its process has said so.
-until_refused(Ip, Port) ->
-    case gen_tcp:connect(Ip, Port, []) of
-        {error, econnrefused} ->
-            ok;
-        {error, econnreset} ->
-            until_refused(Ip, Port);
-        {ok, Socket} ->
-            ok = gen_tcp:close(Socket),
-            until_refused(Ip, Port)
-    end.
 
 late_calls_are_ended(Config) ->
     #{pid := Pid} = Server = server(Config),

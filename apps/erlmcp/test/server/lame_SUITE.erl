@@ -109,8 +109,11 @@ listed(Socket) ->
     #{status := 200, headers := Of} = response(Socket),
     Of.
 
-connections_end_after_that(Config) ->
-    #{pid := Pid, port := Port} = Server = server(Config),
+%% On an address where nobody else takes a port that is free.
+connections_end_after_that(_) ->
+    Ip = {127, 0, 9, 2},
+    #{pid := Pid, port := Port} = Server = erlmcp_test_http:start(
+        (erlmcp_test_http:definitions(self()))#{listen => [{http, #{ip => Ip}}]}),
     Idle = connect(Server),
     _ = listed(Idle),
     Session = initialize(Server, ~"2025-11-25"),
@@ -118,12 +121,13 @@ connections_end_after_that(Config) ->
     Drain = draining(Server, #{lame_ms => ?SHORT, timeout_ms => ?LONG}),
     ok = erlmcp_test_http:closed(Idle),
     [] = erlmcp:listeners(Pid),
-    {error, _} = gen_tcp:connect({127, 0, 0, 1}, Port, []),
+    ok = erlmcp_test_http:until_refused(Ip, Port),
     %% What runs is answered.
     ok = finish(Call, ~"done"),
     #{status := 200, headers := #{~"connection" := ~"close"}, messages := [#{~"result" := _}]} =
         response(Busy),
-    {ok, #{calls := 0, tasks := 0}} = drained(Drain).
+    {ok, #{calls := 0, tasks := 0}} = drained(Drain),
+    erlmcp_test_http:stop(Server).
 
 %% Its request may be on its way, so its connection must not be closed.
 a_client_that_has_just_connected_is_answered(Config) ->
@@ -148,8 +152,8 @@ streams_end_after_that(Config) ->
     {200, _} = erlmcp_test_http:head(Listen),
     {event, #{~"method" := ~"notifications/subscriptions/acknowledged"}} =
         erlmcp_test_http:event(Listen),
-    Drain = draining(Server, #{lame_ms => ?SHORT, timeout_ms => ?LONG}),
-    %% They live as long as the server is lame.
+    Drain = draining(Server, #{lame_ms => 5 * ?SHORT, timeout_ms => ?LONG}),
+    %% They live as long as the server is lame, and hear of a change in that time.
     _ = until_lame(Server),
     ok = erlmcp:add(Pid, tool, #{name => ~"new", handler => fun(_, _) -> ~"" end}),
     {event, #{~"method" := ~"notifications/tools/list_changed"}} = erlmcp_test_http:event(Listen),

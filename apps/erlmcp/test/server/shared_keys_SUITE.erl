@@ -115,7 +115,10 @@ a_state_needs_the_node_that_made_it(_) ->
 
 what_is_not_known_has_no_effect(_) ->
     #{id := Id} = Started = start(#{}),
-    ok = erlmcp_server_cluster:heard(Id, [strange, {strange, 1, 2}, missed, {list, tool, all}]),
+    Strange = [strange, {strange, 1, 2}, {list, strange, all}, {list, strange, [{tool, ~"book"}]},
+               {list, tool, [{strange, ~"book"}]}, {list, tool, strange}],
+    [ok = erlmcp_server_cluster:heard(Id, [Change, missed, {list, tool, all}])
+     || Change <- Strange],
     ok = erlmcp_server_cluster:heard(no_such_server, [missed]),
     unsupported = erlmcp_server_cluster:answer(Id, strange),
     Question = {use_state, make_ref(), {0, ~""}, anonymous},

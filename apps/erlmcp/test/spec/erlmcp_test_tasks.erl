@@ -9,6 +9,8 @@ tasks. The clients are those of `m:erlmcp_test_client`.
          told/3, waited_for/3, sweep/1]).
 
 -define(TIMEOUT, 30_000).
+%% Looks at a task, ten milliseconds apart.
+-define(TRIES, 3_000).
 -define(EXTENSION, #{~"io.modelcontextprotocol/tasks" => #{}}).
 
 -doc "A server for all of it, with these limits.".
@@ -52,7 +54,7 @@ definitions(Test) ->
                 Optional#{name => ~"fails", handler => fun(_, _) -> {error, ~"it broke"} end},
                 Optional#{name => ~"crash", handler => fun(_, _) -> error(on_purpose) end},
                 Optional#{name => ~"hog", handler => fun(_, _) -> hog([]) end},
-                Optional#{name => ~"slow", handler => Wait, task_timeout_ms => 100},
+                Optional#{name => ~"slow", handler => Wait, task_timeout_ms => 400},
                 Optional#{name => ~"ask", handler => fun ask_both/2},
                 Optional#{name => ~"twice", handler => fun twice/2},
                 Optional#{name => ~"report", handler => fun(Arguments, Context) ->
@@ -156,7 +158,7 @@ get(Client, Id) ->
 -doc "Awaits a status. A client looks until it is there; so does this.".
 -spec until(erlmcp_test_client:client(), Id :: binary(), Status :: binary()) -> map().
 until(Client, Id, Status) ->
-    until(Client, Id, Status, 500).
+    until(Client, Id, Status, ?TRIES).
 
 until(Client, Id, Status, Tries) when Tries > 0 ->
     case get(Client, Id) of
@@ -167,7 +169,7 @@ until(Client, Id, Status, Tries) when Tries > 0 ->
 -doc "Awaits what a handler has told of its progress. Telling does not wait until it is kept.".
 -spec told(erlmcp_test_client:client(), Id :: binary(), Message :: binary()) -> map().
 told(Client, Id, Message) ->
-    told(Client, Id, Message, 500).
+    told(Client, Id, Message, ?TRIES).
 
 told(Client, Id, Message, Tries) when Tries > 0 ->
     case get(Client, Id) of
@@ -178,7 +180,7 @@ told(Client, Id, Message, Tries) when Tries > 0 ->
 -doc "Awaits that a task cannot be found any more.".
 -spec gone(erlmcp_test_client:client(), Id :: binary()) -> ok.
 gone(Client, Id) ->
-    gone(Client, Id, 500).
+    gone(Client, Id, ?TRIES).
 
 gone(Client, Id, Tries) when Tries > 0 ->
     case ask(Client, ~"tasks/get", #{taskId => Id}) of

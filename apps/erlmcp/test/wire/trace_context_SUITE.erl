@@ -189,8 +189,9 @@ spans_are_json(_) ->
                   {binary(), attributes(), oneof([ok, {error, timeout}])},
                   begin
                       Span = encoded(Name, Attributes, Status),
-                      %% Those of the beginning and of the end, and the links.
-                      1 + 2 * map_size(Attributes) =:= length(maps:get(~"attributes", Span))
+                      %% Those of the beginning, further ones, the port and the request, and the
+                      %% links.
+                      3 + 2 * map_size(Attributes) =:= length(maps:get(~"attributes", Span))
                           andalso length(maps:get(~"links", Span)) =:= 2
                           andalso is_map_key(~"status", Span) =:= (Status =/= ok)
                   end), 500).
@@ -205,8 +206,9 @@ encoded(Name, Attributes, Status) ->
     Ids = {Trace, Span, ~"a=\"1\""},
     Part = erlmcp_otlp:add(
         #{ids => Ids, parent => Span, kind => server, links => [Ids, Ids],
-          described => erlmcp_otlp:described(Name, Attributes#{~"mcp.method.name" => Name}),
-          last => Attributes, status => Status, began => 1, ended => 2}, 1_000_000, ~""),
+          described => erlmcp_otlp:described(Name, Status, Attributes#{~"mcp.method.name" => Name}),
+          more => erlmcp_otlp:attributes(Attributes), port => 1, request => Name, began => 1,
+          ended => 2}, 1_000_000, ~""),
     Body = erlmcp_otlp:request(#{resource => Attributes, version => Name}, [Part, Part]),
     #{~"resourceSpans" := [#{~"scopeSpans" := [#{~"spans" := [Encoded, Encoded]}]}]} =
         json:decode(iolist_to_binary(Body)),

@@ -32,8 +32,8 @@ The outcome of a request, as an observer of `m:erlmcp_load` receives it. A refus
 new() -> #{}.
 
 -doc """
-Counts a request by its source and its outcome. After a hundred reasons of one kind, further reasons
-count together as `other`.
+Counts a request by its source and its outcome. A source has separate counts for a hundred codes of
+refusals, reasons of failures and kinds of wrong answers each. Further ones count as `other`.
 """.
 -spec add(erlmcp_chaos_scenario:source(), outcome(), accounting()) -> accounting().
 add(Source, Outcome, Accounting) ->
@@ -63,7 +63,7 @@ erlmcp's code in its `data`.
 code({refused, _, #{~"refusal" := Number}}) when is_integer(Number) -> Number;
 code({refused, Code, _}) -> Code.
 
--doc "Returns the outcomes of the requests of one source.".
+-doc "Returns how many requests of one source have had each outcome.".
 -spec counts(erlmcp_chaos_scenario:source(), accounting()) -> counts().
 counts(Source, Accounting) ->
     maps:get(Source, Accounting, #{answered => 0, refused => #{}, failed => #{}, wrong => #{}}).

@@ -37,8 +37,9 @@ harm(#{harm := Way}, Harm, Unharmed, Do) ->
     Way(Harm, Unharmed, Do).
 
 -doc """
-Records `Value`, by which a harm was seen, as the figure `Figure`, whose name ends with the unit.
-Returns `unseen` if the value is out of its bound: the harm was then absent or too small.
+Records `Value` as the figure `Figure` by which the harm `Harm` was seen. The name of the figure
+ends with the unit. Returns `unseen` if the value is out of its bound `Limit`: the harm was then
+absent or too small.
 """.
 -spec seen(context(), Harm :: atom(), Figure :: atom(), Value :: number(),
            erlmcp_chaos_verdict:limit()) -> ok | unseen.
@@ -95,7 +96,7 @@ noticed(#{journal := Journal}, Name) ->
 fact(#{journal := Journal}, Name, Value) ->
     erlmcp_chaos_journal:fact(Journal, Name, Value).
 
--doc "Returns the outcomes of all requests of `Source` until now.".
+-doc "Returns how many requests of `Source` have had each outcome until now.".
 -spec counts(context(), Source :: erlmcp_chaos_scenario:source()) ->
     erlmcp_chaos_accounting:counts().
 counts(#{journal := Journal}, Source) ->
@@ -118,22 +119,24 @@ await(#{journal := Journal}, Awaited, Milliseconds) ->
     erlmcp_chaos_journal:await(Journal, Awaited, Milliseconds).
 
 -doc """
-Waits until a fault with a bound for that was noticed. Returns `timeout` after twenty times the
-bound, and at least ten seconds.
+Waits until the fault is noticed. The fault must have the bound `detect_ms`. Returns `timeout` after
+twenty times the bound, and at least ten seconds; or after `patience_ms`, if the options have it.
 """.
 -spec await_detected(context()) -> ok | timeout.
 await_detected(#{bounds := #{detect_ms := Bound}} = Context) ->
-    await(Context, detected, patience(Bound)).
+    await(Context, detected, patience(Bound, Context)).
 
 -doc """
-Waits until the load is served as before the fault, and a probe, if there are any, has a good reply.
-Returns `timeout` after twenty times the bound, and at least ten seconds.
+Waits until the load is served as before the fault, and until a probe has a good reply if there are
+probes. Returns `timeout` after twenty times the bound `recover_ms`, and at least ten seconds; or
+after `patience_ms`, if the options have it.
 """.
 -spec await_recovered(context()) -> ok | timeout.
 await_recovered(#{bounds := #{recover_ms := Bound}} = Context) ->
-    await(Context, recovered, patience(Bound)).
+    await(Context, recovered, patience(Bound, Context)).
 
-patience(Bound) -> max(?LEAST_MS, Bound * ?PATIENCE).
+patience(_, #{options := #{patience_ms := Milliseconds}}) -> Milliseconds;
+patience(Bound, #{}) -> max(?LEAST_MS, Bound * ?PATIENCE).
 
 -doc "Calls a function in the server's node, and returns its value. Fails after a minute.".
 -spec call(context(), module(), atom(), [term()]) -> term().

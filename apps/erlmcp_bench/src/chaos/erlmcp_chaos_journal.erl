@@ -7,17 +7,17 @@ events, and the marks of the fault's beginning and end. Times are those of
 Detection is the first event or refusal with the fault's code after its injection. For a fault
 without a code it is any event, refusal, failure or wrong answer.
 
-The load has recovered when it is served as before the fault, and not with one good reply. Its next
-hundred requests are answered, and their 99th percentile is at most 1.2 times that of before, or ten
-milliseconds. The time is that of the first of these hundred answers. A later request that is not
-answered begins the count again at zero.
+The load has recovered when it is served as before the fault, and not with one good reply. A hundred
+of its requests in a row are answered. Their 99th percentile is at most 1.2 times the one before the
+fault, or at most ten milliseconds if that is longer. The time of the recovery is that of the first
+of these hundred answers. A later request that is not answered begins the count again at zero.
 """.
 
 -behaviour(gen_server).
 
 -export([start_link/1, stop/1]).
 -export([tap/2, outcome/5, event/3, mark/2, mark/3, steady/1, fact/3, seen/5, await/3, report/1]).
--export([recovered_at/1]).
+-export([recovered_at/1, answers/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -export_type([report/0, awaited/0, round/0]).
@@ -73,7 +73,8 @@ event has not happened, or was not awaited.
     before = #{} :: #{signal() => []},
     facts = #{} :: #{atom() => number()},
     seen = #{} :: map(),
-    waiting = [] :: [{reference(), gen_server:from(), awaited()}]
+    waiting = [] :: [{reference(), gen_server:from(), awaited()}],
+    taps = [] :: [pid()]
 }).
 
 -doc "Starts a journal of the fault with the error code `Code`, linked to the caller.".
@@ -92,12 +93,17 @@ under `Source`.
 """.
 -spec tap(pid(), Source :: erlmcp_chaos_scenario:source()) -> pid().
 tap(Journal, Source) ->
-    spawn_link(fun() -> forward_outcomes(Journal, Source, monitor(process, Journal)) end).
+    Tap = spawn_link(fun() -> forward_outcomes(Journal, Source, monitor(process, Journal)) end),
+    ok = gen_server:cast(Journal, {tap, Tap}),
+    Tap.
 
 forward_outcomes(Journal, Source, Monitor) ->
     receive
         {erlmcp_load, Outcome, DueUs, DoneUs} ->
             ok = outcome(Journal, Source, Outcome, DueUs, DoneUs),
+            forward_outcomes(Journal, Source, Monitor);
+        {forwarded, Asker} ->
+            Asker ! {forwarded, self()},
             forward_outcomes(Journal, Source, Monitor);
         {'DOWN', Monitor, process, Journal, _} ->
             ok
@@ -118,8 +124,9 @@ event(Journal, Event, AtUs) ->
     gen_server:cast(Journal, {event, Event, AtUs}).
 
 -doc """
-Starts to measure the latencies without a fault, until one begins. Every signal that comes meanwhile
-is a broken promise.
+Starts to measure the latencies without a fault, until one begins. Every event, refusal, failure or
+wrong answer that comes meanwhile is a broken promise. A second call before the fault starts over:
+what came until then does not count.
 """.
 -spec steady(pid()) -> ok.
 steady(Journal) ->
@@ -165,9 +172,16 @@ from now on.
 await(Journal, Awaited, Milliseconds) ->
     gen_server:call(Journal, {await, Awaited, Milliseconds}, infinity).
 
--doc "Returns everything that was recorded.".
+-doc "Returns how many answers of the load show that it has recovered.".
+-spec answers() -> pos_integer().
+answers() -> ?WINDOW.
+
+-doc "Returns everything that was recorded, with all that had come to the taps before.".
 -spec report(pid()) -> report().
 report(Journal) ->
+    Taps = gen_server:call(Journal, taps, infinity),
+    _ = [Tap ! {forwarded, self()} || Tap <- Taps],
+    _ = [receive {forwarded, Tap} -> ok end || Tap <- Taps],
     gen_server:call(Journal, report, infinity).
 
 -doc false.
@@ -176,7 +190,7 @@ init(Code) ->
 
 -doc false.
 handle_call(steady, _, State) ->
-    {reply, ok, State#state{phase = steady}};
+    {reply, ok, State#state{phase = steady, latencies = [], kept = 0, before = #{}}};
 handle_call({mark, inject, At}, _, #state{rounds = Rounds} = State) ->
     {reply, ok, State#state{phase = fault, quick = quick(State), window = queue:new(),
                             rounds = [#{injected => At} | Rounds]}};
@@ -186,6 +200,8 @@ handle_call({await, {answered, More}, Milliseconds}, From, State) ->
     wait({answered, answered(State) + More}, Milliseconds, From, State);
 handle_call({await, Awaited, Milliseconds}, From, State) ->
     wait(Awaited, Milliseconds, From, State);
+handle_call(taps, _, #state{taps = Taps} = State) ->
+    {reply, Taps, State};
 handle_call(report, _, State) ->
     {reply, report_of(State), State}.
 
@@ -207,8 +223,8 @@ is_there(recovered, #state{rounds = [Round | _]}) -> recovered_at(Round) =/= not
 is_there(_, _) -> false.
 
 -doc """
-Returns when the server had recovered in a round, in monotonic microseconds. If the round has
-probes, one of them must have had a good reply, too.
+Returns when the server had recovered in a round, in monotonic microseconds, or `not_recovered`. If
+the round has probes, one of them must have had a good reply, too.
 """.
 -spec recovered_at(round()) -> {ok, integer()} | not_recovered.
 recovered_at(#{settled := Settled, good := Good}) -> {ok, max(Settled, Good)};
@@ -224,6 +240,8 @@ handle_cast({outcome, Source, Outcome, DueUs, DoneUs}, State) ->
 handle_cast({event, #{event := Name} = Event, AtUs}, #state{events = Events} = State) ->
     Counted = State#state{events = maps:update_with(Name, fun(N) -> N + 1 end, 1, Events)},
     {noreply, answer_waiting(signal({event, Name}, code_of(Event), AtUs, Counted))};
+handle_cast({tap, Tap}, #state{taps = Taps} = State) ->
+    {noreply, State#state{taps = [Tap | Taps]}};
 handle_cast({fact, Name, Value}, #state{facts = Facts} = State) ->
     {noreply, State#state{facts = Facts#{Name => Value}}};
 handle_cast({seen, Harm, Figure, Saw}, #state{seen = Seen} = State) ->

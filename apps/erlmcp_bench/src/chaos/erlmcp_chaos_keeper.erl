@@ -17,8 +17,8 @@ still runs.
 
 -opaque keeper() :: port().
 -doc """
-The exit status of a shell, and its output, of which about 2000 bytes are kept. The status is `gone`
-if the shell was killed.
+The exit status of a shell, and its output, of which about 2000 bytes are kept. The status is
+`timeout` after 30 seconds, and `gone` if the shell was killed before `release/1`.
 """.
 -type reason() :: {keeper, Status :: integer() | timeout | gone, Output :: binary()}.
 
@@ -29,7 +29,8 @@ if the shell was killed.
 
 -doc """
 Runs the script `Make`, and the script `Unmake` at the end. Both get `Words` as `$1`, `$2`, ... If
-`Make` fails, or takes longer than 30 seconds, `Unmake` follows at once.
+`Make` fails, `Unmake` follows at once. If `Make` takes longer than 30 seconds, the result is an
+error, and `Unmake` follows when `Make` ends.
 """.
 -spec keep(Make :: iodata(), Unmake :: iodata(), Words :: [string()]) ->
     {ok, keeper()} | {error, reason()}.
@@ -86,7 +87,7 @@ unmade(Port, Output, Deadline) ->
         {error, {keeper, timeout, Output}}
     end.
 
--doc "Returns the processes of the machine that a running shell has started and that still run.".
+-doc "Returns the machine's processes that a running shell has started and that still run.".
 -spec children(keeper()) -> [pos_integer()].
 children(Port) ->
     {os_pid, Shell} = erlang:port_info(Port, os_pid),

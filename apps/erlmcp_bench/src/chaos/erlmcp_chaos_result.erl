@@ -6,7 +6,8 @@
 %% Returns the result of a fault; a fault that did not run has none. Recovery and detection are
 %% those of the worst round. `resolution_ms` is the shortest recovery that the load can measure,
 %% `longest_pause_ms` the machine's longest pause, and `settled_below_us` the 99th percentile under
-%% which it is settled. `seen` has the figures that show each harm.
+%% which it is settled. `detection_bound_moved_ms` and `recovery_bound_moved_ms` say by how much
+%% pauses have moved the bounds. `seen` has the figures that show each harm.
 -spec new(erlmcp_chaos_run:outcome()) -> erlmcp_bench_result:result() | none.
 new(#{status := not_run}) ->
     none;
@@ -40,7 +41,9 @@ times(Figures) ->
     maps:from_list([{Name, max(1, Us) / 1000}
                     || {Key, Name} <- [{detection_us, detection_ms}, {recovery_us, recovery_ms},
                                        {resolution_us, resolution_ms},
-                                       {pause_us, longest_pause_ms}],
+                                       {pause_us, longest_pause_ms},
+                                       {detection_moved_us, detection_bound_moved_ms},
+                                       {recovery_moved_us, recovery_bound_moved_ms}],
                        #{Key := Us} <- [Figures]]
                    ++ [{rounds_count, Rounds} || #{rounds := Rounds} <- [Figures]]).
 

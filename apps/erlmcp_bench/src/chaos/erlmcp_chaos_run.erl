@@ -2,7 +2,7 @@
 -moduledoc """
 Runs one scenario. First its needs are checked, and it is set up. The server under test starts in an
 operating system process of its own, and the load outside of it. Then the fault is injected and the
-outcome judged. After a setup the teardown always runs, also when the caller ends.
+outcome judged. After a setup the teardown always runs, even if the caller ends.
 """.
 
 -export([run/2, missing/1]).
@@ -28,11 +28,14 @@ lacks.
                      ElapsedMs :: non_neg_integer()}.
 -doc """
 `short` (false) shortens each fault. `preload` (true) loads all code first; without it a run begins
-earlier, but its times include the loading of code. `on_progress` is called in the process that runs
-the scenario. Suites use `harm` to take harms out.
+earlier, but its times include the loading of code. `undisturbed` (true) measures the time before
+the fault again while the machine pauses, nine times at most. `on_progress` is called in the process
+that runs the scenario. Suites use `harm` to take harms out, and `patience_ms` to limit the waits
+for what then does not come.
 """.
 -type options() :: #{
-    short => boolean(), preload => boolean(), on_progress => fun((progress()) -> term()),
+    short => boolean(), preload => boolean(), undisturbed => boolean(),
+    patience_ms => pos_integer(), on_progress => fun((progress()) -> term()),
     harm => erlmcp_chaos_scenario:way(),
     atom() => term()
 }.
@@ -48,13 +51,20 @@ the scenario. Suites use `harm` to take harms out.
 -define(WAIT_MS, 30_000).
 %% Requests a second during the fault.
 -define(RATE, 200).
-%% Milliseconds between two looks for a pause of the machine.
--define(BEAT_MS, 2).
+%% Microseconds of a pause for which the time before the fault is measured again, and how often it
+%% is measured.
+-define(PAUSE_US, 10_000).
+-define(STEADY_TRIES, 10).
+%% How often the load is opened: with a short timeout, a pause may prevent it.
+-define(OPEN_TRIES, 5).
 
--doc "Runs a scenario to its end. One that takes longer than five minutes has failed.".
+-doc """
+Runs a scenario to its end, and returns its outcome. A scenario that takes longer than five minutes
+has failed.
+""".
 -spec run(module(), options()) -> outcome().
 run(Module, Given) ->
-    Options = maps:merge(#{short => false, preload => true}, Given),
+    Options = maps:merge(#{short => false, preload => true, undisturbed => true}, Given),
     Caller = self(),
     {Keeper, Monitor} = spawn_monitor(fun() ->
         Caller ! {self(), run_for(Module, Options, Caller)}
@@ -150,7 +160,7 @@ failed(Module, #{short := Short}, Violations) ->
     (base(Module))#{status => failed, violations => Violations, short => Short}.
 
 %% The server's node, the load and the journal are linked to the process that injects the fault.
-inject_fault(Module, Setup, #{short := Short} = Options) ->
+inject_fault(Module, Setup, #{short := Short, undisturbed := Undisturbed} = Options) ->
     false = process_flag(trap_exit, true),
     Began = erlang:monotonic_time(millisecond),
     #{code := Code} = Bounds = Module:bounds(),
@@ -162,13 +172,17 @@ inject_fault(Module, Setup, #{short := Short} = Options) ->
     ok = preload(Target, Options),
     _ = spawn_link(fun() -> follow(Target, Journal, 0) end),
     Before = erlmcp_bench_target:call(Target, erlmcp_chaos_inside, state, []),
-    Load = start_load(plan(Setup, Target, Journal)),
-    Steady = steady(Load, Journal, Short),
+    Load = start_load(plan(Setup, Target, Journal), ?OPEN_TRIES),
+    Pauses = erlmcp_chaos_pauses:start_link(),
+    Tries = case Undisturbed of
+        true -> ?STEADY_TRIES;
+        false -> 1
+    end,
+    Steady = steady(Load, Journal, Pauses, Short, Tries),
     _ = Tell(steady),
     Context = #{target => Target, options => Options, private => maps:get(private, Setup, none),
                 journal => Journal, bounds => Bounds, tell => Tell, load => running(Load),
                 harm => maps:get(harm, Options, fun(_, _, Do) -> Do() end)},
-    Pauses = watch_pauses(),
     case scenario(Steady, Module, Context) of
         {not_run, Reason} ->
             _ = stop_load(Load),
@@ -182,7 +196,8 @@ inject_fault(Module, Setup, #{short := Short} = Options) ->
             Report = erlmcp_chaos_journal:report(Journal),
             Facts = #{sent => Sent, complaints => Complaints, fell_over => FellOver,
                       interval_us => interval(Load), harms => Module:harms(),
-                      pause_us => longest_pause(Pauses)},
+                      pauses => erlmcp_chaos_pauses:pauses(Pauses),
+                      pause_us => erlmcp_chaos_pauses:longest_us(Pauses)},
             ok = erlmcp_bench_target:stop(Target),
             _ = Tell(ended),
             Judged = judge(Module, Report, Bounds, Facts),
@@ -197,29 +212,9 @@ judge(Module, #{accounting := Accounting} = Report, Bounds, Facts) ->
         _ -> failed
     end,
     maps:merge((base(Module))#{status => Status, violations => Violations,
-                               figures => erlmcp_chaos_verdict:figures(Report, Facts),
+                               figures => erlmcp_chaos_verdict:figures(Report, Bounds, Facts),
                                accounting => erlmcp_chaos_accounting:to_map(Accounting)},
                maps:with([earlier, events, facts, seen], Report)).
-
-%% Neither the server under test nor its load runs in this process, so it is late only if the
-%% machine gives its node no processor.
-watch_pauses() ->
-    spawn_link(fun() ->
-        _ = process_flag(priority, high),
-        watch_pauses(0)
-    end).
-
-watch_pauses(Longest) ->
-    Began = erlang:monotonic_time(microsecond),
-    receive
-        {longest, Judge} -> Judge ! {self(), Longest}
-    after ?BEAT_MS ->
-        watch_pauses(max(Longest, erlang:monotonic_time(microsecond) - Began - ?BEAT_MS * 1000))
-    end.
-
-longest_pause(Pauses) ->
-    Pauses ! {longest, self()},
-    receive {Pauses, Longest} -> Longest end.
 
 progress_fun(Id, Began, #{on_progress := Fun}) ->
     fun(What) -> Fun({Id, What, erlang:monotonic_time(millisecond) - Began}) end;
@@ -296,11 +291,13 @@ plan_for(Given, Target, Journal) ->
                  duration_ms => ?ALL_MS, timeout_ms => 10_000,
                  observer => erlmcp_chaos_journal:tap(Journal, load)}, Given).
 
-start_load(none) ->
+start_load(none, _) ->
     none;
-start_load(Plan) ->
-    {ok, Load} = erlmcp_load:start(Plan),
-    {Load, Plan}.
+start_load(Plan, Tries) ->
+    case erlmcp_load:start(Plan) of
+        {ok, Load} -> {Load, Plan};
+        {error, {open, timeout}} when Tries > 1 -> start_load(Plan, Tries - 1)
+    end.
 
 running(none) -> none;
 running({Load, _}) -> Load.
@@ -314,15 +311,29 @@ sent(#{sent := Sent}) -> Sent.
 interval({_, #{loop := {open, Rate, _}}}) -> max(1, 1_000_000 div Rate);
 interval(_) -> 1.
 
-steady(none, Journal, _) ->
+steady(none, Journal, _, _, _) ->
     erlmcp_chaos_journal:steady(Journal);
-steady(_, Journal, Short) ->
+steady(_, Journal, Pauses, Short, Tries) ->
     maybe
         ok ?= erlmcp_chaos_journal:await(Journal, {answered, 1}, ?WAIT_MS),
-        ok = hold(?WARM_MS, Short),
-        ok = erlmcp_chaos_journal:steady(Journal),
-        ok = hold(?STEADY_MS, Short),
-        erlmcp_chaos_journal:await(Journal, {answered, ?STEADY_REPLIES}, ?WAIT_MS)
+        measured(Journal, Pauses, Short, Tries, 0)
+    end.
+
+%% The answers of a paused machine are no measure for those after the fault, and the server may
+%% refuse what waited too long. The warm-up answers what was due in the pause.
+measured(Journal, Pauses, Short, Tries, Again) ->
+    ok = hold(?WARM_MS, Short),
+    ok = erlmcp_chaos_journal:steady(Journal),
+    Began = erlang:monotonic_time(microsecond),
+    ok = hold(?STEADY_MS, Short),
+    Answered = erlmcp_chaos_journal:await(Journal, {answered, ?STEADY_REPLIES}, ?WAIT_MS),
+    Paused = erlmcp_chaos_pauses:stood_still(Began, ?PAUSE_US, Pauses),
+    case Paused andalso Answered =:= ok andalso Again + 1 < Tries of
+        true ->
+            ok = erlmcp_chaos_journal:fact(Journal, steady_again_count, Again + 1),
+            measured(Journal, Pauses, Short, Tries, Again + 1);
+        false ->
+            Answered
     end.
 
 hold({Whole, _}, false) -> receive after Whole -> ok end;

@@ -3,8 +3,8 @@
 The behaviour of a fault. A module names itself, says what it needs and what a server must do when
 it meets the fault, and injects the fault for real.
 
-`m:erlmcp_chaos_run` does the rest. It starts the server in a process of its own, keeps a load on it
-from outside, accounts for every request, and judges.
+`m:erlmcp_chaos_run` does the rest. It starts the server in an operating system process of its own,
+keeps a load on it from outside, accounts for every request, and judges.
 
 A scenario calls `erlmcp_chaos_context:inject/1` right before it does the harm, and
 `erlmcp_chaos_context:heal/1` right after the harm has ended. Each pair of calls is a round, and the
@@ -28,10 +28,13 @@ The promises for a fault.
 - `load`: what may happen to requests that are not part of the fault. `undisturbed`: all are
   answered. `refused`: some are refused with the code. `failed`: some may also fail. `unreachable`:
   some may also get no answer in their time.
+- `pauses`: `own` if the fault itself takes the machine's processors. Then only the longest pause
+  moves a bound, by its own time.
 """.
 -type bounds() :: #{
     code := 1001..1089 | none, detect_ms := pos_integer() | none,
-    recover_ms := non_neg_integer(), load := undisturbed | refused | failed | unreachable
+    recover_ms := non_neg_integer(), load := undisturbed | refused | failed | unreachable,
+    pauses => own
 }.
 
 -doc """
@@ -72,8 +75,8 @@ The context of a running fault. `target` and `options` may be read; functions of
     load := erlmcp_load:load() | none, harm := way()
 }.
 -doc """
-Does the harm of this name by calling `Do`, and returns its value. A suite puts a fun here that does
-no harm, and returns `Unharmed`.
+A fun that does the harm `Harm` by calling `Do`, and returns the value of `Do`. In a test suite, the
+fun does no harm and returns `Unharmed`.
 """.
 -type way() :: fun((Harm :: atom(), Unharmed :: term(), Do :: fun(() -> term())) -> term()).
 

@@ -3,27 +3,39 @@
 Judges whether a server met a fault as promised. The fault was seen. The server used the right code,
 and noticed the fault and recovered in time. It lost nothing, and nothing else failed. Pure.
 
+A pause of the machine stops the server, its load and the judge alike. A bound of time is longer by
+the pauses that come within it. A recovery starts over at the end of a pause that makes answers
+slow, since a hundred quick ones show it. All pauses together lengthen a recovery in this way by at
+most a second, so a late recovery is found despite any number of pauses. Pauses excuse nothing else.
+
 Every broken promise is a term in a list. An empty list means that the server has passed.
 """.
 
--export([figures/2, violations/3, is_within/2]).
+-export([figures/3, violations/3, is_within/2]).
 
 -export_type([figures/0, violation/0, facts/0, limit/0]).
 
 %% The number of the load's requests of which one must be answered in time, since a single request
 %% is sometimes slow without any fault.
 -define(LOOKS, 3).
+%% Microseconds of a pause that makes answers slow, and those that a recovery gets anew, in all.
+-define(SLOW_US, 10_000).
+-define(ANEW_US, 1_000_000).
 
 -doc """
-The number of rounds, and the figures of the worst. A figure is missing if a round has none.
-`signal` is what was detected in the first round. `resolution_us` is the shortest recovery that the
-load can measure: the time of three of its requests and a quick answer. `pause_us` is the longest
-time for which the machine gave the judge no processor. A bound of time is longer by that.
+The number of rounds, and the worst value that a figure has in any of them. Detection and recovery
+are missing if a round has none.
+`signal` is what was detected first: an event, a refusal, a failure or a wrong answer.
+`resolution_us` is the shortest recovery that the load can measure: the time of three of its
+requests and a quick answer. `pause_us` is the longest pause of the machine. `detection_moved_us`
+and `recovery_moved_us` are the most by which pauses have moved a bound. They are missing if no
+bound was moved.
 """.
 -type figures() :: #{
     rounds := non_neg_integer(), detection_us => non_neg_integer(), signal => tuple(),
     recovery_us => non_neg_integer(), resolution_us := pos_integer(),
-    pause_us := non_neg_integer()
+    pause_us := non_neg_integer(),
+    detection_moved_us => pos_integer(), recovery_moved_us => pos_integer()
 }.
 -doc "The bound of a figure that shows a harm.".
 -type limit() :: {at_least | at_most, number()}.
@@ -41,35 +53,88 @@ time for which the machine gave the judge no processor. A bound of time is longe
     | {scenario, term()}.
 -doc """
 Facts that are not in the journal: the generator's count of sent requests, the scenario's harms and
-complaints, unexpected restarts, and in microseconds the interval between the load's requests and
-the longest pause of the machine.
+complaints, and unexpected restarts. Also the pauses of the machine in their order, and in
+microseconds the longest of them and the interval between the load's requests.
 """.
 -type facts() :: #{
     sent := non_neg_integer() | none, harms := [atom()], fell_over := [term()],
     complaints := [term()],
-    interval_us := pos_integer(), pause_us := non_neg_integer()
+    interval_us := pos_integer(), pauses := [erlmcp_chaos_pauses:pause()],
+    pause_us := non_neg_integer()
 }.
 
 -doc "Returns the figures of a report.".
--spec figures(erlmcp_chaos_journal:report(), facts()) -> figures().
-figures(#{rounds := Rounds, earlier := #{quick := Quick}},
-        #{interval_us := Interval, pause_us := Pause}) ->
-    Times = [times(Round) || Round <- Rounds],
-    Worst = maps:from_list([{Key, lists:max([Value || #{Key := Value} <- Times])}
-                            || Key <- [detection_us, recovery_us],
-                               Times =/= [], lists:all(fun(T) -> is_map_key(Key, T) end, Times)]),
+-spec figures(erlmcp_chaos_journal:report(), erlmcp_chaos_scenario:bounds(), facts()) -> figures().
+figures(#{rounds := Rounds} = Report, Bounds, #{pause_us := Longest} = Facts) ->
+    Times = [times(Round, Report, Bounds, Facts) || Round <- Rounds],
+    Worst = [{Key, lists:max([Value || #{Key := Value} <- Times])}
+             || Key <- [detection_us, recovery_us],
+                Times =/= [], lists:all(fun(T) -> is_map_key(Key, T) end, Times)],
+    Moved = [{Key, Most} || Key <- [detection_moved_us, recovery_moved_us],
+                            Most <- [lists:max([0 | [Us || #{Key := Us} <- Times]])], Most > 0],
     Signals = [Signal || #{detected := {_, Signal}} <- Rounds],
-    maps:merge(Worst, maps:from_list([{rounds, length(Rounds)},
-                                      {resolution_us, ?LOOKS * Interval + Quick},
-                                      {pause_us, Pause}
-                                      | [{signal, hd(Signals)} || Signals =/= []]])).
+    maps:from_list(Worst ++ Moved ++ [{signal, hd(Signals)} || Signals =/= []]
+                   ++ [{rounds, length(Rounds)}, {resolution_us, resolution(Report, Facts)},
+                       {pause_us, Longest}]).
 
-times(#{injected := Injected} = Round) ->
-    maps:from_list(
-        [{detection_us, At - Injected} || #{detected := {At, _}} <- [Round]]
-        ++ [{recovery_us, At - Healed}
-            || #{healed := Healed} <- [Round],
-               {ok, At} <- [erlmcp_chaos_journal:recovered_at(Round)]]).
+%% The load sees a recovery only with its next requests, so this is the shortest one that it can
+%% measure.
+resolution(#{earlier := #{quick := Quick}}, #{interval_us := Interval}) ->
+    ?LOOKS * Interval + Quick.
+
+times(Round, Report, Bounds, #{pauses := Pauses} = Facts) ->
+    Others = Facts#{pauses := others(Bounds, Pauses)},
+    maps:merge(detection(Round, Bounds, Others), recovery(Round, Report, Bounds, Others)).
+
+%% The pauses that may not be the fault itself.
+others(#{pauses := own}, [_ | _] = Pauses) ->
+    {_, Longest} = lists:max([{To - From, Pause} || {From, To} = Pause <- Pauses]),
+    [Longest];
+others(_, Pauses) ->
+    Pauses.
+
+detection(#{injected := Injected, detected := {At, _}}, #{detect_ms := none}, _) ->
+    #{detection_us => At - Injected};
+detection(#{injected := Injected, detected := {At, _}}, #{detect_ms := Bound}, Facts) ->
+    #{pauses := Pauses} = Facts,
+    #{detection_us => At - Injected,
+      detection_moved_us => moved(Injected, At, Bound * 1_000, 0, Pauses)};
+detection(#{}, _, _) ->
+    #{}.
+
+recovery(#{healed := Healed} = Round, Report, #{recover_ms := Bound} = Bounds, Facts) ->
+    #{interval_us := Interval, pauses := Pauses} = Facts,
+    case erlmcp_chaos_journal:recovered_at(Round) of
+        {ok, At} ->
+            %% The answers that show the recovery come after it.
+            Within = Bound * 1_000 + resolution(Report, Facts)
+                + erlmcp_chaos_journal:answers() * Interval,
+            #{recovery_us => At - Healed,
+              recovery_moved_us => moved(Healed, At, Within, anew_us(Bounds), Pauses)};
+        not_recovered ->
+            #{}
+    end;
+recovery(#{}, _, _, _) ->
+    #{}.
+
+anew_us(#{pauses := own}) -> 0;
+anew_us(#{}) -> ?ANEW_US.
+
+%% By how much the pauses within `Within` of `Began` move a bound that begins then. They came before
+%% `At`, when its event did. `Anew` is how much of the time before them they give anew at most.
+moved(Began, At, Within, Anew, Pauses) ->
+    {Beginning, _} = lists:foldl(fun({From, To}, {Begins, More}) when
+        To > Began, From < At, From =< Begins + Within
+    ->
+        Again = again(From - Begins, To - From, More),
+        {Begins + Again + To - max(From, Began), More - Again};
+    (_, Moved) ->
+        Moved
+    end, {Began, Anew}, Pauses),
+    Beginning - Began.
+
+again(Us, Pause, More) when Pause >= ?SLOW_US -> max(0, min(Us, More));
+again(_, _, _) -> 0.
 
 -doc "Returns every broken promise.".
 -spec violations(erlmcp_chaos_journal:report(), erlmcp_chaos_scenario:bounds(), facts()) ->
@@ -78,7 +143,7 @@ violations(#{accounting := Accounting, before := Before} = Report, Bounds, Facts
     #{fell_over := FellOver, complaints := Complaints} = Facts,
     Of = fun(Source) -> erlmcp_chaos_accounting:counts(Source, Accounting) end,
     unseen(Report, Facts)
-        ++ times(Report, Bounds, Facts)
+        ++ in_time(Report, Bounds, Facts)
         ++ [{before, Before} || Before =/= []]
         ++ lists:append([lost(Source, Of(Source), Bounds) || Source <- [load, fault, probe]])
         ++ not_good(Of(load), Bounds)
@@ -100,25 +165,35 @@ unseen(#{seen := Seen}, #{harms := Harms}) ->
 is_within(Value, {at_least, Least}) -> Value >= Least;
 is_within(Value, {at_most, Most}) -> Value =< Most.
 
-times(#{rounds := []}, _, _) ->
+in_time(#{rounds := []}, _, _) ->
     [{never, injected}];
-times(Report, Bounds, Facts) ->
+in_time(#{rounds := Rounds} = Report, Bounds, Facts) ->
     #{code := Code, detect_ms := DetectMs, recover_ms := RecoverMs} = Bounds,
-    %% The load sees a recovery only with its next requests, so this is the shortest one that it can
-    %% measure.
-    #{resolution_us := Resolution, pause_us := Pause} = Figures = figures(Report, Facts),
-    noticed(Code, DetectMs, Figures)
-        ++ case Figures of
-               #{recovery_us := Us} when Us =< RecoverMs * 1000 + Resolution + Pause -> [];
-               #{recovery_us := Us} -> [{late, recovery, Us, RecoverMs}];
-               #{} -> [{never, recovered}]
+    Times = [times(Round, Report, Bounds, Facts) || Round <- Rounds],
+    noticed(Code, DetectMs, Times)
+        ++ case [Us || #{recovery_us := Us} <- Times] of
+               Recovered when length(Recovered) < length(Rounds) ->
+                   [{never, recovered}];
+               _ ->
+                   late(recovery, RecoverMs, resolution(Report, Facts),
+                        [{Us, Moved} || #{recovery_us := Us, recovery_moved_us := Moved} <- Times])
            end.
 
-noticed(_, none, #{}) -> [];
-noticed(_, Bound, #{detection_us := Us, pause_us := Pause}) when Us =< Bound * 1000 + Pause -> [];
-noticed(_, Bound, #{detection_us := Us}) -> [{late, detection, Us, Bound}];
-noticed(none, _, #{}) -> [{never, detected}];
-noticed(Code, _, #{}) -> [{code, Code, never_seen}].
+noticed(_, none, _) ->
+    [];
+noticed(Code, Bound, Times) ->
+    case [{Us, Moved} || #{detection_us := Us, detection_moved_us := Moved} <- Times] of
+        Noticed when length(Noticed) =:= length(Times) -> late(detection, Bound, 0, Noticed);
+        _ when Code =:= none -> [{never, detected}];
+        _ -> [{code, Code, never_seen}]
+    end.
+
+%% The worst of the rounds that were late.
+late(What, BoundMs, MoreUs, Times) ->
+    case [Us || {Us, Moved} <- Times, Us - Moved > BoundMs * 1_000 + MoreUs] of
+        [] -> [];
+        Late -> [{late, What, lists:max(Late), BoundMs}]
+    end.
 
 %% Only a timeout shows that a server is unreachable.
 lost(Source, #{wrong := Wrong} = Counts, #{load := Promised}) ->

@@ -3,9 +3,9 @@
 Load for any MCP server. In a closed loop, connections send as fast as they are answered. In an open
 loop, requests are sent at a rate, regardless of earlier requests.
 
-Each reply is checked to its last byte, and each request has an outcome in the report. No slow reply
-is left out. In an open loop a latency begins when its request was due, so the stalls of a server
-are measured in full (no coordinated omission).
+Each reply is checked to its last byte, and each measured request has an outcome in the report. No
+slow reply is left out. In an open loop a latency begins when its request was due, so the stalls of
+a server are measured in full (no coordinated omission).
 
 `t:plan/0` describes a load, and `t:report/0` its outcome. To measure a server, run the generator in
 a node of its own, as `erlmcp load` does.
@@ -70,14 +70,14 @@ stop(Load) ->
 
 -doc """
 Changes the rate of an open loop to `RequestsPerSecond`, from now on. It is an error if the loop is
-another one, or if the rate is not above 0. The warm-up of a load with a rate in per cent sets the
-rate anew when it ends.
+not open, or if the rate is not above 0. The warm-up of a load with a rate in per cent sets the rate
+again when it ends.
 """.
 -spec set_rate(load(), RequestsPerSecond :: number()) -> ok | {error, {bad_option, loop}}.
 set_rate(Load, Rate) ->
     erlmcp_load_run:set_rate(Load, Rate).
 
--doc "Returns the counters of a load that has not given its report yet.".
+-doc "Returns the counters of a load while it runs. Fails after the report was returned.".
 -spec peek(load()) -> erlmcp_load_sample:mark().
 peek(Load) ->
     erlmcp_load_run:peek(Load).

@@ -38,7 +38,8 @@ new(Endpoint) ->
 
 -doc """
 Opens a connection and its sessions, for the first time or again. The calling process waits until
-they are open or have failed to open, and then owns the socket.
+they are open or have failed to open, and then owns the socket. A failure is counted as
+`open_failed`.
 """.
 -spec open(settings(), connection()) -> {ok, connection()} | {error, Reason :: term()}.
 open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}) ->
@@ -54,8 +55,8 @@ open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}
     end.
 
 -doc """
-Gives an open connection to the process `To`, which calls `take/1`. Returns the messages of the
-connection that the calling process had already received.
+Gives an open connection to the process `To`, which calls `take/1`. Returns the connection's
+messages that the calling process had already received.
 """.
 -spec give(To :: pid(), connection()) -> [Message :: term()].
 give(To, #connection{socket = Socket}) ->

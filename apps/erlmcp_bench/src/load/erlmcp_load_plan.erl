@@ -11,7 +11,7 @@ Checks the plan of a load and fills in its defaults. Draws the kinds of the requ
 The plan of a load.
 
 - `protocol` (http1) is the protocol of an endpoint. HTTP/2 in the clear begins without negotiation.
-- `tls` has options of `ssl`, such as `cacertfile`, for `https` URLs. Otherwise the system's roots
+- `tls` has options of `ssl` for `https` URLs. Without `cacerts` or `cacertfile` the system's roots
   are trusted.
 - `era` is `stateless`, or the session of a revision, with `sessions_per_connection` (1; more only
   on HTTP).
@@ -23,10 +23,10 @@ The plan of a load.
   due. `hold` sends none.
 - A rate of `{percent, Percent}` is a part of what the connections carry. In the warm-up 256 callers
   send on all connections in turn, each when it is answered. The answers of the warm-up's second
-  half are counted. Its first half lasts up to ten times as long until all connections were used.
-  Such a load needs a `warmup_ms` of at least 100.
-- `in_flight` is how many requests an open loop has on a connection at once (1 on HTTP/1.1, 100
-  on HTTP/2, else 32).
+  half are counted. Its first half lasts until each connection was used twelve times on average, but
+  at most ten times as long as planned. Such a load needs a `warmup_ms` of at least 100.
+- `in_flight` is how many requests an open loop has on a connection at once (1 on HTTP/1.1, 100 on
+  HTTP/2, and 32 otherwise).
 - `duration_ms` (10,000) is measured, after `warmup_ms` (0).
 - `timeout_ms` (10,000) is how long a request waits for its reply, and how late it may be sent. It
   also bounds the opening of a connection and that of its sessions.
@@ -108,7 +108,7 @@ the server's capacity: first those of the whole load, and later those of one gro
 
 -doc """
 Returns the settings of a plan. `bad_option` names an option that is missing, invalid, or invalid
-for the target. `host` has the reason for which the target's host name cannot be resolved.
+for the target. `host` says why the target's host name cannot be resolved.
 """.
 -spec settings(plan()) ->
     {ok, settings()} | {error, {bad_option, atom()} | {host, Reason :: term()}}.

@@ -23,9 +23,9 @@ accepts every result.
 -doc """
 The judgement of a reply.
 
-- `refused` carries the number of the refusal from `data.refusal`, else the JSON-RPC code, else the
-  status of an HTTP reply without an error. `tool_error` is a result with `isError`. The details are
-  the `data` of the error, or the result of the tool error.
+- `refused` carries the number of the refusal from `data.refusal`, or else the JSON-RPC code, or
+  else the status of an HTTP reply without an error. `tool_error` is a result with `isError`. The
+  details are the `data` of the error, or the result of the tool error.
 - `wrong` is a reply that does not match its request, with what is wrong about it.
 """.
 -type verdict() ::
@@ -81,8 +81,14 @@ decoded_id(Line) ->
         _ -> unknown
     end.
 
--doc "Returns `true` if a message is a reply, and not a notification or a request of the server.".
+-doc """
+Returns `true` if a message counts as a reply. Notifications and requests of the server do not, nor
+does the empty data of a stream's first event (2025-11-25, basic/transports, "Sending Messages to
+the Server"). Bytes that are no JSON count as a reply.
+""".
 -spec is_reply(binary()) -> boolean().
+is_reply(~"") ->
+    false;
 is_reply(Bytes) ->
     id(Bytes) =/= none.
 

@@ -5,7 +5,7 @@ Pure.
 """.
 
 -export([new/2, echo/1]).
--export([initialize/1, initialized/1, goodbye/2, in_session/2]).
+-export([initialize/1, initialized/1, stream/1, goodbye/2, in_session/2]).
 
 -export_type([request/0, era/0]).
 
@@ -64,6 +64,11 @@ initialize(Revision) ->
 -spec initialized(Revision :: binary()) -> erlmcp_load_wire:message().
 initialized(Revision) ->
     message([~B'{"jsonrpc":"2.0","method":"notifications/initialized"}'], version(Revision)).
+
+-doc "Returns the GET that opens a stream of a session. Only HTTP has such messages.".
+-spec stream(Revision :: binary()) -> erlmcp_load_wire:message().
+stream(Revision) ->
+    #{method => get, pieces => [~""], headers => version(Revision)}.
 
 -doc "Returns the DELETE that ends the session with the id `Session`. Only HTTP has such messages.".
 -spec goodbye(Revision :: binary(), Session :: binary()) -> erlmcp_load_wire:message().

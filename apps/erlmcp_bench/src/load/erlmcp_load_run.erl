@@ -4,8 +4,8 @@ The process of a load. It starts the groups that own the connections, lets all g
 together, takes a sample each second and adds up the figures. It ends with the process that started
 it.
 
-There is at most one group for each scheduler, or one for each program on stdio. A connection that
-a group with others has lost gets a group of its own.
+There is at most one group for each scheduler, or one for each program on stdio. If a group with
+several connections loses one, this connection gets a group of its own.
 """.
 
 -behaviour(gen_server).
@@ -80,8 +80,8 @@ stop(Pid) ->
     gen_server:call(Pid, stop, infinity).
 
 -doc """
-Changes the rate of an open loop to `Rate` requests a second. It is an error if the loop is another
-one, or if the rate is not above 0.
+Changes the rate of an open loop to `Rate` requests a second. It is an error if the loop is not
+open, or if the rate is not above 0.
 """.
 -spec set_rate(pid(), Rate :: number()) -> ok | {error, {bad_option, loop}}.
 set_rate(Pid, Rate) ->

@@ -20,9 +20,10 @@ or equal.
 
 -record(schedule, {
     arrivals :: arrivals(),
-    %% When the schedule began. The others are in picoseconds. They are the time from there to the
-    %% last request that was taken, the mean distance, that before the last change of the rate, and
-    %% the time of that change.
+    %% When the schedule began, the time from there to the last request that was taken, the mean
+    %% distance, and the number of changes of the rate. Then two cells for each of the last changes:
+    %% its time, and the mean distance before it. Times and distances are in picoseconds, except the
+    %% first.
     cells :: atomics:atomics_ref()
 }).
 
@@ -31,8 +32,8 @@ or equal.
 -define(BEGUN, 1).
 -define(LAST, 2).
 -define(DISTANCE, 3).
--define(FORMER, 4).
--define(CHANGED, 5).
+-define(CHANGES, 4).
+-define(KEPT_CHANGES, 1_000).
 -define(SECOND_PS, 1_000_000_000_000).
 -define(MILLISECOND_PS, 1_000_000_000).
 %% The most requests that `fold_remaining/4` takes.
@@ -41,7 +42,7 @@ or equal.
 -doc "Creates a schedule of `Rate` requests a second, at equal or random distances.".
 -spec new(Rate :: number(), arrivals()) -> schedule().
 new(Rate, Arrivals) ->
-    Cells = atomics:new(5, [{signed, true}]),
+    Cells = atomics:new(?CHANGES + 2 * ?KEPT_CHANGES, [{signed, true}]),
     ok = atomics:put(Cells, ?DISTANCE, distance(Rate)),
     #schedule{arrivals = Arrivals, cells = Cells}.
 
@@ -49,25 +50,24 @@ distance(Rate) when Rate > 0 ->
     max(1, round(?SECOND_PS / Rate)).
 
 -doc """
-Changes the rate to `Rate` requests a second from `Now` on, in monotonic microseconds. As many
-requests stay due in the past as at the rate of then, until groups take them. If some of an earlier
-rate still wait at the second change, that rate holds until then. A due time in the future that was
-taken is void, and the group that took it must take another one.
+Changes the rate to `Rate` requests a second from `Now` on, in monotonic microseconds. Requests that
+were due before `Now` and were not taken yet keep the rate of their time. For requests before the
+last 1,000 changes that is the rate before the oldest of these. A due time after `Now` that was
+taken is void, and the group that took it must take another one. Only one process may change the
+rate.
 """.
 -spec set_rate(Rate :: number(), Now :: integer(), schedule()) -> ok.
 set_rate(Rate, Now, #schedule{cells = Cells}) ->
-    Passed = (Now - atomics:get(Cells, ?BEGUN)) * 1_000_000,
-    ok = atomics:put(Cells, ?FORMER, mean(Cells)),
-    ok = atomics:put(Cells, ?CHANGED, Passed),
+    Passed = max(0, (Now - atomics:get(Cells, ?BEGUN)) * 1_000_000),
+    Change = atomics:get(Cells, ?CHANGES) + 1,
+    ok = atomics:put(Cells, time_of(Change), Passed),
+    ok = atomics:put(Cells, time_of(Change) + 1, atomics:get(Cells, ?DISTANCE)),
+    ok = atomics:put(Cells, ?CHANGES, Change),
     ok = atomics:put(Cells, ?DISTANCE, distance(Rate)),
     back(Passed, atomics:get(Cells, ?LAST), Cells).
 
-%% The mean distance to the next request.
-mean(Cells) ->
-    case atomics:get(Cells, ?LAST) < atomics:get(Cells, ?CHANGED) of
-        true -> atomics:get(Cells, ?FORMER);
-        false -> atomics:get(Cells, ?DISTANCE)
-    end.
+time_of(Change) ->
+    ?CHANGES + 1 + 2 * (Change rem ?KEPT_CHANGES).
 
 back(Passed, Last, _) when Last =< Passed ->
     ok;
@@ -84,7 +84,7 @@ taken.
 -spec begins(Us :: integer(), schedule()) -> ok.
 begins(Us, #schedule{cells = Cells}) ->
     ok = atomics:put(Cells, ?BEGUN, Us div 1000 * 1000),
-    ok = atomics:put(Cells, ?CHANGED, 0),
+    ok = atomics:put(Cells, ?CHANGES, 0),
     atomics:put(Cells, ?LAST, 0).
 
 -doc """
@@ -98,19 +98,47 @@ begins(Rate, Us, #schedule{cells = Cells} = Schedule) ->
 
 -doc "Takes the next request, and returns when it is, or was, due, in monotonic microseconds.".
 -spec next(schedule()) -> Us :: integer().
-next(#schedule{arrivals = Arrivals, cells = Cells}) ->
-    Mean = mean(Cells),
-    Distance = case Arrivals of
-        even -> Mean;
-        poisson -> round(-math:log(1 - rand:uniform()) * Mean)
-    end,
-    Due = atomics:add_get(Cells, ?LAST, Distance),
-    atomics:get(Cells, ?BEGUN) + (Due + ?MILLISECOND_PS - 1) div ?MILLISECOND_PS * 1000.
+next(#schedule{arrivals = even, cells = Cells}) ->
+    next(1, Cells);
+next(#schedule{arrivals = poisson, cells = Cells}) ->
+    next(-math:log(1 - rand:uniform()), Cells).
+
+%% `Means` is how many mean distances lie between the last request and the next one. If the rate
+%% changes between them, the rest of the way is one of the new distances.
+next(Means, Cells) ->
+    Last = atomics:get(Cells, ?LAST),
+    {Mean, Until} = period(Last, Cells),
+    Due = Last + round(Means * Mean),
+    case atomics:compare_exchange(Cells, ?LAST, Last, min(Due, Until)) of
+        ok when Due =< Until ->
+            atomics:get(Cells, ?BEGUN) + (Due + ?MILLISECOND_PS - 1) div ?MILLISECOND_PS * 1000;
+        ok ->
+            next(Means - (Until - Last) / Mean, Cells);
+        _ ->
+            next(Means, Cells)
+    end.
+
+%% The mean distance after `Last`, and the time until which it holds.
+period(Last, Cells) ->
+    Changes = atomics:get(Cells, ?CHANGES),
+    Period = {atomics:get(Cells, ?DISTANCE), infinity},
+    period(Last, Changes, max(0, Changes - ?KEPT_CHANGES), Period, Cells).
+
+period(_, Oldest, Oldest, Period, _) ->
+    Period;
+period(Last, Change, Oldest, Period, Cells) ->
+    case atomics:get(Cells, time_of(Change)) of
+        Until when Until > Last ->
+            Before = {atomics:get(Cells, time_of(Change) + 1), Until},
+            period(Last, Change - 1, Oldest, Before, Cells);
+        _ ->
+            Period
+    end.
 
 -doc """
-Takes all requests that are due before `Until`, in monotonic microseconds, at most 100 million.
-Calls `Fun` with the time at which each was due, and with the last value of `Fun` or `Start`.
-Returns the last value.
+Takes all requests that are due before `Until`, in monotonic microseconds, but no more than 100
+million requests. Calls `Fun` with the time at which each was due, and with the last value of `Fun`
+or `Start`. Returns the last value.
 """.
 -spec fold_remaining(Fun :: fun((DueUs :: integer(), Value) -> Value), Start :: Value,
                      Until :: integer(), schedule()) -> Value.
@@ -126,8 +154,8 @@ fold_remaining(Fun, Value, Until, Schedule, More) ->
     end.
 
 -doc """
-Sends the calling process `{timeout, Timer, Message}` at the time `Us`, in monotonic microseconds,
-and never earlier.
+Starts a timer, and returns its reference. The calling process gets `{timeout, Timer, Message}` at
+the time `Us`, in monotonic microseconds, and never earlier.
 """.
 -spec start_timer(Us :: integer(), Message) -> Timer :: reference() when Message :: term().
 start_timer(Us, Message) ->

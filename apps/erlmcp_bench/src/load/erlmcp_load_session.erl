@@ -25,9 +25,12 @@ request.
 -define(CONNECT_MS, 10_000).
 
 -doc """
-Connects, and opens the sessions that the era requires. A program is asked for its first message
-before that. The requests for this are numbered from `Tag` on. Returns the socket, the sessions, the
-state of the wire, and the number of the next request.
+Connects, and opens the sessions that the era requires. A program without sessions must answer
+`server/discover` instead, so that it has started. The requests for this are numbered from `Tag` on.
+Returns the socket, the sessions, the state of the wire, and the number of the next request. The
+error says why the connection or one of its sessions could not be opened; the connection is closed
+then. Connecting may take as long as a request of the plan, but at most ten seconds, and opening all
+sessions as long as a request.
 """.
 -spec connect(erlmcp_load_socket:endpoint(), erlmcp_load_plan:settings(),
               Tag :: erlmcp_load_wire:tag()) ->
@@ -75,7 +78,7 @@ sessions(More, Exchange, {_, Tag} = Position, Ids, Templates) ->
         {_, answered} ?= erlmcp_load_reply:check(Body, Status, Asks, Expected, []),
         Initialized = erlmcp_load_request:in_session(Id, erlmcp_load_request:initialized(Revision)),
         {ok, Ready} ?= tell(Initialized, Exchange, Answered),
-sessions(More - 1, Exchange, Ready, [Id | Ids], [prepared(Id, Settings) | Templates])
+        sessions(More - 1, Exchange, Ready, [Id | Ids], [prepared(Id, Settings) | Templates])
     else
         {_, {refused, Code, _}} -> {error, {refused, Code}};
         {_, {wrong, What}} -> {error, {wrong, What}};

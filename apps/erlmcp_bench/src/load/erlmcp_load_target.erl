@@ -33,8 +33,8 @@ program with its arguments that does so on its standard streams, started for eac
 
 -doc """
 Returns the protocol and the addresses of a target, for a plan that has every option. `bad_option`
-names an option that is invalid, or invalid for this target. `host` has the reason for which the
-host name cannot be resolved.
+names an option that is invalid, or invalid for this target. It names `tls` also if neither the plan
+nor the system has trusted roots. `host` says why the host name cannot be resolved.
 """.
 -spec new(target(), Plan :: map()) ->
     {ok, way()} | {error, {bad_option, atom()} | {host, Reason :: term()}}.

@@ -85,10 +85,10 @@ is_busy(Connection) ->
 -spec removed(Key :: key(), turns()) -> turns().
 removed(Key, #turns{connections = Connections, busy = Busy} = Turns) ->
     {Was, Others} = maps:take(Key, Connections),
-Turns#turns{connections = Others, busy = case is_busy(Was) of
-                                               true -> Busy - 1;
-                                               false -> Busy
-                                           end}.
+    Turns#turns{connections = Others, busy = case is_busy(Was) of
+                                                 true -> Busy - 1;
+                                                 false -> Busy
+                                             end}.
 
 -doc "Returns the connection with the key `Key`, or `none`.".
 -spec find(Key :: key(), turns()) -> connection() | none.

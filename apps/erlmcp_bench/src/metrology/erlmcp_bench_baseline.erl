@@ -90,8 +90,8 @@ figure(Values) ->
       ~"max" => lists:max(Values), ~"values" => Values}.
 
 -doc """
-Returns a baseline with those figures alone that can be compared on any machine of its kind, however
-busy it is (`erlmcp_bench_compare:is_stable/1`), and the workloads that have some.
+Returns a baseline with only the figures that can be compared on any machine of its kind, however
+busy it is (`erlmcp_bench_compare:is_stable/1`), and only the workloads that have such figures.
 """.
 -spec stable(baseline()) -> baseline().
 stable(#{~"workloads" := Workloads} = Baseline) ->
@@ -104,8 +104,8 @@ stable(#{~"workloads" := Workloads} = Baseline) ->
                       map_size(Stable) > 0]}.
 
 -doc """
-Writes a baseline into the file of its kind in `Folder`, and returns the file. Workloads that only
-the older baseline of that file has stay in it.
+Writes a baseline into the file of its kind in `Folder`, and returns the file. If the file has other
+workloads already, they stay in it.
 """.
 -spec write(baseline(), Folder :: file:filename()) ->
     {ok, file:filename()} | {error, reason()}.
@@ -180,9 +180,7 @@ is_figure(#{~"median" := Median, ~"min" := Min, ~"max" := Max, ~"values" := [_ |
 is_figure(_) ->
     false.
 
--doc """
-Returns the reason for which a baseline could not be made, written or read, as lines of text.
-""".
+-doc "Says why a baseline could not be made, written or read, in lines of text.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error({too_few_runs, Workloads}) ->
     lists:join($\n, [[Workload, ": ", integer_to_list(Runs), " of at least ",

@@ -61,8 +61,8 @@ the baseline must be of one kind of machine. Only figures that `judged/0` has a 
 compared.
 
 Of several results of one measurement, only those of the newest commit count, by their median. If
-the sources of the newest result were not all committed, that result counts alone. `unknown` lists
-measurements that are not in the baseline.
+the sources of the newest result were not all committed, or their commit is not known, that result
+counts alone. `unknown` lists measurements that are not in the baseline.
 """.
 -spec compare(file:filename() | [file:filename()] | [erlmcp_bench_result:result()],
               erlmcp_bench_baseline:baseline()) ->
@@ -177,7 +177,7 @@ median(Values) ->
         [Lower, Higher | _] -> (Lower + Higher) / 2
     end.
 
--doc "Returns the reason for which nothing was compared, as lines of text.".
+-doc "Says why nothing was compared, in lines of text.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error(nothing_to_compare) ->
     "the baseline has nothing of what was measured";

@@ -94,7 +94,7 @@ counts(Report) ->
         ++ [{Name, reasons(Counts)}
             || {Key, Name} <- Maps, #{Key := #{} = Counts} <- [Report]]).
 
--doc "Returns counts under the names of their codes and reasons.".
+-doc "Returns counts with each code or reason as text.".
 -spec reasons(#{integer() | atom() | term() => Count}) -> #{binary() => Count} when
     Count :: non_neg_integer().
 reasons(Counts) -> #{text(Of) => Count || Of := Count <- Counts}.
@@ -136,8 +136,8 @@ latency(Histogram) -> latency(~"latency", Histogram).
 
 -doc """
 Returns the latencies of a histogram in microseconds, under names that begin with `Prefix`. They are
-percentiles, the maximum, the counts of all cells, and the standard deviation if the times differ.
-An empty histogram has none.
+percentiles, the maximum, the counts of the histogram's buckets, and the standard deviation if the
+times differ. An empty histogram has none.
 """.
 -spec latency(Prefix :: binary(), erlmcp_bench_histogram:histogram()) -> #{binary() => term()}.
 latency(Prefix, Histogram) ->
@@ -158,8 +158,9 @@ latency(Prefix, Histogram) ->
 
 -doc """
 Checks a result, writes it into `Folder` as `BENCHMARK_WORKLOAD_UNIX.json`, and returns the file.
-`UNIX` is the second of its timestamp, or the next one that is free. Readers of the folder see all
-of the file or nothing.
+`UNIX` is its timestamp in seconds of system time, or the next second without such a file. Readers
+of the folder see all of the file or nothing. The error has the rules that the result breaks, or
+says why the file cannot be written.
 """.
 -spec write(result(), Folder :: file:filename()) -> {ok, file:filename()} | {error, reason()}.
 write(Result, Folder) ->
@@ -219,7 +220,7 @@ files(Path) ->
         false -> [Path]
     end.
 
--doc "Returns the members of a result that identify its measurement.".
+-doc "Returns those members of a result that identify its measurement.".
 -spec identity(#{binary() => term()}) -> #{binary() => term()}.
 identity(Result) -> maps:with(?IDENTITY, Result).
 
@@ -230,7 +231,7 @@ in_order(Results) ->
                                             Result} || Result <- Results])),
     Ordered.
 
--doc "Returns the time of a result, in seconds since 1970.".
+-doc "Returns the time of a result, in seconds of system time.".
 -spec measured_at(result()) -> integer().
 measured_at(#{~"timestamp" := Seconds}) when is_integer(Seconds) -> Seconds;
 measured_at(#{~"timestamp" := Text}) -> calendar:rfc3339_to_system_time(binary_to_list(Text)).
@@ -249,7 +250,7 @@ label(_, Text) when is_binary(Text) -> Text;
 label(Name, true) -> Name;
 label(Name, Value) -> [Name, $=, json:encode(Value)].
 
--doc "Returns the reason for which results could not be read or written, as lines of text.".
+-doc "Says why results could not be read or written, in lines of text.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error({invalid, Files}) ->
     lists:join($\n, [[File, ": ", erlmcp_metrology_validator:format(Violation)]

@@ -69,7 +69,7 @@ expected(timestamp) -> ~"an RFC 3339 time, or the seconds since 1970".
 
 -doc """
 Returns the kinds of names that say too little. Each has examples, the pattern that all its names
-match in small letters, and the names to use.
+match in lower case, and the names to use.
 """.
 -spec rejected() -> [{Names :: [binary()], Regex :: binary(), Instead :: binary()}].
 rejected() ->

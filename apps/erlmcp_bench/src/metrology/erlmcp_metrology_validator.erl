@@ -95,18 +95,23 @@ validate(Term) ->
 
 -doc """
 Checks the lines of a series that belongs to a result. Each is one JSON object. The rules are those
-of a result, but no field is required. The first member of a place is the number of the line.
+of a result, but no field is required. The error has every violation. The first member of a place is
+the number of the line.
 """.
 -spec validate_lines([json:encode_value()]) -> ok | {error, [violation(), ...]}.
 validate_lines(Lines) ->
     Found = [Violation || {Number, Line} <- lists:enumerate(Lines),
-                          #{} = Object <- [json:decode(iolist_to_binary(json:encode(Line)))],
-                          Violation <- object(<<$/, (integer_to_binary(Number))/binary>>, none,
-                                              Object)],
+                          Violation <- line(<<$/, (integer_to_binary(Number))/binary>>,
+                                            json:decode(iolist_to_binary(json:encode(Line))))],
     case Found of
         [] -> ok;
         [_ | _] -> {error, Found}
     end.
+
+line(Place, #{} = Object) ->
+    object(Place, none, Object);
+line(Place, Other) ->
+    [violation(Place, json, ~"one JSON object", shown(Other), ~"write one object in each line")].
 
 %% Required fields.
 

@@ -12,8 +12,8 @@ behind it. Pure.
 -type result() :: {File :: binary(), Fields :: #{binary() => term()}}.
 
 -doc """
-An axis. `format` says how its numbers are written. `one_of` writes N as the percentage of the
-requests that are not the slowest of N: 100 as `99 %`.
+An axis. `format` says how its numbers are written. `one_of` is for an N of which one request is the
+slowest, and writes the percentage of the others: 100 as `99 %`.
 """.
 -type axis() :: #{label := binary(), scale := linear | log | time, format := number | us | one_of}.
 

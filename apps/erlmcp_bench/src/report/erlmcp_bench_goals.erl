@@ -9,9 +9,9 @@ relative to another server in the same run, relative to another figure of erlmcp
 -export_type([goal/0, verdict/0]).
 
 -doc """
-A goal. `match` selects workloads of erlmcp, of which the best counts. `beside` is what `at_least`
-or `at_most` is relative to: another server in the same workload, another workload of erlmcp, or
-`none` for a plain number.
+A goal, named `what`, for the figure `field`. `match` selects workloads of erlmcp, of which the best
+counts. `is` has the bound: a number, or a factor of the figure of `beside`. `beside` is another
+server in the same workload, another workload of erlmcp, or `none` if the bound is a number.
 """.
 -type goal() :: #{
     what := binary(), match := match(), field := binary(),
@@ -109,7 +109,9 @@ of_state() ->
              {~"an idle session", ~"memory_session", ~"memory_state_bytes_per_item",
               {at_most, 3 * ?KIB}},
              {~"an idle `subscriptions/listen`", ~"memory_stream",
-              ~"memory_state_bytes_per_item", {at_most, 10 * ?KIB}}]].
+              ~"memory_state_bytes_per_item", {at_most, 10 * ?KIB}},
+             {~"an idle session with its GET stream", ~"memory_session_stream",
+              ~"memory_rss_bytes_per_item", {at_most, 12 * ?KIB}}]].
 
 of_growth() ->
     [number(<<"ten times the ", What/binary>>, #{~"workload_id" => <<"growth_", What/binary>>},

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_performance).
 -moduledoc """
-Writes `docs/performance.md` and the models of `docs/capacity.md` from the baselines in
-`bench/baselines`. Pure; the same baselines make the same bytes.
+Returns the text of `docs/performance.md`, and the models of `docs/capacity.md`, for the baselines
+in `bench/baselines`. Pure: the same baselines and ages of their commits make the same bytes.
 """.
 
 -export([page/2, model/1]).

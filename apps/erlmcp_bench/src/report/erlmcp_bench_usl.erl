@@ -39,6 +39,7 @@ throughput: the root mean square, and the worst.
 
 -doc """
 Fits the law to the points. It needs at least four different N, since the law fits three exactly.
+With fewer, the error is `too_few_points`.
 
 ```erlang
 > {ok, #{sigma := Sigma}} = erlmcp_bench_usl:fit([{1, 65}, {18, 996}, {36, 1652}, {72, 1853}]).

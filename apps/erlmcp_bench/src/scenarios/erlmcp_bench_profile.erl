@@ -20,7 +20,7 @@ all() ->
      {slow_client, #{clients => 5, rate => 1, bytes => 1_024}},
      {message_bomber, #{clients => 20, rate => 10_000, bytes => 128}}].
 
--doc "Returns the profile with a name, or an error if there is none.".
+-doc "Returns the profile `Name`, or an error if there is none.".
 -spec find(name()) -> {ok, profile()} | {error, {unknown_profile, term()}}.
 find(Name) ->
     case lists:keyfind(Name, 1, all()) of

@@ -115,8 +115,8 @@ nodes(#{nodes := Nodes}) -> length(Nodes).
 metrics(Endpoints) -> [Url || #{metrics := Url} <- facts(Endpoints)].
 
 -doc """
-Returns the name of each node or URL, with the number of its process in the operating system. The
-number is `none` for a URL, and for a node that does not run.
+Returns the name of each node or URL, with its process id in the operating system. The id is `none`
+for a URL, and for a node that does not run.
 """.
 -spec processes(endpoints()) -> [{Name :: binary(), pos_integer() | none}].
 processes(#{nodes := [], clients := Clients}) ->
@@ -171,7 +171,7 @@ remove_latency(#{proxy := {Toxiproxy, Proxies}}) ->
     lists:foreach(fun(Proxy) -> ok = erlmcp_chaos_toxiproxy:remove(Toxiproxy, Proxy) end, Proxies).
 
 -doc """
-Closes `Count` connections of the crowd, evenly over the nodes. Returns how many have ended by that.
+Closes `Count` connections of the crowd, evenly over the nodes. Returns how many of them have ended.
 """.
 -spec drop(endpoints(), Count :: pos_integer()) -> Dropped :: non_neg_integer().
 drop(#{nodes := Nodes}, Count) ->

@@ -15,8 +15,8 @@ service.
 -export_type([facts/0, address/0]).
 
 -doc """
-`os_pid` is the cell of an array that has the node's number in the operating system while it runs,
-and otherwise 0.
+The options of a node. `os_pid` is an element of an array of atomics. It has the node's process id
+in the operating system while the node runs, and otherwise 0. `metrics` is the port of its metrics.
 """.
 -type options() :: #{
     transport := tcp | http1 | http2, os_pid := {atomics:atomics_ref(), pos_integer()},
@@ -24,9 +24,10 @@ and otherwise 0.
 }.
 -type address() :: #{ip := inet:ip_address(), port := inet:port_number(), url => binary()}.
 -doc """
-The addresses of a node for its clients and for its crowd, and the URL of its metrics. The crowd is
-the scenario's additional clients, see `t:erlmcp_bench_scenarios:scenario/0`. It has a listener of
-its own, so that its connections can be distinguished.
+The node's process id in the operating system, its addresses for its clients and for its crowd, and
+the URL of its metrics if it has them. The crowd is the scenario's additional clients, see
+`t:erlmcp_bench_scenarios:scenario/0`. It has a listener of its own, so that its connections can be
+distinguished.
 """.
 -type facts() :: #{
     os_pid := pos_integer(), clients := address(), crowd := address(), metrics => binary()
@@ -58,7 +59,7 @@ start_link(Options) ->
 stop(Node) ->
     gen_server:stop(Node, normal, ?START_MS).
 
--doc "Returns the facts of a node. Waits while it restarts.".
+-doc "Returns the facts of a node. Waits while it restarts. Fails after a minute.".
 -spec facts(pid()) -> facts().
 facts(Node) ->
     gen_server:call(Node, facts, ?START_MS).
@@ -90,8 +91,8 @@ kill(Node) ->
     gen_server:call(Node, kill, ?START_MS).
 
 -doc """
-Closes `Count` connections of the crowd at once, or all if it has fewer. Returns how many have ended
-by that within five seconds.
+Closes `Count` connections of the crowd at once, or all if it has fewer. Returns how many of them
+have ended within five seconds.
 """.
 -spec drop(pid(), Count :: pos_integer()) -> Dropped :: non_neg_integer().
 drop(Node, Count) ->
@@ -191,7 +192,7 @@ terminate(_, #state{target = #{peer := Peer} = Target}) ->
 
 -doc """
 Runs in the server's node: closes `Count` connections of the listener on `Port`, or all if it has
-fewer. Returns how many have ended by that within five seconds.
+fewer. Returns how many of them have ended within five seconds.
 """.
 -spec close_connections(Port :: inet:port_number(), Count :: pos_integer()) -> non_neg_integer().
 close_connections(Port, Count) ->

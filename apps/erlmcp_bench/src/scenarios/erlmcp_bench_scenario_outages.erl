@@ -13,10 +13,11 @@ fault.
 -export_type([outage/0]).
 
 -doc """
-The effects of a fault: when it was injected, and the first and last error after it before a calm,
-in monotonic microseconds. An error is a request without a good answer (`errors`), a slow answer
-(`slow`), or a missing connection. An answer is slow if it took more than 250 ms, and more than
-twice the time of the slowest answer before all faults. `latency` has the times of good answers.
+The effects of a fault: when it was injected, when the first error came after it, and when the last
+one before a calm came. Times are in monotonic microseconds. An error is a request without a good
+answer (`errors`), a slow answer (`slow`), or a missing connection. An answer is slow if it took
+more than 250 ms, and more than twice the time of the slowest answer before all faults. `latency`
+has the times of good answers.
 """.
 -type outage() :: #{
     fault := term(), at_us := integer(), first_us => integer(), last_us => integer(),
@@ -60,7 +61,7 @@ calm_us() -> ?CALM_US.
 
 -doc """
 Returns the microseconds beyond which an answer is slow. `UsualUs` is the time of the slowest answer
-before.
+before all faults, in microseconds.
 """.
 -spec slow_us(UsualUs :: non_neg_integer()) -> pos_integer().
 slow_us(UsualUs) when is_integer(UsualUs) -> max(?SLOW_US, 2 * UsualUs).

@@ -65,9 +65,9 @@ throughput. `measured` and `beaten` are there if the scenario had such a step wi
 -doc """
 The effects of a fault. `detection_ms` and `recovery_ms` are the milliseconds until the first and
 the last error, if there was any. See `t:erlmcp_bench_scenario_outages:outage/0`. `seen` is `true`
-if the fault had an effect. Then nine of ten of its connections or its node have ended, or answers
-were later by the added time. `recovered` is `true` if no error came, or a calm followed the last
-one. `mark_s` is the time in which the service must recover.
+if the fault had an effect: at least nine tenths of its connections, or its node, have ended, or
+answers were later by the added time. `recovered` is `true` if no error came, or a calm followed the
+last one. `mark_s` is the time in which the service must recover.
 """.
 -type fault() ::
     #{fault := atom(), not_run := term()}
@@ -81,9 +81,9 @@ one. `mark_s` is the time in which the service must recover.
 -doc """
 The backlog of a peak that is followed by a `cool_down`: the most at any time, and that at the end
 of the peak. `drain_ms` is the time from then until the last request ended that had been due before.
-`cool_down_ms` is the time from then until the last error, or the last slow answer. They are there
-if that was seen: the last request ended before the scenario, and a calm followed the last error. A
-slow answer and a calm are those of `m:erlmcp_bench_scenario_outages`.
+`cool_down_ms` is the time from then until the last error, or the last slow answer. `drain_ms` is
+there if that last request ended before the scenario did, and `cool_down_ms` if a calm followed
+before its end. A slow answer and a calm are those of `m:erlmcp_bench_scenario_outages`.
 """.
 -type bombing() :: #{
     most_backlog_requests := non_neg_integer(), end_backlog_requests := non_neg_integer(),
@@ -91,9 +91,11 @@ slow answer and a calm are those of `m:erlmcp_bench_scenario_outages`.
 }.
 -doc """
 The reason of a failure. `nothing_answered`: no request of the peak was answered. `unopened`: the
-number of clients that could not connect. `unaccounted`: the number of requests without an outcome.
-`uncounted`: the seconds do not add up to the counts of the loads. `not_recovered`: a fault from
-which the service did not recover, or not within `mark_s`.
+number of clients that could not connect. `wrong_replies`: the number of wrong replies. `zone`: the
+share of errors is in the red zone of an error budget. `unaccounted`: the number of requests without
+an outcome. `uncounted`: the steps do not add up to the counts of the loads. `unseen`: a fault that
+had no effect. `not_recovered`: a fault from which the service did not recover, or not within
+`mark_s`.
 """.
 -type complaint() ::
     nothing_answered | {unopened, pos_integer()} | {wrong_replies, pos_integer()} | {zone, red}
@@ -232,7 +234,7 @@ bombing(#{phases := Phases}, #{readings := Readings, ended_us := EndedUs}, Cours
     Begins = [At || #{at_us := At, phase := Phase} <- Readings, Phase =/= peak],
     case lists:any(fun(#{name := Name}) -> Name =:= cool_down end, Phases) of
         true when Ends =/= [], Begins =/= [] ->
-            %% The reading at the end of the phase before is that at the begin of the peak.
+            %% The reading at the end of the phase before is that at the beginning of the peak.
             BeginUs = lists:max([At || At <- Begins, At < hd(Ends)]),
             #{bombing => bombed(BeginUs, lists:last(Ends), EndedUs, Course)};
         _ ->
@@ -328,7 +330,7 @@ complaints(#{scenario := #{tolerates_errors := Tolerates}, steps := Steps, total
              peak := #{sums := #{answered := Answered}}, zone := Zone, faults := Faults,
              unopened := Unopened}) ->
     #{sent := Sent, wrong := Wrong} = Total,
-    Seconds = sums(Steps),
+    OfSteps = sums(Steps),
     Counted = fun(Sums) -> {map_get(sent, Sums), map_get(answered, Sums),
                             erlmcp_bench_scenario_sums:ended(Sums)} end,
     [nothing_answered || Answered =:= 0]
@@ -336,7 +338,7 @@ complaints(#{scenario := #{tolerates_errors := Tolerates}, steps := Steps, total
         ++ [{wrong_replies, Wrong} || Wrong > 0]
         ++ [{unaccounted, Sent - Ended} || Ended <- [erlmcp_bench_scenario_sums:ended(Total)],
                                            Ended =/= Sent]
-        ++ [uncounted || Counted(Seconds) =/= Counted(Total)]
+        ++ [uncounted || Counted(OfSteps) =/= Counted(Total)]
         ++ [{zone, red} || Zone =:= red, not Tolerates]
         ++ [{unseen, Fault} || #{fault := Fault, seen := false} <- Faults]
         ++ [{not_recovered, Fault} || #{fault := Fault} = Effects <- Faults, is_late(Effects)].

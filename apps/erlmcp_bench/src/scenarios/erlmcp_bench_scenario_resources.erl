@@ -43,8 +43,8 @@ at the end, and the most of all readings.
 -define(MIB, 1_048_576).
 
 -doc """
-Reads what the processes use now. A process has a name, and its number in the operating system or
-`none`. `Bytes` are those of each name that has clients.
+Reads what the processes use now. A process has a name, and its process id in the operating system
+or `none`. `Bytes` are those of each name that has clients.
 """.
 -spec read(Phase :: atom(), [{Name :: binary(), pos_integer() | none}],
            Bytes :: #{Name :: binary() => bytes()}) -> reading().

@@ -1,6 +1,7 @@
 -module(erlmcp_bench_scenario_result).
 -moduledoc """
-Writes the result file of a scenario, with the figures of its peak and of its other steps.
+Writes the files of a scenario: its result, with the figures of its peak and of its other steps, its
+series, and its metrics.
 """.
 
 -export([write/2]).
@@ -36,10 +37,10 @@ new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, 
                  #{profile => Profile || profile := Profile <- Outcome}]).
 
 -doc """
-Writes the files of a scenario into a folder, and returns them. The result is the first one. Its
-series and the metrics of each phase have the same name. The error is `nothing_answered` if no
-request of the peak was answered, or that of `erlmcp_bench_result:write/2`. If a rule is broken, no
-file is written.
+Writes the files of a scenario into a folder, and returns them. The result is the first one. The
+others have its name, but end in `.jsonl` for the series, and in `_PHASE.prom` for the metrics of a
+phase. The error is `nothing_answered` if no request of the peak was answered, or that of
+`erlmcp_bench_result:write/2`. If a rule is broken, no file is written.
 """.
 -spec write(erlmcp_bench_scenario_outcome:outcome(), file:filename()) ->
     {ok, [file:filename(), ...]} | {error, term()}.

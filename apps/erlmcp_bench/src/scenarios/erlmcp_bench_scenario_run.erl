@@ -13,7 +13,7 @@ An event of a run.
 
 - `started`: `metrics` are the URLs to scrape, the generator's first, and `nodes` is the number of
   our own nodes.
-- `phase`: a phase begins. `clients` is their number at its end.
+- `phase`: a phase begins. `clients` is the number of clients at its end.
 - `second`: the figures of the last second. `clients` is the planned number, and `rate` the requests
   that they send together in a second.
 - `fault`: see `t:fault/0`.

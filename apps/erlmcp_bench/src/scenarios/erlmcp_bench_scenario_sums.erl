@@ -10,9 +10,9 @@ took. They belong to all loads of a scenario together, or to one load for some t
 -export_type([sums/0]).
 
 -doc """
-`unsent` requests were due and found no connection. `bytes_in` and `bytes_out` are those that the
-clients received and sent. `latency` counts the answers in each cell of the
-histogram, by the cell's upper end in microseconds.
+The sums. `unsent` requests were due and found no connection. `bytes_in` and `bytes_out` are those
+that the clients received and sent. `latency` counts the answers in each bucket of a histogram, by
+the bucket's upper end in microseconds.
 """.
 -type sums() :: #{
     sent := non_neg_integer(), answered := non_neg_integer(), refused := non_neg_integer(),
@@ -105,7 +105,7 @@ histogram(#{latency := Entries}) ->
 
 -doc """
 Returns the sum of the latencies of all answers, in microseconds. Each latency counts as the upper
-end of its cell of the histogram.
+end of its bucket.
 """.
 -spec total_us(sums()) -> number().
 total_us(#{latency := Entries}) ->

@@ -10,10 +10,10 @@ published figures. Pure.
 
 -type name() :: baseline | connection_flood | message_bombing | chaos | hundredfold.
 -doc """
-`level` is the part of the clients at the beginning and the end of the phase. `stops` are parts in
+A phase. `level` is the part of the clients at its beginning and its end. `stops` are parts in
 between that have a step even in a short run; only a rising phase has some. `pace` is the part of
-their rate. Answers in a warm-up count in no figure. A `cool_down` follows a peak that is more than
-can be served, and shows how long the backlog lasts.
+the clients' rate. A warm-up is in no step of the outcome, and in no mark. A `cool_down` follows a
+peak that is more than can be served, and shows how long the backlog lasts.
 """.
 -type phase() :: #{
     name := warm_up | ramp | peak | cool_down | down, seconds := pos_integer(),
@@ -39,9 +39,10 @@ all clients, so it is smaller with fewer clients.
     value := number()
 }.
 -doc """
-`tolerates_errors` means that errors are expected, and no failure. `crowd` are additional clients
-from the beginning to the end. `cores` is the number of cores that the rate is for: on another
-machine the clients send proportionally more or fewer messages (`on_cores/2`).
+A scenario. `tolerates_errors` means that errors are expected, and no failure. `crowd` are clients
+in addition to `clients`, from the beginning to the end. `cores` is the number of cores that the
+rate is for: on another machine the clients send proportionally more or fewer messages
+(`on_cores/2`).
 """.
 -type scenario() :: #{
     name := name(), title := binary(), clients := erlmcp_bench_profile:profile(),
@@ -49,7 +50,7 @@ machine the clients send proportionally more or fewer messages (`on_cores/2`).
     crowd => erlmcp_bench_profile:profile(), faults := [fault()], cores => pos_integer()
 }.
 
--doc "Returns the scenario with a name, or an error if there is none.".
+-doc "Returns the scenario `Name`, or an error if there is none.".
 -spec find(name()) -> {ok, scenario()} | {error, {unknown_scenario, term()}}.
 find(Name) ->
     case [Scenario || #{name := Of} = Scenario <- all(), Of =:= Name] of

@@ -11,8 +11,8 @@ killed.
 
 -doc """
 Starts the needed applications, and a server with `Options`, which are those of
-`erlmcp:start_server/1`. The server outlives the calling process. Returns its listeners, as
-`erlmcp:listeners/1` does.
+`erlmcp:start_server/1`. The server outlives the calling process. Returns the server's listeners, as
+`erlmcp:listeners/1` does. The error is that of the application or the server that cannot start.
 """.
 -spec start(Options :: map()) -> {ok, [map()]} | {error, term()}.
 start(Options) ->

@@ -14,8 +14,8 @@ The cost of the whole node is read without wrapping.
 
 -type unit() :: nanoseconds | reductions.
 -doc """
-For each measured function, the counts of its nanoseconds or reductions so far. The histogram takes
-these for microseconds.
+For each measured function, the counts of its nanoseconds or reductions so far. They take the place
+of a histogram's microseconds.
 """.
 -type readings() :: #{mfa() => erlmcp_bench_histogram:entries()}.
 -doc """
@@ -68,7 +68,7 @@ wrapped([{Module, Wrappers} | Modules]) ->
         {error, _} = Error -> Error
     end.
 
--doc "Returns what was measured of each function of `install/2` so far.".
+-doc "Returns the readings so far of each function that `install/2` was given.".
 -spec read() -> readings().
 read() ->
     {_, Functions, Histograms, _} = persistent_term:get(?MODULE),

@@ -23,7 +23,9 @@ The fault of a server: it loses every hundredth reply, or gives it another id; o
 function(drops_replies) -> {erlmcp_httpd_response, answer, 5};
 function(_) -> {erlmcp_message, result, 2}.
 
--doc "Breaks the server of this node in the given way. Call it once, before the server starts.".
+-doc """
+Installs the fault `Mutant` in the server of this node. Call it once, before the server starts.
+""".
 -spec install(mutant()) -> ok.
 install(Mutant) ->
     {Module, Function, Arity} = function(Mutant),

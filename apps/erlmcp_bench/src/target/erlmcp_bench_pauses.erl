@@ -210,9 +210,9 @@ merge(Pauses) ->
 Returns the fields of a result. `PerSecond` is the number of requests that were answered in each
 second, and `LatencyUs` the 95th percentile of their latencies.
 
-`gc_latency_p95_percent` is the part of that percentile that collections can be, at most. It is as
-if each collection of the node delayed a request, and another one each time. If fewer than one
-request of twenty can meet one, it is 0.
+`gc_latency_p95_percent` is the largest part of that percentile that collections can cause. It
+assumes that each collection of the node delays a request, and a different one each time if there
+are enough. It is 0 if at most one request in twenty can meet a collection.
 
 ## Examples
 

@@ -29,12 +29,13 @@ channel with this one, on its standard input and output. The instruments act on 
 
 %% The flags of bin/erlmcp for a server.
 -define(FLAGS, ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none",
-                "+MHsmbcs", "256", "+MHlmbcs", "256"]).
+                "+MHsmbcs", "256", "+MHlmbcs", "256", "+MHas", "ageffcaoff"]).
 -define(BOOT_MS, 60_000).
 -define(CALL_MS, 60_000).
 
 -doc """
 Starts a node and a server in it. Both end with the calling process, to which the node is linked.
+The error is that of `peer:start_link/1`, of the option `prepare`, or of the server's start.
 """.
 -spec start(options()) -> {ok, target()} | {error, term()}.
 start(Options) ->

@@ -4,8 +4,8 @@ Measures the core operations in this node: how many of them a component does in 
 long each takes. The components are those of a running server (`m:erlmcp_bench_components`). The
 workloads are `core_ops_1k`, `_10k`, `_100k` and `_1m` of `m:erlmcp_bench_workloads`.
 
-The workloads `registry_250_connections` and `registry_500_connections` have the contention of as
-many processes for the registry (`m:erlmcp_bench_contention`).
+The workloads `registry_250_connections` and `registry_500_connections` measure the contention of
+that many processes for the registry (`m:erlmcp_bench_contention`).
 
 `encode`, `encode_reply`, `decode` and `nothing` need only their own process. They are measured on
 one core and on all.
@@ -17,8 +17,8 @@ one core and on all.
 -export([measured/2]).
 
 -doc """
-Runs a workload over all components. Returns a result for each, and two for each that is measured on
-one core and on all.
+Runs a workload over all components. Returns a result for each component, and two for one that is
+measured on one core and on all.
 """.
 -spec run(Id :: binary() | atom()) -> erlmcp_bench_run:outcome().
 run(Id) -> run(Id, #{}).

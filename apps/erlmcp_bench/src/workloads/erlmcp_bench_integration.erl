@@ -1,8 +1,8 @@
 -module(erlmcp_bench_integration).
 -moduledoc """
-Measures whole clients with a whole server in a process of its own, on every transport and in both
-eras. The figures are how many workflows (`erlmcp_bench_workloads:workflows/0`) the workers do in a
-second, and how long each takes.
+Measures whole clients with a whole server in an operating system process of its own, on every
+transport and in both eras. The figures are how many workflows
+(`erlmcp_bench_workloads:workflows/0`) the workers do in a second, and how long each takes.
 
 On stdio each client starts the server as its own program, and the time includes that. The number of
 workers is then that of the schedulers. The clock of a workflow runs from before its client starts
@@ -35,7 +35,7 @@ transport and era. `transports` and `eras` select some of them.
 benchmark(Workflow, Options) ->
     erlmcp_bench_run:workload(integration, Workflow, Options).
 
--doc "Runs all workflows, and returns a result for each of them, transport and era.".
+-doc "Runs all workflows, over each transport and in each era. Returns a result of each run.".
 -spec benchmark_all() -> erlmcp_bench_run:outcome().
 benchmark_all() -> erlmcp_bench_run:all(integration, #{}).
 

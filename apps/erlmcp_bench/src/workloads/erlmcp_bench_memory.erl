@@ -27,8 +27,8 @@ When streams are held, one change is finally published to all of them.
 -define(FLAGS, ["+Q", "262144", "+P", "1048576"]).
 
 -doc """
-Measures a workload. `connections` is the number of items. If the machine carries fewer, they are
-the most that is possible.
+Measures a workload. `connections` is the number of items. If the machine carries fewer, as many as
+possible are measured. A server that cannot start is a failure.
 """.
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().
@@ -65,7 +65,7 @@ server(Transport, Wanted, Options) ->
                call_timeout_ms => 600_000},
     erlmcp_bench_run:server(#{limits => Limits, listen => [{Listener, #{port => 0}}]}, Options).
 
-era(#{holds := session}) -> session;
+era(#{holds := Kind}) when Kind =:= session; Kind =:= session_stream -> session;
 era(_) -> stateless.
 
 fields({ok, Fields}, Base) -> {ok, maps:merge(Base, Fields), []};
@@ -165,7 +165,8 @@ awaited(Enough, #{os_pid := OsPid} = Target, Until, Before) ->
     end.
 
 %% Publishes one change to all streams. Returns the time until the last stream has it, and its cost.
-notify_all(stream, Count, Holders, #{os_pid := OsPid} = Target) ->
+notify_all(Kind, Count, Holders, #{os_pid := OsPid} = Target)
+  when Kind =:= stream; Kind =:= session_stream ->
     lists:foreach(fun erlmcp_bench_holder:watch/1, Holders),
     Cpu = erlmcp_bench_process:cpu_us(OsPid),
     Begin = erlang:monotonic_time(microsecond),
@@ -190,11 +191,15 @@ look() ->
     Sleeping = [Pid || Pid <- processes(), is_asleep(Pid)],
     Awake = processes() -- Sleeping,
     lists:foreach(fun erlang:garbage_collect/1, Awake),
+    %% What a scheduler frees for another counts as used until the other has run.
+    receive after 20 -> ok end,
     %% Memory that the emulator reserves for future processes belongs to no process.
-    Memory = #{processes_used := Processes, system := System, ets := Tables, binary := Binaries} =
+    #{processes_used := Used, system := System, ets := Tables, binary := Binaries} = Memory =
         #{What => erlang:memory(What) || What <- [processes_used, system, ets, binary]},
+    {memory, Own} = process_info(self(), memory),
     Memory#{count => length(Sleeping) + length(Awake), hibernating => length(Sleeping),
-            total => Processes + System, emulator => System - Tables - Binaries}.
+            processes_used := Used - Own, total => Used - Own + System,
+            emulator => System - Tables - Binaries}.
 
 is_asleep(Pid) ->
     case process_info(Pid, current_function) of

@@ -1,9 +1,10 @@
 -module(erlmcp_bench_network_real).
 -moduledoc """
-Measures a server in a process of its own, under load over real sockets (`m:erlmcp_load`). It
-measures requests and connections a second, latencies, and the cost of a connection. The workloads
-are those of `m:erlmcp_bench_workloads`. The option `against` measures the server of a URL instead,
-which must have the tool `echo`. It applies only to workloads over HTTP.
+Measures a server in an operating system process of its own, under a load over TCP, HTTP or standard
+streams (`m:erlmcp_load`). It measures requests and connections a second, latencies, and the cost of
+a connection. The workloads are those of `m:erlmcp_bench_workloads`. The option `against` measures
+the server of a URL instead, which must have the tool `echo`. With that option, a workload that is
+not over HTTP fails with `not_over_http`.
 
 If the machine carries fewer connections than a workload wants, the workload gets the most that is
 possible. The result names the limit (`wanted_connections`, `bounded_by`).

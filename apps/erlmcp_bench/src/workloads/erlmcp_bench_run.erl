@@ -13,11 +13,11 @@ which gives a list of results and a list of failures. A benchmark is a module wi
 Options of the benchmarks. Each benchmark takes those that apply to it.
 
 - `duration_s`: seconds of a workload, or of each part of it, instead of its own;
-- `connections`: their number, instead of the workload's own;
+- `connections`: the number of connections, or of other items, instead of the workload's own;
 - `against`: the URL of a server to measure instead of starting one;
 - `server`: options of `erlmcp:start_server/1` for the server that is started, such as another
   `handler` with the tools of the fixture;
-- `fail`: a service of the server that is killed in a run of `stress`, and the seconds of the run
+- `fail`: the server's service that is killed in a run of `stress`, and the seconds of the run
   before that (`t:erlmcp_bench_failure:service/0`);
 - `kill`: a fun that kills the process of that service, instead of `exit/2`;
 - `components`, `transports`, `eras`: only these parts of a workload;
@@ -148,8 +148,8 @@ seconds(#{duration_s := Own}, Options) ->
     {Seconds, Seconds < Own}.
 
 -doc """
-Returns the options of the measured server: `Own` with the handler of the fixture. The option
-`server` overrides both.
+Returns the options of the measured server: `Own` with the handler `m:erlmcp_bench_quick_fixture`.
+The option `server` overrides both.
 """.
 -spec server(Own :: map(), options()) -> map().
 server(Own, Options) ->

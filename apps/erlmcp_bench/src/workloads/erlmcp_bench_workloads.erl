@@ -129,6 +129,7 @@ of_benchmark(memory) ->
      memory(~"memory_connection_tcp", connection, tcp, 19_000, {6_144, 12_288}),
      memory(~"memory_session", session, http1, 20_000, {3_072, none}),
      memory(~"memory_stream", stream, http1, 19_000, {10_240, none}),
+     memory(~"memory_session_stream", session_stream, http1, 2_000, {none, 12_288}),
      memory(~"memory_call", call, http1, 10_000, {none, none})];
 of_benchmark(network_real) ->
     [network(~"tcp_burst_100_1kib", tcp, burst, {100, 60, 1_024}, [throughput(50_000)]),

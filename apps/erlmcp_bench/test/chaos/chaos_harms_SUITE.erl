@@ -14,22 +14,25 @@ faults run beside each other.
          processors_without_the_outside/1, processors_without_the_inside/1,
          memory_without_the_tool/1, memory_without_the_flood/1, every_fault_has_a_case/1]).
 
+%% Milliseconds to wait for what no harm brings about.
+-define(PATIENCE_MS, 1_000).
+
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, Name} || {Name, _, _} <- groups()] ++ [every_fault_has_a_case].
 
-%% The faults of the first group wait for a detection.
 groups() ->
-    [{waiting, [parallel], [memory_exhaustion, memory_without_the_tool, unfinished_bodies,
-                            drill_crashes, drill_processes, drill_node, drill_latency]},
+    [{drills, [parallel], [drill_crashes, drill_processes, drill_node, drill_latency,
+                           drill_connections]},
      {killing, [parallel], [process_crash, supervisor_cascade, network_partition, disk_full,
-                            drill_connections]},
+                            cpu_saturation]},
      {sending, [parallel], [message_flood, invalid_payload, connection_leak, slow_consumer,
                             large_payload]},
-     {computing, [], [cpu_saturation, processors_without_the_outside,
-                      processors_without_the_inside, memory_without_the_flood]}].
+     {holding, [parallel], [memory_exhaustion, memory_without_the_tool, memory_without_the_flood,
+                            unfinished_bodies]},
+     {computing, [], [processors_without_the_outside, processors_without_the_inside]}].
 
 cases() ->
     lists:append([Cases || {_, _, Cases} <- groups()]).
@@ -98,7 +101,9 @@ fails(Module, Harms) ->
                 Do()
         end
     end,
-    case erlmcp_chaos_run:run(Module, #{short => true, preload => false, harm => Way}) of
+    Options = #{short => true, preload => false, undisturbed => false, patience_ms => ?PATIENCE_MS,
+                harm => Way},
+    case erlmcp_chaos_run:run(Module, Options) of
         #{status := failed, violations := Violations} = Outcome ->
             ct:log("~p", [Outcome]),
             Unseen = [element(2, Violation) || Violation <- Violations,

@@ -5,11 +5,13 @@ proxies are made, and nothing of them remains. If a case needs root or a missing
 that the fault reports this.
 """.
 
+-include_lib("stdlib/include/assert.hrl").
+
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([a_keeper_makes_and_unmakes/1, what_cannot_be_made_is_unmade/1,
          a_keeper_outlives_its_caller/1, a_killed_node_leaves_nothing/1, a_namespace_has_a_link/1,
          a_file_system_fills_up/1, leftovers_are_swept/1, hogs_compute_and_end/1,
-         a_proxy_adds_latency/1]).
+         a_proxy_adds_latency/1, peaks_have_one_follower/1]).
 -export([kept/1]).
 
 -define(WAIT, 60_000).
@@ -24,7 +26,8 @@ groups() ->
     [{beside_each_other, [parallel],
       [a_killed_node_leaves_nothing, a_namespace_has_a_link, a_proxy_adds_latency,
        a_keeper_makes_and_unmakes, what_cannot_be_made_is_unmade, a_keeper_outlives_its_caller,
-       a_file_system_fills_up, leftovers_are_swept, hogs_compute_and_end]}].
+       a_file_system_fills_up, leftovers_are_swept, hogs_compute_and_end,
+       peaks_have_one_follower]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -191,3 +194,12 @@ await(Is) ->
         true -> ok;
         false -> receive after 20 -> await(Is) end
     end.
+
+%% A second one fails, and the first one goes on.
+peaks_have_one_follower(_) ->
+    ok = erlmcp_chaos_peaks:follow(#{schedulers => {erlang, system_info, [schedulers]}}),
+    ?assertError({badarg, _},
+                 erlmcp_chaos_peaks:follow(#{memory => {erlang, memory, [total]}})),
+    #{schedulers := Schedulers} = Highest = erlmcp_chaos_peaks:highest(),
+    {Schedulers, 1} = {erlang:system_info(schedulers), map_size(Highest)},
+    true = exit(whereis(erlmcp_chaos_peaks), kill).

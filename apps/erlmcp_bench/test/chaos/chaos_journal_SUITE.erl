@@ -7,22 +7,24 @@
 -export([outcomes_are_counted_by_source/1, refusals_have_the_code_of_the_table/1,
          kinds_are_bounded/1, lost_requests_are_those_without_an_answer/1,
          warm_up_is_not_the_usual_latency/1, percentiles_are_of_the_steady_time/1,
+         steady_time_begins_anew/1,
          settled_once_is_settled/1, kept_latencies_are_bounded/1,
          events_are_counted_and_detect/1,
          events_stand_for_the_codes_of_their_refusals/1, earliest_notice_detects/1,
          notices_before_are_kept_apart/1, answers_are_awaited/1, detection_is_awaited/1,
          recovery_is_awaited/1, newest_round_is_awaited/1, waits_end_in_time/1, facts_are_kept/1,
-         marks_have_their_time/1, loads_report_through_a_tap/1, late_probe_counts/1]).
+         marks_have_their_time/1, loads_report_through_a_tap/1,
+         report_waits_for_a_slow_tap/1, late_probe_counts/1]).
 
 all() ->
     [outcomes_are_counted_by_source, refusals_have_the_code_of_the_table, kinds_are_bounded,
      lost_requests_are_those_without_an_answer, warm_up_is_not_the_usual_latency,
-     percentiles_are_of_the_steady_time, settled_once_is_settled, kept_latencies_are_bounded,
-     events_are_counted_and_detect, events_stand_for_the_codes_of_their_refusals,
-     earliest_notice_detects, notices_before_are_kept_apart, answers_are_awaited,
-     detection_is_awaited, recovery_is_awaited, newest_round_is_awaited, waits_end_in_time,
-     facts_are_kept, marks_have_their_time, loads_report_through_a_tap,
-     late_probe_counts].
+     percentiles_are_of_the_steady_time, steady_time_begins_anew, settled_once_is_settled,
+     kept_latencies_are_bounded, events_are_counted_and_detect,
+     events_stand_for_the_codes_of_their_refusals, earliest_notice_detects,
+     notices_before_are_kept_apart, answers_are_awaited, detection_is_awaited, recovery_is_awaited,
+     newest_round_is_awaited, waits_end_in_time, facts_are_kept, marks_have_their_time,
+     loads_report_through_a_tap, report_waits_for_a_slow_tap, late_probe_counts].
 
 %% The counts.
 
@@ -107,6 +109,24 @@ percentiles(Journal) ->
     ?assertMatch(#{earlier := Earlier}, erlmcp_chaos_journal:report(Journal)),
     ok = erlmcp_chaos_journal:mark(Journal, inject, 0),
     ?assertMatch(#{earlier := Earlier}, erlmcp_chaos_journal:report(Journal)).
+
+%% What came in a steady time that was disturbed is neither a measure nor a broken promise.
+steady_time_begins_anew(_) ->
+    Journal = journal(none),
+    ok = erlmcp_chaos_journal:steady(Journal),
+    [ok = answered(Journal, load, 0, 90_000) || _ <- lists:seq(1, 100)],
+    ok = erlmcp_chaos_journal:outcome(Journal, load, {failed, disturbed}, 0, 1),
+    ok = erlmcp_chaos_journal:steady(Journal),
+    ok = answered(Journal, load, 0, 20),
+    ok = erlmcp_chaos_journal:outcome(Journal, load, {failed, later}, 0, 1),
+    ok = erlmcp_chaos_journal:mark(Journal, inject, 100),
+    #{earlier := Earlier, before := Before, accounting := Accounting} =
+        erlmcp_chaos_journal:report(Journal),
+    ?assertEqual(#{count => 1, p50 => 20, p99 => 20, max => 20, quick => 10_000}, Earlier),
+    ?assertEqual([{failed, later}], Before),
+    %% They are accounted for.
+    ?assertMatch(#{answered := 101, failed := #{disturbed := 1, later := 1}},
+                 erlmcp_chaos_accounting:counts(load, Accounting)).
 
 %% The first hundred show it, from the moment of the end of the fault on.
 settled_once_is_settled(_) ->
@@ -268,6 +288,21 @@ loads_report_through_a_tap(_) ->
     Monitor = monitor(process, Tap),
     ok = erlmcp_chaos_journal:stop(Journal),
     receive {'DOWN', Monitor, process, Tap, normal} -> ok end.
+
+%% The tap had no processor since the last outcome came.
+report_waits_for_a_slow_tap(_) ->
+    Journal = journal(none),
+    Tap = erlmcp_chaos_journal:tap(Journal, load),
+    true = erlang:suspend_process(Tap),
+    Tap ! {erlmcp_load, answered, 1, 2},
+    Test = self(),
+    Reporter = spawn_link(fun() -> Test ! {self(), erlmcp_chaos_journal:report(Journal)} end),
+    receive {Reporter, _} -> error(reported_without_the_tap) after 50 -> ok end,
+    true = erlang:resume_process(Tap),
+    receive
+        {Reporter, #{accounting := Accounting}} ->
+            #{answered := 1} = erlmcp_chaos_accounting:counts(load, Accounting)
+    end.
 
 %% A first probe after the load has settled takes the recovery back.
 late_probe_counts(_) ->

@@ -24,7 +24,8 @@ outcome() ->
     #{scenario => ~"chaos_planted", title => ~"A planted fault", status => failed,
       bounds => #{code => 1056, detect_ms => 100, recover_ms => 2_000, load => refused},
       figures => #{rounds => 2, detection_us => 1_500, recovery_us => 250_000,
-                   resolution_us => 25_000, pause_us => 2_000, signal => {refused, 1056}},
+                   resolution_us => 25_000, pause_us => 2_000, recovery_moved_us => 12_000,
+                   signal => {refused, 1056}},
       violations => [{never, recovered}, {unaccounted, 3}],
       accounting => #{load => Counts, probe => Probes},
       earlier => #{count => 10, p50 => 100, p99 => 200, max => 300, quick => 10_000},
@@ -60,10 +61,13 @@ a_judged_fault_is_written(Config) ->
                           ~"failed_count" => #{}, ~"wrong_count" => #{}}},
         ~"facts" => #{~"closed_count" => 4}, ~"seen" => #{~"sockets" => #{~"ended_count" => 9}},
         ~"detection_ms" => 1.5, ~"recovery_ms" => 250.0, ~"resolution_ms" => 25.0,
-        ~"longest_pause_ms" => 2.0, ~"rounds_count" => 2, ~"settled_below_us" => 10_000,
+        ~"longest_pause_ms" => 2.0, ~"recovery_bound_moved_ms" => 12.0, ~"rounds_count" => 2,
+        ~"settled_below_us" => 10_000,
         ~"earlier" => #{~"earlier_p50_us" => 100, ~"earlier_p99_us" => 200,
                         ~"earlier_max_us" => 300}},
     ?assertEqual(Expected, maps:with(maps:keys(Expected), Result)),
+    %% No pause has moved the other bound.
+    false = is_map_key(~"detection_bound_moved_ms", Result),
     #{~"environment" := #{~"command_line" := ~"erlmcp chaos chaos_planted --short"}} = Result.
 
 %% What took less than the clock's unit has one, since no page has times of nothing.

@@ -6,17 +6,19 @@ others use servers with unpromised faults.
 
 -export([suite/0, all/0, groups/0]).
 -export([good_notes_pass/1, no_fault_is_no_pass/1, another_code_is_found/1,
-         late_detection_is_found/1, late_recovery_is_found/1, worst_round_counts/1,
+         late_detection_is_found/1, late_recovery_is_found/1, pause_begins_the_recovery_anew/1,
+         own_pauses_excuse_little/1, late_recovery_is_found_beside_pauses/1, worst_round_counts/1,
          few_good_replies_are_no_recovery/1, slow_replies_are_no_recovery/1,
          usual_latency_is_the_measure/1, failure_begins_the_recovery_anew/1,
          fault_that_never_ends_is_found/1, failed_probe_is_found/1, lost_requests_are_found/1,
          requests_without_an_end_are_found/1, disturbed_load_is_found/1,
          what_was_amiss_before_is_found/1, unreachable_is_not_lost/1, unseen_harm_is_found/1,
          what_fell_over_is_found/1, figures_are_of_the_worst_round/1]).
--export([server_that_meets_its_fault_passes/1, fault_without_harm_is_found/1,
-         load_that_is_cut_is_found/1, server_that_fell_over_is_found/1,
-         crash_of_a_scenario_is_found/1, what_cannot_be_injected_is_not_run/1,
-         teardown_comes_without_the_caller/1]).
+-export([server_that_meets_its_fault_passes/1, paused_steady_time_is_repeated/1,
+         load_is_opened_again/1, load_that_cannot_be_opened_is_found/1,
+         fault_without_harm_is_found/1, load_that_is_cut_is_found/1,
+         server_that_fell_over_is_found/1, crash_of_a_scenario_is_found/1,
+         what_cannot_be_injected_is_not_run/1, teardown_comes_without_the_caller/1]).
 -export([what_cannot_be_set_up_is_not_run/1, what_is_missing_is_said/1, unknown_scenario/1]).
 
 -define(TIMEOUT, 30_000).
@@ -26,16 +28,19 @@ suite() ->
 
 all() ->
     [good_notes_pass, no_fault_is_no_pass, another_code_is_found, late_detection_is_found,
-     late_recovery_is_found, worst_round_counts, few_good_replies_are_no_recovery,
-     slow_replies_are_no_recovery, usual_latency_is_the_measure, failure_begins_the_recovery_anew,
-     fault_that_never_ends_is_found, failed_probe_is_found, lost_requests_are_found,
-     requests_without_an_end_are_found, disturbed_load_is_found, what_was_amiss_before_is_found,
-     unreachable_is_not_lost, unseen_harm_is_found, what_fell_over_is_found,
-     figures_are_of_the_worst_round, {group, servers},
-     what_cannot_be_set_up_is_not_run, what_is_missing_is_said, unknown_scenario].
+     late_recovery_is_found, pause_begins_the_recovery_anew, own_pauses_excuse_little,
+     late_recovery_is_found_beside_pauses,
+     worst_round_counts, few_good_replies_are_no_recovery, slow_replies_are_no_recovery,
+     usual_latency_is_the_measure, failure_begins_the_recovery_anew, fault_that_never_ends_is_found,
+     failed_probe_is_found, lost_requests_are_found, requests_without_an_end_are_found,
+     disturbed_load_is_found, what_was_amiss_before_is_found, unreachable_is_not_lost,
+     unseen_harm_is_found, what_fell_over_is_found, figures_are_of_the_worst_round,
+     {group, servers}, paused_steady_time_is_repeated, what_cannot_be_set_up_is_not_run,
+     what_is_missing_is_said, unknown_scenario].
 
 groups() ->
-    [{servers, [parallel], [server_that_meets_its_fault_passes, fault_without_harm_is_found,
+    [{servers, [parallel], [server_that_meets_its_fault_passes, load_is_opened_again,
+                            load_that_cannot_be_opened_is_found, fault_without_harm_is_found,
                             load_that_is_cut_is_found, server_that_fell_over_is_found,
                             crash_of_a_scenario_is_found, what_cannot_be_injected_is_not_run,
                             teardown_comes_without_the_caller]}].
@@ -67,21 +72,74 @@ late_detection_is_found(_) ->
     [] = violations([{100, refused, 1066}, {102, heal} | settled(110)]),
     [{late, detection, 101_000, 100}] =
         violations([{101, refused, 1066}, {102, heal} | settled(110)]),
-    %% The machine may have stopped both, the server and its judge.
-    Paused = #{pause_us => 7_000},
+    %% The machine may have stopped both, the server and its judge, for seven milliseconds in all.
+    Paused = #{paused => [{-5, 2}, {50, 55}]},
     [] = violations([{107, refused, 1066}, {109, heal} | settled(117)], bounds(), Paused),
     [{late, detection, 108_000, 100}] =
-        violations([{108, refused, 1066}, {109, heal} | settled(117)], bounds(), Paused).
+        violations([{108, refused, 1066}, {109, heal} | settled(117)], bounds(), Paused),
+    %% Pauses before the fault and after the bound excuse nothing.
+    [{late, detection, 130_000, 100}] =
+        violations([{130, refused, 1066}, {131, heal} | settled(140)], bounds(),
+                   #{paused => [{-40, -10}, {101, 129}, {130, 200}]}).
 
 %% The load sees it as finely as it asks, and is answered: three requests, and ten milliseconds.
 late_recovery_is_found(_) ->
     [] = violations([{1, refused, 1066}, {2, heal} | settled(2 + 200 + 40)]),
     [{late, recovery, 241_000, 200}] =
         violations([{1, refused, 1066}, {2, heal} | settled(2 + 200 + 41)]),
-    Paused = #{pause_us => 7_000},
+    Paused = #{paused => [{0, 4}, {100, 105}]},
     [] = violations([{1, refused, 1066}, {2, heal} | settled(2 + 200 + 47)], bounds(), Paused),
     [{late, recovery, 248_000, 200}] =
         violations([{1, refused, 1066}, {2, heal} | settled(2 + 200 + 48)], bounds(), Paused).
+
+%% A hundred quick answers show a recovery, and a pause among them makes some of them slow.
+pause_begins_the_recovery_anew(_) ->
+    Recovered = fun(At, Paused) ->
+        violations([{1, refused, 1066}, {2, heal} | settled(At)], bounds(), #{paused => Paused})
+    end,
+    [] = Recovered(180 + 240, [{150, 180}]),
+    [{late, recovery, 419_000, 200}] = Recovered(181 + 240, [{150, 180}]),
+    %% The hundred answers take a second, from the last recovery in time on.
+    [] = Recovered(1_030 + 240, [{1_000, 1_030}]),
+    [{late, recovery, 1_269_000, 200}] = Recovered(1_031 + 240, [{1_000, 1_030}]),
+    [{late, recovery, 1_298_000, 200}] = Recovered(1_300, [{1_243, 1_299}]),
+    %% Each of two pauses.
+    [] = Recovered(430 + 240, [{150, 180}, {400, 430}]),
+    [{late, recovery, 669_000, 200}] = Recovered(431 + 240, [{150, 180}, {400, 430}]),
+    %% One that is too short to make answers slow gives no more than its own time.
+    [] = Recovered(2 + 9 + 240, [{150, 159}]),
+    [{late, recovery, 250_000, 200}] = Recovered(2 + 10 + 240, [{150, 159}]).
+
+%% A fault that takes the processors makes pauses itself. Only the longest may be another's.
+own_pauses_excuse_little(_) ->
+    Own = (bounds())#{pauses => own},
+    Late = fun(Events, Bounds) ->
+        violations(Events, Bounds, #{paused => [{10, 41}, {50, 70}, {150, 180}]})
+    end,
+    Noticed = fun(At) -> [{At, refused, 1066}, {151, heal} | settled(160)] end,
+    [] = Late(Noticed(150), bounds()),
+    [] = Late(Noticed(131), Own),
+    [{late, detection, 132_000, 100}] = Late(Noticed(132), Own),
+    Recovered = fun(At) -> [{1, refused, 1066}, {2, heal} | settled(At)] end,
+    [] = Late(Recovered(180 + 240), bounds()),
+    [] = Late(Recovered(2 + 31 + 240), Own),
+    [{late, recovery, 272_000, 200}] = Late(Recovered(2 + 32 + 240), Own).
+
+%% However often the machine pauses: in the end for three quarters of the time.
+late_recovery_is_found_beside_pauses(_) ->
+    Recovered = fun(At, Paused) ->
+        violations([{1, refused, 1066}, {2, heal} | settled(At)], bounds(), #{paused => Paused})
+    end,
+    [{late, recovery, 1_998_000, 200}] = Recovered(2_000, [{150, 180}]),
+    [{late, recovery, 1_998_000, 200}] = Recovered(2_000, [{3, 900}]),
+    Often = [{Ms + 25, Ms + 100} || Ms <- lists:seq(0, 9_900, 100)],
+    %% Of this time the server and its load had a second and 240 ms.
+    [] = Recovered(4_900, Often),
+    [{late, recovery, 5_098_000, 200}] = Recovered(5_100, Often),
+    %% Pauses excuse neither a recovery that never came nor a refusal.
+    [{never, recovered}, {not_good, load, {refused, _}}] =
+        violations([{1, refused, 1066}, {2, heal}, {3, load, 1, {refused, 1066, #{}}}], bounds(),
+                   #{paused => Often}).
 
 worst_round_counts(_) ->
     [{late, detection, 150_000, 100}] =
@@ -243,11 +301,17 @@ figures_are_of_the_worst_round(_) ->
     Notes = [{5, refused, 1066}, {9, heal}] ++ settled(12)
         ++ [{1_000, inject}, {1_002, refused, 1066}, {1_009, heal}] ++ settled(1_079),
     #{rounds := 2, detection_us := 5_000, recovery_us := 70_000, signal := {refused, 1066},
-      resolution_us := 40_000, pause_us := 0} =
-        erlmcp_chaos_verdict:figures(report(Notes, 1066), facts(#{})),
+      resolution_us := 40_000, pause_us := 0} = Figures =
+        erlmcp_chaos_verdict:figures(report(Notes, 1066), bounds(), facts(#{})),
+    [] = [Key || Key <- [detection_moved_us, recovery_moved_us], is_map_key(Key, Figures)],
     %% A figure that one round does not have is not the other's.
-    #{rounds := 1} = Late = erlmcp_chaos_verdict:figures(report([{9, heal}], 1066), facts(#{})),
-    [pause_us, resolution_us, rounds] = lists:sort(maps:keys(Late)).
+    #{rounds := 1} = Late =
+        erlmcp_chaos_verdict:figures(report([{9, heal}], 1066), bounds(), facts(#{})),
+    [pause_us, resolution_us, rounds] = lists:sort(maps:keys(Late)),
+    %% By how much pauses have moved the bounds.
+    #{detection_moved_us := 3_000, recovery_moved_us := 31_000, pause_us := 20_000} =
+        erlmcp_chaos_verdict:figures(report(Notes, 1066), bounds(),
+                                     facts(#{paused => [{1, 4}, {1_020, 1_040}]})).
 
 bounds() ->
     #{code => 1066, detect_ms => 100, recover_ms => 200, load => undisturbed}.
@@ -265,8 +329,10 @@ violations(Notes, #{code := Code} = Bounds, Facts) ->
         Facts#{sent => Ended + maps:get(missing, Facts, 0)})).
 
 facts(Given) ->
+    Pauses = [{From * 1_000, To * 1_000} || {From, To} <- maps:get(paused, Given, [])],
     maps:merge(#{sent => none, harms => [], fell_over => [], complaints => [],
-                 interval_us => 10_000, pause_us => 0}, Given).
+                 interval_us => 10_000, pauses => Pauses,
+                 pause_us => lists:max([0 | [To - From || {From, To} <- Pauses]])}, Given).
 
 report(Notes, Code) ->
     {ok, Journal} = erlmcp_chaos_journal:start_link(Code),
@@ -307,12 +373,55 @@ unreachable_is_not_lost(_) ->
 
 server_that_meets_its_fault_passes(_) ->
     #{status := passed, violations := [], figures := #{rounds := 1, detection_us := _}} =
-        judged(fun(Context) ->
-            _ = erlmcp_chaos_context:inject(Context),
-            ok = malformed(Context),
-            _ = erlmcp_chaos_context:heal(Context),
-            ok
-        end).
+        judged(fun met/1).
+
+met(Context) ->
+    _ = erlmcp_chaos_context:inject(Context),
+    ok = malformed(Context),
+    _ = erlmcp_chaos_context:heal(Context),
+    ok.
+
+%% The first attempt gets no answer in its time, as of a machine that pauses.
+load_is_opened_again(_) ->
+    #{status := passed, violations := []} =
+        judged(fun met/1, #{load => silent_at_first(1, 2_000)}).
+
+load_that_cannot_be_opened_is_found(_) ->
+    #{status := failed, violations := [{scenario, Reason}]} =
+        judged(fun met/1, #{load => silent_at_first(5, 200)}),
+    {{case_clause, {error, {open, timeout}}}, _} = Reason.
+
+%% A load of sessions on another server, which answers only after some openings.
+silent_at_first(Silent, TimeoutMs) ->
+    Server = erlmcp_test_load_server:start(lines, fun
+        (Number, _) when Number =< Silent -> nothing;
+        (_, none) -> nothing;
+        (Number, Id) when Number =:= Silent + 1 -> erlmcp_test_load_server:line(began(Id));
+        (_, Id) -> erlmcp_test_load_server:line(erlmcp_test_load_server:good(Id))
+    end),
+    #{target => {tcp, {127, 0, 0, 1}, erlmcp_test_load_server:port(Server)}, connections => 1,
+      era => {session, ~"2025-11-25"}, timeout_ms => TimeoutMs}.
+
+began(Id) ->
+    json:encode(#{jsonrpc => ~"2.0", id => Id,
+                  result => #{protocolVersion => ~"2025-11-25", capabilities => #{},
+                              serverInfo => #{name => ~"slow", version => ~"1"}}}).
+
+%% The machine stands still for 30 ms, six times a second, for two seconds from the load's beginning
+%% on. One of its times of half a second without a fault has no pause.
+paused_steady_time_is_repeated(_) ->
+    Pauses = fun(_) ->
+        _ = spawn_link(fun() ->
+            "" = os:cmd("for turn in 1 2 3 4 5 6 7 8 9 10 11 12; do"
+                        " sleep 0.13; kill -STOP " ++ os:getpid() ++ "; sleep 0.03;"
+                        " kill -CONT " ++ os:getpid() ++ "; done")
+        end),
+        #{}
+    end,
+    #{status := passed, facts := #{steady_again_count := Again},
+      figures := #{pause_us := Longest}} =
+        judged(fun met/1, #{load => Pauses}, #{undisturbed => true}),
+    true = Again >= 1 andalso Longest >= 25_000 orelse error({Again, Longest}).
 
 %% Everything is good, except that there was no fault.
 fault_without_harm_is_found(_) ->
@@ -364,7 +473,8 @@ teardown_comes_without_the_caller(_) ->
             Test ! running,
             receive after infinity -> ok end
         end,
-        erlmcp_chaos_run:run(erlmcp_test_fault, #{short => true, preload => false, test => Test,
+        erlmcp_chaos_run:run(erlmcp_test_fault, #{short => true, preload => false,
+                                                  undisturbed => false, test => Test,
                                                   setup => #{}, run => Run})
     end),
     receive running -> ok after ?TIMEOUT -> error(not_running) end,
@@ -388,9 +498,12 @@ judged(Run) ->
     judged(Run, #{}).
 
 judged(Run, Setup) ->
-    Outcome = erlmcp_chaos_run:run(erlmcp_test_fault, #{short => true, preload => false,
-                                                        test => self(), run => Run,
-                                                        setup => Setup}),
+    judged(Run, Setup, #{undisturbed => false}).
+
+judged(Run, Setup, Options) ->
+    Outcome = erlmcp_chaos_run:run(erlmcp_test_fault,
+                                   Options#{short => true, preload => false, test => self(),
+                                            run => Run, setup => Setup}),
     ok = torn_down(),
     Outcome.
 

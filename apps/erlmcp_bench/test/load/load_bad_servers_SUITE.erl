@@ -6,7 +6,7 @@ the sums.
 
 -import(erlmcp_test_load_server, [good/1, good/2, http/1, http/2, line/1]).
 
--export([suite/0, all/0]).
+-export([suite/0, all/0, groups/0]).
 -export([dropped_replies_are_failures/1, dropped_replies_close_an_http_connection/1,
          wrong_ids_are_wrong/1, wrong_ids_in_lines_are_wrong/1, swapped_replies_are_wrong/1,
          wrong_content_is_wrong/1, bytes_that_are_no_reply_are_wrong/1,
@@ -25,15 +25,19 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [dropped_replies_are_failures, dropped_replies_close_an_http_connection, wrong_ids_are_wrong,
-     wrong_ids_in_lines_are_wrong, swapped_replies_are_wrong, wrong_content_is_wrong,
-     bytes_that_are_no_reply_are_wrong, late_replies_are_failures_and_late,
-     refusals_have_their_codes, lost_connections_are_failures_and_opened_again,
-     a_server_that_goes_is_not_reached, a_stall_is_in_the_percentiles,
-     what_is_never_sent_is_counted, each_connection_has_its_turn,
+    [{group, waiting}, wrong_ids_are_wrong, swapped_replies_are_wrong, wrong_content_is_wrong,
+     bytes_that_are_no_reply_are_wrong, refusals_have_their_codes,
+     lost_connections_are_failures_and_opened_again, a_server_that_goes_is_not_reached,
+     a_stall_is_in_the_percentiles, what_is_never_sent_is_counted, each_connection_has_its_turn,
      many_connections_are_opened_again, connections_are_left,
-     what_lost_connections_had_to_send_is_sent, many_connections_are_not_waited_for,
-     slow_openings_do_not_wait_for_each_other].
+     what_lost_connections_had_to_send_is_sent, slow_openings_do_not_wait_for_each_other].
+
+%% They wait for the ends of requests that are not answered.
+groups() ->
+    [{waiting, [parallel],
+      [dropped_replies_are_failures, dropped_replies_close_an_http_connection,
+       wrong_ids_in_lines_are_wrong, late_replies_are_failures_and_late,
+       many_connections_are_not_waited_for]}].
 
 dropped_replies_are_failures(_) ->
     Server =
@@ -51,7 +55,7 @@ dropped_replies_close_an_http_connection(_) ->
                                                 (_, Id) -> http(good(Id))
                                             end),
     {Outcomes, #{failed := Failed}} =
-        until(12, web(Server), #{timeout_ms => 300, loop => {closed, 3}}),
+        until(12, web(Server), #{timeout_ms => 2_000, loop => {closed, 3}}),
     #{timeout := 1, behind_timeout := 2} = Failed,
     true = lists:member(answered, lists:nthtail(7, Outcomes)).
 
@@ -73,7 +77,7 @@ wrong_ids_in_lines_are_wrong(_) ->
                                                       (_, Id) -> line(good(Id))
                                                   end),
     {_, #{wrong := 2, wrong_by := #{id := 2}, strays := 2}} =
-        until(20, lines(Server), #{timeout_ms => 300, loop => {closed, 1}}).
+        until(20, lines(Server), #{timeout_ms => 2_000, loop => {closed, 1}}).
 
 %% Two replies under each other's ids have the right ids, and are each other's.
 swapped_replies_are_wrong(_) ->
@@ -183,19 +187,23 @@ what_is_never_sent_is_counted(_) ->
 
 %% The load has as many callers as connections. Requests that are due together go to several
 %% connections.
-each_connection_has_its_turn(_) ->
+each_connection_has_its_turn(Config) ->
     Counts = ets:new(counts, [public]),
     Server = erlmcp_test_load_server:start(lines, fun(_, _) ->
         _ = ets:update_counter(Counts, self(), 1, {self(), 0}),
         nothing
     end),
-    #{sent := Sent, open_failed := 0} =
-        run(lines(Server), #{connections => 100, loop => {open, 10_000, even}, duration_ms => 9,
-                             timeout_ms => 2_000}),
-    true = Sent > 50,
-    %% One of the load's processes, which has half of the connections, may send all of them.
-    Most = lists:max([Count || {_, Count} <- ets:tab2list(Counts)]),
-    true = Most =< 2.
+    case run(lines(Server), #{connections => 100, loop => {open, 10_000, even}, duration_ms => 9,
+                              timeout_ms => 2_000}) of
+        #{sent := Sent, open_failed := 0} when Sent > 50 ->
+            %% One of the load's processes, which has half of the connections, may send all of them.
+            Most = lists:max([Count || {_, Count} <- ets:tab2list(Counts)]),
+            true = Most =< 2;
+        #{open_failed := 0} ->
+            %% On a busy machine the load may end before its processes have run. Then it tells
+            %% nothing, and there is another one.
+            each_connection_has_its_turn(Config)
+    end.
 
 %% The connections are opened again: otherwise the load could not send that many requests.
 many_connections_are_opened_again(_) ->
@@ -241,7 +249,7 @@ many_connections_are_not_waited_for(_) ->
                                                       (_, Id) -> line(good(Id))
                                                   end),
     {Outcomes, #{lost := 0, wrong := 0}} =
-        until(4 * ?MANY, lines(Server), #{connections => ?MANY, timeout_ms => 300}),
+        until(4 * ?MANY, lines(Server), #{connections => ?MANY, timeout_ms => 1_500}),
     true = lists:member({failed, timeout}, Outcomes).
 
 %% The server delays the first opening until the given number of connections has sent one.

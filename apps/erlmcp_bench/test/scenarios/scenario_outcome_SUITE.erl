@@ -328,7 +328,10 @@ lines_are_seconds_of_nodes_and_loads(_) ->
     {error, [#{place := ~"/2/latency_ms", rule := rejected_name}]} =
         erlmcp_metrology_validator:validate_lines([Node, Load#{latency_ms => 1}]),
     {error, [#{place := ~"/1/number", rule := unit}]} =
-        erlmcp_metrology_validator:validate_lines([Node#{number => 1}]).
+        erlmcp_metrology_validator:validate_lines([Node#{number => 1}]),
+    {error, [#{place := ~"/2", rule := json, came := ~"[]"},
+             #{place := ~"/3", rule := json, came := ~"7"}]} =
+        erlmcp_metrology_validator:validate_lines([Node, [], 7, Load]).
 
 %% Outcomes.
 

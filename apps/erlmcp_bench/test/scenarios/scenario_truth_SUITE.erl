@@ -76,31 +76,33 @@ longest([First | Requests]) ->
 
 %% Three clients on two servers: the first one has two of them.
 bytes_are_those_of_each_node(Config) ->
-    Servers = [planted(#{}, Config) || _ <- [1, 2]],
-    #{phases := Phases, series := Series, total := #{sent := Sent}} =
-        outcome([{warm_up, 1, 1}, {peak, 1, 1}], #{clients => 3, rate => 50, bytes => 2_000},
-                Servers),
-    Truth = [begin
-                 #{requests := Requests, ends := [End]} = erlmcp_test_planted:journal(Server),
-                 #{~"received" := Received, ~"sent" := SentBytes} = End,
-                 {length(Requests), Received, SentBytes}
-             end || Server <- Servers],
-    [{First, _, _}, {Second, _, _}] = Truth,
-    ?assertEqual(Sent, First + Second),
-    ?assert(First > Second),
-    lists:foreach(fun({Name, {_, Received, SentBytes}}) ->
-        Sum = fun(Figure, Of) -> lists:sum([maps:get(Figure, Figures)
-                                            || #{node := Node} = Figures <- Of, Node =:= Name,
-                                               not is_map_key(load, Figures)]) end,
-        Nodes = lists:append([OfPhase || #{nodes := OfPhase} <- Phases]),
-        %% The last replies come when the last phase has ended.
-        [begin
-             ?assert(Found =< Whole),
-             ?assert(Found >= 0.8 * Whole)
-         end || {Figure, Whole} <- [{received_bytes, Received}, {sent_bytes, SentBytes}],
-                Found <- [Sum(Figure, Nodes)]],
-        ?assertEqual(Sum(received_bytes, Nodes), Sum(received_bytes, Series))
-    end, lists:zip([~"url_1", ~"url_2"], Truth)).
+    erlmcp_test_pauses:undisturbed(100, fun() ->
+        Servers = [planted(#{}, Config) || _ <- [1, 2]],
+        #{phases := Phases, series := Series, total := #{sent := Sent}} =
+            outcome([{warm_up, 1, 1}, {peak, 1, 1}], #{clients => 3, rate => 50, bytes => 2_000},
+                    Servers),
+        Truth = [begin
+                     #{requests := Requests, ends := [End]} = erlmcp_test_planted:journal(Server),
+                     #{~"received" := Received, ~"sent" := SentBytes} = End,
+                     {length(Requests), Received, SentBytes}
+                 end || Server <- Servers],
+        [{First, _, _}, {Second, _, _}] = Truth,
+        ?assertEqual(Sent, First + Second),
+        ?assert(First > Second),
+        lists:foreach(fun({Name, {_, Received, SentBytes}}) ->
+            Sum = fun(Figure, Of) -> lists:sum([maps:get(Figure, Figures)
+                                                || #{node := Node} = Figures <- Of, Node =:= Name,
+                                                   not is_map_key(load, Figures)]) end,
+            Nodes = lists:append([OfPhase || #{nodes := OfPhase} <- Phases]),
+            %% The last replies come when the last phase has ended.
+            [begin
+                 ?assert(Found =< Whole),
+                 ?assert(Found >= 0.8 * Whole)
+             end || {Figure, Whole} <- [{received_bytes, Received}, {sent_bytes, SentBytes}],
+                    Found <- [Sum(Figure, Nodes)]],
+            ?assertEqual(Sum(received_bytes, Nodes), Sum(received_bytes, Series))
+        end, lists:zip([~"url_1", ~"url_2"], Truth))
+    end).
 
 %% Each request takes 5 ms of the server, and one in 10 ms is due.
 processor_time_and_memory_are_the_process(Config) ->

@@ -4,15 +4,20 @@ The instruments, on servers that are broken on purpose: each finds what is wrong
 in the same server when it is whole. An instrument that cannot fail is none.
 """.
 
--export([suite/0, all/0]).
+-export([suite/0, all/0, groups/0]).
 -export([lost_replies_are_found/1, other_ids_are_found/1, added_milliseconds_are_found/1,
-         a_leak_is_found/1]).
+         a_leak_is_found/1, no_leak_is_found_without_one/1]).
 
 suite() ->
     [{timetrap, {minutes, 3}}].
 
 all() ->
-    [lost_replies_are_found, other_ids_are_found, added_milliseconds_are_found, a_leak_is_found].
+    [{group, beside_each_other}, added_milliseconds_are_found].
+
+groups() ->
+    [{beside_each_other, [parallel],
+      [lost_replies_are_found, other_ids_are_found, a_leak_is_found,
+       no_leak_is_found_without_one]}].
 
 %% By the load generator: each request is accounted for.
 lost_replies_are_found(_) ->
@@ -46,31 +51,49 @@ counted(Target, Plan, Left, {Failed, Wrong}) ->
 %% that what is added shows far beyond what a busy machine does.
 added_milliseconds_are_found(Config) ->
     Folder = filename:join(proplists:get_value(priv_dir, Config), "added_milliseconds"),
-    Plan = #{connections => 1, loop => {closed, 64}, duration_ms => 1_500, warmup_ms => 100},
+    Plan = #{connections => 1, loop => {closed, 64}, duration_ms => 500, warmup_ms => 100},
     {ok, Whole} = erlmcp_bench_target:start(#{}),
-    [_, _, Last] = Files = [written(run(Whole, Plan), Folder, Run) || Run <- [1, 2, 3]],
-    ok = erlmcp_bench_target:stop(Whole),
-    {ok, Baseline} = erlmcp_bench_baseline:make(Files),
-    true = verdict([Last], Baseline) =/= regression,
     {ok, Slower} = erlmcp_bench_target:start(#{mutant => adds_5_ms}),
-    regression = verdict([written(run(Slower, Plan), Folder, 4)], Baseline),
-    ok = erlmcp_bench_target:stop(Slower).
+    %% In turn, since the speed of the machine may change.
+    {Before, Slow, Again} = lists:unzip3([{run(Whole, Plan), run(Slower, Plan), run(Whole, Plan)}
+                                          || _ <- [1, 2, 3]]),
+    {ok, Baseline} = erlmcp_bench_baseline:make([written(Report, Folder) || Report <- Before]),
+    [_, Median, _] = lists:sort(fun(#{answered := One}, #{answered := Other}) -> One =< Other end,
+                                Slow),
+    regression = verdict([written(Median, Folder)], Baseline),
+    %% Whole, it is one when the machine was slower for a moment, but not each time.
+    true = lists:any(fun(Report) ->
+        verdict([written(Report, Folder)], Baseline) =/= regression
+    end, Again),
+    ok = erlmcp_bench_target:stop(Slower),
+    ok = erlmcp_bench_target:stop(Whole).
 
-written(Report, Folder, Run) ->
+written(Report, Folder) ->
     Result = erlmcp_bench_result:from_load(
         #{workload_id => ~"echo", benchmark => ~"load", transport => http1, scope => per_node,
           command_line => ~"mutants_SUITE"}, Report),
-    {ok, File} = erlmcp_bench_result:write(Result, filename:join(Folder, integer_to_list(Run))),
+    Own = integer_to_list(erlang:unique_integer([positive])),
+    {ok, File} = erlmcp_bench_result:write(Result, filename:join(Folder, Own)),
     File.
 
 verdict(Files, Baseline) ->
     {ok, #{findings := Findings}} = erlmcp_bench_compare:compare(Files, Baseline),
     erlmcp_bench_compare:worst(Findings).
 
-%% By the stress benchmark: a line through what the node still has when garbage was collected.
+%% By the stress benchmark: a line through what the node still has when garbage was collected. Of a
+%% machine that is too slow, nothing is said.
 a_leak_is_found(_) ->
-    [] = leaks(stressed(none)),
-    [_] = leaks(stressed(leaks_1_kib)).
+    [_] = until_clear(leaks_1_kib, 5).
+
+%% Of noise alone, a line is judged as a leak in one of two hundred cases (`erlmcp_bench_slope`).
+no_leak_is_found_without_one(_) ->
+    true = lists:any(fun(_) -> leaks(stressed(none)) =:= [] end, [1, 2, 3]).
+
+until_clear(Mutant, Tries) ->
+    case stressed(Mutant) of
+        {ok, [#{~"leak" := ~"unclear"}]} when Tries > 1 -> until_clear(Mutant, Tries - 1);
+        Outcome -> leaks(Outcome)
+    end.
 
 stressed(Mutant) ->
     {ok, Target} = erlmcp_bench_target:start(#{mutant => Mutant}),

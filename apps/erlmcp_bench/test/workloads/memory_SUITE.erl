@@ -2,13 +2,14 @@
 -moduledoc "Tests for the memory of idle items: its measurement, and its section of the page.".
 
 -export([suite/0, all/0]).
--export([streams_are_held_told_and_gone/1, what_is_held_is_a_page/1]).
+-export([streams_are_held_told_and_gone/1, sessions_are_held_with_their_streams/1,
+         what_is_held_is_a_page/1]).
 
 suite() ->
     [{timetrap, {minutes, 3}}].
 
 all() ->
-    [streams_are_held_told_and_gone, what_is_held_is_a_page].
+    [streams_are_held_told_and_gone, sessions_are_held_with_their_streams, what_is_held_is_a_page].
 
 streams_are_held_told_and_gone(_) ->
     {ok, [Result]} = erlmcp_bench_run:workload(memory, memory_stream, #{connections => 6}),
@@ -17,6 +18,14 @@ streams_are_held_told_and_gone(_) ->
     %% Each has a process, which hibernated before it was looked at, and none that is left.
     #{~"hibernating_processes" := Hibernating, ~"left_processes" := Left,
       ~"notified_count" := 6, ~"era" := ~"stateless"} = Result,
+    true = Hibernating >= 6 andalso Left =< 0.
+
+%% The change comes on each GET stream. The sessions are ended over another connection.
+sessions_are_held_with_their_streams(_) ->
+    {ok, [Result]} = erlmcp_bench_run:workload(memory, memory_session_stream, #{connections => 6}),
+    ok = erlmcp_metrology_validator:validate(Result),
+    #{~"sample_count" := 6, ~"notified_count" := 6, ~"era" := ~"session",
+      ~"hibernating_processes" := Hibernating, ~"left_processes" := Left} = Result,
     true = Hibernating >= 6 andalso Left =< 0.
 
 what_is_held_is_a_page(_) ->

@@ -70,8 +70,9 @@ a_planted_server_is_measured_as_it_is(Config) ->
 %% Requests that are in flight at the beginning and at the end make the difference.
 near(Truth, Found, Off) -> ?assert(abs(Found - Truth) =< Off, {Truth, Found}).
 
-%% Each request has three major collections in the process of its connection. There are so many
-%% connections that some are among the sampled processes.
+%% Each request has three major collections in the process of its connection, and 0.1 without the
+%% handler that makes them. There are so many connections that some are among the sampled processes.
+%% Collections are counted from before the opening on, and requests only while they are measured.
 collections_of_the_server_are_seen(_) ->
     {ok, [#{~"gc_count_per_msg" := Each, ~"gc_major_count" := Major, ~"gc_major_p95_us" := _,
             ~"gc_longest_us" := _, ~"gc_sampled_percent" := _} = Result]} =
@@ -79,7 +80,7 @@ collections_of_the_server_are_seen(_) ->
             tcp_burst_100_1kib, #{duration_s => 0.8, connections => 64,
                                   server => #{handler => erlmcp_test_collecting_fixture}}),
     ok = erlmcp_metrology_validator:validate(Result),
-    true = Each > 2 andalso Major > 100 orelse error({Each, Major}).
+    true = Each > 1 andalso Major > 100 orelse error({Each, Major}).
 
 a_server_of_a_url_is_measured(_) ->
     served(erlmcp_bench_fixture, fun(Url) ->

@@ -111,7 +111,8 @@ question(Params, Fun) ->
     end.
 
 -doc """
-Returns `true` if the user allows a login to lead to a host; without a terminal it returns `false`.
+Asks the user whether a login may lead to a host, and returns the answer. Returns `false` without a
+terminal.
 """.
 -spec allows(erlmcp_oauth:host_question()) -> boolean().
 allows(#{host := Host, url := Url, why := Why}) ->

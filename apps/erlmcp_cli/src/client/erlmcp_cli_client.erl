@@ -87,7 +87,7 @@ login(_) -> none.
 
 outcome({usage, Sentence}, _) ->
     ok = erlmcp_cli_terminal:clear(),
-    erlmcp_cli:complain(Sentence),
+    erlmcp_cli_output:complain(Sentence),
     usage;
 outcome({error, Reason}, Parsed) ->
     ok = erlmcp_cli_terminal:clear(),
@@ -98,11 +98,11 @@ outcome(Outcome, _) ->
     Outcome.
 
 complain(none, Reason, Parsed) ->
-    erlmcp_cli:complain(erlmcp_cli_text:failure(erlmcp_cli_target:name(Parsed), Reason));
+    erlmcp_cli_output:complain(erlmcp_cli_text:failure(erlmcp_cli_target:name(Parsed), Reason));
 complain({ok, Refusal}, _, Parsed) ->
     _ = is_map_key(json, Parsed) andalso print_json(erlmcp_cli_text:refused_json(Refusal)),
-    erlmcp_cli:complain(erlmcp_cli_text:refused(erlmcp_cli_target:name(Parsed), Refusal,
-                                                maps:get(used_login, Parsed, none))).
+    erlmcp_cli_output:complain(erlmcp_cli_text:refused(erlmcp_cli_target:name(Parsed), Refusal,
+                                                       maps:get(used_login, Parsed, none))).
 
 -doc """
 Returns the options of a call: its timeout, and the funs that show its progress and its log

@@ -32,9 +32,9 @@ run(#{results := Paths, output := Folder, stable := Stable}) ->
         erlmcp_cli_output:print([File, $\n])
     else
         {error, {invalid, _} = Reason} ->
-            erlmcp_cli:complain(erlmcp_bench_baseline:format_error(Reason)),
+            erlmcp_cli_output:complain(erlmcp_bench_baseline:format_error(Reason)),
             metrology;
         {error, Reason} ->
-            erlmcp_cli:complain(erlmcp_bench_baseline:format_error(Reason)),
+            erlmcp_cli_output:complain(erlmcp_bench_baseline:format_error(Reason)),
             failed
     end.

@@ -44,7 +44,7 @@ run(#{workload := Names} = Parsed) ->
             {ok, _} = application:ensure_all_started(erlmcp_cli),
             measured(Wanted, Parsed);
         {error, Sentence} ->
-            erlmcp_cli:complain(Sentence),
+            erlmcp_cli_output:complain(Sentence),
             usage
     end.
 
@@ -102,7 +102,7 @@ measured(Wanted, Parsed) ->
                                                end, {[], [], []}, Outcomes),
     erlmcp_cli_output:print([erlmcp_cli_bench_table:results(Results),
                              erlmcp_bench_scaling:model(Results)]),
-    lists:foreach(fun erlmcp_cli:complain/1,
+    lists:foreach(fun erlmcp_cli_output:complain/1,
                   [erlmcp_cli_bench_table:failure(Failure) || Failure <- Failures]
                       ++ [erlmcp_bench_result:format_error(Reason) || Reason <- Invalid]),
     Unkept = [erlmcp_cli_exit:unkept(Reason) || Reason <- Invalid],

@@ -58,7 +58,7 @@ answered({ok, #{~"isError" := true} = Result}, Parsed, Question) ->
     case Question() of
         none -> ok;
         {ok, Meant} ->
-            erlmcp_cli:complain(["did you mean `", erlmcp_cli_text:one_line(Meant), "`?"])
+            erlmcp_cli_output:complain(["did you mean `", erlmcp_cli_text:one_line(Meant), "`?"])
     end,
     Outcome;
 answered({ok, Result}, Parsed, _) ->
@@ -86,7 +86,7 @@ called(Result, #{json := true}) ->
     end;
 called(#{~"isError" := true} = Result, _) ->
     ok = erlmcp_cli_terminal:clear(),
-    erlmcp_cli:complain(erlmcp_cli_text:result(Result)),
+    erlmcp_cli_output:complain(erlmcp_cli_text:result(Result)),
     failed;
 called(Result, _) ->
     ok = erlmcp_cli_terminal:clear(),

@@ -54,8 +54,8 @@ text(heal) -> "the fault has ended";
 text(ended) -> "the server has ended".
 
 -doc """
-Returns what was seen of each harm, a line for each, and then the verdict. Each violation has a line
-of its own.
+Returns the figures by which each harm was seen, a line for each harm, and then the verdict. Each
+violation has a line of its own.
 """.
 -spec verdict(erlmcp_chaos_run:outcome()) -> unicode:chardata().
 verdict(#{scenario := Id, status := not_run, reason := Reason}) ->
@@ -86,7 +86,7 @@ written(Outcomes, #{json := Folder}) ->
             erlmcp_cli_output:print([[File, $\n] || File <- Files]),
             exit_of(Outcomes);
         {error, Reason} ->
-            erlmcp_cli:complain(erlmcp_bench_result:format_error(Reason)),
+            erlmcp_cli_output:complain(erlmcp_bench_result:format_error(Reason)),
             erlmcp_cli_exit:unkept(Reason)
     end;
 written(Outcomes, #{}) ->
@@ -116,9 +116,10 @@ row(#{scenario := Id, status := Status, figures := Figures, accounting := Accoun
     #{answered := Answered, refused := Refused, failed := Failed} = Load =
         maps:get(load, Accounting, #{answered => 0, refused => #{}, failed => #{}, wrong => #{}}),
     Lost = lists:sum([erlmcp_chaos_accounting:lost(Counts) || _ := Counts <- Accounting]),
-    #{resolution_us := Resolution, pause_us := Pause} = Figures,
+    #{resolution_us := Resolution} = Figures,
     [Id, seen(Code, Figures), detected(DetectMs, Figures),
-     time(recovery_us, bound(RecoverMs, Resolution + Pause), Figures),
+     time(recovery_us, bound(RecoverMs, Resolution + maps:get(recovery_moved_us, Figures, 0)),
+          Figures),
      io_lib:format("~b, ~b, ~b, ~b", [erlmcp_chaos_accounting:sent(Load), Answered,
                                       total(Refused), total(Failed)]),
      integer_to_list(Lost), atom_to_list(Status)];
@@ -135,10 +136,10 @@ code(none) -> "-";
 code(Code) -> integer_to_list(Code).
 
 detected(none, _) -> "-";
-detected(DetectMs, #{pause_us := Pause} = Figures) ->
-    time(detection_us, bound(DetectMs, Pause), Figures).
+detected(DetectMs, Figures) ->
+    time(detection_us, bound(DetectMs, maps:get(detection_moved_us, Figures, 0)), Figures).
 
-%% What the judge cannot tell apart is added to the bound.
+%% What the judge cannot tell apart is added to the bound, and what pauses have moved it by.
 bound(Milliseconds, MoreUs) ->
     io_lib:format("~b+~b ms", [Milliseconds, MoreUs div 1000]).
 

@@ -30,13 +30,13 @@ run(#{results := Results, baseline := Path, json := Json}) ->
         outcome([Finding || #{verdict := regression} = Finding <- Findings])
     else
         {error, {invalid, _} = Reason} ->
-            erlmcp_cli:complain(erlmcp_bench_compare:format_error(Reason)),
+            erlmcp_cli_output:complain(erlmcp_bench_compare:format_error(Reason)),
             metrology;
         {error, Reason} ->
-            erlmcp_cli:complain(erlmcp_bench_compare:format_error(Reason)),
+            erlmcp_cli_output:complain(erlmcp_bench_compare:format_error(Reason)),
             failed;
         {unread, Why} ->
-            erlmcp_cli:complain(Why),
+            erlmcp_cli_output:complain(Why),
             failed
     end.
 
@@ -49,8 +49,8 @@ read(Path) ->
 outcome([]) ->
     ok;
 outcome(Regressions) ->
-    erlmcp_cli:complain([[where(Finding), ": ", change(Finding), ", a regression\n"]
-                         || Finding <- Regressions]),
+    erlmcp_cli_output:complain([[where(Finding), ": ", change(Finding), ", a regression\n"]
+                                || Finding <- Regressions]),
     regression.
 
 %% A line for each figure, under its workload.

@@ -9,8 +9,9 @@ it.
 -export_type([check/0]).
 
 -doc """
-A limit. `connections` is the number of a server's connections that it allows, if it limits them.
-`allows` is a sentence about any other effect, and `raise` says how to raise the limit.
+A limit: its `name`, its `value` now and, of descriptors, the `hard` limit up to which a user may
+raise it. `connections` is the number of a server's connections that the limit allows, if it limits
+them. `allows` is a sentence about any other effect, and `raise` says how to raise the limit.
 """.
 -type check() :: #{
     name := atom(), value := non_neg_integer(), hard => non_neg_integer() | unlimited,
@@ -48,7 +49,7 @@ run(#{json := Json} = Arguments) ->
     end,
     case Arguments of
         #{connections := Wanted} when Wanted > Connections ->
-            erlmcp_cli:complain(io_lib:format("~b connections were required", [Wanted])),
+            erlmcp_cli_output:complain(io_lib:format("~b connections were required", [Wanted])),
             failed;
         #{} ->
             ok

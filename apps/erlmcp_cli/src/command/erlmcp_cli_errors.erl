@@ -6,7 +6,7 @@
 %% The most windows that are shown.
 -define(WINDOWS, 40).
 
--doc "Returns the reason of an error in words, and the name of a refusal next to its number.".
+-doc "Returns the reason of an error in words. A refusal has its name next to its number.".
 -spec reason(integer() | atom() | term()) -> unicode:chardata().
 reason(Code) when is_integer(Code) ->
     case [Name || #{number := Number, name := Name} <- erlmcp_refusal:table(), Number =:= Code] of

@@ -1,5 +1,5 @@
 -module(erlmcp_cli_list).
--moduledoc "`erlmcp list`: lists the tools, resources and prompts of a server.".
+-moduledoc "`erlmcp list`: lists the tools, resources, resource templates and prompts of a server.".
 
 -export([command/1]).
 

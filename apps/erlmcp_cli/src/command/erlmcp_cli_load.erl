@@ -1,7 +1,7 @@
 -module(erlmcp_cli_load).
 -moduledoc """
-`erlmcp load`: puts any MCP server under load from this process, and prints the outcome in a table.
-With `--json` it also writes a result file.
+`erlmcp load`: puts any MCP server under load from the command's node, and prints the outcome in a
+table. With `--json` it also writes a result file.
 """.
 
 -export([command/0]).
@@ -81,7 +81,7 @@ counted(Name, Least, Help) ->
     (option(Name, Help))#{type => {integer, [{min, Least}, {max, 100_000_000}]}}.
 
 run(#{server := _, url := _}) ->
-    erlmcp_cli:complain("a URL and --url: one of them was expected"),
+    erlmcp_cli_output:complain("a URL and --url: one of them was expected"),
     usage;
 run(#{server := Url} = Parsed) ->
     run((maps:remove(server, Parsed))#{url => Url});
@@ -97,7 +97,7 @@ run(Parsed) ->
         measured(maps:merge(Plan, detected(Parsed)), Parsed)
     else
         {error, Sentence} ->
-            erlmcp_cli:complain(Sentence),
+            erlmcp_cli_output:complain(Sentence),
             usage
     end.
 
@@ -261,7 +261,7 @@ measured(#{duration_ms := Duration} = Plan, Parsed) ->
             erlmcp_cli_output:print(erlmcp_cli_load_table:report(Plan, Report)),
             kept(Plan, Report, Parsed);
         {error, Reason} ->
-            erlmcp_cli:complain(erlmcp_cli_load_table:failure(Reason)),
+            erlmcp_cli_output:complain(erlmcp_cli_load_table:failure(Reason)),
             case Reason of
                 {bad_option, _} -> usage;
                 _ -> failed
@@ -283,7 +283,7 @@ kept(Plan, Report, #{json := Folder, workload := Workload}) ->
             erlmcp_cli_output:print([File, $\n]),
             outcome(Report);
         {error, Reason} ->
-            erlmcp_cli:complain(erlmcp_bench_result:format_error(Reason)),
+            erlmcp_cli_output:complain(erlmcp_bench_result:format_error(Reason)),
             erlmcp_cli_exit:unkept(Reason)
     end;
 kept(_, Report, _) ->

@@ -3,8 +3,8 @@
 Parses the value of `erlmcp load --mix`: requests, each with a weight, separated by commas. Pure.
 
 A request is a method, followed by a name or a URI if the method has one, and by arguments as JSON.
-For a method without name or URI, its parameters follow as JSON. A weight is at most 999,999, and 1
-by default.
+Instead of these, all parameters of the method may follow as JSON. A weight is at most 999,999, and
+1 by default.
 """.
 
 -export([read/1, requests/2]).
@@ -111,7 +111,8 @@ word(Text) ->
     end.
 
 -doc """
-Returns the requests. Calls of the tool `echo` without arguments get a text of `PayloadBytes` bytes.
+Returns the requests of a mix. Calls of the tool `echo` without arguments get a text of
+`PayloadBytes` bytes.
 """.
 -spec requests(mix(), PayloadBytes :: non_neg_integer()) -> mix().
 requests(Mix, PayloadBytes) ->

@@ -107,7 +107,7 @@ second(#{throughput_msg_per_s := PerSecond, connections := Connections} = Sample
         ++ [[number(Connections), " connections"] | Troubles],
     iolist_to_binary(lists:join(", ", Parts)).
 
--doc "Returns the reason for which there was no load, as one line.".
+-doc "Says why there was no load, in one line.".
 -spec failure(term()) -> unicode:chardata().
 failure({bad_option, target}) -> "the target is invalid";
 failure({bad_option, sessions_per_connection}) ->

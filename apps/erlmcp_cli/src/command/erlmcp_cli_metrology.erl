@@ -28,13 +28,13 @@ run(#{files := Paths, json := Json}) ->
     end,
     case {Checked, Invalid} of
         {[], _} ->
-            erlmcp_cli:complain(erlmcp_bench_result:format_error({no_results, Paths})),
+            erlmcp_cli_output:complain(erlmcp_bench_result:format_error({no_results, Paths})),
             metrology;
         {_, []} ->
             ok;
         _ ->
-            erlmcp_cli:complain(io_lib:format("~b of ~b results are not valid",
-                                              [length(Invalid), length(Checked)])),
+            erlmcp_cli_output:complain(io_lib:format("~b of ~b results are not valid",
+                                                     [length(Invalid), length(Checked)])),
             metrology
     end.
 

@@ -1,6 +1,7 @@
 -module(erlmcp_cli_prompt).
 -moduledoc """
-`erlmcp prompt` and `erlmcp complete`: print a prompt's messages, and values for its arguments.
+`erlmcp prompt` and `erlmcp complete`: print the messages of a prompt, and values for an argument of
+a prompt or a resource template.
 """.
 
 -export([command/1, complete_command/1]).

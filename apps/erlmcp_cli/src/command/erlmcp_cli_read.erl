@@ -45,7 +45,7 @@ shown(Pieces, _, #{output := File}) ->
         ok ->
             ok;
         {error, Why} ->
-            erlmcp_cli:complain([File, ": ", file:format_error(Why)]),
+            erlmcp_cli_output:complain([File, ": ", file:format_error(Why)]),
             failed
     end;
 shown(_, Result, #{json := true}) ->
@@ -61,8 +61,9 @@ on_terminal(Pieces) ->
         [] ->
             erlmcp_cli_output:print([[Text, end_of_line(Text)] || {text, Text} <- Pieces]);
         [Bytes | _] ->
-            erlmcp_cli:complain(io_lib:format("~b bytes that are no text; --output FILE keeps them",
-                                              [byte_size(Bytes)])),
+            erlmcp_cli_output:complain(
+                io_lib:format("~b bytes that are no text; --output FILE keeps them",
+                              [byte_size(Bytes)])),
             failed
     end.
 

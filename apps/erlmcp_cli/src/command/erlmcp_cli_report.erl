@@ -28,8 +28,8 @@ run(#{page := report, folder := Folder} = Arguments) ->
             erlmcp_cli_output:print(io_lib:format("~ts: ~b figures of ~b results~n",
                                                   [Out, Figures, Results])),
             lists:foreach(fun({File, [Why | _]}) ->
-                              erlmcp_cli:complain([erlmcp_cli_text:one_line(File), ": ",
-                                                   erlmcp_cli_text:one_line(Why)])
+                              erlmcp_cli_output:complain([erlmcp_cli_text:one_line(File), ": ",
+                                                          erlmcp_cli_text:one_line(Why)])
                           end, Refused),
             case Refused of
                 [] -> ok;
@@ -48,10 +48,10 @@ run(#{folder := Folder, page := Page, output := Out}) ->
         {error, Reason} -> failed(Reason)
     end;
 run(#{page := Page}) ->
-    erlmcp_cli:complain(["--page ", atom_to_list(Page), ": --output FILE is wanted"]),
+    erlmcp_cli_output:complain(["--page ", atom_to_list(Page), ": --output FILE is wanted"]),
     usage.
 
 failed(Reason) ->
-    erlmcp_cli:complain(erlmcp_cli_text:one_line(
+    erlmcp_cli_output:complain(erlmcp_cli_text:one_line(
         unicode:characters_to_binary(erlmcp_bench_report:format_error(Reason)))),
     failed.

@@ -63,11 +63,11 @@ run(#{scenario := Name} = Parsed) ->
         ended(Outcome, Parsed)
     else
         {usage, Why} ->
-            erlmcp_cli:complain(Why),
+            erlmcp_cli_output:complain(Why),
             usage;
         {error, Reason} ->
             ok = erlmcp_cli_terminal:clear(),
-            erlmcp_cli:complain(erlmcp_cli_scenario_text:failure(Reason)),
+            erlmcp_cli_output:complain(erlmcp_cli_scenario_text:failure(Reason)),
             outcome(Reason)
     end.
 
@@ -131,7 +131,7 @@ ended(Outcome, #{json := Folder}) ->
         {error, nothing_answered} ->
             ended(Outcome, #{});
         {error, Reason} ->
-            erlmcp_cli:complain(erlmcp_bench_result:format_error(Reason)),
+            erlmcp_cli_output:complain(erlmcp_bench_result:format_error(Reason)),
             erlmcp_cli_exit:unkept(Reason)
     end;
 ended(#{status := passed}, _) -> ok;

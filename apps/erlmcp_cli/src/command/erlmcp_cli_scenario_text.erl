@@ -35,7 +35,7 @@ percentile(_, #{answered := 0}) ->
 percentile(Percent, Sums) ->
     erlmcp_bench_histogram:percentile(erlmcp_bench_scenario_sums:histogram(Sums), Percent).
 
--doc "Returns the reason for which a scenario has no outcome.".
+-doc "Says why a scenario has no outcome.".
 -spec failure(term()) -> unicode:chardata().
 failure({needs_own_nodes, Name}) ->
     io_lib:format("~ts: it harms servers, and runs against its own alone", [Name]);
@@ -166,7 +166,7 @@ complaint({unopened, Count}) -> io_lib:format("~b clients could not connect.", [
 complaint({wrong_replies, Count}) -> io_lib:format("~b replies were wrong.", [Count]);
 complaint({zone, Zone}) -> io_lib:format("The share of errors is in the zone ~ts.", [Zone]);
 complaint({unaccounted, Count}) -> io_lib:format("~b requests have no outcome.", [Count]);
-complaint(uncounted) -> "The seconds do not add up to the counts of the loads.";
+complaint(uncounted) -> "The steps do not add up to the counts of the loads.";
 complaint({unseen, Fault}) ->
     io_lib:format("~ts: nothing was seen of it.", [words(Fault)]);
 complaint({not_recovered, Fault}) ->

@@ -90,7 +90,8 @@ workloads() ->
 faults() -> [Id || #{id := Id} <- erlmcp_bench_chaos:scenarios()] ++ [~"all"].
 
 -doc """
-Returns the words that an argument may have as its value, or an empty list if any other is possible.
+Returns the words of which an argument's value must be one, or an empty list if there are no such
+words.
 """.
 -spec choices(argparse:argument()) -> [unicode:chardata()].
 choices(#{type := {atom, Choices}}) when is_list(Choices) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_cluster).
 -moduledoc """
 `erlmcp cluster`: shows the cluster of a running node, lets the node join or leave it, takes a dead
-node out, and makes a secret. Also what `erlmcp serve --cluster` has to do with its cluster.
+node out, and makes a secret. `erlmcp serve --cluster` joins its cluster by this module, too.
 """.
 
 -export([command/0]).
@@ -72,7 +72,7 @@ run(#{action := leave, seconds := Seconds, lame := Lame} = Arguments) ->
         {ok, _} ->
             asked(#{do => leave}, ?LEAVE_MS, said("has left its cluster: stop it"), Arguments);
         {Outcome, Sentence} ->
-            erlmcp_cli:complain(Sentence),
+            erlmcp_cli_output:complain(Sentence),
             Outcome
     end;
 run(#{action := forget, what := Node} = Arguments) ->
@@ -89,7 +89,7 @@ run(#{action := secret} = Arguments) ->
     end.
 
 wrong(Sentence) ->
-    erlmcp_cli:complain(Sentence),
+    erlmcp_cli_output:complain(Sentence),
     usage.
 
 text(Characters) -> unicode:characters_to_binary(Characters).
@@ -102,7 +102,7 @@ asked(Question, Milliseconds, Show, #{json := Json} = Arguments) ->
                 false -> Show(Found)
             end);
         {Outcome, Sentence} ->
-            erlmcp_cli:complain(Sentence),
+            erlmcp_cli_output:complain(Sentence),
             Outcome
     end.
 
@@ -124,7 +124,7 @@ written(File, Secret) ->
         ok ->
             ok;
         {error, Reason} ->
-            erlmcp_cli:complain([File, ": ", file:format_error(Reason)]),
+            erlmcp_cli_output:complain([File, ": ", file:format_error(Reason)]),
             failed
     end.
 
@@ -149,8 +149,13 @@ figure(Name, Of) ->
         #{} -> "-"
     end.
 
-notes(#{~"node" := Node, ~"leads" := Leads}, Own) ->
-    lists:join(", ", ["this node" || Node =:= Own] ++ ["leads" || Leads]).
+notes(#{~"node" := Node, ~"leads" := Leads} = Of, Own) ->
+    lists:join(", ", ["this node" || Node =:= Own] ++ ["leads" || Leads]
+                         ++ clock(maps:get(~"clock_ahead_s", Of, 0))).
+
+clock(0) -> [];
+clock(Ahead) when Ahead > 0 -> [["its clock is ", integer_to_list(Ahead), " s ahead"]];
+clock(Ahead) -> [["its clock is ", integer_to_list(-Ahead), " s behind"]].
 
 advice(1, _, _) ->
     "One node: while it does not run, its sessions wait. Let two more join.";
@@ -169,7 +174,7 @@ advice(Count, Majority, Living) ->
 
 -doc """
 Returns the options of a node that joins, as `m:erlmcp_cluster_operator` takes them, from those of
-the command. `Folder` is that of its part of the store.
+the command. `Folder` is that of the node's part of the store. `usage` has a sentence for the user.
 """.
 -spec options(Folder :: string(), argparse:arg_map()) ->
     {ok, #{binary() => term()}} | {usage, unicode:chardata()}.

@@ -4,8 +4,9 @@ The control socket of `erlmcp serve`: a Unix domain socket in a folder that only
 Each connection carries one question of an operator, a line of JSON, and its answer
 (`m:erlmcp_operator`).
 
-The socket of the process with the number 123 is `123.sock` (`erlmcp_cli_folders:control/0`). A
-process that was killed leaves its file, which is removed when it is found.
+The socket of the process with the id 123 in the operating system is `123.sock`
+(`erlmcp_cli_folders:control/0`). A process that was killed leaves its file, which is removed when
+it is found.
 """.
 
 -behaviour(gen_server).
@@ -44,8 +45,12 @@ files() ->
     lists:sort(filelib:wildcard(filename:join(erlmcp_cli_folders:control(), "*.sock"))).
 
 -doc """
-Asks a question at a control socket, and waits `Milliseconds` for the answer. `gone` means that no
-process listens there any more.
+Asks a question at a control socket, and waits `Milliseconds` at most for each part of the answer.
+
+- `gone`: no process listens there any more.
+- `timeout`: a part of the answer did not come in time. `closed`: the connection ended before the
+  answer.
+- Other errors are those of the socket.
 """.
 -spec ask(file:filename_all(), Question :: iodata(), Milliseconds :: timeout()) ->
     {ok, binary()} | {error, gone | inet:posix() | closed | timeout}.

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_operate).
 -moduledoc """
-`erlmcp sessions`, `calls`, `cancel`, `drain` and `reload`: shows what the servers of a running node
-do, ends it, and reloads their definitions.
+`erlmcp sessions`, `calls`, `cancel`, `drain` and `reload`: shows the sessions and calls of the
+servers of a running node, ends calls, drains the servers, and reloads their definitions.
 """.
 
 -export([sessions_command/0, calls_command/0, cancel_command/0, drain_command/0,
@@ -83,7 +83,7 @@ asked(Question, Milliseconds, Show, #{json := Json} = Arguments) ->
             end),
             {ok, Found};
         {Outcome, Sentence} ->
-            erlmcp_cli:complain(Sentence),
+            erlmcp_cli_output:complain(Sentence),
             Outcome
     end.
 
@@ -137,7 +137,7 @@ refused([]) ->
     ok;
 refused(Servers) ->
     lists:foreach(fun(#{~"server" := Server, ~"error" := Sentence}) ->
-        erlmcp_cli:complain([Server, " is not reloaded: ", Sentence])
+        erlmcp_cli_output:complain([Server, " is not reloaded: ", Sentence])
     end, Servers),
     failed.
 

@@ -1,6 +1,7 @@
 -module(erlmcp_cli_top).
 -moduledoc """
-`erlmcp top`: shows the figures of a running node's servers on a terminal, anew each second.
+`erlmcp top`: shows the figures of a running node's servers on a terminal, and updates them each
+second.
 """.
 
 -export([command/0]).
@@ -20,23 +21,46 @@ command() ->
       handler => fun(Arguments) -> run(#{}, Arguments) end}.
 
 run(Before, #{once := Once, json := Json} = Arguments) ->
-    case erlmcp_cli_node:ask(Arguments, #{command => metrics}, 0) of
-        {ok, Servers} when Json ->
-            erlmcp_cli_output:print([erlmcp_cli_text:json(Servers), $\n]),
-            again(Once, Before, Arguments);
-        {ok, Servers} ->
-            Shown = [server(Server, maps:get(Id, Before, none))
-                     || #{~"server" := Id} = Server <- Servers],
-            ok = clear(Once),
-            erlmcp_cli_output:print(case Shown of
-                [] -> "no server runs\n";
-                _ -> lists:join($\n, Shown)
-            end),
-            again(Once, #{Id => Server || #{~"server" := Id} = Server <- Servers}, Arguments);
+    maybe
+        {ok, Servers} ?= erlmcp_cli_node:ask(Arguments, #{command => metrics}, 0),
+        {ok, Calls} ?= erlmcp_cli_node:ask(Arguments, #{command => calls}, 0),
+        {ok, Pools} ?= erlmcp_cli_node:ask(Arguments, #{command => pools}, 0),
+        {ok, Upstreams} ?= erlmcp_cli_node:ask(Arguments, #{command => upstreams}, 0),
+        Figures = #{servers => Servers, calls => Calls, pools => Pools, upstreams => Upstreams},
+        case Json of
+            true ->
+                erlmcp_cli_output:print([erlmcp_cli_text:json(Figures), $\n]);
+            false ->
+                ok = clear(Once),
+                erlmcp_cli_output:print(screen(Figures, Before))
+        end,
+        again(Once, #{Id => Server || #{~"server" := Id} = Server <- Servers}, Arguments)
+    else
         {Outcome, Sentence} ->
-            erlmcp_cli:complain(Sentence),
+            erlmcp_cli_output:complain(Sentence),
             Outcome
     end.
+
+screen(#{servers := []} = Figures, _) ->
+    ["no server runs\n", of_clients(Figures)];
+screen(#{servers := Servers, calls := Calls} = Figures, Before) ->
+    [lists:join($\n, [server(Server, [Call || #{~"server" := Of} = Call <- Calls, Of =:= Id],
+                             maps:get(Id, Before, none))
+                      || #{~"server" := Id} = Server <- Servers]),
+     of_clients(Figures),
+     ["\nThe node does not run the application erlmcp_console, so nothing judges its servers.\n"
+      || lists:all(fun(#{~"verdict" := Verdict}) -> Verdict =:= null end, Servers)]].
+
+%% The pools of the node's clients, and the servers that its clients call.
+of_clients(#{pools := Pools, upstreams := Upstreams}) ->
+    [table([["pool", "server", "state", "running", "failed"]
+            | first([[Name, Server, State, number(Calls), number(Failed)]
+                     || #{~"name" := Name, ~"members" := Members} <- Pools,
+                        #{~"server" := Server, ~"state" := State, ~"calls" := Calls,
+                          ~"failed" := Failed} <- Members])]),
+     table([["upstream", "running", "requests", "errors", "failed", "p50", "p95", "p99"]
+            | [[Name, number(Calls) | counts(Row)]
+               || #{~"name" := Name, ~"calls" := Calls} = Row <- busiest(Upstreams)]])].
 
 again(true, _, _) ->
     ok;
@@ -49,7 +73,8 @@ clear(false) -> erlmcp_cli_output:clear().
 
 server(#{~"server" := Id, ~"state" := State, ~"up_ms" := Up, ~"requests" := Requests,
          ~"faults" := Faults, ~"bounds" := Bounds, ~"refusals" := Refusals, ~"methods" := Methods,
-         ~"tools" := Tools} = Server, Before) ->
+         ~"tools" := Tools, ~"breakers" := Breakers, ~"workers" := Workers} = Server, Calls,
+       Before) ->
     [verdict(Server),
      {bold, Id}, "  ", State, "  up ", duration(Up div 1000), "  ", number(Requests), " requests",
      rate(Server, Before), ", ", number(Faults), " by the server's own fault", $\n,
@@ -58,11 +83,23 @@ server(#{~"server" := Id, ~"state" := State, ~"up_ms" := Up, ~"requests" := Requ
                || Name := #{~"used" := Used, ~"limit" := Limit}
                       <- maps:iterator(Bounds, ordered)]]),
      rows("method", Methods), rows("tool", Tools),
+     table([["call", "age", "method", "target", "principal"]
+            | [[Call, seconds(Age), Method, target(Target), Principal]
+               || #{~"id" := Call, ~"age_ms" := Age, ~"method" := Method, ~"target" := Target,
+                    ~"principal" := Principal} <- first(Calls)]], left),
      table([["refusal", "count"]
             | [[[integer_to_list(Code), $\s, Name], number(Count)]
-               || #{~"code" := Code, ~"name" := Name, ~"count" := Count} <- busiest(Refusals)]])].
+               || #{~"code" := Code, ~"name" := Name, ~"count" := Count} <- busiest(Refusals)]]),
+     table([["breaker", "state", "failed", "definitions"]
+            | [[Name, Is, number(Failed), number(length(Targets))]
+               || #{~"name" := Name, ~"state" := Is, ~"failed" := Failed,
+                    ~"targets" := Targets} <- first(Breakers)]]),
+     table([["workers", "size", "ready", "taken", "waiting"]
+            | [[Name, number(Size), number(Ready), number(Taken), number(Waiting)]
+               || #{~"name" := Name, ~"size" := Size, ~"ready" := Ready, ~"taken" := Taken,
+                    ~"waiting" := Waiting} <- first(Workers)]])].
 
-%% The verdict as the console's first line says it, if a console runs in the node.
+%% The verdict as the console's first line says it, if the console's application runs in the node.
 verdict(#{~"at_ms" := At, ~"verdict" := #{~"well" := Well, ~"since_ms" := Since,
                                           ~"causes" := Causes}}) ->
     [{bold, case Well of
@@ -82,21 +119,28 @@ rate(_, _) ->
 
 rows(What, Rows) ->
     table([[What, "requests", "errors", "refusals", "p50", "p95", "p99"]
-           | [[Name, number(Count), number(Errors), number(Refusals), time(P50), time(P95),
-               time(P99)]
-              || #{~"name" := Name, ~"count" := Count, ~"errors" := Errors,
-                   ~"refusals" := Refusals, ~"p50_us" := P50, ~"p95_us" := P95,
-                   ~"p99_us" := P99} <- busiest(Rows)]]).
+           | [[Name | counts(Row)] || #{~"name" := Name} = Row <- busiest(Rows)]]).
+
+counts(#{~"count" := Count, ~"errors" := Errors, ~"refusals" := Refusals, ~"p50_us" := P50,
+         ~"p95_us" := P95, ~"p99_us" := P99}) ->
+    [number(Count), number(Errors), number(Refusals), time(P50), time(P95), time(P99)].
 
 busiest(Rows) ->
-    lists:sublist(lists:sort(fun(#{~"count" := One}, #{~"count" := Other}) -> One >= Other end,
-                             Rows), ?LINES).
+    first(lists:sort(fun(#{~"count" := One}, #{~"count" := Other}) -> One >= Other end, Rows)).
+
+first(Rows) -> lists:sublist(Rows, ?LINES).
+
+%% A table of numbers.
+table(Rows) -> table(Rows, right).
 
 %% A table without rows is left out.
-table([_]) ->
+table([_], _) ->
     "";
-table(Rows) ->
-    [$\n | [[Line, $\n] || Line <- erlmcp_cli_table:lines(Rows, right)]].
+table(Rows, Cells) ->
+    [$\n | [[Line, $\n] || Line <- erlmcp_cli_table:lines(Rows, Cells)]].
+
+target(null) -> "-";
+target(Target) -> Target.
 
 number(Number) -> integer_to_list(Number).
 
@@ -106,6 +150,8 @@ limit(Limit) -> number(Limit).
 time(Microseconds) -> [decimal(Microseconds / 1000), " ms"].
 
 decimal(Number) -> float_to_list(Number, [{decimals, 1}]).
+
+seconds(Milliseconds) -> [decimal(Milliseconds / 1000), " s"].
 
 duration(Seconds) when Seconds < 120 -> [number(Seconds), " s"];
 duration(Seconds) when Seconds < 7200 -> [number(Seconds div 60), " min"];

@@ -46,7 +46,7 @@ hide_servers() ->
 Runs `Start`, and holds the reports of OTP and ranch meanwhile. If `Start` fails, these reports are
 dropped, since they repeat at length the reason that the caller gets. If `Start` succeeds, the
 reports are shown: a server may serve requests before `Start` returns, and a process of its user may
-crash. At most 200 reports are held.
+crash. At most 200 reports are held, and others dropped.
 
 For `own`, the warning on a listener that authenticates no client is left out, too, since `erlmcp
 serve` prints it itself.

@@ -5,8 +5,8 @@ not show, are spelled out (`erlmcp_printable:text/1`). So no text of a server ca
 terminal or be hidden from the user. The only control sequences are those of this module: its
 colours, and the one that clears the terminal.
 
-A text may be styled: `{bold, Text}` and `{red, Text}` within it. Colours are for terminals, unless
-`NO_COLOR` is set (no-color.org) or `TERM` says `dumb`.
+A text may be styled: `{bold, Text}` and `{red, Text}` within it. Styles are for terminals, unless
+`NO_COLOR` is set (no-color.org), or `TERM` is not set or says `dumb`.
 """.
 
 -export([print/1, clear/0, note/1, complain/1, rendered/2, plain/1]).

@@ -80,8 +80,8 @@ clear() ->
     gen_server:call(?MODULE, clear, infinity).
 
 -doc """
-Calls `Fun`, which asks questions, in the calling process. Until it returns, other processes that
-ask wait, and their lines are shown later. The function returns the answer of `Fun`.
+Calls `Fun`, which asks questions, in the calling process, and returns the answer of `Fun`. Until
+then, other calls of this function wait, and the lines of `say/1` are kept to be shown afterwards.
 """.
 -spec converse(Fun :: fun(() -> Answer)) -> Answer.
 converse(Fun) ->
@@ -97,7 +97,7 @@ Asks for a line, within `converse/1`. Returns the typed line, or `eof` at the en
 ask(Question) ->
     gen_server:call(?MODULE, {ask, Question}, infinity).
 
--doc "Returns all of stdin; `too_large` if it has more than `Most` bytes.".
+-doc "Returns all of stdin. Returns `{error, too_large}` if it has more than `Most` bytes.".
 -spec read_all(Most :: pos_integer()) -> {ok, binary()} | {error, too_large}.
 read_all(Most) ->
     gen_server:call(?MODULE, {read_all, Most}, infinity).
@@ -129,7 +129,7 @@ handle_call({read_all, Most}, From, State) ->
 
 -doc false.
 handle_cast({progress, Params}, #state{holder = none, bar = Bar, drawn = Drawn} = State) ->
-    case erlang:monotonic_time(millisecond) of
+    case erlmcp_clock:now_ms() of
         Now when Now - Drawn >= ?REDRAW; not Bar ->
             Line = erlmcp_cli_output:rendered(erlmcp_cli_bar:line(Params, columns()), 2),
             ok = io:put_chars(standard_error, ["\r", Line, "\e[K"]),

@@ -29,7 +29,7 @@ items(Rows, Below) ->
     [["  ", Line, $\n, [["      ", Other, $\n] || Other <- Others]]
      || {Line, Others} <- lists:zip(Lines, Below)].
 
--doc "Returns the name and the version of a server.".
+-doc "Returns the name and the version of a server from its `serverInfo`.".
 -spec server(Info :: map()) -> unicode:chardata().
 server(Info) ->
     lists:join($\s, [Field || Name <- [~"name", ~"version"], Field <- [field(Name, Info)],
@@ -216,10 +216,7 @@ refused_json(Refusal) ->
               || #{scopes := Scopes} <- [Refusal]},
     #{error => maps:merge(maps:remove(scopes, Refusal), Scope)}.
 
--doc """
-Returns, as part of a question, the host that a login leads to, and the reason for which the user is
-asked.
-""".
+-doc "Returns a part of a question: the host that a login leads to, and why the user is asked.".
 -spec leads_to(Host :: binary(), erlmcp_outbound_hosts:why()) -> unicode:chardata().
 leads_to(Host, {other_origin, Issuer}) ->
     ["the login of ", one_line(Issuer), " leads to another host, ", one_line(Host)];
@@ -270,7 +267,7 @@ connection(Reason) when is_atom(Reason) ->
 connection(Reason) ->
     why(Reason).
 
-%% OTP gives the reason for which it refuses a certificate only in the text of the alert.
+%% OTP says only in the text of the alert why it refuses a certificate.
 certificate(Text) ->
     Whys = [{"selfsigned_peer", ": the server's certificate is self-signed, not signed by a root"},
             {"hostname_check_failed", ": the certificate is for another host"}],
@@ -279,8 +276,8 @@ certificate(Text) ->
 words(Atom) -> string:replace(atom_to_list(Atom), "_", " ", all).
 
 -doc """
-Encodes JSON with escapes for all characters that are invisible, or that a terminal would obey. A
-program that decodes it gets the original characters.
+Encodes `Value` as JSON, with escapes for all characters that are invisible, or that a terminal
+would obey. A program that decodes it gets the original characters.
 """.
 -spec json(json:encode_value()) -> binary().
 json(Value) -> escaped(json:encode(Value)).

@@ -108,10 +108,10 @@ run(#{module := Name, host := Host} = Arguments) ->
         serving
     else
         {usage, Sentence} ->
-            erlmcp_cli:complain(Sentence),
+            erlmcp_cli_output:complain(Sentence),
             usage;
         {error, Sentence} ->
-            erlmcp_cli:complain(Sentence),
+            erlmcp_cli_output:complain(Sentence),
             failed
     end.
 
@@ -179,7 +179,7 @@ join(Options, #{name := Name} = Arguments) ->
 %% A server does without the default socket, and not without one that its user names.
 control(#{control := File}) ->
     case erlmcp_cli_sup:start_control(File) of
-        {ok, _} -> ok;
+        {ok, _} -> judged();
         {error, Why} -> {error, ["--control ", File, ": ", why(Why)]}
     end;
 control(#{stdio := true}) ->
@@ -187,10 +187,15 @@ control(#{stdio := true}) ->
 control(Arguments) ->
     File = erlmcp_cli_control:file(),
     case erlmcp_cli_sup:start_control(File) of
-        {ok, _} -> ok;
+        {ok, _} -> judged();
         {error, Why} ->
             say(warning, ["no control socket ", File, ": ", why(Why)], Arguments)
     end.
+
+%% `erlmcp top` says whether the servers are well, also where no page of the console is served.
+judged() ->
+    {ok, _} = application:ensure_all_started(erlmcp_console),
+    ok.
 
 %% The atom of the module comes from a compiled file, and never from the argument.
 server_module(Name) ->
@@ -246,7 +251,7 @@ trace(#{otlp := Url}) ->
 trace(_) ->
     maybe
         {error, Sentence} ?= traced(erlmcp_cli_otlp:environment()),
-        erlmcp_cli:complain(["Warning: no traces are sent: ", Sentence]),
+        erlmcp_cli_output:complain(["Warning: no traces are sent: ", Sentence]),
         {ok, #{}}
     end.
 
@@ -310,7 +315,6 @@ reason({listen, Transport, Reason}) when is_atom(Transport) ->
 reason({"no such file or directory", File}) -> ["there is no ", File];
 reason(Reason) -> io_lib:format("~0tP", [Reason, 20]).
 
-%% The console's application reads all servers of the node, so it is started only for `--console`.
 pages(#{console := true} = Arguments, Ip) ->
     {ok, _} = application:ensure_all_started(erlmcp_console),
     Token = case erlmcp_listener:is_loopback(Ip) of
@@ -400,8 +404,8 @@ warn_of_listeners(Ip, Listeners, Arguments) ->
 %% With a format the log is for programs, and each line on standard error is an entry of it.
 say(Level, Sentence, #{log_format := _}) -> logger:log(Level, "~ts", [Sentence]);
 say(notice, Sentence, _) -> erlmcp_cli_output:note([Sentence, $\n]);
-say(warning, Sentence, _) -> erlmcp_cli:complain(["Warning: ", Sentence]);
-say(error, Sentence, _) -> erlmcp_cli:complain(Sentence).
+say(warning, Sentence, _) -> erlmcp_cli_output:complain(["Warning: ", Sentence]);
+say(error, Sentence, _) -> erlmcp_cli_output:complain(Sentence).
 
 %% On stdio nothing is printed, since stdout belongs to the client.
 announce(_, _, _, #{stdio := true}) ->

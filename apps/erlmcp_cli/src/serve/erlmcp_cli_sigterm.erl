@@ -1,7 +1,7 @@
 -module(erlmcp_cli_sigterm).
 -moduledoc """
-Handles SIGTERM in `erlmcp serve`: the server is drained before the node stops. A second SIGTERM
-stops the node at once.
+Handles SIGTERM in `erlmcp serve`: the server is drained before the node stops. The node stops even
+if the drain fails. A second SIGTERM stops the node at once.
 """.
 
 -behaviour(gen_event).
@@ -22,9 +22,12 @@ init({Drain, _}) ->
 -doc false.
 handle_event(sigterm, {Server, Options}) ->
     %% The drain runs in a process of its own, so that this one can handle the next signal.
-    _ = spawn(fun() ->
-        _ = erlmcp:drain(Server, Options),
-        init:stop()
+    _ = proc_lib:spawn(fun() ->
+        try
+            erlmcp:drain(Server, Options)
+        after
+            init:stop()
+        end
     end),
     {ok, at_once};
 handle_event(sigterm, at_once) ->

@@ -36,9 +36,7 @@ figures_stand_beside_their_marks(_) ->
 
 %% A failure that comes after the end was not seen.
 a_failure_is_shown(Config) ->
-    Folder = filename:join(proplists:get_value(priv_dir, Config), "failure"),
-    {0, Out, _} = main(["bench", "stress_24hr_10k_ops", "--duration", "2", "--fail", "server@0.8",
-                        "--json", Folder]),
+    {Out, Folder} = recovered(Config, ["2", "5", "6", "7"]),
     {match, _} = re:run(Out, "^stress_24hr_10k_ops_fail_server +[0-9,]+", [multiline]),
     {match, _} = re:run(Out, "^ +failure of server at 0\\.8 s: killed processes 1, restarted ms "
                              "[0-9.]+, errors count [0-9,]+, first good ms [0-9.]+, recovery ms "
@@ -48,6 +46,20 @@ a_failure_is_shown(Config) ->
     {1, _, Why} = main(["bench", "stress_24hr_10k_ops", "--duration", "0.5", "--fail", "server@1"]),
     {match, _} = re:run(Why, "^stress_24hr_10k_ops: the failure was not seen: server was not "
                              "killed$", [multiline]).
+
+%% A machine that is slower after the failure than before it does not let the load be as quick as
+%% before. Each run has more seconds for that.
+recovered(Config, [Seconds | Others]) ->
+    Folder = filename:join(proplists:get_value(priv_dir, Config), "failure_" ++ Seconds),
+    case main(["bench", "stress_24hr_10k_ops", "--duration", Seconds, "--fail", "server@0.8",
+               "--json", Folder]) of
+        {0, Out, _} ->
+            {Out, Folder};
+        {1, _, Why} when Others =/= [] ->
+            {match, _} = re:run(Why, "^stress_24hr_10k_ops: the load did not recover from the "
+                                     "failure of server$", [multiline]),
+            recovered(Config, Others)
+    end.
 
 wrong_use_exits_2(_) ->
     [begin

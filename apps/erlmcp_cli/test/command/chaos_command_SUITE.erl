@@ -36,11 +36,12 @@ table_says_what_came_of_each(_) ->
     Ran = #{scenario => ~"chaos_a", title => ~"a", bounds => Bounds, status => failed,
             violations => [{lost, load, 1}], accounting => #{load => Load},
             figures => #{rounds => 1, detection_us => 12_345, recovery_us => 2_000,
-                         resolution_us => 7_000, pause_us => 1_000}},
+                         resolution_us => 7_000, pause_us => 9_000,
+                         recovery_moved_us => 1_000}},
     NotRun = #{scenario => ~"chaos_b", title => ~"b", bounds => Bounds, status => not_run,
                reason => ~"no root"},
     Out = unicode:characters_to_list(erlmcp_cli_chaos:table([Ran, NotRun])),
-    {match, _} = re:run(Out, "^chaos_a +1056 +12\\.3 of 100\\+1 ms +2\\.0 of 0\\+8 ms "
+    {match, _} = re:run(Out, "^chaos_a +1056 +12\\.3 of 100\\+0 ms +2\\.0 of 0\\+8 ms "
                              "+100, 90, 9, 1 +1 +failed$", [multiline]),
     {match, _} = re:run(Out, "^chaos_b +not run$", [multiline]).
 

@@ -281,7 +281,7 @@ await_output(Port, Wanted, Output) ->
             end;
         {Port, {exit_status, Status}} ->
             ct:fail({ended, Status, Output})
-    after 20000 ->
+    after 60_000 ->
         ct:fail({silent, Output})
     end.
 
@@ -296,7 +296,7 @@ ended(Port) ->
             %% An interrupted command has not failed.
             nomatch = binary:match(Data, ~"the client is not running"),
             ended(Port)
-    after 10000 ->
+    after 60_000 ->
         ct:fail(still_running)
     end.
 

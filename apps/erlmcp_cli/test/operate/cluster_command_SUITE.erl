@@ -7,6 +7,7 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([a_node_serves_in_its_cluster/1, the_status_says_how_many_may_fail/1,
+         the_status_says_whose_clock_is_wrong/1,
          secrets_are_random_and_private/1, wrong_use_is_said/1]).
 
 -define(NODE, "mcp@127.0.0.7").
@@ -16,6 +17,7 @@ suite() ->
 
 all() ->
     [a_node_serves_in_its_cluster, the_status_says_how_many_may_fail,
+     the_status_says_whose_clock_is_wrong,
      secrets_are_random_and_private, wrong_use_is_said].
 
 init_per_suite(Given) ->
@@ -104,12 +106,25 @@ the_status_says_how_many_may_fail(Config) ->
             {lists:duplicate(5, alive), "5 nodes, and 3 make a majority: 2 more may fail."}]].
 
 advice(States, Node, Config) ->
+    lists:last(status([Node(State) || State <- States], Config)).
+
+the_status_says_whose_clock_is_wrong(Config) ->
+    Node = fun(Ahead) ->
+        #{node => ~"mcp@b", state => alive, leads => false, clock_ahead_s => Ahead}
+    end,
+    [_, Right, Ahead, Behind, _] = status([Node(Seconds) || Seconds <- [0, 3_600, -61]], Config),
+    "its clock is 3600 s ahead" = string:find(Ahead, "its"),
+    nomatch = string:find(Right, "clock"),
+    "its clock is 61 s behind" = string:find(Behind, "its").
+
+%% The lines for these nodes.
+status(Nodes, Config) ->
     File = in("answers.sock", Config),
     _ = file:delete(File),
     {ok, Listening} = gen_tcp:listen(0, [{ifaddr, {local, File}}, binary, {active, false}]),
     Answer = json:encode(#{ok => #{own => ~"mcp@a", lease_ms => 900,
-                                   majority => length(States) div 2 + 1,
-                                   nodes => [Node(State) || State <- States]}}),
+                                   majority => length(Nodes) div 2 + 1,
+                                   nodes => Nodes}}),
     _ = spawn_link(fun() ->
         {ok, Socket} = gen_tcp:accept(Listening),
         {ok, _} = gen_tcp:recv(Socket, 0),
@@ -118,7 +133,7 @@ advice(States, Node, Config) ->
     end),
     {0, Out, ""} = main(["cluster", "status", "--control", File]),
     ok = gen_tcp:close(Listening),
-    lists:last(string:lexemes(Out, "\n")).
+    string:lexemes(Out, "\n").
 
 secrets_are_random_and_private(Config) ->
     {0, One, ""} = main(["cluster", "secret"]),

@@ -14,8 +14,9 @@ distribution; and the socket itself, at its bounds.
 -export([sessions_are_listed/1, calls_are_listed/1, a_call_is_cancelled/1, servers_are_drained/1,
          servers_are_lame_before/1,
          servers_are_reloaded/1, a_refused_reload_is_said/1, mounted_servers_are_named/1,
-         figures_are_shown/1, figures_move/1, the_verdict_is_shown/1, a_socket_is_found/1,
-         wrong_use_is_said/1]).
+         figures_are_shown/1, upstreams_are_shown/1, running_calls_are_shown/1,
+         dependencies_are_shown/1, figures_move/1,
+         the_verdict_is_shown/1, a_socket_is_found/1, wrong_use_is_said/1]).
 -export([serve_has_a_socket/1, stdio_has_none/1, a_node_is_reached_by_distribution/1]).
 -export([hold_ports/0]).
 -export([no_file_of_others_is_removed/1, the_socket_outlives_a_want_of_ports/1]).
@@ -28,7 +29,9 @@ all() ->
     [sessions_are_listed, calls_are_listed, a_call_is_cancelled, servers_are_drained,
      servers_are_lame_before,
      servers_are_reloaded, a_refused_reload_is_said, mounted_servers_are_named,
-     figures_are_shown, figures_move, the_verdict_is_shown, a_socket_is_found, wrong_use_is_said,
+     figures_are_shown, upstreams_are_shown, running_calls_are_shown,
+     dependencies_are_shown, figures_move,
+     the_verdict_is_shown, a_socket_is_found, wrong_use_is_said,
      serve_has_a_socket, stdio_has_none, a_node_is_reached_by_distribution,
      no_file_of_others_is_removed, the_socket_outlives_a_want_of_ports,
      no_question_ends_the_socket, silent_connections_end].
@@ -195,7 +198,8 @@ mounted_servers_are_named(_) ->
     Names = [~"archive (nameless/docs/old)", ~"archive (whole/docs/old)", ~"files (nameless/docs)",
              ~"files (whole/docs)", ~"known", ~"nameless", ~"nameless #2", ~"operated", ~"whole"],
     {0, Json, ""} = main(["top", "--once", "--json"]),
-    Names = lists:sort([Name || #{~"server" := Name} <- json:decode(list_to_binary(Json))]),
+    #{~"servers" := Shown} = json:decode(list_to_binary(Json)),
+    Names = lists:sort([Name || #{~"server" := Name} <- Shown]),
     {0, Top, ""} = main(["top", "--once"]),
     {match, _} = re:run(Top, "^files \\(whole/docs\\)  open  up ", [multiline]),
     {0, Drained, ""} = main(["drain", "--seconds", "0"]),
@@ -220,8 +224,110 @@ figures_are_shown(Config) ->
     [["waits", "1", "0", "0" | _]] = [Line || ["waits" | _] = Line <- Lines],
     [["1048", "tool_not_found", "1"]] = [Line || ["1048" | _] = Line <- Lines],
     {0, Json, ""} = main(["top", "--once", "--json"]),
-    [#{~"server" := ~"operated", ~"requests" := 2, ~"tools" := [#{~"name" := ~"waits"}]}] =
-        json:decode(list_to_binary(Json)).
+    #{~"servers" := [#{~"server" := ~"operated", ~"requests" := 2,
+                       ~"tools" := [#{~"name" := ~"waits"}]}],
+      ~"upstreams" := Upstreams} = json:decode(list_to_binary(Json)),
+    true = is_list(Upstreams).
+
+%% The servers that clients of the node call.
+upstreams_are_shown(Config) ->
+    #{url := Url, port := Port} = proplists:get_value(server, Config),
+    {ok, Client} = erlmcp_client:start_link({http, Url, #{}}),
+    [{ok, pong} = erlmcp_client:ping(Client) || _ <- lists:seq(1, 3)],
+    {error, _} = erlmcp_client:call_tool(Client, ~"unknown", #{}),
+    Name = <<"127.0.0.1:", (integer_to_binary(Port))/binary>>,
+    {0, Json, ""} = main(["top", "--once", "--json"]),
+    #{~"upstreams" := Upstreams} = json:decode(list_to_binary(Json)),
+    [#{~"count" := Requests, ~"calls" := 0, ~"refusals" := 1}] =
+        [Upstream || #{~"name" := Of} = Upstream <- Upstreams, Of =:= Name],
+    true = Requests >= 4,
+    %% A screen has the busiest ones, and this node's clients may have called many.
+    {0, Out, ""} = main(["top", "--once"]),
+    [_, Table] = string:split(Out, "\nupstream "),
+    [Titles | Rows] = string:split(Table, "\n", all),
+    ["running", "requests", "errors", "failed" | _] = string:lexemes(Titles, " "),
+    {_, Busiest, Calls} = lists:max([{Count, Of, Calls} || #{~"name" := Of, ~"count" := Count,
+                                                             ~"calls" := Calls} <- Upstreams]),
+    Shown = binary_to_list(Busiest),
+    [[Running | _]] = [string:lexemes(Counts, " ") || Row <- Rows, ["", Counts] <-
+                                                          [string:split(string:trim(Row), Shown)]],
+    Running = integer_to_list(Calls),
+    ok = erlmcp_client:stop(Client).
+
+%% The oldest ones, of which a screen has ten for each server.
+running_calls_are_shown(Config) ->
+    [] = tables("call"),
+    {_, First} = started(Config),
+    Others = [element(2, sent(Config)) || _ <- lists:seq(1, 11)],
+    {0, Json, ""} = erlmcp_test_servers:await(fun() ->
+        case length(erlmcp:calls(operated)) of
+            12 -> {ok, main(["top", "--once", "--json"])};
+            _ -> again
+        end
+    end),
+    #{~"calls" := [#{~"id" := Oldest, ~"target" := ~"waits"} | _] = Calls} =
+        json:decode(list_to_binary(Json)),
+    12 = length(Calls),
+    [[["call", "age", "method", "target", "principal"] | [First10 | _] = Rows]] = tables("call"),
+    10 = length(Rows),
+    [Id, _, "s", "tools/call", "waits", "anonymous"] = First10,
+    Oldest = list_to_binary(Id),
+    [Pid ! go || Pid <- [First | Others]],
+    ok = top_shows("^operated (?s)(?!.*\ncall )").
+
+%% Breakers and pools of workers of a server, and pools of clients of the node: none where there is
+%% none. Of breakers, those that refuse calls come first.
+dependencies_are_shown(_) ->
+    [] = tables("breaker") ++ tables("workers") ++ tables("pool"),
+    Fails = fun(_, _) -> {refuse, erlmcp:refusal(dependency_unavailable, ~"")} end,
+    Own = [#{name => <<"own_", (integer_to_binary(Number))/binary>>, handler => Fails,
+             breaker => #{failures => 1}} || Number <- lists:seq(1, 11)],
+    {ok, Server} = erlmcp:start_server(#{
+        id => depends, name => ~"depends", version => ~"1",
+        breakers => #{printer => #{failures => 1, open_ms => 60_000}},
+        workers => #{db => #{size => 2, start => fun() -> {ok, spawn_link(fun waits/0)} end}},
+        tools => [#{name => ~"print", breaker => printer, handler => Fails},
+                  #{name => ~"eject", breaker => printer, handler => Fails},
+                  #{name => ~"count", workers => db, handler => Fails} | Own]}),
+    Secret = ~"http://127.0.0.1:1/mcp?key=the-secret",
+    {ok, Pool} = erlmcp_pool:start_link({local, upstreams}, #{
+        targets => [{server, depends, #{}}, {http, Secret, #{}}], size => 6, failures => 1}),
+    {ok, Client} = erlmcp_client:start_link({server, depends, #{}}),
+    {error, _} = erlmcp_client:call_tool(Client, ~"print", #{}),
+    ok = top_shows("\ndb +2 +2 +0 +0\n"),
+    [[["breaker", "state", "failed", "definitions"], ["printer", "open", "1", "2"] | Closed]] =
+        tables("breaker"),
+    [["own_1", "closed", "0", "1"] | _] = Closed,
+    9 = length(Closed),
+    [[["workers", "size", "ready", "taken", "waiting"], ["db", "2", "2", "0", "0"]]] =
+        tables("workers"),
+    [[["pool", "server", "state", "running", "failed"] | Members]] = tables("pool"),
+    10 = length(Members),
+    [] = Members -- [["upstreams", Of, State, "0", Failed]
+                     || [_, Of, State, _, Failed] <- Members,
+                        lists:member(Of, ["depends", "127.0.0.1:1"])],
+    {0, Json, ""} = main(["top", "--once", "--json"]),
+    nomatch = string:find(Json, "the-secret"),
+    #{~"pools" := [#{~"name" := ~"upstreams", ~"members" := All}], ~"servers" := Servers} =
+        json:decode(list_to_binary(Json)),
+    12 = length(All),
+    [#{~"workers" := [#{~"name" := ~"db", ~"waiting" := 0}],
+       ~"breakers" := [#{~"name" := ~"printer", ~"state" := ~"open", ~"failed" := 1,
+                         ~"targets" := [~"eject", ~"print"]} | _]}] =
+        [Figures || #{~"server" := ~"depends"} = Figures <- Servers],
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_pool:stop(Pool),
+    ok = erlmcp:stop_server(Server).
+
+waits() ->
+    receive stop -> ok end.
+
+%% The tables of a screen whose first title is `Title`, as words.
+tables(Title) ->
+    {0, Out, ""} = main(["top", "--once"]),
+    [[string:lexemes(Line, " ") || Line <- string:lexemes(Table, "\n")]
+     || Table <- string:split(Out, "\n\n", all),
+        hd(string:lexemes(hd(string:lexemes(Table, "\n")), " ")) =:= Title].
 
 %% Screen after screen, each with the rate since the one before it.
 figures_move(Config) ->
@@ -265,7 +371,8 @@ the_verdict_is_shown(_) ->
                    "  The server is being drained: it refuses new requests \\(1077\\)\\.\n"
                    "operated  server_shutting_down  up "),
     {0, Json, ""} = main(["top", "--once", "--json"]),
-    [#{~"verdict" := #{~"well" := false, ~"causes" := [_]}}] = json:decode(list_to_binary(Json)),
+    #{~"servers" := [#{~"verdict" := #{~"well" := false, ~"causes" := [_]}}]} =
+        json:decode(list_to_binary(Json)),
     %% A verdict that nobody has renewed says nothing.
     ok = sys:suspend(erlmcp_console_collector),
     {ok, Server, _} = erlmcp_registry:whereis(operated),
@@ -277,9 +384,10 @@ the_verdict_is_shown(_) ->
     {0, "operated  server_shutting_down " ++ _, ""} = main(["top", "--once"]),
     ok = sys:resume(erlmcp_console_collector),
     ok = application:stop(erlmcp_console),
-    {0, "operated  server_shutting_down " ++ _, ""} = main(["top", "--once"]),
+    {0, "operated  server_shutting_down " ++ Rest, ""} = main(["top", "--once"]),
+    {match, _} = re:run(Rest, "The node does not run the application erlmcp_console"),
     {0, NotJudged, ""} = main(["top", "--once", "--json"]),
-    [#{~"verdict" := null}] = json:decode(list_to_binary(NotJudged)),
+    #{~"servers" := [#{~"verdict" := null}]} = json:decode(list_to_binary(NotJudged)),
     ok.
 
 top_shows(Pattern) ->
@@ -296,6 +404,11 @@ a_socket_is_found(Config) ->
     Folder = proplists:get_value(folder, Config),
     Left = filename:join(Folder, "1.sock"),
     {ok, Socket} = gen_tcp:listen(0, [{ifaddr, {local, Left}}]),
+    %% Whatever it answers, it is there.
+    _ = spawn_link(fun() ->
+        {ok, Asking} = gen_tcp:accept(Socket),
+        gen_tcp:close(Asking)
+    end),
     {2, "", Several} = main(["calls"]),
     [{match, _} = re:run(Several, File) || File <- [Left, erlmcp_cli_control:file()]],
     ok = gen_tcp:close(Socket),
@@ -361,18 +474,20 @@ no_file_of_others_is_removed(Config) ->
 %% A node that has no port left for a question goes on, and answers a later one.
 the_socket_outlives_a_want_of_ports(Config) ->
     File = filename:join(proplists:get_value(runtime, Config), "short"),
-    {ok, Peer, _} = peer:start_link(#{connection => standard_io,
-                                      args => ["+Q", "1024", "-pa" | code:get_path()]}),
-    {ok, _} = peer:call(Peer, application, ensure_all_started, [erlmcp_cli]),
-    {ok, Control} = peer:call(Peer, erlmcp_cli_sup, start_control, [File]),
+    {Peer, _} = erlmcp_test_peer_node:start_link(#{args => ["+Q", "1024"]}),
+    Call = fun(Module, Function, Arguments) ->
+        erlmcp_test_peer_node:call(Peer, Module, Function, Arguments)
+    end,
+    {ok, _} = Call(application, ensure_all_started, [erlmcp_cli]),
+    {ok, Control} = Call(erlmcp_cli_sup, start_control, [File]),
     Servers = ~'{"command":"servers"}',
-    {ok, _} = erlmcp_cli_control:ask(File, Servers, 5_000),
-    Holder = peer:call(Peer, ?MODULE, hold_ports, [], 60_000),
+    {ok, _} = erlmcp_cli_control:ask(File, Servers, 30_000),
+    Holder = Call(?MODULE, hold_ports, []),
     {error, _} = erlmcp_cli_control:ask(File, Servers, 300),
-    true = peer:call(Peer, erlang, exit, [Holder, kill]),
-    {ok, _} = erlmcp_cli_control:ask(File, Servers, 20_000),
-    true = peer:call(Peer, erlang, is_process_alive, [Control]),
-    ok = peer:stop(Peer).
+    true = Call(erlang, exit, [Holder, kill]),
+    {ok, _} = erlmcp_cli_control:ask(File, Servers, 30_000),
+    true = Call(erlang, is_process_alive, [Control]),
+    ok = erlmcp_test_peer_node:stop(Peer).
 
 %% In the other node: a process that holds all ports which were left.
 hold_ports() ->
@@ -402,12 +517,11 @@ stdio_has_none(Config) ->
 a_node_is_reached_by_distribution(Config) ->
     Cookie = "of_this_test",
     Name = "erlmcp_operated_" ++ os:getpid(),
-    {ok, Peer, Node} = peer:start_link(#{
-        name => Name, host => "localhost", connection => standard_io,
-        args => ["-setcookie", Cookie, "-pa" | code:get_path()]}),
-    {ok, _} = peer:call(Peer, application, ensure_all_started, [erlmcp]),
+    {Peer, Node} = erlmcp_test_peer_node:start_link(#{
+        name => Name, host => "localhost", args => ["-setcookie", Cookie]}),
+    {ok, _} = erlmcp_test_peer_node:call(Peer, application, ensure_all_started, [erlmcp]),
     Spec = erlmcp:child_spec(#{id => there, name => ~"there", version => ~"1"}),
-    {ok, _} = peer:call(Peer, supervisor, start_child, [kernel_safe_sup, Spec]),
+    {ok, _} = erlmcp_test_peer_node:call(Peer, supervisor, start_child, [kernel_safe_sup, Spec]),
     true = os:putenv("ERLMCP_COOKIE", Cookie),
     {0, "no session is open\n", ""} = erlmcp(["sessions", "--node", atom_to_list(Node)], Config),
     {0, "there  open  up " ++ _, ""} =
@@ -416,12 +530,12 @@ a_node_is_reached_by_distribution(Config) ->
     {3, "", Why} = erlmcp(["sessions", "--node", atom_to_list(Node)], Config),
     one_line(Why),
     true = os:unsetenv("ERLMCP_COOKIE"),
-    peer:stop(Peer).
+    erlmcp_test_peer_node:stop(Peer).
 
 no_question_ends_the_socket(Config) ->
     Control = proplists:get_value(control, Config),
     [begin
-         {ok, Answer} = erlmcp_cli_control:ask(erlmcp_cli_control:file(), Question, 5_000),
+         {ok, Answer} = erlmcp_cli_control:ask(erlmcp_cli_control:file(), Question, 30_000),
          #{~"error" := <<_, _/binary>>} = json:decode(Answer)
      end || Question <- [~"", ~"{", ~"[]", ~"null", ~"{}", ~'{"command":1}', ~'{"command":"no"}',
                          ~'{"command":"cancel"}', ~'{"command":"drain","seconds":-1}',
@@ -429,7 +543,7 @@ no_question_ends_the_socket(Config) ->
                          <<255, 254>>, binary:copy(~"[", 60_000)]],
     %% Of a longer question no more is read.
     Long = binary:copy(~"[", 10_000_000),
-    case erlmcp_cli_control:ask(erlmcp_cli_control:file(), Long, 5_000) of
+    case erlmcp_cli_control:ask(erlmcp_cli_control:file(), Long, 30_000) of
         {error, closed} -> ok;
         {ok, Refused} -> #{~"error" := _} = json:decode(Refused)
     end,
@@ -450,11 +564,7 @@ silent_connections_end(_) ->
 
 %% A call that has begun: its client, and its process.
 started(Config) ->
-    Server = proplists:get_value(server, Config),
-    Client = erlmcp_test_http:connect(Server),
-    {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"waits"}, #{}),
-    ok = erlmcp_test_http:send(Client, ~"POST", Headers, Body),
-    Pid = receive {runs, Runs} -> Runs end,
+    {Client, Pid} = sent(Config),
     %% The connection gives the call its permit a moment later.
     ok = erlmcp_test_servers:await(fun() ->
         case erlmcp:calls(operated) of
@@ -463,6 +573,12 @@ started(Config) ->
         end
     end),
     {Client, Pid}.
+
+sent(Config) ->
+    Client = erlmcp_test_http:connect(proplists:get_value(server, Config)),
+    {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"waits"}, #{}),
+    ok = erlmcp_test_http:send(Client, ~"POST", Headers, Body),
+    {Client, receive {runs, Pid} -> Pid end}.
 
 answered(Client) ->
     #{messages := Messages} = erlmcp_test_http:response(Client),

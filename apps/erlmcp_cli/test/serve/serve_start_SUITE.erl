@@ -19,8 +19,9 @@ a line for each problem.
 -export([a_server_that_asks_nobody_is_warned_of/1,
          applications_that_ask_nobody_are_warned_of/1, a_public_name_is_let_in_by_option/1,
          names_are_for_http/1, an_empty_version_leaves_no_gap/1,
-         the_console_is_served_by_option/1, payloads_are_shown_by_option/1,
-         a_console_for_others_demands_its_token/1]).
+         the_console_is_served_by_option/1, a_served_node_says_how_it_is/1,
+         payloads_are_shown_by_option/1,
+         a_console_for_others_demands_its_token/1, a_failed_drain_ends_the_node/1]).
 
 suite() ->
     [{timetrap, {minutes, 3}}].
@@ -33,8 +34,9 @@ all() ->
      listen_is_for_stdio, handlers_have_their_application, the_server_ends_with_its_application,
      a_server_that_asks_nobody_is_warned_of, applications_that_ask_nobody_are_warned_of,
      a_public_name_is_let_in_by_option, names_are_for_http, an_empty_version_leaves_no_gap,
-     the_console_is_served_by_option, payloads_are_shown_by_option,
-     a_console_for_others_demands_its_token].
+     the_console_is_served_by_option, a_served_node_says_how_it_is,
+     payloads_are_shown_by_option, a_console_for_others_demands_its_token,
+     a_failed_drain_ends_the_node].
 
 init_per_suite(Given) ->
     {ok, _} = application:ensure_all_started(inets),
@@ -49,7 +51,7 @@ init_per_suite(Given) ->
              {mod, {shop, []}}]}])),
     Loose = filename:join(Libraries, "loose"),
     [{libraries, Libraries}, {curious, compiled(curious(), Loose)},
-     {noisy, compiled(noisy(), Loose)} | Config].
+     {noisy, compiled(noisy(), Loose)}, {stays, compiled(stays(), Loose)} | Config].
 
 end_per_suite(_) ->
     ok.
@@ -109,6 +111,23 @@ curious() ->
          #{tools => length(Tools)}."
     .
 
+%% In a cluster that it cannot leave.
+stays() ->
+    "-module(stays). -behaviour(erlmcp_server). -export([server/0]).
+     -export([init/2, incarnation/2, task_store/1, keys/2, leaving/1, publish/2, rate_nodes/1,
+              overview/1]).
+     server() -> #{id => stays, name => <<\"stays\">>, version => <<\"1\">>, cluster => stays}.
+     init(_, _) -> none.
+     incarnation(_, _) -> 1.
+     task_store(none) -> {erlmcp_task_store_ets, #{}}.
+     keys(_, _) -> none.
+     publish(_, _) -> ok.
+     rate_nodes(_) -> 1.
+     overview(_) -> #{lease_ms => 1, disk => ok, clock => #{state => right, ahead_s => 0},
+                      majority => 1, nodes => []}.
+     leaving(_) -> exit(cannot_leave)."
+    .
+
 %% Whatever can be logged: at the start, by a handler, by one that crashes, and by processes.
 noisy() ->
     "-module(noisy). -behaviour(erlmcp_server). -export([server/0, tools/0, call_tool/3]).
@@ -133,17 +152,17 @@ noisy() ->
          receive {'DOWN', Monitor, process, Pid, _} -> ok end."
     .
 
-%% Processor time, compared with the bare runtime, in turns, with the least of each. Other work of
-%% the machine hardly changes this. It is 1.6 to 1.8 times as much; without a boot script it was 2.7
-%% to 3.
+%% Processor time, compared with the bare runtime just before. Other work of the machine slows both,
+%% and the median leaves out the turns in which it changed. It is 1.6 to 1.8 times as much, also
+%% beside four busy programs; without a boot script it was 2.7 to 3.
 the_first_answer_is_soon(Config) ->
     Bare = [filename:join([code:root_dir(), "bin", "erl"]), "-noinput", "-s", "erlang", "halt"],
     Server = [proplists:get_value(program, Config), "serve", proplists:get_value(curious, Config),
               "--stdio"],
-    Turns = [{spent(Bare, Config), spent(Server, Config)} || _ <- lists:seq(1, 5)],
-    {Bares, Servers} = lists:unzip(Turns),
-    ct:pal("bare ~w ms of processor time, with a first answer ~w ms", [Bares, Servers]),
-    true = lists:min(Servers) < 2.2 * lists:min(Bares).
+    Turns = [{spent(Bare, Config), spent(Server, Config)} || _ <- lists:seq(1, 7)],
+    ct:pal("ms of processor time, bare and with a first answer: ~w", [Turns]),
+    Ratios = lists:sort([Longer / Shorter || {Shorter, Longer} <- Turns]),
+    true = lists:nth(4, Ratios) < 2.2.
 
 %% Milliseconds of the processor that a program takes which is asked once, if it reads that.
 spent(Words, Config) ->
@@ -434,7 +453,7 @@ status(Url, Host, Origin) ->
     #{port := Port, path := Path} = uri_string:parse(Url),
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}]),
     ok = gen_tcp:send(Socket, post(Path, Host, ["Origin: ", Origin, "\r\nConnection: close\r\n"])),
-    {ok, <<"HTTP/1.1 ", Status:3/binary, _/binary>>} = gen_tcp:recv(Socket, 0, 10_000),
+    {ok, <<"HTTP/1.1 ", Status:3/binary, _/binary>>} = gen_tcp:recv(Socket, 0, 30_000),
     ok = gen_tcp:close(Socket),
     binary_to_integer(Status).
 
@@ -459,6 +478,20 @@ the_console_is_served_by_option(Config) ->
     nomatch = binary:match(Silent, ~"console"),
     {404, _} = got(uri_string:resolve("/console", Url)),
     0 = stop("TERM", Without).
+
+%% Also where no page of the console is served.
+a_served_node_says_how_it_is(Config) ->
+    File = filename:join("/tmp", "erlmcp-judged-" ++ os:getpid() ++ ".sock"),
+    {Server, _, _} = serve(["--port", "0", "--control", File], Config),
+    erlmcp_test_servers:await(fun() ->
+        {0, Out, ""} = run(proplists:get_value(program, Config),
+                           ["top", "--once", "--control", File], Config),
+        case re:run(Out, "^The server is well for [0-9]+ s\n", [{capture, none}]) of
+            match -> {ok, ok};
+            nomatch -> again
+        end
+    end),
+    0 = stop("TERM", Server).
 
 payloads_are_shown_by_option(Config) ->
     Payload = fun(Options) ->
@@ -500,6 +533,15 @@ got(Url) ->
     {ok, {{_, Status, _}, _, Body}} =
         httpc:request(get, {Url, []}, [{autoredirect, false}], [{body_format, binary}]),
     {Status, Body}.
+
+%% Its cluster cannot be left.
+a_failed_drain_ends_the_node(Config) ->
+    {Port, Stderr} = opened(["serve", proplists:get_value(stays, Config), "--port", "0"], [],
+                            Config),
+    _ = await_output(Port, ~"Stop it: "),
+    0 = stop("TERM", Port),
+    {ok, Log} = file:read_file(Stderr),
+    {_, _} = binary:match(Log, ~"cannot_leave").
 
 an_empty_version_leaves_no_gap(Config) ->
     {Port, _} = opened(["serve", proplists:get_value(curious, Config), "--port", "0"], [], Config),

@@ -13,7 +13,7 @@ OpenTelemetry's environment variables name.
 
 -define(TRACE, ~"4bf92f3577b34da6a3ce929d0e0e4736").
 -define(CALL, ~"tools/call echo").
--define(WAIT, 20_000).
+-define(WAIT, 60_000).
 
 suite() ->
     [{timetrap, {minutes, 3}}].

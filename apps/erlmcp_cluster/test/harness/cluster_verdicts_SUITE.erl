@@ -6,6 +6,7 @@ past it.
 
 -export([suite/0, all/0]).
 -export([an_error_of_a_later_request_counts/1, a_slow_answer_is_no_full_service/1,
+         a_long_pause_excuses_errors/1, a_pause_is_no_time_of_an_answer/1,
          errors_are_a_part_of_a_minute/1, a_call_is_made_once/1, a_history_is_impossible/1,
          what_was_never_sent_had_no_effect/1, the_worst_verdict_stands_for_all/1]).
 
@@ -14,6 +15,7 @@ suite() ->
 
 all() ->
     [an_error_of_a_later_request_counts, a_slow_answer_is_no_full_service,
+     a_long_pause_excuses_errors, a_pause_is_no_time_of_an_answer,
      errors_are_a_part_of_a_minute, a_call_is_made_once, a_history_is_impossible,
      what_was_never_sent_had_no_effect, the_worst_verdict_stands_for_all].
 
@@ -47,6 +49,61 @@ a_slow_answer_is_no_full_service(_) ->
     %% It was over before the fault, or began too late to be of it.
     0 = Service(501_002, Slow),
     0 = erlmcp_test_cluster_verdict:full_service_ms(0, 999, Slow).
+
+%% The machine stands still from 1,000 to 1,250 ms.
+a_long_pause_excuses_errors(_) ->
+    Pause = {1_000_000, 1_250_000},
+    Counts = fun(BeganMs, SeenMs, Pauses) ->
+        Error = trouble(1_000 * BeganMs, 1_000 * SeenMs, 1080),
+        {Excused, Counting} = erlmcp_test_cluster_verdict:excused([Error], Pauses),
+        [Error] = Excused ++ Counting,
+        Errors = erlmcp_test_cluster_verdict:errors(0, 10_000_000, Counting),
+        length(Errors)
+    end,
+    %% No pause explains it.
+    1 = Counts(1_000, 1_100, []),
+    1 = Counts(1_000, 1_100, [{5_000_000, 6_000_000}]),
+    %% It was under way.
+    1 = Counts(900, 999, [Pause]),
+    0 = Counts(900, 1_000, [Pause]),
+    0 = Counts(1_100, 1_200, [{0, 1}, Pause, {5_000_000, 5_010_000}]),
+    %% It began until a second after the pause.
+    0 = Counts(2_250, 2_300, [Pause]),
+    1 = Counts(2_251, 2_300, [Pause]),
+    %% It waited longer than any request waits for the cluster.
+    0 = Counts(900, 3_650, [Pause]),
+    1 = Counts(900, 3_651, [Pause]),
+    0 = Counts(2_250, 4_750, [Pause]),
+    1 = Counts(2_250, 4_751, [Pause]),
+    %% A shorter pause costs no lease.
+    1 = Counts(1_100, 1_200, [{1_000_000, 1_249_999}]),
+    %% Several short ones are not a long one.
+    1 = Counts(900, 1_500, [{1_000_000, 1_200_000}, {1_200_001, 1_400_000}]).
+
+a_pause_is_no_time_of_an_answer(_) ->
+    Slow = fun(BeganMs, SeenMs, Pauses) ->
+        Answer = trouble(1_000 * BeganMs, 1_000 * SeenMs, slow),
+        {_, Counting} = erlmcp_test_cluster_verdict:excused([Answer], Pauses),
+        erlmcp_test_cluster_verdict:full_service_ms(0, 10_000_000, Counting)
+    end,
+    Short = [{1_000_000, 1_100_000}, {1_200_000, 1_300_000}],
+    0 = Slow(900, 1_600, Short),
+    1_601.0 = Slow(900, 1_601, Short),
+    %% Of a pause it counts what is in the time of the answer.
+    0 = Slow(1_050, 1_600, [hd(Short)]),
+    1_601.0 = Slow(1_050, 1_601, [hd(Short)]),
+    %% After a long one a request may wait for the next lease.
+    0 = Slow(2_250, 4_750, [{1_000_000, 1_250_000}]),
+    4_751.0 = Slow(2_250, 4_751, [{1_000_000, 1_250_000}]),
+    %% Each is either excused, or counts.
+    {[_, _], [_]} = erlmcp_test_cluster_verdict:excused(
+        [trouble(900_000, 1_600_000, slow), trouble(0, 900_000, slow),
+         trouble(950_000, 1_550_000, slow)], Short),
+    100.0 = erlmcp_test_cluster_verdict:longest_pause_ms(1_100_000, 1_150_000, Short),
+    0 = erlmcp_test_cluster_verdict:longest_pause_ms(1_100_001, 1_150_000, Short),
+    [true, false, false] = [erlmcp_test_cluster_verdict:is_disturbed(1_000_000, 2_000_000, Pauses)
+                            || Pauses <- [[{900_000, 1_150_000}], [{900_000, 1_149_999}],
+                                          [{2_000_001, 3_000_000}]]].
 
 errors_are_a_part_of_a_minute(_) ->
     Errors = [trouble(0, 1, closed), trouble(0, 1, closed)],
@@ -95,7 +152,13 @@ the_worst_verdict_stands_for_all(_) ->
     [#{figure := ~"a", measured := 7, passed := false, times := 3},
      #{figure := ~"b", measured := 0, passed := true, times := 1}] =
         erlmcp_test_cluster_verdict:worst([Verdict(~"a", 1), Verdict(~"b", 0), Verdict(~"a", 7),
-                                           Verdict(~"a", 2)]).
+                                           Verdict(~"a", 2)]),
+    %% A smaller one fails if its bound is smaller.
+    Bounded = fun(Measured, Most) ->
+        erlmcp_test_cluster_verdict:at_most("kill", ~"a", Measured, Most)
+    end,
+    [#{measured := 6, at_most := 5, passed := false, times := 2}] =
+        erlmcp_test_cluster_verdict:worst([Bounded(7, 9), Bounded(6, 5)]).
 
 trouble(Began, Seen, Why) ->
     #{began => Began, seen => Seen, why => Why}.

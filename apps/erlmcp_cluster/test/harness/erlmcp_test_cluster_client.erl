@@ -148,7 +148,8 @@ headers(_, _, {session, Id}) ->
     [{~"mcp-protocol-version", ?SESSION}, {~"mcp-session-id", Id}].
 
 %% An id that is not known any more gets 404 with 1016 if it is a session's, and -32602 if it is a
-%% task's. An answer of the proxy itself has no node.
+%% task's. A call whose session ends meanwhile gets 1016, too. An answer of the proxy itself has no
+%% node.
 outcome({error, Why}) ->
     {unknown, Why, none};
 outcome({Status, Headers, Body}) ->
@@ -163,7 +164,8 @@ outcome(Status, Node, Body) ->
     IsAnswer = fun(Message) -> not is_map_key(~"method", Message) end,
     case lists:partition(IsAnswer, messages(Body)) of
         {[#{~"result" := Result}], Logged} -> {ok, Result#{logged => logged(Logged)}, Node};
-        {[#{~"error" := #{~"code" := -32602}}], _} -> {not_found, Node};
+        {[#{~"error" := #{~"code" := Code}}], _} when Code =:= -32602; Code =:= 1016 ->
+            {not_found, Node};
         {[#{~"error" := #{~"code" := Code}}], _} -> {unknown, Code, Node};
         _ -> {unknown, {no_answer, Status, Body}, Node}
     end.

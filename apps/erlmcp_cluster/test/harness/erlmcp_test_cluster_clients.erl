@@ -24,11 +24,13 @@ An operation, as `t:erlmcp_test_history:operation/0`, with its model. Times are 
 - `seen`: when the client had an answer, or gave up.
 - `why`: why the result is unknown. `server`: the node that answered.
 - `line`, `node`: what the tool `count` was to write, and where it was called.
+- `message`: what the server says about the status of a task.
 """.
 -type operation() :: #{
     model := session | polled_task, key := binary() | none, do := term(), result := term(),
     began := integer(), ended := integer() | infinity, seen := integer(),
-    server := binary() | none, why => term(), line => binary(), node => binary()
+    server := binary() | none, why => term(), line => binary(), node => binary(),
+    message => binary()
 }.
 
 -define(WORKERS, 6).
@@ -73,25 +75,29 @@ stop(#{workers := Workers}) ->
     _ = [receive {stopped, Worker} -> ok end || Worker <- Workers],
     ok.
 
-%% Uses each kept session and task once. Returns how many of them are lost, or have no answer. A
-%% kept task may have failed with its node, unless it is repeated.
+%% Uses each kept session and task once. Returns how many of them are lost, or have no answer, and
+%% what is said of tasks that are lost. A kept task may have failed with its node, unless it is
+%% repeated. Also asks for each session and task that has ended: the judge sees whether one is back.
 sweep(#{url := Url} = Clients) ->
+    Uses = [ended | ?KEPT],
     Asked = [{Use, case Kind of
                        session -> {call, Id};
                        task -> {get, Id, Era}
-                   end} || {Id, Kind, Era, Use} <- pool(Clients), lists:member(Use, ?KEPT)],
-    {Results, Client} = lists:mapfoldl(
+                   end} || {Id, Kind, Era, Use} <- pool(Clients), lists:member(Use, Uses)],
+    {All, Client} = lists:mapfoldl(
         fun({Use, Do}, Each) ->
-            {#{result := Result}, Next} = used(Do, Use, Clients, Each),
-            {{Use, element(1, Do), Result}, Next}
+            {#{result := Result} = Operation, Next} = used(Do, Use, Clients, Each),
+            {{Use, element(1, Do), Result, maps:get(message, Operation, ~"")}, Next}
         end, erlmcp_test_cluster_client:new(Url), Asked),
     _ = erlmcp_test_cluster_client:close(Client),
-    Number = fun(Do, Result) -> length([One || {_, Of, One} <- Results, Of =:= Do, One =:= Result])
-             end,
+    Results = [Result || {Use, _, _, _} = Result <- All, Use =/= ended],
+    Number = fun(Do, Result) ->
+        length([One || {_, Of, One, _} <- Results, Of =:= Do, One =:= Result])
+    end,
+    Failed = [Message || {repeated, get, failed, Message} <- Results],
     #{sessions => Number(call, ok), sessions_lost => Number(call, not_found),
       tasks => Number(get, running), tasks_failed => Number(get, failed),
-      tasks_lost => Number(get, not_found)
-          + length([Result || {repeated, get, Result} <- Results, Result =:= failed]),
+      tasks_lost => Number(get, not_found) + length(Failed), said => Failed,
       unanswered => Number(call, unknown) + Number(get, unknown)}.
 
 %% Opens sessions until one has its home at `Node`, and returns it. No other client uses it.
@@ -99,10 +105,14 @@ open_at(Node, Clients) ->
     open_at(Node, ?TRIES, Clients).
 
 open_at(Node, Tries, Clients) when Tries > 0 ->
-    #{result := ok, key := Id} = ask(open, Clients),
-    case ask({call, Id}, Clients) of
-        #{result := ok, node := Node} -> Id;
-        #{result := ok} -> open_at(Node, Tries - 1, Clients)
+    maybe
+        #{result := ok, key := Id} ?= ask(open, Clients),
+        #{result := ok, node := Node} ?= ask({call, Id}, Clients),
+        Id
+    else
+        %% It is elsewhere, or a busy machine has refused a request.
+        #{result := ok} -> open_at(Node, Tries - 1, Clients);
+        #{result := unknown} -> receive after ?PROBE_MS -> open_at(Node, Tries - 1, Clients) end
     end.
 
 %% Uses a session at one node again and again, until this process is told to stop. A request may
@@ -290,6 +300,8 @@ known({set, Id, Level}, _, _) ->
     #{model => session, key => Id, do => {set, Level}};
 known({Do, Id}, _, _) ->
     #{model => session, key => Id, do => Do};
+known({get, Id, _}, #{~"statusMessage" := Message}, _) ->
+    #{model => polled_task, key => Id, do => get, message => Message};
 known({Do, Id, _}, _, _) ->
     #{model => polled_task, key => Id, do => Do}.
 

@@ -23,11 +23,11 @@ node, before it joins (`m:erlmcp_bench_wrapping`).
 -define(LATE_MS, 1_000).
 
 functions(ignores_lease) ->
-    [{erlmcp_cluster_lease, incarnation, 0}, {erlmcp_cluster_store, renew_lease, 3}];
+    [{erlmcp_cluster_lease, incarnation, 0}, {erlmcp_cluster_store, renew_lease, 4}];
 functions(forgets_delete) ->
-    [{erlmcp_cluster_store, put_session, 4}];
+    [{erlmcp_cluster_store, end_session, 3}];
 functions(no_compare_and_swap) ->
-    [{erlmcp_cluster_lease, lasting, 0}, {erlmcp_cluster_store, renew_lease, 3},
+    [{erlmcp_cluster_lease, lasting, 0}, {erlmcp_cluster_store, renew_lease, 4},
      {erlmcp_cluster_store, swap_task, 5}].
 
 %% A module is compiled once, with all that is replaced in it.
@@ -44,10 +44,8 @@ broken(renew_lease, Arguments, Whole) ->
         over -> receive after ?LATE_MS -> over end;
         Other -> Other
     end;
-broken(put_session, [_, ended, _, _], _) ->
+broken(end_session, _, _) ->
     ok;
-broken(put_session, Arguments, Whole) ->
-    apply(Whole, Arguments);
 broken(swap_task, [Server, Id, _ | Others], Whole) ->
     apply(Whole, [Server, Id, {'_', '_'} | Others]);
 %% The number of the incarnation is what it was while there was a lease.

@@ -58,7 +58,8 @@ const machine = [
   {title: 'Processors',
    series: [{key: 'processors', name: 'the node’s share', color: '--one', fill: true}],
    write: percent, steps: hundredths, least: 0.1,
-   figure: (_, index) => percent(last('processors', index)),
+   figure: ({processors}, index) =>
+     processors[index] == null ? '–' : percent(processors[index]),
    side: () => `of ${snapshot.machine.schedulers}`},
 ].map(options => new Chart(at('machine-charts'), options));
 
@@ -372,7 +373,36 @@ function showState(item, state, said, more) {
   text(item.children[2], more);
 }
 
-function showDependencies({breakers, workers, pools}) {
+const upstreamColumns = [
+  {key: 'name', name: 'Server'},
+  {key: 'rate', name: 'a second', number: true},
+  {key: 'p50', name: 'p50', number: true, wide: true},
+  {key: 'p95', name: 'p95', number: true},
+  {key: 'errors', name: 'errors', number: true, wide: true, hint: 'results with isError'},
+  {key: 'refusals', name: 'failed', number: true, hint: 'without a result'},
+  {key: 'running', name: 'running', number: true, wide: true},
+  {key: 'connections', name: 'connections', number: true, wide: true},
+  {key: 'total', name: 'since start', number: true, wide: true},
+];
+const sortUpstreams = sortable(at('upstreams-table'), upstreamColumns, 'rate',
+                               () => snapshot && showUpstreams(snapshot));
+
+function showUpstreams({upstreams}) {
+  at('upstreams').hidden = upstreams.length === 0;
+  list(at('upstreams-table').tBodies[0], sortUpstreams(upstreams), ({name}) => name,
+    ({name}) => h('tr', {}, h('th', {scope: 'row', class: 'name'}, name),
+      ...upstreamColumns.slice(1).map(({wide}) =>
+        h('td', {class: `number${wide ? ' wide-only' : ''}`}))),
+    (row, item) => upstreamColumns.slice(1).forEach(({key}, place) => {
+      const cell = row.cells[place + 1];
+      text(cell, key.startsWith('p') ? milliseconds(item[key])
+        : key === 'rate' ? rate(item.rate) : count(item[key]));
+      cell.classList.toggle('zero', item[key] === 0);
+      cell.classList.toggle('bad', ['errors', 'refusals'].includes(key) && item[key] > 0);
+    }));
+}
+
+function showDependencies({breakers, workers, pools, upstreams}) {
   list(at('breakers'), breakers, ({name}) => name, ({name}) => stateItem(name),
     (item, {state, failed, targets, first, name}) => showState(item, state, states[state],
       (targets > 1 ? `of ${first} and ${count(targets - 1)} more`
@@ -388,11 +418,13 @@ function showDependencies({breakers, workers, pools}) {
   list(at('pools'), members, ({name, target, place}) => `${name} ${target} ${place}`,
     ({name, target}) => stateItem(`${name}: ${target}`),
     (item, {state, calls, failed}) => showState(item, state, states[state],
-      (calls === 0 ? 'no calls' : `${count(calls)} calls`) + failures(failed)));
+      (calls === 0 ? 'no calls' : calls === 1 ? 'one call' : `${count(calls)} calls`)
+        + failures(failed)));
   for (const [id, all] of [['breakers', breakers], ['workers', workers], ['pools', members]]) {
     at(id).parentElement.hidden = all.length === 0;
   }
-  at('dependencies-empty').hidden = breakers.length + workers.length + members.length > 0;
+  at('dependencies-empty').hidden =
+    breakers.length + workers.length + members.length + upstreams.length > 0;
 }
 
 // The nodes of the cluster, as this one knows them. A node that is silent has no figures.
@@ -435,6 +467,7 @@ function show() {
   showRefusals(snapshot);
   showIncidents(snapshot);
   showDependencies(snapshot);
+  showUpstreams(snapshot);
   showCluster(snapshot);
   showMachine(snapshot);
 }

@@ -70,8 +70,9 @@ run(Operation, #{calls := Calls} = Client, Options) ->
 -doc """
 Starts an operation, and returns a reference. The caller has checked the options with `check/1`. The
 process `Receiver` gets `{erlmcp, Reference, {progress | log, Params}}` for notifications, unless an
-option has a fun for them. It gets `{erlmcp, Reference, Outcome}` at the end. The call is cancelled
-if `Receiver` dies.
+option has a fun for them. A notification is dropped while `Receiver` does not read its messages
+(`erlmcp_client_mailbox:offer/2`). `Receiver` gets `{erlmcp, Reference, Outcome}` at the end. The
+call is cancelled if `Receiver` dies.
 """.
 -spec start(erlmcp_client:operation(), erlmcp_client_connection:client(),
             erlmcp_client:call_options(), Receiver :: pid()) -> reference().
@@ -134,7 +135,7 @@ died(shutdown) -> stopped;
 died(Reason) -> {crashed, Reason}.
 
 -doc """
-Asks a call that `start/4` started to cancel its request. The outcome of the call is then
+Asks the call of a reference from `start/4` to cancel its request. The outcome of the call is then
 `{error, cancelled}`, unless the call ends before.
 """.
 -spec cancel(reference(), erlmcp_client_connection:client()) -> ok.
@@ -142,8 +143,9 @@ cancel(Reference, #{calls := Calls}) ->
     erlmcp_client_calls:cancel(Reference, Calls).
 
 -doc """
-Sends a notification in a process of its own, after the negotiation, and waits for its delivery. The
-error is the reason for which it was not delivered.
+Sends a notification in a process of its own, after the negotiation, and waits until it is
+delivered: for the negotiation at most the client's `timeout`, and then at most five seconds. The
+error says why it was not delivered.
 """.
 -spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client()) ->
     ok | {error, term()}.

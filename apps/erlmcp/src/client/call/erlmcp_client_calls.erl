@@ -1,7 +1,7 @@
 -module(erlmcp_client_calls).
 -moduledoc """
-The table of a client's running calls, by which their number is bounded, and killed ones are found.
-A call that is killed, or ended with its client, is counted here (`m:erlmcp_client_meter`).
+The table of a client's running calls. It bounds their number, and shows which were killed. This
+module counts a call that was killed, or ended with its client (`m:erlmcp_client_meter`).
 
 A call that was started without waiting for it has a receiver of its outcome. The process that
 removes the row of the call sends the outcome, so a receiver gets it exactly once.
@@ -16,7 +16,7 @@ Internal.
 
 -opaque calls() :: ets:table().
 -type receiver() :: {pid(), reference()} | none.
--doc "The first request of a call, with the name that it is for.".
+-doc "The method and the parameters of the first request of a call.".
 -type about() :: {Method :: binary(), #{binary() => term()}}.
 
 -doc "Creates an empty table, owned by the calling process.".

@@ -14,13 +14,14 @@ Internal.
 -export_type([watch/0, outcome/0]).
 
 -doc """
-The time limits of a request, and the receivers of its notifications. `deadline` is in milliseconds
-of `erlang:monotonic_time/1`. At each progress notification it moves to `timeout` milliseconds from
-then, but not past `last_deadline`. `max_timeout` is the time from the beginning of the call to the
-first `last_deadline`, to which the time of the user's answers is added. The call is cancelled when
-the process of the monitor `caller` dies, or when the message `{erlmcp_cancel, Reference}` comes
-with the reference `cancel`. `progress` and `log` get the parameters of notifications, in the
-process of the call. `trace` is the context of the parent of the request's span.
+The time limits of a request, and the receivers of its notifications. `deadline` and `last_deadline`
+are in milliseconds of `erlang:monotonic_time/1`. At each progress notification `deadline` moves to
+`timeout` milliseconds from then, but not past `last_deadline`. `last_deadline` is `max_timeout`
+milliseconds after the beginning of the call. The time that the user takes for answers is added to
+both. The call is cancelled when the process of the monitor `caller` dies, or when the message
+`{erlmcp_cancel, Reference}` comes with the reference `cancel`. `progress` and `log` get the
+parameters of notifications, in the process of the call. `trace` is the context of the parent of the
+request's span.
 """.
 -type watch() :: #{
     timeout := pos_integer(), deadline := integer(), last_deadline := integer(),
@@ -57,13 +58,13 @@ process of the call. `trace` is the context of the parent of the request's span.
 }).
 
 -doc """
-Returns the time limits, the receivers and the trace context that the options of a call set, with
-`caller` and `cancel` if `Options` has them. The settings of the client are the defaults of the
-times, which count from now. `max_timeout` is at least `timeout`.
+Returns the time limits, the receivers and the trace context of a call from its options. `caller`
+and `cancel` are kept if `Options` has them. The settings of the client are the defaults of
+`timeout` and `max_timeout`, which count from now. `max_timeout` is at least `timeout`.
 """.
 -spec watch(Options :: map(), erlmcp_client_connection:client()) -> watch().
 watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}}) ->
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     Timeout = maps:get(timeout, Options, Default),
     Most = max(Timeout, maps:get(max_timeout, Options, DefaultMost)),
     maps:merge(maps:with([caller, cancel, progress, log, trace], Options),
@@ -72,8 +73,8 @@ watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}})
 
 -doc """
 Sends a request and waits for its response. Throws `cancelled` if the caller dies or cancels the
-call. In that case, when the deadline passes, and after a message that is not MCP, the server is
-told that the request is cancelled.
+call. In that case the server is told of the cancellation. It is also told when the deadline passes,
+and after a message that is not MCP.
 """.
 -spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
           {erlmcp_client_connection:client(), erlmcp_client_connection:live()}, watch()) ->

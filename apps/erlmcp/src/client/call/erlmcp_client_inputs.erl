@@ -46,9 +46,10 @@ is_for_user(_, _) ->
 -doc """
 Returns the answers to the `inputRequests` of a result, by the requests' names. All requests, at
 most 16, are answered at the same time, each in a process of its own, within `timeout/1`. The error
-has the name of a request without an answer, and the reason; with more than 16, the name is empty.
-The processes end at the first error, and with the calling process. If its call is cancelled, they
-end, and the function throws `cancelled`.
+has the name of a request without an answer. `Why` is then a sentence, `timeout` or `crashed`. With
+more than 16 requests the name is empty, and `Why` is `{too_many, 16}`. The processes end at the
+first error, and with the calling process. If the call is cancelled, they end, and the function
+throws `cancelled`.
 """.
 -spec gather(Requests :: #{binary() => term()}, erlmcp_client_exchange:watch(),
              erlmcp_client_connection:client()) ->
@@ -56,7 +57,7 @@ end, and the function throws `cancelled`.
 gather(Requests, Watch, #{settings := #{inputs := Inputs}} = Client) when
     map_size(Requests) =< ?AT_ONCE
 ->
-    Deadline = erlang:monotonic_time(millisecond) + timeout(Client),
+    Deadline = erlmcp_clock:now_ms() + timeout(Client),
     Questions = [{Name, erlmcp_one_shot:start(fun() -> respond(Request, Inputs) end, [])}
                  || Name := Request <- Requests],
     Call = self(),
@@ -89,7 +90,7 @@ collect([{Name, {Pid, Monitor}} | Questions], {Deadline, Caller, Cancel} = Ends,
             end_all(Questions, {error, {input, Name, Why}});
         {'DOWN', Monitor, process, Pid, _} ->
             end_all(Questions, {error, {input, Name, crashed}})
-    after max(0, Deadline - erlang:monotonic_time(millisecond)) ->
+    after max(0, Deadline - erlmcp_clock:now_ms()) ->
         end_all([{Name, {Pid, Monitor}} | Questions], {error, {input, Name, timeout}})
     end.
 

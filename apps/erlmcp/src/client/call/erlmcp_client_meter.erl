@@ -1,26 +1,29 @@
 -module(erlmcp_client_meter).
 -moduledoc """
 The meter of all clients of the node. It counts each request once, when it ends: with its response,
-without one, or before it was sent. It counts without a process, a lock or a table, except that the
-first use of a name writes a row.
+without one, or before it was sent. It counts in the calling process. Only the first use of a name
+writes to a table.
 
 Clients come and go, and a pool has many for one server. So requests are counted by the server that
 they are for, and by the revision that they speak. At most 20 servers and 200 names of tools and
 prompts have figures of their own. All others have theirs together. A server without clients gives
-its place to another one that needs it.
+its place to another one that needs it. Names that are not used make room for others.
+
+Prometheus adds up how much each series rises. So counts never go from one series to another, where
+they would seem to be new requests. Removed names have no series.
 
 Internal.
 """.
 
--include("../../observe/erlmcp_meter.hrl").
+-include("../../observe/figures/erlmcp_meter.hrl").
 
--export([open/0, address/1, server/1, take/2]).
+-export([open/0, address/1, server/1, take/2, sweep/1]).
 -export([ended/4, unsent/4, session_opened/1, session_ended/2]).
--export([servers/0, requests/0, failures/0, sessions/0]).
+-export([steady/1, servers/0, requests/0, failures/0, sessions/0]).
 
--export_type([server/0, address/0, requests/0, kind/0, name/0]).
+-export_type([server/0, address/0, requests/0, kind/0, name/0, seen/0]).
 
--doc "A server with figures of its own, or 0 for all others.".
+-doc "The number of a server with figures of its own, or 0 for all other servers.".
 -type server() :: 0..20.
 -doc "The address of a server, as figures show it.".
 -type address() :: #{
@@ -28,14 +31,25 @@ Internal.
 }.
 -doc "Requests that are counted together: those for the same tool or prompt, or for none.".
 -type requests() :: {kind(), Method :: binary(), name()}.
--doc "A server, and the revision, which is `none` before the first negotiation.".
+-doc """
+A server, and the revision of the requests. The revision is `none` if none was agreed on when they
+ended.
+""".
 -type kind() :: {server(), erlmcp_revision:revision() | none}.
--type name() :: binary() | other | none.
+-doc """
+The name of a tool or prompt. `other` are all names without figures of their own, and `removed` all
+that have made room for others. Requests that have no such name have `none`.
+""".
+-type name() :: binary() | other | removed | none.
+-doc "The counts of requests at a sweep, by their keys.".
+-type seen() :: #{pos_integer() => non_neg_integer()}.
 
 -define(SERVERS, 20).
 -define(NAMES, 200).
 %% The index of all names without an index of their own, and of longer ones.
 -define(OTHER_NAME, 255).
+%% The index of all names that have made room for others.
+-define(REMOVED_NAME, 254).
 -define(NAME_BYTES, 256).
 %% The counters: rows and failures for those that find no slot, then the slots, then sessions.
 -define(SLOTS, 512).
@@ -51,6 +65,9 @@ Internal.
 -define(SESSION(Kind), (?FAILURE(?SLOTS) + (Kind) * ?SESSION_WORDS)).
 -define(WORDS, (?SESSION((?SERVERS + 1) * ?REVISIONS) - 1)).
 
+%% The most slots of failures that the codes of one server take. A further code counts as one that
+%% several share.
+-define(CODES, (?SLOTS div 4)).
 %% The code with which a server answers a request for a name that it does not have.
 -define(WRONG, {rpc, -32602}).
 %% The reasons of failures by their indices, in the order of `erlmcp_client:reason/0`. A reason of
@@ -59,16 +76,21 @@ Internal.
                   unauthorized, protocol, timeout, too_large, overload, unsupported_version,
                   unavailable, stopped, crashed, other]).
 
+%% The slots of rows, or those of failures: how many bits of a key come after the key of its
+%% requests, the first word of all counts, and the words of a slot.
+-record(table, {slots :: erlmcp_meter_counts:slots(), bits :: 0 | 12, first :: pos_integer(),
+                words :: pos_integer()}).
+
 -doc "Creates the meter, whose table belongs to the calling process.".
 -spec open() -> ok.
 open() ->
     _ = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),
-    true = ets:insert(?MODULE, {names, 0}),
+    true = ets:insert(?MODULE, {free_names, lists:seq(1, ?NAMES)}),
     persistent_term:put(?MODULE, {counters:new(?WORDS, []), erlmcp_meter_counts:slots(?SLOTS),
                                   erlmcp_meter_counts:slots(?SLOTS)}).
 
 -doc """
-Returns the server of clients with a target that was checked; 0 if it has no figures of its own.
+Returns the number of the server of a checked target; 0 if the server has no figures of its own.
 """.
 -spec server(Target :: term()) -> server().
 server(Target) ->
@@ -81,8 +103,9 @@ server(Address, Servers) ->
     end.
 
 -doc """
-Returns the server at an address, for a new client. A server without a place takes a free one, or
-that of a server which is not `Busy`. Only one process may call this at a time.
+Returns the number of the server at an address, for a new client. A server without a place takes a
+free one, or that of a server which is not `Busy`. If all are busy, returns 0. Only one process may
+call this function at a time.
 """.
 -spec take(address(), Busy :: [server()]) -> server().
 take(Address, Busy) ->
@@ -91,8 +114,10 @@ take(Address, Busy) ->
     case {server(Address, Servers), All -- maps:keys(Servers), All -- Busy} of
         {0, [Free | _], _} -> placed(Address, Free);
         {0, [], [Idle | _]} ->
-            ok = retire(Idle),
-            placed(Address, Idle);
+            moving(fun() ->
+                ok = retire(Idle),
+                placed(Address, Idle)
+            end);
         {Server, _, _} -> Server
     end.
 
@@ -100,34 +125,96 @@ placed(Address, Server) ->
     true = ets:insert(?MODULE, {{server, Server}, Address}),
     Server.
 
-%% The counts of a server that gives its place to another one go to those of all others. Its slots
-%% stay: their keys have the place, and so belong to the other one then.
+%% The figures of a server that gives its place to another one end.
 retire(Server) ->
     true = ets:delete(?MODULE, {server, Server}),
-    {Counters, Rows, Failures} = persistent_term:get(?MODULE),
     First = Server * ?REVISIONS,
-    Is = fun(Kind) -> Kind >= First andalso Kind < First + ?REVISIONS end,
-    lists:foreach(fun({Slot, Key}) ->
-        Is(Key bsr 16) andalso move(?ROW(Slot), row(of_others(Key, 16, First), Rows), ?ROW_WORDS,
-                                    Counters)
-    end, erlmcp_meter_counts:taken(Rows)),
-    lists:foreach(fun({Slot, Key}) ->
-        Is(Key bsr 28) andalso move(?FAILURE(Slot), failure(of_others(Key, 28, First), Failures),
-                                    ?FAILURE_WORDS, Counters)
-    end, erlmcp_meter_counts:taken(Failures)),
-    lists:foreach(fun(Revision) ->
-        move(?SESSION(First + Revision), ?SESSION(Revision), ?SESSION_WORDS, Counters)
-    end, lists:seq(0, ?REVISIONS - 1)).
+    Kinds = lists:seq(First, First + ?REVISIONS - 1),
+    {Counters, _, _} = persistent_term:get(?MODULE),
+    lists:foreach(fun({Requests, Slot, Table}) ->
+        lists:member(Requests bsr 16, Kinds) andalso release(Slot, Table, none, Counters)
+    end, taken()),
+    lists:foreach(fun(Kind) -> take(?SESSION(Kind), ?SESSION_WORDS, none, Counters) end, Kinds).
 
-of_others(Key, Bits, First) ->
-    Key - (First bsl Bits).
+%% The taken slots of rows and of failures, with the key of their requests.
+taken() ->
+    {_, Rows, Failures} = persistent_term:get(?MODULE),
+    Tables = [#table{slots = Rows, bits = 0, first = ?ROW(0), words = ?ROW_WORDS},
+              #table{slots = Failures, bits = 12, first = ?FAILURE(0), words = ?FAILURE_WORDS}],
+    [{Key bsr Bits, {Slot, Key}, Table}
+     || #table{slots = Slots, bits = Bits} = Table <- Tables,
+        {Slot, Key} <- erlmcp_meter_counts:taken(Slots)].
 
-move(From, To, Words, Counters) ->
+at(Slot, #table{first = First, words = Words}) -> First + Slot * Words.
+
+%% Releases a slot, whose counts go to those at `To`.
+release({Slot, Key}, #table{slots = Slots, words = Words} = Table, To, Counters) ->
+    true = erlmcp_meter_counts:close(Slot, Key, Slots),
+    ok = take(at(Slot, Table), Words, To, Counters),
+    erlmcp_meter_counts:release(Slot, Slots).
+
+take(From, Words, To, Counters) ->
     lists:foreach(fun(Word) ->
         Count = counters:get(Counters, From + Word),
         ok = counters:sub(Counters, From + Word, Count),
-        ok = counters:add(Counters, To + Word, Count)
+        To =:= none orelse counters:add(Counters, To + Word, Count)
     end, lists:seq(0, Words - 1)).
+
+-doc """
+Makes room for new names, if more than three quarters of the names are taken, or more than half of
+the rows or the failures. A name makes room if none of its requests was counted since the last
+sweep. Its counts go to those of all removed names of the same server, revision and method. Takes
+the counts of the last sweep, at first `#{}`, and returns those for the next one. Only the process
+that calls `take/2` may call this.
+""".
+-spec sweep(seen()) -> seen().
+sweep(Seen) ->
+    {Counters, _, _} = persistent_term:get(?MODULE),
+    Taken = taken(),
+    %% The first count of a row is its bytes, and that of a failure its nanoseconds.
+    Now = maps:groups_from_list(fun({Requests, _, _}) -> Requests end,
+                                fun({_, {Slot, _}, Table}) ->
+                                    counters:get(Counters, at(Slot, Table))
+                                end, Taken),
+    Sums = #{Requests => lists:sum(Counts) || Requests := Counts <- Now},
+    _ = is_crowded(Taken) andalso
+        begin
+            Unused = [Slot || {Requests, _, _} = Slot <- Taken, is_index(name_index(Requests)),
+                              map_get(Requests, Sums) =:= maps:get(Requests, Seen, none)],
+            _ = Unused =:= [] orelse moving(fun() -> remove(Unused, Counters) end),
+            free_unused_names()
+        end,
+    Sums.
+
+moving(Move) ->
+    {_, Rows, _} = persistent_term:get(?MODULE),
+    erlmcp_meter_counts:moving(Rows, Move).
+
+%% Returns `true` long before keys find no free slot.
+is_crowded(Taken) ->
+    Rows = length([row || {_, _, #table{bits = 0}} <- Taken]),
+    Free = length(ets:lookup_element(?MODULE, free_names, 2)),
+    2 * max(Rows, length(Taken) - Rows) > ?SLOTS orelse 4 * Free < ?NAMES.
+
+%% Without a slot for those of the removed names, counts stay where they are.
+remove(Unused, Counters) ->
+    lists:foreach(fun({Requests, {_, Key} = Slot, #table{slots = Slots, bits = Bits} = Table}) ->
+        Removed = Key + ((?REMOVED_NAME - name_index(Requests)) bsl (8 + Bits)),
+        case erlmcp_meter_counts:slot(Removed, ?SLOTS, Slots) of
+            full -> ok;
+            To -> release(Slot, Table, at(To, Table), Counters)
+        end
+    end, Unused).
+
+free_unused_names() ->
+    Used = #{name_index(Requests) => used || {Requests, _, _} <- taken()},
+    lists:foreach(fun({Method, Name, Index}) ->
+        is_map_key(Index, Used) orelse
+            begin
+                true = ets:delete(?MODULE, {Method, Name}),
+                free(Index)
+            end
+    end, named()).
 
 -doc """
 Returns the address of a target that was checked, the one in `t:erlmcp_client_options:settings/0`.
@@ -158,7 +245,7 @@ text(_) ->
 
 -doc """
 Counts a request that has ended with an outcome. `Began` is in nanoseconds of the monotonic clock.
-The bytes are those of the request, and those of the messages that came for it.
+`Sent` are the bytes of the request, and `Received` those of the messages that came for it.
 """.
 -spec ended({Method :: binary(), Params :: map()}, kind(),
             {Began :: integer(), Sent :: non_neg_integer(), Received :: non_neg_integer()},
@@ -186,14 +273,29 @@ row(Key, Rows) ->
     end.
 
 failure(Key, Failures) ->
-    case erlmcp_meter_counts:slot(Key, ?SLOTS, Failures) of
+    case erlmcp_meter_counts:slot(with_code(Key, Failures), ?SLOTS, Failures) of
         full -> ?SHARED_FAILURE(reason_of(Key));
         Slot -> ?FAILURE(Slot)
     end.
 
+%% A server may answer with any number of codes, of which one server alone takes a quarter of the
+%% slots at most.
+with_code(Key, Failures) ->
+    case not has_code(Key) orelse erlmcp_meter_counts:has_slot(Key, ?SLOTS, Failures)
+        orelse length([Other || {_, Other} <- erlmcp_meter_counts:taken(Failures),
+                                has_code(Other), server_of(Other) =:= server_of(Key)]) < ?CODES of
+        true -> Key;
+        false -> Key bor ?OTHER_CODE
+    end.
+
+has_code(FailureKey) ->
+    not lists:member(FailureKey band 127, [0, ?OTHER_CODE]).
+
+server_of(FailureKey) -> (FailureKey bsr 28) div ?REVISIONS.
+
 -doc """
-Counts a request that was not sent, for which the client has waited since `Began`, in monotonic
-nanoseconds.
+Counts a request without its bytes, as failed with `Reason`: it was not sent, or its process was
+killed or ended. The client has waited for it since `Began`, in monotonic nanoseconds.
 """.
 -spec unsent({Method :: binary(), Params :: map()}, kind(), Began :: integer(),
              erlmcp_client:reason()) -> ok.
@@ -221,28 +323,41 @@ name(none, _, _) ->
 name(Name, _, _) when byte_size(Name) > ?NAME_BYTES ->
     ?OTHER_NAME;
 name(Name, Method, Error) ->
-    try ets:lookup_element(?MODULE, {Method, Name}, 2, 0) of
-        0 when Error =:= ?WRONG -> 0;
-        0 -> add_name(Name, Method, is_text(Name));
-        Index -> Index
+    try
+        case ets:lookup_element(?MODULE, {Method, Name}, 2, 0) of
+            0 when Error =:= ?WRONG -> 0;
+            0 -> add_name(Name, Method, is_text(Name));
+            Index -> Index
+        end
     catch
         %% The table ends with the application, and the last calls after it.
         error:badarg -> 0
     end.
 
 add_name(Name, Method, true) ->
-    case ets:lookup_element(?MODULE, names, 2) of
-        Count when Count >= ?NAMES ->
+    case ets:lookup_element(?MODULE, free_names, 2) of
+        [] ->
             ?OTHER_NAME;
-        _ ->
-            Index = ets:update_counter(?MODULE, names, {2, 1, ?NAMES, ?OTHER_NAME}),
+        [Index | Free] = Known ->
             %% The name outlives the message that it may be a part of.
-            _ = Index =< ?NAMES andalso
-                ets:insert_new(?MODULE, {{Method, binary:copy(Name)}, Index}),
-            ets:lookup_element(?MODULE, {Method, Name}, 2, ?OTHER_NAME)
+            _ = replaced(Known, Free) andalso
+                (ets:insert_new(?MODULE, {{Method, binary:copy(Name)}, Index}) orelse free(Index)),
+            name(Name, Method, none)
     end;
 add_name(_, _, false) ->
     ?OTHER_NAME.
+
+free(Index) ->
+    Known = ets:lookup_element(?MODULE, free_names, 2),
+    replaced(Known, [Index | Known]) orelse free(Index).
+
+%% Replaces the free indices of names, unless another process has done so.
+replaced(Known, Free) ->
+    ets:select_replace(?MODULE, [{{free_names, Known}, [], [{{free_names, {const, Free}}}]}]) =:= 1.
+
+is_index(Index) -> Index >= 1 andalso Index =< ?NAMES.
+
+name_index(Key) -> (Key bsr 8) band 255.
 
 is_text(Name) ->
     unicode:characters_to_binary(Name) =:= Name.
@@ -276,12 +391,21 @@ session_opened(Kind) ->
     {Counters, _, _} = persistent_term:get(?MODULE),
     counters:add(Counters, ?SESSION(kind(Kind)), 1).
 
--doc "Counts a session that ends, which was opened at `Opened`, in nanoseconds.".
+-doc "Counts a session that ends, which was opened at `Opened`, in monotonic nanoseconds.".
 -spec session_ended(kind(), Opened :: integer()) -> ok.
 session_ended(Kind, Opened) ->
     {Counters, _, _} = persistent_term:get(?MODULE),
     Duration = erlang:monotonic_time(nanosecond) - Opened,
     erlmcp_meter_counts:add_duration(?SESSION(kind(Kind)) + 1, Duration, Counters).
+
+-doc """
+Returns the value of `Read`, a fun that reads counts. If counts were moved meanwhile, `Read` is
+called again, ten times at most.
+""".
+-spec steady(Read :: fun(() -> Result)) -> Result.
+steady(Read) ->
+    {_, Rows, _} = persistent_term:get(?MODULE),
+    erlmcp_meter_counts:steady(Rows, Read).
 
 -doc "Returns the servers with figures of their own.".
 -spec servers() -> #{server() => address()}.
@@ -289,7 +413,7 @@ servers() ->
     maps:from_list(ets:select(?MODULE, [{{{server, '$1'}, '$2'}, [], [{{'$1', '$2'}}]}])).
 
 -doc """
-Returns what was counted of requests. Requests that have found no slot are of no known server.
+Returns the counts of requests. Requests that have found no free row count as those of the server 0.
 """.
 -spec requests() -> [{requests(), erlmcp_meter_counts:figures()}].
 requests() ->
@@ -306,8 +430,8 @@ shared(~"prompts/get") -> ?OTHER_NAME;
 shared(_) -> 0.
 
 -doc """
-Returns the failures of requests. Failures that have found no slot count as those of requests to no
-known server, of a method that is not MCP's.
+Returns the failures of requests. Failures that have found no free slot are counted for the server
+0, and for a method that MCP does not have.
 """.
 -spec failures() ->
     [{requests(), Error :: atom(), Code :: integer() | other | none, erlmcp_meter_counts:times()}].
@@ -326,7 +450,7 @@ failures() ->
 
 requests(Key, Names) ->
     {Method, _} = lists:keyfind(method(Key), 2, erlmcp_meter_counts:methods()),
-    {kind_of(Key bsr 16), Method, maps:get((Key bsr 8) band 255, Names, other)}.
+    {kind_of(Key bsr 16), Method, maps:get(name_index(Key), Names, other)}.
 
 kind_of(Kind) ->
     {Kind div ?REVISIONS, case Kind rem ?REVISIONS of
@@ -335,8 +459,12 @@ kind_of(Kind) ->
                           end}.
 
 names() ->
-    Names = ets:select(?MODULE, [{{{'$1', '$2'}, '$3'}, [{is_binary, '$1'}], [{{'$3', '$2'}}]}]),
-    (maps:from_list(Names))#{0 => none}.
+    Names = #{Index => Name || {_, Name, Index} <- named()},
+    Names#{0 => none, ?REMOVED_NAME => removed}.
+
+%% The names with an index of their own, by methods.
+named() ->
+    ets:select(?MODULE, [{{{'$1', '$2'}, '$3'}, [{is_binary, '$1'}], [{{'$1', '$2', '$3'}}]}]).
 
 -doc "Returns how many sessions were opened, and the durations of those that have ended.".
 -spec sessions() -> [{kind(), Opened :: pos_integer(), erlmcp_meter_counts:times()}].

@@ -1,8 +1,8 @@
 -module(erlmcp_client_one_way).
 -moduledoc """
-Sends the messages of a client that have no response: its notifications, and its answers to requests
-of the server. The calling process waits until the transport has delivered the message, and drops
-all other messages of its mailbox meanwhile.
+Sends a client's messages that have no response: its notifications, and its answers to requests of
+the server. The calling process waits until the transport has delivered the message, and drops all
+other messages of its mailbox meanwhile.
 
 Internal.
 """.
@@ -14,21 +14,21 @@ Internal.
 
 -doc """
 Sends a notification on a negotiated connection, and waits until the transport has delivered it, at
-most five seconds. The error is the reason for which it has not.
+most five seconds. The error says why it was not delivered.
 """.
 -spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client(),
              erlmcp_client_connection:live()) ->
-    ok | {error, erlmcp_channel:reason()}.
+    ok | {error, erlmcp_client:reason()}.
 notify(Method, Params, Client, #{revision := Revision} = Live) ->
     send(notification, erlmcp_client_request:notification(Method, Params, Revision), Client, Live).
 
 -doc """
 Answers a request of the server, and waits until the transport has delivered the answer, at most
-five seconds. The error is the reason for which it has not.
+five seconds. The error says why it was not delivered.
 """.
 -spec answer(erlmcp_message:id(), {ok, map()} | {error, integer(), binary()},
              erlmcp_client_connection:client(), erlmcp_client_connection:live()) ->
-    ok | {error, erlmcp_channel:reason()}.
+    ok | {error, erlmcp_client:reason()}.
 answer(Id, Answer, Client, #{revision := Revision} = Live) ->
     send(response, erlmcp_client_request:response(Id, Answer, Revision), Client, Live).
 
@@ -37,8 +37,11 @@ send(Kind, {Message, Headers}, #{channel := {Transport, Handle}}, Live) ->
     Deadline = erlmcp_clock:now_ms() + ?SEND,
     Outgoing = #{kind => Kind, id => none, message => Message, headers => Headers,
                  session => Session, generation => Generation, deadline => Deadline},
-    case Transport:send(Outgoing, Handle) of
-        {ok, Exchange} -> taken(Transport, Exchange, Deadline);
+    maybe
+        {ok, Exchange} ?= Transport:send(Outgoing, Handle),
+        ok ?= taken(Transport, Exchange, Deadline)
+    else
+        {error, timeout} -> {error, {timeout, ?SEND}};
         {error, _} = Error -> Error
     end.
 

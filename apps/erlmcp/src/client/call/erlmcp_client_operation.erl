@@ -53,7 +53,8 @@ pages(skills) -> {~"skills/list", ~"skills"}.
 
 -doc """
 Returns `true` if requests of the method only read. Such a request may be repeated even if the
-server may have served it already. A tool call may not, since a tool may do anything.
+server may have served it already. A tool call must not be repeated then, since a tool can do
+anything.
 """.
 -spec is_safe(Method :: binary()) -> boolean().
 is_safe(~"prompts/get") -> true;
@@ -62,7 +63,7 @@ is_safe(~"ping") -> true;
 is_safe(~"tasks/get") -> true;
 is_safe(Method) -> is_cacheable(Method).
 
--doc "Returns `true` if results of the method have a time for which they may be cached.".
+-doc "Returns `true` if results of the method say for how long they may be cached.".
 -spec is_cacheable(Method :: binary()) -> boolean().
 is_cacheable(~"server/discover") -> true;
 is_cacheable(~"tools/list") -> true;
@@ -74,8 +75,9 @@ is_cacheable(~"skills/list") -> true;
 is_cacheable(_) -> false.
 
 -doc """
-Checks that a result has the members that its method requires, so that callers can rely on them. The
-error says which member is wrong.
+Checks that a result is an object. For a method whose result has an array, such as `tools` or
+`content`, also checks that the array is there, and that each item has the string that callers rely
+on, such as `name` or `type`. The error says which member is wrong.
 """.
 -spec check(Method :: binary(), Result :: term()) -> ok | {error, What :: binary()}.
 check(Method, Result) when not is_map(Result) ->

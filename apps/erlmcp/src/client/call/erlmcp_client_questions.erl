@@ -1,9 +1,9 @@
 -module(erlmcp_client_questions).
 -moduledoc """
 Answers the requests that the server of a session sends to its client (here: questions). Each
-question has a process. That process starts a second one, which computes the answer, and ends when
-the answer is delivered. No answer is sent if the server withdraws the question, or if the process
-that read the question ends.
+question has a process, which ends when the answer is delivered. A second process, which the first
+one starts, computes the answer. No answer is sent if the server withdraws the question, or if the
+process that read the question ends.
 
 Questions that come outside of calls are kept by the process that reads them, as a value of this
 module. At most 16 at a time are put to the client's funs. A hundred more wait, of 1 MB together,
@@ -121,8 +121,8 @@ new() ->
 
 -doc """
 Adds a request of the server, and starts the process that answers it, at once or when others have
-ended. The request may also be refused, or dropped: see above. The calling process monitors the
-process, and passes the monitor to `ended/2` when it ends.
+ended. A request over the bounds of this module is refused, or dropped. The calling process monitors
+the process that answers, and passes the monitor to `ended/2` when that process ends.
 """.
 -spec ask(erlmcp_message:message(), server(), questions()) -> questions().
 ask({request, _, Method, _} = Request, {Client, _} = Server, Questions) ->
@@ -142,8 +142,8 @@ ask({request, _, Method, _} = Request, {Client, _} = Server, Questions) ->
     end.
 
 -doc """
-Removes the question whose process had this monitor, and begins the next one that waits. Returns
-`other` if the monitor is not of a question.
+Removes the question whose process had this monitor. If that was one of the 16 that funs answer,
+begins the next one that waits. Returns `other` if the monitor is not of a question.
 """.
 -spec ended(reference(), questions()) -> {ok, questions()} | other.
 ended(Monitor, #questions{open = Open, waiting = Waiting, answers = Answers} = Questions) ->

@@ -17,7 +17,7 @@ Internal.
 -type identity() :: #{info := map(), capabilities := map()}.
 
 -doc """
-The parts of a request that are not in its parameters: the progress token, the log level, other
+Those parts of a request that are not in its parameters: the progress token, the log level, other
 members of `_meta`, and the declarations of the arguments that headers mirror.
 """.
 -type extra() :: #{

@@ -37,7 +37,7 @@ Internal.
 
 -doc """
 Performs an operation, and returns its result or the reason of its failure. The result is the
-server's object, except for a list, which gives all of its items, and for `ping`, which gives
+server's object, except for a list, which gives the items of all pages, and for `ping`, which gives
 `pong`. Throws `cancelled` as `erlmcp_client_exchange:run/4` does.
 """.
 -spec outcome(erlmcp_client:operation(), erlmcp_client_connection:client(),
@@ -281,7 +281,7 @@ next_round({Method, _}, Result, _) when
     protocol([~"result of ", Method, ~": expected inputRequests or requestState"]);
 next_round({Method, Params}, Result, #call{client = Client, rounds = Rounds} = Call) ->
     Requests = maps:get(~"inputRequests", Result, #{}),
-    Since = erlang:monotonic_time(millisecond),
+    Since = erlmcp_clock:now_ms(),
     maybe
         true ?= is_map(Requests),
         {ok, Answers} ?= erlmcp_client_inputs:gather(Requests, Call#call.watch, Client),
@@ -301,7 +301,7 @@ next_round({Method, Params}, Result, #call{client = Client, rounds = Rounds} = C
 
 %% The time of the user's answers is not counted as the server's.
 renewed(Since, #{timeout := Timeout, last_deadline := Last} = Watch) ->
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     NextLast = Last + Now - Since,
     Watch#{deadline := min(Now + Timeout, NextLast), last_deadline := NextLast}.
 

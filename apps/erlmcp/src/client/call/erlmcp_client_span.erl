@@ -2,10 +2,9 @@
 -moduledoc """
 The span of one request of a client, and the trace context that the request carries in `_meta`.
 
-The parent is the option `trace` of the call, which is the caller's current context unless the call
-has another one. The client's tracer makes the span, or else the tracer of the parent. Without a
-tracer, the request carries the parent's context. A call whose option `meta` has a `traceparent` is
-left alone.
+The span's parent is the context in the option `trace` of the call, by default the caller's current
+context. The client's tracer makes the span, or else the tracer of the parent. Without a tracer, the
+request carries the parent's context. A call whose option `meta` has a `traceparent` is left alone.
 
 Source: `open-telemetry/semantic-conventions-genai`, `docs/gen-ai/mcp.md`, "Client".
 
@@ -15,8 +14,8 @@ Internal.
 -export([start/4, ended/5]).
 
 -doc """
-Starts the span of a request. Returns the further parts of the request, with the context in its
-`_meta`, and the span for `ended/5`.
+Starts the span of a request. Returns the request's `t:erlmcp_client_request:extra/0` with the trace
+context in `meta`, and the span for `ended/5`, which is `none` if nothing is recorded.
 """.
 -spec start({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
             erlmcp_client_connection:client(), erlmcp_client_exchange:watch()) ->
@@ -62,8 +61,7 @@ ended(_, _, _, _, none) ->
     ok;
 ended(Outcome, Id, #{settings := #{target := Target}}, #{revision := Revision} = Live, Span) ->
     {Status, Error} = status(Outcome),
-    Common = #{~"jsonrpc.request.id" => id(Id),
-               ~"mcp.protocol.version" => erlmcp_revision:name(Revision)},
+    Common = #{~"mcp.protocol.version" => erlmcp_revision:name(Revision)},
     Session = case Live of
         #{session := Known} when is_binary(Known) ->
             #{~"mcp.session.id" => erlmcp_span:session(Known)};
@@ -71,10 +69,7 @@ ended(Outcome, Id, #{settings := #{target := Target}}, #{revision := Revision} =
     end,
     Network = network(erlmcp_client_options:label(Target)),
     Attributes = maps:merge(maps:merge(Common, Session), maps:merge(Network, Error)),
-    erlmcp_span:finish(Span, {status, Status, Attributes}, erlang:monotonic_time(nanosecond)).
-
-id(Id) when is_integer(Id) -> integer_to_binary(Id);
-id(Id) -> Id.
+    erlmcp_span:finish(Span, {Id, Status, Attributes}, erlang:monotonic_time(nanosecond)).
 
 status({ok, #{~"isError" := true}, _}) ->
     {{error, tool_error}, #{~"error.type" => ~"tool_error"}};

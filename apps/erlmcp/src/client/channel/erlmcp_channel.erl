@@ -82,7 +82,7 @@ An event of an exchange.
     | {failed, reason()}.
 
 -doc """
-The reason for which an exchange failed.
+The reason why an exchange failed.
 
 - `{connect, Why}`: the server could not be reached; nothing was sent.
 - `{closed, Why}`: the connection ended before the response. The server may have done the work,
@@ -116,21 +116,22 @@ target or option. The server need not be reached yet. The channel connects whene
 missing, with a growing pause between failures; on HTTP, it connects when a message is sent.
 
 The owner is sent `{erlmcp_channel, Pid, Event}`. `{up, Generation}` reports a new connection, on
-which the server knows nothing of the one before (stdio, TCP; never HTTP). `{down, Reason}` reports
-its end. `{message, Message}` is a message of the server that belongs to no exchange. `Generation`
-counts up from 1.
+which the server knows nothing of the one before. `{down, Reason}` reports its end. On HTTP only
+HTTP+SSE has these two events. `{message, Message}` is a server's message that belongs to no
+exchange. `Generation` counts up from 1.
 """.
 -callback open(Target :: term(), settings()) -> {ok, pid(), handle()} | {error, reason() | term()}.
 
 -doc """
 Sends a message. The events of its exchange come to the calling process, in messages for
 `c:received/2`. The function waits only while the bytes cannot be sent, at most until the deadline.
+After an error (`t:reason/0`) there is no exchange.
 """.
 -callback send(outgoing(), handle()) -> {ok, exchange()} | {error, reason()}.
 
 -doc """
-Returns the events of the exchange that are in a message of the mailbox; `other` for a message that
-does not belong to the exchange.
+Returns the events that a message of the mailbox has for the exchange; `other` if the message does
+not belong to the exchange.
 """.
 -callback received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
 
@@ -138,8 +139,8 @@ does not belong to the exchange.
 -callback received_bytes(exchange()) -> non_neg_integer().
 
 -doc """
-Ends an exchange early; no more events of it come. Returns `true` if the abort itself tells the
-server of the cancellation, as closing an HTTP stream does in 2026-07-28.
+Ends an exchange early; no more events of it come. Returns `true` if the abort itself tells a server
+of 2026-07-28 of the cancellation, as closing an HTTP stream does. In a session it never does.
 """.
 -callback abort(exchange()) -> boolean().
 
@@ -159,7 +160,8 @@ its end.
 -doc """
 Changes to an older variant of the transport (HTTP+SSE), and waits until `Deadline`, in monotonic
 milliseconds, for the connection to be open. Returns the generation of the connection, which each
-message sent on it must carry. The owner is told of later generations.
+message sent on it must carry. The owner is told of later generations. The error says why the
+connection could not be opened, or is `timeout`.
 """.
 -callback fall_back(handle(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, reason()}.

@@ -11,9 +11,10 @@ line is dropped if its sender has ended, has aborted the exchange, or has passed
 
 Lines that are sent during an attempt to connect wait for its outcome. During the pause after a
 failure, sending fails at once with `{connect, Why}`. When a connection ends, exchanges whose line
-was written fail with `{closed, Why}`, and the others with `{closed, unprocessed}`. If a received
-line was too large, `{too_large, Limit}` is in place of `{closed, Why}`. The owner also gets
-`{down, {connect, Why}}` for each attempt that failed.
+was written fail with `{closed, Why}`, and the others with `{closed, unprocessed}`. In place of
+`{closed, Why}` there is `{too_large, Limit}` if a received line was too large, and `{connect, Why}`
+if a program could not be run. The owner also gets `{down, {connect, Why}}` for each attempt that
+failed.
 
 Internal.
 """.
@@ -36,7 +37,10 @@ Internal.
 -type connection() :: term().
 -type prepared() :: term().
 
--doc "Checks a target, and returns it in the form that the other callbacks get.".
+-doc """
+Checks a target, and returns it in the form that the other callbacks get. The error names the wrong
+part, and what was expected there.
+""".
 -callback target(target()) ->
     {ok, target()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 -doc """
@@ -47,13 +51,15 @@ it may have.
 -doc "Returns a description of the target for logs, without secrets.".
 -callback about(target()) -> map().
 -doc """
-Connects to the server within `connect_timeout`. It runs in a process that ends afterwards, and
-gives ports that it has opened to `Channel`.
+Connects to the server within `connect_timeout`. The callback runs in a process that ends
+afterwards, and gives ports that it has opened to `Channel`. `Why` becomes the reason
+`{connect, Why}` of calls.
 """.
 -callback connect(target(), Channel :: pid(), erlmcp_channel:settings()) ->
     {ok, prepared()} | {error, Why :: term()}.
 -doc """
 Takes the connection over in the channel's process, which gets its bytes as messages from then on.
+An error counts as a failed attempt to connect, as one of `c:connect/2` does.
 """.
 -callback activate(prepared(), erlmcp_channel:settings()) ->
     {ok, connection()} | {error, Why :: term()}.
@@ -65,8 +71,8 @@ connection.
     {data, binary(), connection()} | {ended, Why :: term(), connection()} | {ignore, connection()}
     | other.
 -doc """
-Writes bytes. It runs in the writer's process, and may wait. `gone` means that the connection has
-ended, and that a message for `c:arrived/2` has the reason.
+Writes bytes. The callback runs in the writer's process, and may wait. `gone` means that the
+connection has ended, and that a message for `c:arrived/2` has the reason.
 """.
 -callback deliver(iodata(), connection()) -> ok | gone | {error, Why :: term()}.
 -doc "Closes the connection at once; what takes longer goes on in the background.".
@@ -119,7 +125,7 @@ ended, and that a message for `c:arrived/2` has the reason.
 -doc """
 Checks the target and the options of its transport, and starts the channel. The channel connects in
 the background, and again when a connection ends. The settings `calls` and `subscriptions` bound the
-open exchanges.
+open exchanges. The error has the first wrong option, as `{bad_option, Key, Expected}`.
 """.
 -spec open(target(), erlmcp_channel:settings()) ->
     {ok, pid(), handle()} | {error, {bad_option, Key :: term(), Expected :: binary()} | term()}.
@@ -149,7 +155,8 @@ started(Module, Target, Settings) ->
 -doc """
 Queues a message, and does not wait. `generation` is the connection that the message must go to,
 since its session belongs to that connection. If that connection is not up, the exchange fails with
-`{closed, unprocessed}`. The error is `{overload, Bytes}` if 16 MiB of lines are unsent.
+`{closed, unprocessed}`. If too many exchanges are open, it fails with `{overload, Limit}`. The
+error is `{overload, Bytes}` if 16 MiB of lines are unsent.
 """.
 -spec send(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -183,8 +190,8 @@ size_of(Line) ->
     byte_size(Line) + ?OVERHEAD.
 
 -doc """
-Returns the events of the exchange that are in a message; `other` for a message that does not belong
-to the exchange.
+Returns the events that a message has for the exchange; `other` if the message does not belong to
+the exchange.
 """.
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received({Ref, {message, Message} = Event, Bytes}, {Pid, Ref, Received}) ->
@@ -323,7 +330,7 @@ up(Connection, #state{module = Module, target = Target, settings = #{limits := L
     Owner ! {erlmcp_channel, self(), {up, Generation}},
     write_next(State#state{
         phase = up, connection = Connection, writer = Writer, generation = Generation,
-        since = erlang:monotonic_time(millisecond),
+        since = erlmcp_clock:now_ms(),
         inbox = erlmcp_line_inbox:new({Owner, Channel}, Limits, Module:about(Target))}).
 
 writer(Module, Connection, Channel) ->
@@ -436,7 +443,7 @@ is_wanted({own, _}, State) ->
     {true, State};
 is_wanted({Ref, _}, #state{exchanges = Exchanges, unwritten = Unwritten} = State) ->
     Next = State#state{unwritten = maps:remove(Ref, Unwritten)},
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     case erlmcp_line_exchanges:find(Ref, Exchanges) of
         {ok, #{deadline := Deadline}} when Deadline >= Now -> {true, Next};
         {ok, _} -> {false, fail(Ref, timeout, Next)};
@@ -481,7 +488,7 @@ ended(Why, #state{module = Module, connection = Connection, owner = Owner} = Sta
     Owner ! {erlmcp_channel, self(), {down, Why}},
     Next = fail_all(fun(true) -> Reason; (false) -> {closed, unprocessed} end,
                     stop_writer(State)),
-    Lasted = erlang:monotonic_time(millisecond) - State#state.since,
+    Lasted = erlmcp_clock:now_ms() - State#state.since,
     Failures = case Lasted >= ?STEADY of
         true -> 0;
         false -> State#state.failures

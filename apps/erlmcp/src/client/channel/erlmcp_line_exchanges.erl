@@ -98,7 +98,7 @@ remove_key(Key, Ref, Keys) ->
         #{} -> Keys
     end.
 
--doc "Returns the reference of the exchange whose process has this monitor, or `none`.".
+-doc "Returns the reference of the exchange whose process `Monitor` watches, or `none`.".
 -spec by_monitor(Monitor :: reference(), exchanges()) -> {ok, ref()} | none.
 by_monitor(Monitor, #exchanges{monitors = Monitors}) ->
     case Monitors of

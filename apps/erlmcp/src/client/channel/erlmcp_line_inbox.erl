@@ -4,18 +4,19 @@ Decodes the received lines of a line channel, and passes each message to the pro
 A value of the channel's process.
 
 A line is decoded within the limits. A response goes to the exchange with its id, and a notification
-to the exchange of its `progressToken` or subscription. Every other message goes to the channel's
-owner. A server that cannot read a message answers with an error without an id. Such an error goes
-to the waiting request, if there is only one. A line that is not a message is logged and skipped,
-since programs may print to their output by mistake. An invalid response ends the exchange with its
-id, with the reason `protocol`.
+to the exchange of its `progressToken` or subscription. Requests, and notifications of no exchange,
+go to the channel's owner. A server that cannot read a message answers with an error without an id.
+Such an error goes to the waiting request, if there is only one. A line that is not a message is
+logged and skipped, since programs may print to their output by mistake. So is a response of no
+exchange. An invalid response ends the exchange with its id, with the reason `protocol`.
 
 An exchange gets `{Ref, {message, Message}, Bytes}`, with the bytes of the line, or
 `{Ref, {failed, Reason}}`.
 
-A process that reads notifications more slowly than they come misses some. None is sent while its
-mailbox has more than 1000 messages, or more than 8 MiB if all were as large as the next one. While
-that is true of the owner, requests of the server are answered with an error.
+A process that reads notifications more slowly than they come misses some. Its mailbox is looked at
+once in 32 notifications or more often. If it then has more than 1000 messages, or more than 8 MiB
+if all were as large as the next one, notifications are dropped until the next bytes arrive. If that
+is true of the owner, requests of the server are answered with an error.
 
 Internal.
 """.
@@ -204,7 +205,7 @@ shown(Id) -> Id.
 %% Logs a warning at most once in an interval, with the number of warnings of its kind that were
 %% left out before.
 warn(Kind, Details, #inbox{about = About, warnings = Warnings} = Inbox) ->
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     case Warnings of
         #{Kind := {Logged, Omitted}} when Now - Logged < ?WARNING_INTERVAL ->
             Inbox#inbox{warnings = Warnings#{Kind := {Logged, Omitted + 1}}};

@@ -18,8 +18,8 @@ Internal.
 -type text() :: binary() | string().
 
 -doc """
-Returns the option `env` of the server's port. The server inherits the `safe` variables of the node,
-or `all` of them, and gets those of `Env`; `false` removes a variable.
+Returns the value of the port option `env` for the server. The server inherits the `safe` variables
+of the node, or `all` of them, and gets those of `Env`; `false` removes a variable.
 """.
 -spec changes(safe | all, Env :: #{text() => text() | false} | [{text(), text() | false}]) ->
     [{string(), string() | false}].

@@ -81,7 +81,10 @@ media_type(Value) ->
     [Type | _] = binary:split(Value, ~";"),
     string:lowercase(string:trim(Type)).
 
--doc "Returns the messages in a JSON body, which must contain the awaited response.".
+-doc """
+Returns the messages in a JSON body, which must contain the awaited response. The error is the
+reason of a failed exchange, such as `{protocol, What}`.
+""".
 -spec whole(binary(), expected(), erlmcp_json:limits()) ->
     {ok, [erlmcp_channel:event()]} | {error, erlmcp_channel:reason()}.
 whole(Body, Expected, Limits) ->
@@ -92,8 +95,9 @@ whole(Body, Expected, Limits) ->
     end.
 
 -doc """
-Returns the messages in the data of an event: `answered` if the awaited response is among them, and
-else `open`. It is an error if the data is not a message within the limits, or has another response.
+Returns the messages in the data of an event, with `answered` if the awaited response is among them,
+and otherwise with `open`. It is an error if the data is not a message within the limits, or has
+another response.
 """.
 -spec event(binary(), expected(), erlmcp_json:limits()) ->
     {answered | open, [erlmcp_channel:event()]} | {error, erlmcp_channel:reason()}.

@@ -81,7 +81,7 @@ init(Given) ->
 
 -doc """
 Sends a message, or requests the GET stream of a session. A message with a `generation` above 0
-belongs to the HTTP+SSE stream of that generation.
+belongs to the HTTP+SSE stream of that generation. After an error there is no exchange.
 """.
 -spec send(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -94,8 +94,8 @@ sent(Kind, {ok, Exchange}) -> {ok, {Kind, Exchange}};
 sent(_, {error, _} = Error) -> Error.
 
 -doc """
-Returns the events of the exchange that are in a message of the mailbox; `other` for a message that
-does not belong to the exchange.
+Returns the events that a message of the mailbox has for the exchange; `other` if the message does
+not belong to the exchange.
 """.
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received(Message, {http, Exchange}) ->
@@ -118,8 +118,8 @@ connections(#{pool := Pool}) ->
     {Open, Waiting}.
 
 -doc """
-Ends an exchange by closing its stream, which tells the server, and returns `true`. Returns `false`
-for HTTP+SSE, where a request has no stream of its own.
+Ends an exchange by closing its stream, and returns `true`: in 2026-07-28 that tells the server.
+Returns `false` for HTTP+SSE, where a request has no stream of its own.
 """.
 -spec abort(exchange()) -> boolean().
 abort({http, Exchange}) -> erlmcp_httpc_exchange:abort(Exchange);
@@ -129,7 +129,8 @@ abort({sse, Exchange}) -> erlmcp_httpc_sse:abort(Exchange).
 Opens an HTTP+SSE stream at the channel's URL, in place of an earlier one, and waits until
 `Deadline`, in monotonic milliseconds, for it to be open. Returns the generation of the stream,
 which each message sent on it must carry. A stream that ends later is opened again with a new
-generation, and the channel's owner is told.
+generation, and the channel's owner is told. The error says why the stream could not be opened, or
+is `timeout`.
 """.
 -spec fall_back(handle(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.

@@ -4,7 +4,7 @@ The exchange of one message and its response by HTTP: a state machine in the pro
 message. That process gets the connection's messages.
 
 A request is answered with JSON or with a stream of events. In a session, a stream that ends before
-the response is resumed where it ended.
+the response is resumed after its last event, if the events have ids.
 
 Internal.
 """.
@@ -42,7 +42,7 @@ An event of an exchange. If the outgoing message has `named`, all events of its 
     %% Milliseconds within which the server must begin its answer.
     patience :: integer(),
     %% The running request, with its connection.
-    loan = none :: none | erlmcp_httpc_pool_request:loan(),
+    request = none :: none | erlmcp_httpc_pool_request:request(),
     at = head :: head
         | {body, json | taken | {refused, 100..999, erlmcp_httpc_answer:fields()}, binary()}
         | {events, erlmcp_sse_reader:state()}
@@ -69,7 +69,7 @@ An event of an exchange. If the outgoing message has `named`, all events of its 
 -doc """
 Sends a message, or requests a stream if the message has the kind `stream` and no id. Waits for a
 token and for a connection, at most until the message's deadline. The events of the exchange come to
-the calling process, in messages for `received/2`.
+the calling process, in messages for `received/2`. The error says why the message was not sent.
 """.
 -spec start(erlmcp_channel:outgoing(), route()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -82,7 +82,7 @@ start(#{kind := Kind, id := Id} = Outgoing, Route) ->
 
 exchange(Method, #{message := Message, deadline := Deadline} = Outgoing, #{path := Path} = Route) ->
     #exchange{route = Route, outgoing = Outgoing, path = Path, method = Method,
-              patience = Deadline - erlang:monotonic_time(millisecond),
+              patience = Deadline - erlmcp_clock:now_ms(),
               body = iolist_to_binary(Message)}.
 
 request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline}} = X) ->
@@ -96,9 +96,9 @@ request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline
             post -> Body;
             _ -> ~""
         end,
-        {ok, Loan} ?= lent({Pool, lane(Kind), Deadline}, {Method, Path},
+        {ok, Request} ?= requested({Pool, lane(Kind), Deadline}, {Method, Path},
                            {accepting(Method, Own ++ Constant), Sent}, ?REPEATS),
-        {ok, X#exchange{loan = Loan, authorization = Authorization, at = head}}
+        {ok, X#exchange{request = Request, authorization = Authorization, at = head}}
     end.
 
 authorization(#exchange{route = #{authorizer := none}}) ->
@@ -117,13 +117,13 @@ not_authorized(Why) -> {unauthorized, Why}.
 
 %% Sends the request on a connection of the pool, and on another one if the server had closed the
 %% first already.
-lent({Pool, Lane, Deadline} = From, RequestLine, Content, Repeats) ->
+requested({Pool, Lane, Deadline} = From, RequestLine, Content, Repeats) ->
     maybe
-        {ok, Lease} ?= erlmcp_httpc_pool:checkout(Pool, Lane, Deadline),
-        ended ?= erlmcp_httpc_pool_request:request(Lease, RequestLine, Content),
+        {ok, Loan} ?= erlmcp_httpc_pool:checkout(Pool, Lane, Deadline),
+        ended ?= erlmcp_httpc_pool_request:request(Loan, RequestLine, Content),
         case Repeats of
             0 -> {error, {closed, unprocessed}};
-            _ -> lent(From, RequestLine, Content, Repeats - 1)
+            _ -> requested(From, RequestLine, Content, Repeats - 1)
         end
     end.
 
@@ -155,21 +155,21 @@ sendable([]) ->
     ok.
 
 -doc """
-Returns the events of the exchange that are in a message of the mailbox; `other` for a message that
-does not belong to the exchange.
+Returns the events that a message of the mailbox has for the exchange; `other` if the message does
+not belong to the exchange.
 """.
 -spec received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
 received({timeout, Timer, resume}, #exchange{at = {waiting, Timer}} = X) ->
     resume(X);
-received(_, #exchange{loan = none}) ->
+received(_, #exchange{request = none}) ->
     other;
-received(Message, #exchange{loan = Loan} = X) ->
-    case erlmcp_httpc_pool_request:received(Message, Loan) of
-        {data, IsFin, Data, Next} -> data(IsFin, Data, X#exchange{loan = Next});
+received(Message, #exchange{request = Request} = X) ->
+    case erlmcp_httpc_pool_request:received(Message, Request) of
+        {data, IsFin, Data, Next} -> data(IsFin, Data, X#exchange{request = Next});
         {head, IsFin, Status, Fields, Data, Next} ->
-            response({IsFin, Data}, Status, Fields, X#exchange{loan = Next});
+            response({IsFin, Data}, Status, Fields, X#exchange{request = Next});
         {broken, Reason, State} -> broken(Reason, X, release(State, X));
-        {more, Next} -> {[], X#exchange{loan = Next}};
+        {more, Next} -> {[], X#exchange{request = Next}};
         other -> other
     end.
 
@@ -229,15 +229,15 @@ most({refused, _, #{~"content-type" := <<"application/json", _/binary>>}}, X) ->
 most(_, _) -> erlmcp_httpc_answer:kept_bytes().
 
 over_bound(json, _, IsFin, X) ->
-    failed({too_large, most(json, X)}, lease_state(IsFin), X);
+    failed({too_large, most(json, X)}, connection_state(IsFin), X);
 over_bound(What, Body, IsFin, X) ->
-    whole(What, Body, lease_state(IsFin), X).
+    whole(What, Body, connection_state(IsFin), X).
 
-lease_state(fin) -> reusable;
-lease_state(nofin) -> cut.
+connection_state(fin) -> reusable;
+connection_state(nofin) -> cut.
 
 whole(json, Body, State, #exchange{outgoing = #{id := Id}, route = #{limits := Limits}} = X) ->
-    Counted = came(Body, X),
+    Counted = count_received(Body, X),
     case erlmcp_httpc_answer:whole(Body, Id, Limits) of
         {ok, Events} -> over(Events, State, Counted);
         {error, Reason} -> failed(Reason, State, Counted)
@@ -247,7 +247,7 @@ whole(taken, _, State, X) ->
 whole({refused, Status, Fields}, Body, State, X) ->
     refused(Status, Fields, Body, release(State, X)).
 
-came(Message, #exchange{received = Received} = X) ->
+count_received(Message, #exchange{received = Received} = X) ->
     X#exchange{received = Received + byte_size(Message)}.
 
 -doc "Returns how many bytes of messages the exchange has received until now.".
@@ -271,11 +271,12 @@ refused(Status, Fields, Body, #exchange{route = #{limits := Limits}} = X) ->
     case erlmcp_httpc_answer:refusal({Status, Fields, Body}, {Session, Id}, Limits) of
         unauthorized -> unauthorized(Status, Fields, Reason, X);
         session_lost -> fail_released(session_lost, X);
-        {error, Error} when Status =:= 404, Session =/= none -> answered(Error, came(Body, X));
+        {error, Error} when Status =:= 404, Session =/= none ->
+            answered(Error, count_received(Body, X));
         Refusal ->
             case {erlmcp_httpc_resumption:has_event_id(Resumption), Refusal} of
                 {true, _} -> not_resumed(Status, Reason, X);
-                {false, {error, Error}} -> answered(Error, came(Body, X));
+                {false, {error, Error}} -> answered(Error, count_received(Body, X));
                 {false, none} -> fail_released(Reason, X)
             end
     end.
@@ -314,26 +315,26 @@ events([#{event := Name, data := Data} | Read], Events, IsFin,
     events(Read, [Events, {named, Name, Data}], IsFin, X);
 events([#{event := ~"message", data := Data} | Read], Events, IsFin, X) when Data =/= ~"" ->
     #exchange{outgoing = #{id := Id}, route = #{limits := Limits}} = X,
-    Counted = came(Data, X),
+    Counted = count_received(Data, X),
     case erlmcp_httpc_answer:event(Data, Id, Limits) of
         {open, More} ->
             events(Read, [Events | More], IsFin, Counted);
         {answered, More} ->
             over(lists:flatten([Events | More]), drained(IsFin, X), Counted);
         {error, Reason} ->
-            over(lists:flatten([Events, {failed, Reason}]), lease_state(IsFin), Counted)
+            over(lists:flatten([Events, {failed, Reason}]), connection_state(IsFin), Counted)
     end;
 events([#{} | Read], Events, IsFin, X) ->
     events(Read, Events, IsFin, X);
 events([{too_large, Limit}], Events, IsFin, X) ->
-    over(lists:flatten([Events, {failed, {too_large, Limit}}]), lease_state(IsFin), X);
+    over(lists:flatten([Events, {failed, {too_large, Limit}}]), connection_state(IsFin), X);
 events([], Events, nofin, X) ->
     {lists:flatten(Events), X};
 events([], Events, fin, X) ->
     ended(lists:flatten(Events), ended, release(reusable, X)).
 
 drained(fin, _) -> reusable;
-drained(nofin, #exchange{loan = Loan}) -> erlmcp_httpc_pool_request:drained(Loan).
+drained(nofin, #exchange{request = Request}) -> erlmcp_httpc_pool_request:drained(Request).
 
 %% The connection ended before the response. If the server never took the request, it is sent on
 %% another connection.
@@ -366,13 +367,13 @@ is_resumable(_) ->
 wait(Events, #exchange{resumption = Resumption} = X) ->
     {Delay, Next} = erlmcp_httpc_resumption:delay(Resumption),
     #exchange{outgoing = #{deadline := Deadline}} = Renewed = renewed(Delay, X),
-    Remaining = max(0, Deadline - erlang:monotonic_time(millisecond)),
+    Remaining = max(0, Deadline - erlmcp_clock:now_ms()),
     Timer = erlang:start_timer(min(Remaining, Delay), self(), resume),
     {Events, Renewed#exchange{at = {waiting, Timer}, method = get, resumption = Next}}.
 
 %% The deadline of a stream applies to each attempt to open it, and not to its lifetime.
 renewed(Delay, #exchange{outgoing = #{kind := stream} = Outgoing, patience = Patience} = X) ->
-    Deadline = erlang:monotonic_time(millisecond) + Delay + Patience,
+    Deadline = erlmcp_clock:now_ms() + Delay + Patience,
     X#exchange{outgoing = Outgoing#{deadline := Deadline}};
 %% A call that had progress has more time. The call itself bounds that.
 renewed(_, #exchange{outgoing = #{last_deadline := Last} = Outgoing} = X) ->
@@ -381,7 +382,7 @@ renewed(_, X) ->
     X.
 
 resume(#exchange{outgoing = #{deadline := Deadline}} = X) ->
-    case erlang:monotonic_time(millisecond) >= Deadline of
+    case erlmcp_clock:now_ms() >= Deadline of
         true -> fail_released(timeout, X);
         false -> again(X)
     end.
@@ -410,15 +411,15 @@ failed(Reason, State, X) ->
 over(Events, State, X) ->
     {Events, (release(State, X))#exchange{at = over}}.
 
-release(_, #exchange{loan = none} = X) ->
+release(_, #exchange{request = none} = X) ->
     X;
-release(State, #exchange{loan = Loan} = X) ->
-    ok = erlmcp_httpc_pool_request:give_back(State, Loan),
-    X#exchange{loan = none}.
+release(State, #exchange{request = Request} = X) ->
+    ok = erlmcp_httpc_pool_request:give_back(State, Request),
+    X#exchange{request = none}.
 
 -doc """
-Ends the exchange, and closes its stream if one is open. In 2026-07-28 that tells the server of the
-cancellation; in a session it does not.
+Ends the exchange, and closes its stream if one is open. Returns `true`, since in 2026-07-28 that
+tells the server of the cancellation. In a session it does not.
 """.
 -spec abort(exchange()) -> true.
 abort(#exchange{at = {waiting, Timer}}) ->
@@ -441,10 +442,10 @@ delete(Session, Headers, Deadline, Route) ->
         {error, _} -> ok
     end.
 
-deleted(#exchange{loan = none}) ->
+deleted(#exchange{request = none}) ->
     ok;
-deleted(#exchange{loan = Loan, outgoing = #{deadline := Deadline}} = X) ->
-    case erlmcp_httpc_pool_request:next(Loan, Deadline) of
+deleted(#exchange{request = Request, outgoing = #{deadline := Deadline}} = X) ->
+    case erlmcp_httpc_pool_request:next(Request, Deadline) of
         {ok, Message} ->
             case received(Message, X) of
                 {_, Next} -> deleted(Next);

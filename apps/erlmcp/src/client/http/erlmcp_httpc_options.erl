@@ -9,7 +9,7 @@
 Checked options.
 
 - `url`, `headers`: the destination of messages, and the headers of each of them.
-- `pool`: the options of the pool that were given.
+- `pool`: the given options of the pool.
 - `auth`: the options of the authorizer, or `none`. They are secrets, so they are in a fun:
   supervisors report the arguments of their children.
 """.
@@ -35,7 +35,9 @@ was expected; or it is `{secret, Reason}` if the fun of `token` has returned `{e
 - `headers`: a list of names and values, sent with every request; it must not have names that the
   client sets itself
 - `token`: the bearer token of the `authorization` header, or a fun that returns it as `{ok, Token}`
-  when the client starts; `auth`: options of OAuth, see `m:erlmcp_authorizer`
+  when the client starts
+- `auth`: the options of OAuth, `t:erlmcp_oauth:options/0`; only one of `token`, `auth` and a header
+  `authorization` may be there
 - `transport`: `sse` if the URL is the stream of an HTTP+SSE server (2024-11-05); without this
   option such a server is recognised by its answers
 - `connections`, `streams`, `idle_ms`, `tls`, `protocols`: see `t:erlmcp_httpc_pool:options/0`
@@ -140,9 +142,7 @@ oauth(_) ->
 auth(#{auth := Auth}) -> fun() -> Auth end;
 auth(_) -> none.
 
--doc """
-Returns `true` if a header may have this value, which means that no byte of it ends the line.
-""".
+-doc "Returns `true` if a header may have this value: it has no line end and no zero byte.".
 -spec is_value(iodata()) -> boolean().
 is_value(<<C, Rest/binary>>) when C =/= $\r, C =/= $\n, C =/= 0 -> is_value(Rest);
 is_value(Value) when is_list(Value) -> is_value(iolist_to_binary(Value));

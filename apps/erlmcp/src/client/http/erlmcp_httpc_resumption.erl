@@ -1,6 +1,6 @@
 -module(erlmcp_httpc_resumption).
 -moduledoc """
-Decides how to resume a stream of a session that ended too early: after which event, and after which
+Decides how to resume a session's stream that ended too early: after which event, and after which
 pause. Pure, except for random numbers.
 
 Source: specification 2025-11-25, "Transports / Resumability and Redelivery": "The client MUST
@@ -77,8 +77,8 @@ has_failed(#resumption{failures = Failures}) ->
     Failures > 0.
 
 -doc """
-Returns `true` if the stream may be requested again. After ten failed attempts in a row it may not.
-A POST stream without an event id may not, either; a GET stream without one starts over.
+Returns `true` if the stream may be requested again. Returns `false` after ten failed attempts in a
+row, and for a POST stream without an event id. A GET stream without one starts over.
 """.
 -spec may_resume(post | get | delete, resumption()) -> boolean().
 may_resume(Method, #resumption{failures = Failures} = Resumption) ->
@@ -91,8 +91,9 @@ headers(#resumption{last_id = Id}) -> [{~"last-event-id", Id}].
 
 -doc """
 Returns the milliseconds until the next attempt, and the next state, which counts the attempt. The
-milliseconds are at least those that the server asks for, and at least 100. They grow with each
-attempt that fails or brings no event. Up to a quarter of them is added at random.
+milliseconds are at least those that the server asks for, and at least 100. Unless the server asks
+for more, they grow up to 30,000 with each attempt that fails, and up to 1,000 with each that brings
+no event. Up to a quarter of them is added at random.
 """.
 -spec delay(resumption()) -> {non_neg_integer(), resumption()}.
 delay(#resumption{retry = Retry, failures = Failures, quiet = Quiet} = Resumption) ->

@@ -82,13 +82,14 @@ start_link(OwnerAndChannel, Route, Bounds) ->
 Opens an HTTP+SSE stream at the channel's URL, in place of an earlier one, and waits until
 `Deadline`, in monotonic milliseconds, for it to be open. Returns the generation of the stream,
 which each message sent on it must carry. A stream that ends later is opened again with a new
-generation, and the channel's owner is told.
+generation, and the channel's owner is told. The error says why the stream could not be opened, or
+is `timeout`.
 """.
 -spec open(pid(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
 open(Pid, Deadline) ->
     try
-        gen_server:call(Pid, open, max(0, Deadline - erlang:monotonic_time(millisecond)))
+        gen_server:call(Pid, open, max(0, Deadline - erlmcp_clock:now_ms()))
     catch
         exit:{timeout, _} -> {error, timeout}
     end.
@@ -116,7 +117,7 @@ start(#{kind := Kind, id := Id, deadline := Deadline, generation := Generation} 
         {'DOWN', Ref, process, _, _} ->
             ok = over(Ref),
             {error, {closed, unprocessed}}
-    after max(0, Deadline - erlang:monotonic_time(millisecond)) ->
+    after max(0, Deadline - erlmcp_clock:now_ms()) ->
         ok = leave(Pid, Ref),
         {error, timeout}
     end.
@@ -157,8 +158,8 @@ forget(Ref) ->
     end.
 
 -doc """
-Returns the events of the exchange that are in a message of the mailbox; `other` for a message that
-does not belong to the exchange.
+Returns the events that a message of the mailbox has for the exchange; `other` if the message does
+not belong to the exchange.
 """.
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received({Ref, {message, _} = Event, Bytes}, #exchange{ref = Ref, received = Received} = X) ->
@@ -271,7 +272,7 @@ arrived(Message, #state{stream = Stream} = State) ->
     end.
 
 opening(#state{route = Route, connect_timeout = Timeout} = State) ->
-    Deadline = erlang:monotonic_time(millisecond) + Timeout,
+    Deadline = erlmcp_clock:now_ms() + Timeout,
     Outgoing = #{kind => stream, id => none, message => ~"", headers => [], session => none,
                  deadline => Deadline, named => true},
     case erlmcp_httpc_exchange:start(Outgoing, Route) of
@@ -317,7 +318,7 @@ up(Endpoint, #state{owner = Owner, channel = Channel, opener = Opener} = State) 
     end,
     About = #{transport => sse, server => erlmcp_httpc_target:authority(Url)},
     State#state{phase = {up, Endpoint}, opener = none, generation = Generation,
-                since = erlang:monotonic_time(millisecond),
+                since = erlmcp_clock:now_ms(),
                 inbox = erlmcp_line_inbox:new({Owner, Channel}, Limits, About)}.
 
 accept(Ref, #{kind := Kind} = Exchange, Generation,
@@ -374,7 +375,7 @@ end_exchanges(Why, #state{stream = Stream, exchanges = Exchanges} = State) ->
     State#state{phase = idle, stream = none, exchanges = None, inbox = undefined}.
 
 pause(#state{since = Since, failures = Before} = State) ->
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     Failures = case Since =/= 0 andalso Now - Since >= ?STEADY of
         true -> 0;
         false -> Before

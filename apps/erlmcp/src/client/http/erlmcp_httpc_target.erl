@@ -8,8 +8,8 @@ Internal.
 -export([parse/1, origin/1, authority/1, path/1, at/2, resolve_redirect/3]).
 
 -doc """
-Parses an absolute `http` or `https` URL without a user, and leaves its fragment out. Returns
-`error` for any other term.
+Parses an absolute `http` or `https` URL without a user. The scheme and the host become lower case,
+and the fragment is left out. Returns `error` for any other term.
 """.
 -spec parse(term()) -> {ok, uri_string:uri_map()} | error.
 parse(Url) when is_binary(Url) ->
@@ -62,7 +62,7 @@ path(#{path := Path} = Url) ->
         #{} -> Absolute
     end.
 
--doc "Returns the URL of a path on the origin of a URL.".
+-doc "Returns the URL of `Path`, which may have a query, on the origin of `Url`.".
 -spec at(Path :: binary(), uri_string:uri_map()) -> binary().
 at(Path, Url) ->
     Root = uri_string:recompose((maps:without([query], Url))#{path => ~""}),

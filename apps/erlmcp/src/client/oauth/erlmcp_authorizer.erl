@@ -3,10 +3,10 @@
 The authorization of one client at one MCP server: the headers of its requests, and the reaction to
 a refusal. Requests read the token from a table in their own process.
 
-The process of this module, linked to the client's, owns the table. It is asked only when a token is
-missing, refused or about to expire. A flow (`m:erlmcp_oauth_flow`) then gets another token. At most
-one flow runs at a time, and requests wait for it. The flow goes on even if all waiting requests
-give up, since a login may take minutes.
+The process of this module, linked to the client's, owns the table. It is asked only when the server
+refuses a request, when a token is about to expire, and when the DPoP nonce changes. To get another
+token it starts a flow (`m:erlmcp_oauth_flow`). At most one flow runs at a time, and requests wait
+for it. The flow goes on even if all waiting requests give up, since a login may take minutes.
 
 Secrets are in the table and in funs, so neither the printed state nor a message shows one. The
 table has up to three rows: `{token, Token, bearer | dpop, RenewAt, End, Renewable}`, with times in
@@ -86,8 +86,8 @@ The reason for a failed authorization, in addition to those of a flow.
 -doc """
 Starts the authorizer, linked to the calling process. `ServerUrl` is the URL of the MCP server. No
 authorization server is called before the MCP server refuses a request. The options may be a fun, so
-that a supervisor's reports do not show them. The error has the first wrong option, or the reason
-for which the token store could not be opened.
+that a supervisor's reports do not show them. The error names the first wrong option, or says why
+the token store could not be opened.
 """.
 -spec start_link(erlmcp_oauth:options() | fun(() -> erlmcp_oauth:options()),
                  ServerUrl :: binary()) ->
@@ -117,9 +117,11 @@ handle(Pid) ->
     #handle{pid = Pid, table = Table, url = Url}.
 
 -doc """
-Returns the authorization headers for a request to the MCP server; none while there is no token, and
-for a URL of another origin. Waits only while a token that has expired, or soon will, is being
-renewed, at most until `Deadline`, in monotonic milliseconds.
+Returns the authorization headers for a request to the MCP server. There are none for a URL of
+another origin, and while there is no token, or only one that has expired and cannot be renewed.
+Waits only while a token that has expired, or soon will, is being renewed, at most until `Deadline`,
+in monotonic milliseconds. The error is the reason why the renewal failed, `timeout` after
+`Deadline`, or `stopped` if the authorizer has ended.
 """.
 -spec headers(handle(), Method :: post | get | delete, Url :: binary(), Deadline :: integer()) ->
     {ok, [{binary(), iodata()}]} | {error, reason()}.
@@ -185,9 +187,11 @@ looked_up(Table, Name) ->
 -doc """
 Reports that the server refused a request with the headers `Used`. Waits for the end of a login, a
 renewal or a step-up, at most until `Deadline`, in monotonic milliseconds; the flow goes on after
-it. After `retry` the request may be sent again with new headers; the caller bounds how often.
-`Status` and the headers beside it are those of the refusal. `Reached` is the depth of the outermost
-of the server's addresses.
+it. After `retry` the request may be sent again with new headers; the caller bounds how often. The
+error says why the client got no other token.
+
+`Status` and the headers next to it are those of the refusal. `Reached` is the depth of the
+outermost of the server's addresses.
 """.
 -spec challenged(handle(), Used :: [{binary(), iodata()}],
                  {Status :: 401 | 403, #{binary() => binary()}},
@@ -260,7 +264,7 @@ report_nonce(Pid, Nonce) ->
 
 ask(Pid, Question, Deadline) ->
     try
-        gen_server:call(Pid, Question, max(0, Deadline - erlang:monotonic_time(millisecond)))
+        gen_server:call(Pid, Question, max(0, Deadline - erlmcp_clock:now_ms()))
     catch
         exit:{timeout, _} -> {error, timeout};
         exit:_ -> {error, stopped}
@@ -387,7 +391,7 @@ join(_, From, #state{flow = #flow{waiters = Waiters} = Flow} = State) ->
             State
     end;
 join(Intent, From, State) ->
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     #{grant := Grant} = Settings = settings(State#state.settings),
     Limit = limit(Grant),
     Recent = [At || At <- State#state.logins, Now - At < ?LOGIN_WINDOW_MS],
@@ -426,7 +430,7 @@ learned({host, Consent}, #state{consents = Consents} = State) ->
 learned(login, #state{flow = #flow{intent = renew}} = State) ->
     State;
 learned(login, #state{logins = Logins} = State) ->
-    State#state{logins = [erlang:monotonic_time(millisecond) | Logins]}.
+    State#state{logins = [erlmcp_clock:now_ms() | Logins]}.
 
 flow_ended(Result, #flow{timer = Timer, waiters = Waiters, intent = Intent}, State) ->
     _ = erlang:cancel_timer(Timer),
@@ -437,6 +441,8 @@ flow_ended(Result, #flow{timer = Timer, waiters = Waiters, intent = Intent}, Sta
 outcome({ok, Tokens}, _, #state{kept = Kept, dpop = Dpop} = State) ->
     ok = erlmcp_oauth_credentials:keep_tokens(Tokens(), Dpop(), Kept),
     {retry, installed(Tokens(), State)};
+outcome({stored, Stored}, _, State) ->
+    {retry, restored(Stored(), false, State)};
 outcome({error, {token_refused, Status, _, _}}, renew, State) when Status < 500 ->
     {retry, dropped(State)};
 outcome({error, _} = Error, _, State) ->
@@ -446,7 +452,7 @@ outcome({error, _} = Error, _, State) ->
 %% requested again.
 dropped(#state{table = Table, kept = Kept, tokens = Tokens} = State) ->
     true = ets:delete(Table, token),
-    ok = erlmcp_oauth_credentials:drop_tokens(Kept),
+    ok = erlmcp_oauth_credentials:drop_tokens(Tokens(), Kept),
     Rest = maps:remove(refresh_token, Tokens()),
     State#state{tokens = fun() -> Rest end, digest = none}.
 

@@ -34,8 +34,8 @@ such a value instead of parameters.
 
 -doc """
 Returns the challenges of a header, in their order. A repeated header is given as one, joined with
-commas. A header of more than 16384 bytes gives none. At most 16 challenges are read, and 32
-parameters of each.
+commas. Returns `[]` for a header of more than 16384 bytes. At most 16 challenges are returned, and
+32 parameters of each.
 
 ```erlang
 1> erlmcp_challenge:parse(~'Bearer realm="a, b", error=invalid_token, Basic realm="c"').

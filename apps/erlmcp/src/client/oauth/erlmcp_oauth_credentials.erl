@@ -7,16 +7,21 @@ count as missing. A failure to write is only logged.
 Internal.
 """.
 
--export([open/3, client/2, keep_client/2, drop_client/2, tokens/1, keep_tokens/3, drop_tokens/1]).
+-export([open/3, client/2, keep_client/2, drop_client/2, tokens/1, keep_tokens/3, drop_tokens/2]).
 
--export_type([kept/0]).
+-export_type([kept/0, stored/0]).
 
 -record(kept, {module :: module(), store :: term(), tokens :: erlmcp_token_store:key()}).
 -opaque kept() :: #kept{}.
+-doc """
+The stored tokens, with the DPoP key that they are bound to, or with `none` if they have no key. It
+is `none` alone if no tokens are stored.
+""".
+-type stored() :: {ok, erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none} | none.
 
 -doc """
 Opens the store for the calling process, to read and write the credentials of the client at
-`ServerUrl`.
+`ServerUrl`. Returns `{error, {store, Reason}}` if the store cannot be opened.
 """.
 -spec open({module(), map()}, ServerUrl :: binary(), erlmcp_oauth_options:settings()) ->
     {ok, kept()} | {error, {store, erlmcp_token_store:reason()}}.
@@ -76,8 +81,7 @@ drop_client(Issuer, #kept{module = Module, store = Store}) ->
 Returns the stored tokens with the DPoP key that they are bound to, or with `none` if they have no
 key. Returns `none` alone if no tokens are stored.
 """.
--spec tokens(kept()) ->
-    {ok, erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none} | none.
+-spec tokens(kept()) -> stored().
 tokens(#kept{module = Module, store = Store, tokens = Key}) ->
     maybe
         {ok, #{~"server" := #{} = Written} = Value} ?= Module:get(Key, Store),
@@ -147,10 +151,16 @@ keep_tokens(Tokens, Dpop, #kept{module = Module, store = Store, tokens = Key}) -
             end,
     log_failure(Module:put(Key, Bound, Store)).
 
--doc "Deletes the stored tokens.".
--spec drop_tokens(kept()) -> ok.
-drop_tokens(#kept{module = Module, store = Store, tokens = Key}) ->
-    log_failure(Module:delete(Key, Store)).
+-doc """
+Deletes the stored tokens, unless another client has stored others. Tokens that another client
+stores between the check and the deletion are deleted, too, but that client goes on with them.
+""".
+-spec drop_tokens(erlmcp_oauth_token:tokens(), kept()) -> ok.
+drop_tokens(#{access_token := Token}, #kept{module = Module, store = Store, tokens = Key} = Kept) ->
+    case tokens(Kept) of
+        {ok, #{access_token := Other}, _} when Other =/= Token -> ok;
+        _ -> log_failure(Module:delete(Key, Store))
+    end.
 
 written(Truth) when is_boolean(Truth) -> Truth;
 written(Atom) when is_atom(Atom) -> atom_to_binary(Atom);

@@ -5,9 +5,10 @@ Finds the authorization server of an MCP server. It reads the metadata of the pr
 in the calling process.
 
 An MCP server without resource metadata is one of 2025-03-26, and its own authorization server. Its
-metadata is at its origin; without it, its endpoints have the default paths of that revision. If the
-user has configured an issuer, the metadata of that issuer is read instead. An issuer that the user
-has configured must be in the resource metadata, if there is any.
+metadata as an authorization server is at its origin. Without that metadata, the endpoints have the
+default paths of that revision. If the user has configured an issuer, the metadata of that issuer is
+read instead. An issuer that the user has configured must be in the resource metadata, if there is
+any.
 
 Source: specification 2026-07-28, "Authorization Server Discovery"; 2025-03-26, "Authorization".
 
@@ -52,8 +53,10 @@ that metadata. Without such metadata, `resource` is the server's canonical URL.
 
 -doc """
 Finds the protected resource and the authorization server of an MCP server. `metadata` is the URL of
-the metadata in the challenge, or `none`. `issuer` is the one to choose among several, or `none` for
-the first.
+the resource's metadata in the challenge, or `none`. `issuer` is the authorization server that the
+user has configured; if there is resource metadata, that must offer it. With `none` it is the first
+one that the metadata offers or, without metadata, the MCP server itself. The errors are those of
+`t:reason/0`.
 """.
 -spec locate(ServerUrl :: binary(), #{metadata := binary() | none, issuer := binary() | none},
              erlmcp_fetch:settings()) ->

@@ -7,6 +7,10 @@ tokens in a fun, so that no message shows them. A crash is reported as its resul
 The metadata of the resource is read again at each challenge, since the authorization server may
 have changed. Credentials for the old one are not sent to the new one.
 
+Other clients may share the token store. If one of them has stored newer tokens, a flow ends with
+these. It looks for them when it begins, and again when its refresh token is refused: another client
+may have used that token just before.
+
 Internal.
 """.
 
@@ -40,9 +44,9 @@ The state that a flow starts from. `tokens` and `dpop` are funs, since their val
 }.
 -doc """
 The input of each step of a flow. `tokens` are the previous ones. `issuer` is the one that the
-client's own credentials belong to, if it is known. `registered` reads stored registrations.
-`learned` writes them, and reports an issuer or the beginning of a login. `fetch` reports a host
-that was allowed.
+client's own credentials belong to, if it is known. `registered` reads stored registrations, and
+`stored` reads stored tokens. `learned` writes registrations, and reports an issuer or the beginning
+of a login. `fetch` reports a host that was allowed.
 """.
 -type context() :: #{
     server_url := binary(),
@@ -52,6 +56,7 @@ that was allowed.
     issuer := binary() | none,
     dpop := erlmcp_dpop:key() | none,
     registered := fun((Issuer :: binary()) -> {ok, erlmcp_oauth_registration:client()} | none),
+    stored := fun(() -> erlmcp_oauth_credentials:stored()),
     learned := fun(({client, Issuer :: binary(), erlmcp_oauth_registration:client()}
                     | {forget, Issuer :: binary()}
                     | {issuer, binary()}
@@ -68,6 +73,7 @@ that was allowed.
 
 -type result() ::
     {ok, fun(() -> erlmcp_oauth_token:tokens())}
+    | {stored, fun(() -> erlmcp_oauth_credentials:stored())}
     | {error, reason() | {crashed, Incident :: binary()}}.
 
 %% Seconds after a refresh within which a refused token cannot simply have expired.
@@ -93,8 +99,9 @@ start(Intent, Before, Deadline) ->
 
 %% The arguments in the stack of a crash may be secrets, so only functions and lines are logged.
 ended(Intent, Before, Deadline, Owner) ->
-    try run(Intent, context(Intent, Before, Deadline, Owner)) of
+    try run_unless_stored(Intent, context(Intent, Before, Deadline, Owner)) of
         {ok, Tokens} -> {ok, fun() -> Tokens end};
+        {stored, Stored} -> {stored, Stored};
         {error, Reason} -> {error, Reason}
     catch
         Class:Reason:Stack ->
@@ -124,6 +131,7 @@ context(Intent, #{server_url := Url, settings := #{tls := Tls} = Settings, token
         tokens => usable(Tokens, Intent),
         dpop => Dpop(),
         registered => fun(Issuer) -> erlmcp_oauth_credentials:client(Issuer, Kept) end,
+        stored => fun() -> erlmcp_oauth_credentials:tokens(Kept) end,
         learned => fun(What) -> learned(What, Kept, Owner) end
     }.
 
@@ -149,10 +157,34 @@ learned(What, _, Owner) ->
     Owner ! {learned, self(), What},
     ok.
 
+run_unless_stored(Intent, Context) ->
+    case newer(Context) of
+        none -> run(Intent, Context);
+        Stored -> Stored
+    end.
+
+%% `infinity`, an atom, is greater than any number.
+newer(#{tokens := Own, stored := Read}) ->
+    case {Own, Read()} of
+        {_, none} ->
+            none;
+        {#{access_token := Token}, {ok, #{access_token := Token}, _}} ->
+            none;
+        {#{expires_at := Before}, {ok, #{expires_at := End}, _}} when End < Before ->
+            none;
+        {_, Stored} ->
+            {stored, fun() -> Stored end}
+    end.
+
 run(renew, #{tokens := #{server := Server} = Tokens} = Context) ->
     case Tokens of
         #{refresh_token := _} ->
-            refreshed(Tokens, Context);
+            maybe
+                {error, {token_refused, Status, _, _}} = Refused ?= refreshed(Tokens, Context),
+                true ?= Status < 500 orelse Refused,
+                none ?= newer(Context),
+                Refused
+            end;
         #{resource := Resource, requested := Scopes} ->
             Protected = #{resource => Resource, scopes => none, server => Server},
             erlmcp_oauth_grant:tokens(Protected, Scopes, Context)
@@ -204,7 +236,11 @@ try_refresh(#{server := #{issuer := Issuer} = Server, resource := Resource},
                           resource := Resource} = Tokens} = Context) ->
     case refreshed(Tokens#{server := Server}, Context) of
         {ok, New} -> {ok, New};
-        {error, {token_refused, Status, _, _}} when Status < 500 -> again;
+        {error, {token_refused, Status, _, _}} when Status < 500 ->
+            case newer(Context) of
+                none -> again;
+                Stored -> Stored
+            end;
         {error, {no_client, _}} -> again;
         {error, _} = Error -> Error
     end;

@@ -14,7 +14,10 @@ Internal.
 -define(TOKEN_TYPE, "urn:ietf:params:oauth:token-type:").
 -define(JWT_BEARER, ~"urn:ietf:params:oauth:grant-type:jwt-bearer").
 
--doc "Gets tokens with `Scopes` for a protected resource, by the grant in the settings.".
+-doc """
+Gets tokens with `Scopes` for a protected resource, by the grant in the settings. The errors are
+those of `t:erlmcp_oauth_flow:reason/0`.
+""".
 -spec tokens(erlmcp_oauth_discovery:protected_resource(), Scopes :: [binary()],
              erlmcp_oauth_flow:context()) ->
     {ok, erlmcp_oauth_token:tokens()} | {error, erlmcp_oauth_flow:reason()}.

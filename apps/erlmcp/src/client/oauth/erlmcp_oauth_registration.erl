@@ -35,8 +35,9 @@ seconds of system time.
        Description :: binary() | none}.
 
 -doc """
-Returns the client for a login that redirects to `RedirectUri`. Registers one, and stores it, if the
-options give none, and none with this URI is stored.
+Returns the client for a login that redirects to `RedirectUri`. If the options give no client, and
+none with this URI is stored, the function registers one and stores it. The errors are those of
+`t:reason/0`.
 """.
 -spec client(erlmcp_oauth_discovery:server(), RedirectUri :: binary(),
              erlmcp_oauth_flow:context()) ->
@@ -65,8 +66,10 @@ redirect_uri(#{issuer := Issuer}, Context) ->
     end.
 
 -doc """
-Returns the client for an authorization server that needs no dynamic registration: one that the user
-has registered, or the one of the metadata document.
+Returns the client that needs no dynamic registration with an authorization server: the one that the
+user has registered or, if the server reads metadata documents, the one of the client's document.
+Without either, the error is `{no_client, Issuer}`. It is `{client_auth_not_supported, Methods}` if
+the server accepts no method by which the client can authenticate itself.
 """.
 -spec configured(erlmcp_oauth_discovery:server(), erlmcp_oauth_flow:context()) ->
     {ok, client()} | {error, reason()}.

@@ -16,8 +16,8 @@ Internal.
 -doc """
 The granted tokens. `expires_at` is in seconds of system time, at most a year ahead, and `infinity`
 if the answer does not say. `requested` are the requested scopes, whether or not they were granted.
-`client` is the client, if it was registered dynamically.
-`refreshed_at` is present, in seconds of system time, if a refresh token was used.
+`client` is the client, if it was registered dynamically. If a refresh token was used,
+`refreshed_at` is the time of that, in seconds of system time.
 """.
 -type tokens() :: #{
     resource := binary(),
@@ -31,8 +31,8 @@ if the answer does not say. `requested` are the requested scopes, whether or not
     refreshed_at => integer()
 }.
 -doc """
-The reason for which no token was granted. `token_refused` has the HTTP status, and the error and
-the description of the authorization server if they are text. `token` names the wrong member of its
+The reason why no token was granted. `token_refused` has the HTTP status, and the error and the
+description of the authorization server if they are text. `token` names the wrong member of its
 answer.
 """.
 -type reason() ::
@@ -48,7 +48,8 @@ answer.
 
 -doc """
 Requests a token from the authorization server of a protected resource. `Grant` has all form
-parameters of the grant. `Scopes` are the requested scopes, and only recorded in the result.
+parameters of the grant. `Scopes` are the requested scopes, which are only recorded in the result.
+The errors are those of `t:reason/0`.
 """.
 -spec request(Grant :: [{binary(), binary()}], Scopes :: [binary()],
               erlmcp_oauth_registration:client(),
@@ -69,8 +70,8 @@ registered(#{redirect_uri := _} = Client) -> #{client => Client};
 registered(#{}) -> #{}.
 
 -doc """
-Requests a new token with a refresh token. Without a new refresh token in the answer, the result
-keeps the old one.
+Requests a new token with a refresh token. If the answer has no new refresh token, the result keeps
+the old one. The errors are those of `t:reason/0`.
 """.
 -spec refresh(tokens(), erlmcp_oauth_registration:client(), erlmcp_oauth_flow:context()) ->
     {ok, tokens()} | {error, reason()}.
@@ -85,7 +86,8 @@ refresh(#{refresh_token := Refresh, requested := Scopes} = Tokens, Client, Conte
 -doc """
 Exchanges a token at an identity provider for an assertion, which another authorization server
 accepts (RFC 8693). `Url` is the provider's token endpoint, and `Form` has the form parameters, with
-`requested_token_type`. No DPoP proof is sent, since the assertion is not an access token.
+`requested_token_type`. No DPoP proof is sent, since the assertion is not an access token. The
+errors are those of `t:reason/0`.
 """.
 -spec exchange(Url :: binary(), Form :: [{binary(), binary()}],
                erlmcp_oauth_registration:client(), erlmcp_oauth_flow:context()) ->

@@ -1,10 +1,10 @@
 -module(erlmcp_pool_members).
 -moduledoc """
 The members of a pool, and the calls that they run. A call is tried at one member and, where
-repeating is safe, at others, within one timeout. It runs in the calling process.
+repeating is safe, at others, within one timeout.
 
-The calling process also chooses the member. The tables of the clients count running calls, and each
-member has a breaker (`erlmcp_breaker`) in atomics.
+The process that makes a call chooses the member, and asks no other process for that. The tables of
+the clients count running calls, and each member has a breaker (`erlmcp_breaker`) in atomics.
 
 Internal.
 """.
@@ -53,9 +53,10 @@ member_started(Index, Pid, #{members := Table}) ->
     ok.
 
 -doc """
-Runs an operation at a member and, if this fails and may be repeated, at others. Returns the outcome
-of the last try; `{unavailable, Milliseconds}` if no member works. The call options `key` and
-`repeatable` concern the pool (`m:erlmcp_pool`).
+Runs an operation at a member. If this fails and may be repeated, tries again up to `retries` times,
+at other members first. Returns the outcome of the last try. Returns
+`{error, {unavailable, Milliseconds}}` if no member works; one may be tried after that time. The
+call options `key` and `repeatable` concern the pool (`m:erlmcp_pool`).
 """.
 -spec run(erlmcp_client:operation(), pool(), map()) ->
     {ok, term()} | {error, erlmcp_client:reason()}.
@@ -67,7 +68,7 @@ run(Operation, #{options := #{retries := Retries}} = Pool, Options) ->
     {Method, _} = erlmcp_client_operation:request(Operation),
     Repeatable = maps:get(repeatable, Options, erlmcp_client_operation:is_safe(Method)),
     Call = maps:without([key, repeatable], Options),
-    Begun = erlang:monotonic_time(millisecond),
+    Begun = erlmcp_clock:now_ms(),
     try_at(Operation, {Call, Begun}, {Key, [], Pool}, Repeatable, {Retries, none}).
 
 %% `Retries` is the number of further tries, and `Last` the outcome of the previous one.
@@ -110,7 +111,7 @@ refused(Operation, Reason, #{members := Table}) ->
 %% Sets the timeout of a try to the rest of the call's time, which began with the first try.
 in_time({Options, Begun}, #{settings := #{timeout := Default}}) ->
     Timeout = maps:get(timeout, Options, Default),
-    Options#{timeout => max(1, Begun + Timeout - erlang:monotonic_time(millisecond))}.
+    Options#{timeout => max(1, Begun + Timeout - erlmcp_clock:now_ms())}.
 
 %% Returns `failed` for a failure that counts against the member, and not only for this call.
 verdict({error, {connect, _}}) -> failed;
@@ -166,13 +167,18 @@ take([{_, Index, Client} | Ranked], Others, Pool) ->
 
 -doc """
 Starts an operation without waiting for it, as described at `erlmcp_client:async/3`. `Receiver` is
-the process that gets the messages.
+the process that gets the messages. As at `erlmcp_client_call:start/4`, a notification is dropped
+while `Receiver` does not read its messages.
 """.
 -spec start(erlmcp_client:operation(), pool(), map(), Receiver :: pid()) ->
     reference().
 start(Operation, #{members := Table} = Pool, Options, Receiver) ->
     Reference = make_ref(),
-    Tell = fun(Kind) -> fun(Params) -> Receiver ! {erlmcp, Reference, {Kind, Params}} end end,
+    Tell = fun(Kind) ->
+        fun(Params) ->
+            erlmcp_client_mailbox:offer(Receiver, {erlmcp, Reference, {Kind, Params}})
+        end
+    end,
     Reporting = maps:merge(#{progress => Tell(progress), log => Tell(log)}, Options),
     Pid = spawn(fun() ->
         Outcome = waited(fun() -> run(Operation, Pool, Reporting) end, Receiver, Reference),
@@ -209,15 +215,15 @@ waited(Run, Receiver, Reference) ->
             {error, cancelled}
     end.
 
--doc "Asks a call that `start/4` started to end with `{error, cancelled}`.".
+-doc "Asks the call of a reference from `start/4` to end with `{error, cancelled}`.".
 -spec cancel(reference(), pool()) -> ok.
 cancel(Reference, #{members := Table}) ->
     lists:foreach(fun({_, Pid}) -> Pid ! {erlmcp_cancel, Reference} end,
                   in_table(fun() -> ets:lookup(Table, Reference) end)).
 
 -doc """
-Returns the client with the fewest calls, for functions that make no call, such as subscribing. The
-error has the milliseconds until a member may be tried.
+Returns the client with the fewest calls, for functions that make no call, such as subscribing.
+Returns `{error, {unavailable, Milliseconds}}` if no member works; one may be tried after that time.
 """.
 -spec member(pool()) ->
     {ok, erlmcp_client_connection:client()} | {error, {unavailable, non_neg_integer()}}.

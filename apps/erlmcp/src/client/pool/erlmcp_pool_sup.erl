@@ -7,8 +7,8 @@
 -export([init/1, start_member/2]).
 
 -doc """
-Starts a pool, linked to the calling process. `Settings` has an element for each server, and the
-pool as many clients of each as the option `size` says.
+Starts a pool, linked to the calling process. `Settings` has an element for each server. The pool
+has as many clients of each server as the option `size` says.
 """.
 -spec start_link(none | {local, Name :: atom()},
                  Settings :: [erlmcp_client_options:settings(), ...], Options :: map()) ->

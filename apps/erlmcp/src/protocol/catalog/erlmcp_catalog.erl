@@ -1,8 +1,8 @@
 -module(erlmcp_catalog).
 -moduledoc """
 Everything that a server offers, compiled so that requests only read it. A catalog has the
-definitions (`erlmcp_catalog_entries`), and answers that are encoded already for each revision. They
-are the answers to list requests (`erlmcp_listing`), to `initialize` and to `server/discover`
+definitions (`erlmcp_catalog_entries`), and answers that are encoded already for each revision.
+These are the answers to list requests (`erlmcp_listing`), to `initialize` and to `server/discover`
 (`erlmcp_greeting`). Pure; requests read the current catalog from `erlmcp_published_catalog`.
 
 A definition does not exist for a principal that may not see it. Skills are visible to all, and do
@@ -12,7 +12,7 @@ clients that the content has changed. The files of skills are resources with fix
 Internal.
 """.
 
--export([new/4, add/4, remove/3, replace/3, own/2, mount/5, unmount/2, with_keys/2]).
+-export([new/4, add/4, remove/3, replace/3, own/2, mount/5, unmount/2, with_keys/2, with_rows/2]).
 -export([greeting/2, first_page/4, page/5]).
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2, audience/2]).
 -export([definition/3, values/2, directory/4, extends/3, result/4]).
@@ -23,12 +23,18 @@ Internal.
 -export_type([catalog/0, settings/0, part/0]).
 
 -doc """
-Settings of a catalog. They have the number of definitions in one page, and the milliseconds that a
-client may cache a list. They also have the keys that seal cursors and state, the `numbering` of
-positions (`m:erlmcp_listing`), and the most bytes of a result. The others wrap each handler: the
-server's `middleware`, the middleware that caches results (`cached`), and the guards of a definition
-(`guarded`). `row` gives the definition with a key its row in the server's meter. `quick` makes the
-mark of a quick definition (`erlmcp_middleware:of_server/4`).
+Settings of a catalog.
+
+- `page_size`: the number of definitions in one page of a list.
+- `list_ttl_ms`: how many milliseconds a client may cache a list.
+- `keys`: the keys that seal cursors and state.
+- `numbering`: 8 bytes that no other server's numbering of positions has (`m:erlmcp_listing`).
+- `reply_bytes`: the most bytes of a result.
+- `middleware`: the server's middleware, around each handler.
+- `cached`: returns the middleware that caches the results of a definition.
+- `guarded`: returns the guards of a definition, as middleware, and the definition with its breaker.
+- `quick`: makes the mark of a quick definition (`erlmcp_middleware:of_server/4`).
+- `row`: returns the row of a definition in the server's meter.
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
@@ -69,8 +75,9 @@ mark of a quick definition (`erlmcp_middleware:of_server/4`).
 -type metaschemas() :: #{Uri :: binary() => erlmcp_schema:compiled()}.
 
 -doc """
-Creates a catalog with the given definitions, whose order lists keep. The meta-schemas are those of
-`erlmcp_schema:metaschemas/0`, and check the schemas of the definitions.
+Creates a catalog with the given definitions. Lists keep their order. The meta-schemas are those of
+`erlmcp_schema:metaschemas/0`, and check the schemas of the definitions. The error has the first
+wrong field, or the key that two definitions have.
 """.
 -spec new(erlmcp_greeting:identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}],
           settings(), metaschemas()) ->
@@ -186,9 +193,10 @@ greeting_again(#{extensions := Extensions}, #{extensions := Extensions} = Next) 
 greeting_again(_, Next) -> encode_greetings(Next).
 
 -doc """
-Removes the definition, not of a skill, whose name, URI or URI template is `Key`. `mounted` means
-that the definition belongs to the mounted server with that prefix. `in_use` has the key of the
-definition that needs it: the tool whose view the resource is, or the skill whose file it is.
+Removes the definition, not of a skill, whose name, URI or URI template is `Key`. `not_found` means
+that there is none. `mounted` means that the definition belongs to the mounted server with that
+prefix. `in_use` has the kind and the key of the definition that needs the resource: the tool whose
+view it is, or the skill whose file it is.
 """.
 -spec remove(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, catalog()}
@@ -229,8 +237,8 @@ without(Kind, Key, #{entries := Entries} = Catalog) ->
 
 -doc """
 Replaces the server's own definitions of the kinds in `Sources` by those of `Sources`, in the order
-of their lists. Definitions of mounted servers and files of skills stay. The error is that of the
-first wrong definition.
+of their lists. Definitions of mounted servers and files of skills stay. The error has the first
+wrong field, or the key that two definitions have.
 """.
 -spec replace(#{erlmcp_definition:kind() => [erlmcp_definition:source()]}, metaschemas(),
               catalog()) ->
@@ -248,6 +256,15 @@ replace(Sources, Metaschemas, #{entries := Before} = Catalog) ->
         Whole = Filled#{entries := erlmcp_catalog_entries:whole(Entries)},
         with_views(-1, encode_lists(greeting_again(Catalog, Whole)))
     end.
+
+-doc """
+Replaces the rows that definitions have in the server's meter by those that a fun returns. A
+definition without a row gets none.
+""".
+-spec with_rows(fun((erlmcp_definition:kind(), Key :: binary(), Row :: dynamic()) -> Row :: term()),
+                catalog()) -> catalog().
+with_rows(Row, #{entries := Entries} = Catalog) ->
+    Catalog#{entries := erlmcp_catalog_entries:with_rows(Row, Entries)}.
 
 is_own(Definition) ->
     not is_map_key(mounted, Definition) andalso not is_map_key(contents, Definition).
@@ -286,9 +303,9 @@ own(Kinds, #{entries := Entries}) ->
          is_own(Definition)}.
 
 -doc """
-Adds all definitions of the catalog `Mounted` under `Prefix`, and returns those that are left out.
-Definitions that were mounted already, according to `Since`, are not compiled again: see
-`erlmcp_mount:mount/6`.
+Adds the definitions of the catalog `Mounted` under `Prefix`, except skills and their files. Returns
+those that are left out because their name or URI is taken or too long. Definitions that were
+mounted already, according to `Since`, are not compiled again: see `erlmcp_mount:mount/6`.
 """.
 -spec mount(Prefix :: erlmcp_mount:prefix(), Since :: erlmcp_mount:since(), Mounted :: catalog(),
             erlmcp_mount:offers(), catalog()) -> {catalog(), [erlmcp_mount:left_out()]}.
@@ -304,7 +321,10 @@ mount(Prefix, Since, #{entries := Mounted}, Offers, Catalog) ->
 unmount(Prefix, #{entries := Entries} = Catalog) ->
     encode_lists(Catalog#{entries := erlmcp_mount:unmount(Prefix, Entries)}).
 
--doc "Changes the keys that seal cursors and state.".
+-doc """
+Changes the keys that seal cursors and state. Cursors and states of keys that are not in the new
+ring become invalid.
+""".
 -spec with_keys(erlmcp:key_ring(), catalog()) -> catalog().
 with_keys(Keys, #{settings := Settings, directories := Directories} = Catalog) ->
     encode_lists(Catalog#{settings := Settings#{keys := Keys},
@@ -312,8 +332,8 @@ with_keys(Keys, #{settings := Settings, directories := Directories} = Catalog) -
                                            || Uri := Listing <- Directories}}).
 
 -doc """
-Returns a small catalog with all definitions in one layer, which is cheapest to read; `large` for
-any other catalog.
+Returns a catalog of at most 256 definitions with all of them in one layer, which is cheapest to
+read. Returns `large` for a catalog of more definitions.
 """.
 -spec whole(catalog()) -> {ok, catalog()} | large.
 whole(#{entries := Entries} = Catalog) ->
@@ -323,7 +343,7 @@ whole(#{entries := Entries} = Catalog) ->
     end.
 
 -doc """
-Splits a catalog into a small one, which each change makes anew, and the parts that most changes do
+Splits a catalog into a small one, which each change makes again, and the parts that most changes do
 not touch, each with its id. The small catalog cannot be read until `join/2` has put it together
 with the parts again.
 """.
@@ -442,8 +462,8 @@ extends(Method, Revision, #{extensions := Extensions}) ->
     erlmcp_extension:offers(Method, Revision, Extensions).
 
 -doc """
-Encodes a result with one member, whose value is encoded already. Any client may cache it for as
-long as a list.
+Encodes a result with one member, whose value is encoded already. Any client may cache the result
+for as long as a list.
 """.
 -spec result(Member :: binary(), Encoded :: iodata(), erlmcp_revision:revision(), catalog()) ->
     iodata().
@@ -476,8 +496,8 @@ values(Field, #{entries := Entries}) ->
         is_map_key(Field, Definition)].
 
 -doc """
-Returns the principals that may be told of a change of the resource `Uri`: those that may see it.
-Scopes do not count.
+Returns the audience of a change of the resource `Uri`: `all`, or a fun that returns `true` for a
+principal that may see the resource. Scopes do not matter.
 """.
 -spec audience(Uri :: binary(), catalog()) -> erlmcp_definition:audience().
 audience(Uri, #{entries := Entries} = Catalog) ->
@@ -507,13 +527,13 @@ keys(#{settings := #{keys := Keys}}) ->
 page_size(#{settings := #{page_size := Size}}) ->
     Size.
 
--doc "Returns the most bytes of a result; `error` without a bound.".
+-doc "Returns the most bytes of a result, or `error` if there is no bound.".
 -spec reply_bytes(catalog()) -> {ok, pos_integer()} | error.
 reply_bytes(#{settings := Settings}) ->
     maps:find(reply_bytes, Settings).
 
 -doc """
-Returns `true` if a tool may run as a task, or one that was removed might: its tasks may outlive it.
+Returns `true` if a tool may run as a task, or if a removed tool could: its tasks may still run.
 """.
 -spec has_tasks(catalog()) -> boolean().
 has_tasks(#{extensions := Extensions}) ->

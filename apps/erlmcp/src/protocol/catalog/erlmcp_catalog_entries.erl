@@ -16,7 +16,7 @@ Internal.
 """.
 
 -export([new/0, kinds/0]).
--export([add/3, add/5, remove/3, filter/2, whole/1]).
+-export([add/3, add/5, remove/3, filter/2, with_rows/2, whole/1]).
 -export([find/3, find/4, take/5, definitions/2, size/1, next/1]).
 -export([is_shared/2, changed/2, since/2]).
 -export([split/1, join/2]).
@@ -65,7 +65,8 @@ kinds() ->
     [tool, resource, resource_template, prompt, skill].
 
 -doc """
-Adds a definition after all others of its kind. It is an error if one of its kind has its key.
+Adds a definition after all others of its kind. `duplicate` means that another definition of its
+kind has its key.
 """.
 -spec add(erlmcp_definition:kind(), erlmcp_definition:definition(), entries()) ->
     {ok, entries()} | {error, {duplicate, erlmcp_definition:kind(), Key :: binary()}}.
@@ -73,9 +74,9 @@ add(Kind, Definition, #{next := Next} = Entries) ->
     add(Next, Kind, Definition, Entries, Entries).
 
 -doc """
-Adds a definition at `Position`, which no other definition of its kind has: that of its key in the
-entries `Before`, that of a removed definition, or the next one. If `Before` has the same definition
-there, its JSON is reused. The error is that of `add/3`.
+Adds a definition at `Position`, which no other definition of its kind has. It is the position of
+its key in the entries `Before`, that of a removed definition, or the next one. If `Before` has the
+same definition there, its JSON is reused. The error is that of `add/3`.
 """.
 -spec add(Position :: position(), erlmcp_definition:kind(), erlmcp_definition:definition(),
           Before :: entries(), entries()) ->
@@ -175,6 +176,24 @@ filtered(Wanted, Id, #{known := Known, order := Order}) ->
              || Kind := Keys <- Known},
     layer(Id, Kept, #{Kind => in_order(positions(Kind, Order), map_get(Kind, Kept))
                       || Kind := _ <- Order}).
+
+-doc """
+Replaces the rows that definitions have in the server's meter by those that a fun returns. A
+definition without a row gets none. Lists stay as they are, since they do not show rows. The entries
+must not have been published.
+""".
+-spec with_rows(fun((erlmcp_definition:kind(), Key :: binary(), Row :: dynamic()) -> Row :: term()),
+                entries()) -> entries().
+with_rows(Row, #{layers := Layers} = Entries) ->
+    Entries#{layers := [Layer#{known := #{Kind => #{Key => with_row(Row, Kind, Key, Entry)
+                                                    || Key := Entry <- Keys}
+                                          || Kind := Keys <- Known}}
+                        || #{known := Known} = Layer <- Layers]}.
+
+with_row(Row, Kind, Key, {Position, #{row := Before} = Definition, Encoded}) ->
+    {Position, Definition#{row := Row(Kind, Key, Before)}, Encoded};
+with_row(_, _, _, Entry) ->
+    Entry.
 
 -doc "Merges all layers into one, which is cheaper to read, but more costly to change.".
 -spec whole(entries()) -> entries().

@@ -42,8 +42,8 @@ The principals that may see a definition: all, or those for which its `visible` 
     | task_support | task_start | count | rates | breaker | label | flag.
 
 -doc """
-Returns the fields of a kind of definition, not of skills: the name, the name on the wire or
-`hidden`, the type, and whether the field is required.
+Returns the fields of a kind of definition, not of skills. Each has its name, its name on the wire
+or `hidden`, its type, and whether it is required.
 """.
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
 fields(tool) ->
@@ -369,7 +369,7 @@ sees(Principal, Visible) -> Visible(Principal).
 needs(#{scopes := Scopes}) -> Scopes;
 needs(#{}) -> [].
 
--doc "Returns the extensions of the protocol that a definition uses, with their settings.".
+-doc "Returns the protocol extensions that a definition uses, with their settings.".
 -spec extensions(kind(), definition()) -> erlmcp_extension:extensions().
 extensions(skill, _) ->
     #{erlmcp_extension:skills() => #{~"directoryRead" => true}};

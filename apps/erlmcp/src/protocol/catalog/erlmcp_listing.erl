@@ -10,7 +10,7 @@ page is full.
 A cursor has the position of the definition that a page begins after, so it stays valid while others
 are added and removed. Positions are numbers of one server. Another server with the same keys knows
 by the cursor's `numbering` that the position is none of its own, and begins after the definition
-with the same key. If it has none, it takes the position as its own.
+with the same key. If there is no such definition, the server takes the position as its own.
 
 A cursor is sealed, so that no client can find out how many definitions it does not see. If a list
 differs between principals, a cursor is valid for one principal alone. When a list begins or ceases
@@ -28,8 +28,12 @@ Internal.
 -export_type([listing/0, settings/0]).
 
 -doc """
-Settings of lists: the number of definitions in one page, the milliseconds that a client may cache a
-list, the keys that seal cursors, and 8 bytes that no other server's numbering of positions has.
+Settings of lists.
+
+- `page_size`: the number of definitions in one page.
+- `list_ttl_ms`: how many milliseconds a client may cache a list.
+- `keys`: the keys that seal cursors.
+- `numbering`: 8 bytes that no other server's numbering of positions has.
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),

@@ -16,10 +16,11 @@ Internal.
 -export([of_server/4, of_mounted/3, wrap/3, is_list_of/1]).
 
 -doc """
-Wraps the handler of a definition: outermost is the server's middleware, then the definition's own,
-then the cache, and innermost its guards. In a `quick` definition, `quick` becomes the mark of the
-settings; in any other one it is removed. The definition gets its row of the settings. A definition
-without a handler stays as it is. The error is that of `guarded`.
+Wraps the handler of a definition. The server's middleware is outermost, then the definition's own,
+then the cache; its guards are innermost. In a `quick` definition, `quick` becomes the mark of the
+settings; in any other one it is removed. The definition gets its row from the settings. A
+definition without a handler stays as it is. The error is that of `guarded`: the wrong field, and
+what was expected there.
 """.
 -spec of_server(erlmcp_definition:kind(), Position :: non_neg_integer(),
                 erlmcp_definition:definition(), erlmcp_catalog:settings()) ->
@@ -51,7 +52,7 @@ with_row(_, Definition, _) ->
 
 -doc """
 Wraps the handler of a definition of a mounted server, which has its own middleware already, in the
-middleware of the settings. The definition gets its row of the settings.
+middleware of the settings. The definition gets its row from the settings.
 """.
 -spec of_mounted(erlmcp_definition:kind(), erlmcp_definition:definition(),
                  erlmcp_catalog:settings()) -> erlmcp_definition:definition().

@@ -35,7 +35,8 @@ for no earlier mount, and the definitions that were left out.
 -type since() :: {erlmcp_catalog_entries:position(), [left_out()]}.
 -doc """
 The entries with the mounted definitions, the extensions that these need, and the definitions that
-are left out. `changed` has, for each kind, the first position at which its list has changed.
+are left out. `changed` has, for each changed kind, the first position at which its list has
+changed, or is `all` if all definitions were mounted again.
 """.
 -type mounted() :: #{
     entries := erlmcp_catalog_entries:entries(), extensions := erlmcp_extension:extensions(),
@@ -58,7 +59,8 @@ is_prefix(_) ->
 -doc """
 Checks the value of the option `mounts`: pairs of a prefix, which may occur once, and a server. A
 prefix has 1 to 64 characters of `a-z`, `0-9`, `_` and `-`, of which the first is a letter or a
-digit. `expected` says what is expected in place of a value of another form.
+digit. `duplicate` has a prefix that occurs twice. `expected` says what is expected in place of a
+value of another form.
 """.
 -spec check(term()) -> ok | {expected, binary()} | {error, {duplicate, mount, binary()}}.
 check(Mounts) ->
@@ -82,7 +84,10 @@ prefixes([], Prefixes) ->
 prefixes(_, _) ->
     error.
 
--doc "Returns a URI, or the text of a URI template, under a prefix.".
+-doc """
+Returns a URI, or the text of a URI template, under a prefix: `data://info` under `files` is
+`data://files/info`.
+""".
 -spec uri(prefix(), binary()) -> binary().
 uri(Prefix, Uri) ->
     {Scheme, Rest} = parts(Uri),
@@ -99,13 +104,14 @@ parts(Uri) ->
     end.
 
 -doc """
-Mounts the definitions `Mounted` of a server under `Prefix`. Definitions that the server no longer
-offers are removed, and the others keep their positions. A definition is left out if its name is
-taken, or too long with the prefix. All handlers are wrapped in the middleware of the settings, and
-each definition gets a row of this server's meter.
+Mounts the definitions `Mounted` of a server under `Prefix`, except skills and their files.
+Definitions that the server no longer offers are removed, and the others keep their positions. A
+definition is left out if its name or URI is taken, or too long with the prefix. A name may have 128
+bytes, and a URI 8,192. All handlers are wrapped in the middleware of the settings, and each
+definition gets a row of this server's meter.
 
-If the changes since the earlier mount are known, only two sorts of definitions are compiled:
-changed ones, and left-out ones whose name is free now.
+If the changes since the earlier mount are known, only changed definitions are compiled, and
+left-out ones whose name is free now.
 """.
 -spec mount(Prefix :: prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
             erlmcp_catalog:settings(), erlmcp_catalog_entries:entries()) -> mounted().

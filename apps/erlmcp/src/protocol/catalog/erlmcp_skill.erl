@@ -4,8 +4,9 @@ Checks the files of a skill, and encodes all answers about it. The files of all 
 folders, whose children `resources/directory/read` returns in the order of their URIs. Pure;
 `erlmcp_skill_folder` reads the files of a folder on disk.
 
-The error of an invalid skill is `{bad_skill, Skill, Where, Expected}`. `Where` is the wrong file,
-or the wrong field of the frontmatter, and `Expected` is what was expected there.
+The error of an invalid skill is `{bad_skill, Skill, Where, Expected}`. `Where` is a file, a line of
+the frontmatter (`SKILL.md:3`), a field of the frontmatter, or a key of the skill's source, such as
+`prefix`. `Expected` is what was expected there.
 
 Source: the Skills extension, <https://github.com/modelcontextprotocol/ext-skills>, and
 <https://agentskills.io/specification>.
@@ -18,7 +19,9 @@ Internal.
 
 -export_type([definition/0, file/0, error/0, folders/0, listings/0]).
 
--doc "A file: a resource with fixed contents.".
+-doc """
+A file of a skill: a resource with fixed contents, which are encoded. Only `SKILL.md` is listed.
+""".
 -type file() :: #{
     key := binary(), wire := #{binary() => term()}, contents := binary(), digest := binary(),
     listed := boolean()
@@ -59,17 +62,17 @@ Internal.
     ~"pptx" => ~"application/vnd.openxmlformats-officedocument.presentationml.presentation"
 }).
 
--doc "Returns the most files that one skill may have, including its `SKILL.md`.".
+-doc "Returns 512, the most files that one skill may have, including its `SKILL.md`.".
 -spec max_files() -> pos_integer().
 max_files() -> ?MAX_FILES.
 
--doc "Returns the most bytes that the files of one skill may have together.".
+-doc "Returns 16,777,216, the most bytes that the files of one skill may have together.".
 -spec max_bytes() -> pos_integer().
 max_bytes() -> ?MAX_BYTES.
 
 -doc """
-Compiles a skill for the catalog. The error has the wrong file or field, and what was expected
-there.
+Compiles a skill for the catalog. The error, `bad_skill`, has the wrong place in the skill, and what
+was expected there.
 """.
 -spec compile(erlmcp:skill()) -> {ok, definition()} | {error, error()}.
 compile(Source) ->
@@ -87,8 +90,8 @@ compile(Source) ->
     end.
 
 -doc """
-Returns the text by which errors name a skill: its folder, or its name, or `a skill` if it has
-neither.
+Returns the text by which errors name a skill: its folder, or its name if it has no folder, or
+`a skill` if it has neither.
 """.
 -spec label(term()) -> binary().
 label(#{folder := Folder}) -> Folder;
@@ -278,7 +281,9 @@ names(_, Name, _) -> #{~"name" => Name}.
 quoted(Segment) ->
     uri_string:quote(Segment, "!$&'()*+,;=:@").
 
--doc "Returns the SHA-256 digest of a file, in the form that skill entries have it.".
+-doc """
+Returns the SHA-256 digest of a file, as skill entries have it: `sha256:` and 64 hexadecimal digits.
+""".
 -spec digest(binary()) -> binary().
 digest(Bytes) ->
     Digest = binary:encode_hex(crypto:hash(sha256, Bytes), lowercase),

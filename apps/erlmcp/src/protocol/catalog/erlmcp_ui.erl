@@ -15,7 +15,8 @@ Internal.
 -doc """
 The field `ui` of a tool.
 
-- `resource_uri`: the resource of this server that shows its results; its scheme is `ui`.
+- `resource_uri`: the URI, of the scheme `ui`, of the resource of this server that shows the tool's
+  results.
 - `visibility`: the callers of the tool: the `model`, the `app` (a view), or both (the default).
 """.
 -type tool() :: #{resource_uri => binary(), visibility => [model | app, ...]}.
@@ -142,7 +143,7 @@ permission(geolocation) -> ~"geolocation";
 permission(clipboard_write) -> ~"clipboardWrite";
 permission(_) -> throw(~"permissions: of camera, microphone, geolocation and clipboard_write").
 
--doc "Returns the URI of the view that shows a tool's results, if it has one.".
+-doc "Returns the URI of the view that shows a tool's results, or `none` if the tool has no view.".
 -spec view_of(erlmcp_definition:definition()) -> {ok, binary()} | none.
 view_of(#{wire := #{~"_meta" := #{~"ui" := #{~"resourceUri" := Uri}}}}) -> {ok, Uri};
 view_of(_) -> none.

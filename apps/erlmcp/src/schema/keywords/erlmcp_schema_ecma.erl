@@ -5,7 +5,7 @@ of `m:re`, for the options `unicode`, `dotall` and `dollar_endonly`. Pure.
 
 Syntax that only Perl has (`(?i)`, `(?>`, `(*`, `a++`, `\A`, `\Z`, `\Q`) is refused. In three points
 the translation is more lenient than the standard. A backslash may stand before any character that
-is neither a letter nor a digit. `{`, `}` and `]` may stand for themselves, and so may `-` beside
+is neither a letter nor a digit. `{`, `}` and `]` may stand for themselves, and so may `-` next to
 `\w` or another set.
 
 Internal.

@@ -5,8 +5,8 @@ simple, and `m:erlmcp_schema_shape` matches them; `m:re` matches the others. Pur
 
 No pattern can run without a bound. A match is tried with a bound on its steps, then twice more with
 larger bounds, at larger costs to the validation's budget. After the third try the value is refused.
-An honest pattern can be refused in this way, too. It has a repetition, no `^` and no early match,
-and the text has more than 10,000 bytes.
+An honest pattern can be refused in this way, too, if it has a repetition, no `^` and no early
+match, and the text has more than 10,000 bytes.
 
 Internal.
 """.
@@ -57,8 +57,8 @@ compile(Text, Tokens, #{max_pattern := Limit} = Context) ->
     end.
 
 -doc """
-Returns `true` if a text has at most 10,000 bytes, and is a regular expression that could be a
-pattern.
+Returns `true` if a text has at most 10,000 bytes, and is a regular expression of ECMA-262 that this
+module can translate and compile.
 """.
 -spec is_pattern(binary()) -> boolean().
 is_pattern(Text) ->

@@ -19,15 +19,16 @@ Internal.
 
 -type principal() :: erlmcp:principal().
 -doc """
-The principal and the scopes of a request. `claims` are further claims of its token. `expires_at` is
-the second of system time from which the token is invalid: an open stream ends then. `dpop_nonce` is
-a new nonce for the client.
+The principal and the scopes of a request. `claims` are further claims of its token. The token is
+invalid from `expires_at` on, in seconds of system time: an open stream ends then. `scheme` is the
+token's scheme in `Authorization`, and `dpop_nonce` a new nonce for the client.
 """.
 -type identity() :: #{
     principal := principal(),
     scopes := erlmcp:scopes(),
     claims => map(),
     expires_at => integer() | infinity,
+    scheme => bearer | dpop,
     dpop_nonce => binary()
 }.
 
@@ -84,8 +85,8 @@ refused(Reason, #{~"authorization" := _}) -> erlmcp_refusal:new(auth_invalid_cre
 refused(Reason, _) -> erlmcp_refusal:new(auth_missing, Reason).
 
 -doc """
-Runs `Fun`, which calls an authentication fun of the user's. If that crashes, the error is a 500,
-and the log has the stack without arguments.
+Runs `Fun`, which calls an authentication fun of the user's. If that fun crashes, the error is a
+500, and the log has the stack without arguments.
 """.
 -spec run_guarded(Fun :: fun(() -> Result), Key :: reference()) ->
     {ok, Result} | {error, erlmcp_refusal:refusal()}.

@@ -30,19 +30,21 @@ The process that continues a request which waits. It is sent
 """.
 -type owner() :: {pid(), Tag :: term()}.
 -doc """
-The identity of a request. `expires_at` is the second of system time from which the token is
-invalid: an open stream has to end then. `claims` are the claims of the token (none for a `static`
-token). `dpop_nonce` is a new nonce for the client, sent as `DPoP-Nonce` with the answer.
+The identity of a request. The token is invalid from `expires_at` on, in seconds of system time: an
+open stream has to end then. `claims` are the claims of the token (none for a `static` token).
+`scheme` is the scheme of `Authorization`; a remembered identity, which is of no request, has none.
+`dpop_nonce` is a new nonce for the client, sent as `DPoP-Nonce` with the answer.
 """.
 -type identity() :: #{
     principal := erlmcp_auth:principal(),
     scopes := all | [binary()],
     expires_at := integer() | infinity,
     claims := #{binary() => term()},
+    scheme => bearer | dpop,
     dpop_nonce => binary()
 }.
 -type answer() :: {ok, identity()} | {error, erlmcp_bearer_failure:failure()} | {wait, wait()}.
--doc "A request that waits for the answer of another machine.".
+-doc "The state of a request that waits for the answer of another machine.".
 -opaque wait() :: #{reference := reference(), timer := reference(), owner := owner(),
                     deadline := integer(), request := erlmcp_listen:request(),
                     outcomes := erlmcp_bearer_source:outcomes()}.
@@ -71,7 +73,7 @@ gets a message, within `wait_ms`. A message for a request that no longer waits i
 """.
 -spec verify(handle(), erlmcp_listen:request(), owner()) -> answer().
 verify(#{settings := #{wait_ms := WaitMs}} = Handle, Request, Owner) ->
-    Deadline = erlang:monotonic_time(millisecond) + WaitMs,
+    Deadline = erlmcp_clock:now_ms() + WaitMs,
     decided(Handle, Request, #{}, Owner, Deadline).
 
 -doc """
@@ -92,19 +94,26 @@ awaited(Handle, {?MODULE, Reference, Outcome}, #{reference := Reference} = Wait)
 awaited(_, {?MODULE, _, _}, Wait) ->
     {wait, Wait}.
 
-decided(#{settings := Settings, tables := Tables} = Handle, Request, Outcomes, Owner, Deadline) ->
+decided(#{settings := Settings} = Handle, Request, Outcomes, Owner, Deadline) ->
     maybe
         {ok, Scheme, Token} ?= credentials(Request, Settings),
+        case identity(Scheme, Token, Request, Outcomes, Handle) of
+            {ok, Identity} ->
+                {ok, Identity#{scheme => Scheme}};
+            {error, Failure} ->
+                {error, Failure#{scheme => Scheme}};
+            {wait, Subject, Question} ->
+                waiting(Handle, Subject, Question, Request, Outcomes, Owner, Deadline)
+        end
+    end.
+
+identity(Scheme, Token, Request, Outcomes, #{settings := Settings, tables := Tables}) ->
+    maybe
         {ok, Identity, Confirmation} ?=
             erlmcp_bearer_source:identity(Token, Request, Outcomes, Settings, Tables),
         {ok, Proved} ?=
             check_binding(Scheme, Token, Confirmation, Request, Settings, Tables),
         {ok, maps:merge(Identity, Proved)}
-    else
-        {wait, Subject, Question} ->
-            waiting(Handle, Subject, Question, Request, Outcomes, Owner, Deadline);
-        {error, Failure} ->
-            {error, Failure}
     end.
 
 %% The caller has its own timer, so that it does not depend on the keeper's life.
@@ -172,7 +181,7 @@ key(bearer, false, _, _, _, _) ->
 key(bearer, _, _, _, _, _) ->
     {error, erlmcp_bearer_failure:invalid(~"the token is bound to a key, and needs a proof")};
 key(dpop, false, _, _, _, _) ->
-    {error, erlmcp_bearer_failure:bound(~"the token is bound to no key")};
+    {error, erlmcp_bearer_failure:invalid(~"the token is bound to no key")};
 key(dpop, {jkt, Thumbprint}, Token, #{headers := #{~"dpop" := Text}} = Request, Settings, Tables) ->
     Now = erlang:system_time(second),
     maybe
@@ -182,7 +191,7 @@ key(dpop, {jkt, Thumbprint}, Token, #{headers := #{~"dpop" := Text}} = Request, 
         ok ?= use_proof(Proof, Settings, Tables),
         {ok, Next}
     else
-        {ok, _} -> {error, erlmcp_bearer_failure:bound(~"the token is bound to another key")};
+        {ok, _} -> {error, erlmcp_bearer_failure:invalid(~"the token is bound to another key")};
         {error, Reason} when is_binary(Reason) -> {error, erlmcp_bearer_failure:proof(Reason)};
         {error, Failure} -> {error, Failure}
     end;
@@ -216,7 +225,10 @@ use_proof(#{thumbprint := Thumbprint, id := Id, until := Until}, Settings, Table
 pass_on(_, #{cluster := none}) -> ok;
 pass_on(Change, #{cluster := {Module, State}}) -> Module:publish(Change, State).
 
--doc "Records that a proof was used on another node, so that it is refused here.".
+-doc """
+Records that a proof was used on another node, so that it is refused here until `Until`, in seconds
+of system time.
+""".
 -spec proof_used({Thumbprint :: binary(), Id :: binary()}, Until :: integer(), handle()) -> ok.
 proof_used(Proof, Until, #{tables := Tables}) ->
     erlmcp_bearer_tables:proof_used(Proof, Until, Tables).

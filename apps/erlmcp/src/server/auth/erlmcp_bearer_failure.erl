@@ -1,13 +1,13 @@
 -module(erlmcp_bearer_failure).
 -moduledoc """
-The reasons for which a request's token is refused, and the headers of these refusals. Pure.
+The reasons why a request's token is refused, and the headers of these refusals. Pure.
 
 Sources: RFC 6750, section 3; RFC 9449, sections 7.1 and 9; RFC 9728, section 5.1.
 
 Internal.
 """.
 
--export([missing/0, malformed/1, invalid/1, expired/0, bound/1, proof/1, nonce/1]).
+-export([missing/0, malformed/1, invalid/1, expired/0, proof/1, nonce/1]).
 -export([insufficient/2, unavailable/1, busy/1, proofs/2, refused/1]).
 -export([headers/3]).
 
@@ -15,8 +15,9 @@ Internal.
 
 -doc """
 A failure: the refusal with its status, number and sentence, and the parts of the challenge. `error`
-is an error code of RFC 6750 or RFC 9449, if the client gets one. `scheme` is the scheme that the
-client used. `dpop_nonce` is a nonce for its proofs, and `scope` has the scopes that it needs.
+is an error code of RFC 6750 or RFC 9449, if the client gets one. `scheme` is the scheme of the
+client's token, if it has sent one. `dpop_nonce` is a nonce for its proofs, and `scope` has the
+scopes that the request needs.
 """.
 -type failure() :: #{
     refusal := erlmcp_refusal:refusal(),
@@ -46,28 +47,22 @@ malformed(Text) ->
 invalid(Text) ->
     #{refusal => erlmcp_refusal:new(auth_invalid_credentials, Text), error => ~"invalid_token"}.
 
--doc "Returns the failure for a token that has expired.".
+-doc "Returns the failure for a token that has expired: 401.".
 -spec expired() -> failure().
 expired() ->
     #{refusal => erlmcp_refusal:new(auth_expired, ~"the token has expired"),
       error => ~"invalid_token"}.
 
--doc "Returns the failure for a token that is not bound to the key of its proof.".
--spec bound(Text :: binary()) -> failure().
-bound(Text) ->
-    (invalid(Text))#{scheme => dpop}.
-
--doc "Returns the failure for an invalid proof of possession.".
+-doc "Returns the failure for an invalid proof of possession: 401.".
 -spec proof(Text :: binary()) -> failure().
 proof(Text) ->
-    #{refusal => erlmcp_refusal:new(auth_failed, Text), error => ~"invalid_dpop_proof",
-      scheme => dpop}.
+    #{refusal => erlmcp_refusal:new(auth_failed, Text), error => ~"invalid_dpop_proof"}.
 
 -doc "Returns the failure for a proof that does not have the nonce `Nonce`: 401 with that nonce.".
 -spec nonce(Nonce :: binary()) -> failure().
 nonce(Nonce) ->
     #{refusal => erlmcp_refusal:new(auth_failed, ~"the proof needs the nonce in DPoP-Nonce"),
-      error => ~"use_dpop_nonce", scheme => dpop, dpop_nonce => Nonce}.
+      error => ~"use_dpop_nonce", dpop_nonce => Nonce}.
 
 -doc "Returns the failure for a valid token that lacks scopes: 403, with the needed ones.".
 -spec insufficient(Text :: binary(), Scopes :: [binary()]) -> failure().
@@ -105,9 +100,10 @@ refused(Refusal) ->
     #{refusal => Refusal}.
 
 -doc """
-Returns the headers of an answer with this failure: a nonce if the failure has one, and a challenge
-unless its status is 429 or at least 500. The challenge names the accepted schemes, `Bearer` first,
-since most clients know that one. The error code is a parameter of the scheme that the request used.
+Returns the headers of an answer with this failure: a nonce if the failure has one, and
+`WWW-Authenticate` unless the status of the refusal is 429 or at least 500. That header has a
+challenge for each accepted scheme, `Bearer` first, since most clients know that one. The error code
+is in the challenge of the failure's `scheme`, or in the first one if the failure has none.
 """.
 -spec headers(failure(), #{resource_metadata => binary(), scope => [binary()]},
               #{dpop := off | optional | required, _ => _}) -> #{binary() => binary()}.

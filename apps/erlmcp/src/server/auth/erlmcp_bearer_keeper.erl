@@ -59,8 +59,8 @@ start_link(Settings, Tables) ->
 -doc """
 Asks another machine about a subject, and does not wait for the answer. The waiter is sent the
 outcome, if there is one before `Deadline` (milliseconds of monotonic time). The token is in a fun,
-so that no log shows it. The error is a 503: the process of this module does not run, or too many
-requests wait.
+so that no log shows it. The error is a 503: the process of this module has not started yet, or
+too many requests wait.
 """.
 -spec ask(erlmcp_bearer_source:subject(), Token :: fun(() -> binary()), waiter(),
           Deadline :: integer(), erlmcp_bearer_tables:tables()) ->
@@ -117,7 +117,7 @@ handle_cast({ask, {keys, Index} = Subject, Token, Waiter, Deadline}, State) ->
 handle_cast({ask, Subject, Token, Waiter, Deadline}, State) ->
     {noreply, add_question(Subject, Token, [Waiter], Deadline, State)};
 handle_cast({refresh, Index}, State) ->
-    Deadline = erlang:monotonic_time(millisecond) + ?FETCH_MS,
+    Deadline = erlmcp_clock:now_ms() + ?FETCH_MS,
     {noreply, add_question({keys, Index}, fun() -> ~"" end, [], Deadline, State)}.
 
 add_question(Subject, Token, Waiters, Deadline, #state{questions = Questions} = State) ->
@@ -257,7 +257,7 @@ store_keys(Index, {error, _}, Tables) ->
 
 %% Clients could cause this at any rate, so it is logged once a minute.
 logged(Index, {error, Reason}, #state{settings = #{server := Key}, logged = Logged} = State) ->
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     case Logged of
         #{Index := Last} when Now - Last < ?LOG_MS ->
             State;

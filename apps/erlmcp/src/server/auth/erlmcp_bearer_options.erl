@@ -1,7 +1,7 @@
 -module(erlmcp_bearer_options).
 -moduledoc """
 The options of `authenticate => {bearer, Options}`: one map, checked once when the server starts.
-Pure.
+Impure: it calls the fun of a secret for JWTs, and makes secrets.
 
 Internal.
 """.
@@ -11,8 +11,14 @@ Internal.
 -export_type([settings/0]).
 
 -doc """
-The options with their defaults. Secrets are in funs, and static tokens are hashed. `server` is the
-key of the server that they belong to (`m:erlmcp_log`).
+The options of `t:erlmcp_listen:bearer/0` with their defaults. Secrets are in funs, and static
+tokens are hashed. These members are not options:
+
+- `sources`: the option `tokens`, each source with its number.
+- `blind`: returns the hash under which a token stands in the tables. Only this node can compute it.
+- `nonces`: returns the secrets of DPoP nonces.
+- `cluster`: the cluster whose nodes share nonces and used proofs, or `none`.
+- `server`: the key of the listener's server (`m:erlmcp_log`).
 """.
 -type settings() :: #{
     sources := [{pos_integer(), erlmcp_bearer_source:source()}],
@@ -42,7 +48,7 @@ key of the server that they belong to (`m:erlmcp_log`).
 -define(STATIC, 10_000).
 
 -doc """
-Checks options. An error has the name of the option and what is expected, and never the given value.
+Checks options. `{bad_option, Option, Expected}` never has the given value, which may be a secret.
 Options of a source are named by their path: `{tokens, 1, issuer}`.
 """.
 -spec check(term()) -> ok | {error, {bad_option, Option :: term(), Expected :: binary()}}.
@@ -272,7 +278,10 @@ is_resource(Value) -> is_binary(Value) andalso element(1, erlmcp_oauth_url:canon
 one_or_more([_ | _] = Values, Is) -> lists:all(Is, Values);
 one_or_more(Value, Is) -> Is(Value).
 
--doc "Returns the settings of checked options.".
+-doc """
+Returns the settings for options that `check/1` accepted. Each call makes a new secret, so a
+listener calls it once.
+""".
 -spec settings(erlmcp_listen:bearer()) -> settings().
 settings(#{tokens := Tokens} = Options) ->
     Secret = crypto:strong_rand_bytes(32),

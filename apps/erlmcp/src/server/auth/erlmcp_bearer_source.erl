@@ -30,7 +30,8 @@ for `private_key_jwt`. `settings` has that key and its algorithm.
 -type introspecting_client() :: #{client := erlmcp_oauth_client_authentication:client(),
                                   settings := map()}.
 -doc """
-The subject of a question to another machine: the keys of a source, or whether a token is good.
+The subject of a question to another machine: the keys of a source, or the validity of a token.
+`Index` is the position of the source in the option `tokens`, from 1.
 """.
 -type subject() :: {keys, Index :: pos_integer()}
                  | {token, Index :: pos_integer(), erlmcp_bearer_tables:digest()}.
@@ -164,7 +165,7 @@ keys({secret, Key}, _, _) ->
 keys({keys, Keys}, _, _) ->
     {fresh, Keys, lasting};
 keys({uri, _}, Index, Tables) ->
-    case erlmcp_bearer_tables:keys(Index, erlang:monotonic_time(millisecond), Tables) of
+    case erlmcp_bearer_tables:keys(Index, erlmcp_clock:now_ms(), Tables) of
         {Freshness, Keys, Generation} -> {Freshness, Keys, {Index, Generation}};
         none -> none
     end.

@@ -4,8 +4,8 @@ The tables of a listener: the keys of issuers, the identities of recently checke
 tokens, and used proofs. Every table has a bound, and every row expires.
 
 Proofs are counted by the key that signed them, so that a flood of one key leaves room for the
-others. A key may have `dpop_proofs_per_key` proofs in use, and fewer the more of the table the
-proofs of other keys fill.
+others. A key may have `dpop_proofs_per_key` proofs in use, and fewer if the proofs of other keys
+fill much of the table.
 
 Tokens are stored as hashes with a secret. Times are in seconds of system time, except those of
 keys, which are in milliseconds of monotonic time.
@@ -47,7 +47,7 @@ Internal.
 new(#{sources := Sources, dpop_proofs := Most, dpop_proofs_per_key := PerKey}) ->
     Options = [public, {read_concurrency, true}, {write_concurrency, auto}],
     Words = atomics:new(2 * length(Sources) + 1, []),
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     lists:foreach(fun({Index, _}) -> atomics:put(Words, ?NEXT(Index), Now) end, Sources),
     #{identities => ets:new(erlmcp_tokens, Options), inactive => ets:new(erlmcp_tokens, Options),
       proofs => ets:new(erlmcp_proofs, Options), provers => ets:new(erlmcp_provers, Options),
@@ -77,9 +77,9 @@ is_valid({Index, Generation}, #{keys := Keys}) ->
     ets:lookup_element(Keys, Index, 2, none) =:= Generation.
 
 -doc """
-Remembers the identity of a token until the second `Until`, as long as the keys of its source are of
-the generation in `Source`. A table with 10,000 identities stores no more, and the token is checked
-again next time.
+Remembers the identity of a token until `Until`, in seconds of system time, as long as the keys of
+its source are of the generation in `Source`. A table with 10,000 identities stores no more, and the
+token is checked again next time.
 """.
 -spec remember(digest(), Until :: integer(),
                Source :: lasting | {Index :: pos_integer(), Generation :: reference()},
@@ -105,9 +105,9 @@ remember_inactive(Key, Now, #{inactive := Inactive}) ->
     ok.
 
 -doc """
-Uses up a proof, given by the thumbprint of its key and its id, and remembers it until the second
-`Until`. Returns `used` if it was used before. Returns `{full, key | all, Limit}` if the key, or all
-keys together, have as many proofs in use as they may.
+Uses up a proof, given by the thumbprint of its key and its id, and remembers it until `Until`, in
+seconds of system time. Returns `used` if it was used before. Returns `{full, key | all, Limit}` if
+the key, or all keys together, have as many proofs in use as they may.
 """.
 -spec use_proof({Thumbprint :: binary(), Id :: binary()}, Until :: integer(), tables()) ->
     ok | used | {full, key | all, pos_integer()}.
@@ -134,8 +134,9 @@ row({Thumbprint, _} = Proof, Until) ->
     {crypto:hash(sha256, term_to_binary(Proof)), Until, Thumbprint}.
 
 -doc """
-Records that another node has used up a proof. The bounds are not asked, since the proof must be
-refused here: each node counts the proofs of all nodes, and takes no more of its own above them.
+Records that another node has used up a proof, until `Until`, in seconds of system time. The bounds
+do not apply, since the proof must be refused here. Each node counts the proofs of all nodes, and
+takes no more of its own above the bounds.
 """.
 -spec proof_used({Thumbprint :: binary(), Id :: binary()}, Until :: integer(), tables()) -> ok.
 proof_used({Thumbprint, _} = Proof, Until, #{proofs := Proofs, provers := Provers}) ->
@@ -158,7 +159,8 @@ released(Thumbprint, Provers) ->
 
 -doc """
 Returns the keys of a source at `Now`. Keys that are `stale` are still valid, and should be fetched
-again. Returns `none` if there are no keys, or those that are not fresh were fetched six hours ago.
+again. Returns `none` if there are no keys, or if those that are not fresh were fetched six hours
+ago or earlier.
 """.
 -spec keys(Index :: pos_integer(), Now :: integer(), tables()) ->
     {fresh | stale, [erlmcp_jwk:key()], Generation :: reference()} | none.
@@ -173,7 +175,7 @@ keys(Index, Now, #{keys := Keys}) ->
 -spec put_keys(Index :: pos_integer(), [erlmcp_jwk:key()], Milliseconds :: pos_integer(),
                tables()) -> ok.
 put_keys(Index, Set, Milliseconds, #{keys := Keys}) ->
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     Generation = case ets:lookup(Keys, Index) of
         [{_, Same, Set, _, _}] -> Same;
         _ -> make_ref()
@@ -184,12 +186,12 @@ put_keys(Index, Set, Milliseconds, #{keys := Keys}) ->
 -doc "Returns `true` if the keys of a source may be fetched now.".
 -spec may_fetch(Index :: pos_integer(), tables()) -> boolean().
 may_fetch(Index, #{words := Words}) ->
-    erlang:monotonic_time(millisecond) >= atomics:get(Words, ?NEXT(Index)).
+    erlmcp_clock:now_ms() >= atomics:get(Words, ?NEXT(Index)).
 
 -doc "Allows the keys of a source to be fetched again after `Milliseconds`.".
 -spec fetch_again(Index :: pos_integer(), Milliseconds :: pos_integer(), tables()) -> ok.
 fetch_again(Index, Milliseconds, #{words := Words}) ->
-    atomics:put(Words, ?NEXT(Index), erlang:monotonic_time(millisecond) + Milliseconds).
+    atomics:put(Words, ?NEXT(Index), erlmcp_clock:now_ms() + Milliseconds).
 
 -doc """
 Returns `true` to one caller, which then asks for a refresh of the keys, and `false` to others until

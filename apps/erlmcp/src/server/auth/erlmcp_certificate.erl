@@ -12,10 +12,6 @@ Internal.
 
 -export([check/1, identity/3]).
 
--export_type([name/0]).
-
--type name() :: {uri | email | dns, binary()}.
-
 -doc """
 Checks the options of `authenticate => {certificate, Options}`. Returns the first wrong option and
 what was expected there, or only what was expected if the options are no map.
@@ -43,8 +39,9 @@ each([{Name, _} | _]) ->
     {Name, ~"no such option of a certificate"}.
 
 -doc """
-Returns the identity of a request of the server with the key `Key`, or its refusal: 403 without a
-certificate or with one that is refused, and 500 if the fun of `principal` crashes.
+Returns the identity of a request of the server with the key `Key`, or its refusal. That is 403
+without a certificate or with one that is refused. It is 500 if the fun of `principal` crashes or
+returns an invalid term.
 """.
 -spec identity(erlmcp_listen:certificate(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, erlmcp_auth:identity()} | {error, erlmcp_refusal:refusal()}.
@@ -97,8 +94,8 @@ names(Extensions) when is_list(Extensions) ->
 names(_) ->
     [].
 
-%% The most significant name comes last, as in RFC 4514. A name with several values differs from as
-%% many names.
+%% The most significant name comes last, as in RFC 4514. The values of one name are joined by `+`,
+%% and names by commas.
 text({rdnSequence, Sequence}) ->
     Parts = [lists:join($+, [attribute(Attribute) || Attribute <- Set])
              || Set <- lists:reverse(Sequence)],

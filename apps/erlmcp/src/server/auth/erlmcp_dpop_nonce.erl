@@ -1,8 +1,8 @@
 -module(erlmcp_dpop_nonce).
 -moduledoc """
 The nonces that proofs of possession must have: the nonce of the current period of five minutes, or
-that of the period before. A nonce is computed from its period and a secret, and not stored. The
-nonces of the first secret are given, and those of each secret are accepted.
+that of the period before. A nonce is computed from its period and a secret, and not stored. Clients
+are given nonces of the first secret, and nonces of every secret are accepted.
 
 Source: RFC 9449, section 9.
 
@@ -17,7 +17,7 @@ Internal.
 
 -define(SECONDS, 300).
 
--doc "Generates the secret of a listener of which no other one has nonces.".
+-doc "Generates a secret for a listener that shares its nonces with no other one.".
 -spec new() -> secrets().
 new() ->
     [crypto:strong_rand_bytes(32)].

@@ -19,7 +19,7 @@ in seconds of system time.
                     now := integer()}.
 -doc """
 A valid proof: the thumbprint of its key, an id that is unique for the key, and its nonce if it has
-one. `until` is the second of system time from which it cannot be used any more.
+one. It cannot be used from `until` on, in seconds of system time.
 """.
 -type proof() :: #{thumbprint := binary(), id := binary(), nonce := term(), until := integer()}.
 

@@ -73,8 +73,8 @@ is_one(Audience, Accepted) ->
 
 -doc """
 Returns the default principal, the scopes and the claims. The principal is `{Issuer, Subject}`, or
-`{Issuer, {client, Id}}` if the claims have only a `client_id`. `expires_at` is the first second,
-since 1970, at which the token is not accepted any more; `infinity` without the claim `exp`. Returns
+`{Issuer, {client, Id}}` if the claims have only a `client_id`. `expires_at` is the system time in
+seconds from which the token is not accepted any more; `infinity` without the claim `exp`. Returns
 `no_subject` if the claims name no principal.
 """.
 -spec identity(claims(), wanted()) ->

@@ -14,7 +14,7 @@ Internal.
 -doc """
 Starts a batch that is linked to the calling process, and returns `Calls` with the batch. `Given`
 has the calls of the batch, and the answers that are known already. Each call counts like a call
-outside of a batch: one over the limit, or with an id in use, is refused in the batch's answer.
+outside of a batch. A call over the limit, or with an id in use, is refused in the batch's answer.
 """.
 -spec start(Given :: [erlmcp_admission:effect(), ...], erlmcp_revision:revision(),
             Calls :: erlmcp_calls:calls()) -> erlmcp_calls:calls().
@@ -34,6 +34,7 @@ start(Given, Revision, Calls) ->
 start_linked(Items, Instance) ->
     Owner = self(),
     spawn_link(fun() ->
+        ok = hold_permits(Items),
         {Status, Bytes} = run(Items, Instance, erlmcp_call_messages:linked_owner(Owner)),
         erlmcp_call_messages:exit_with_answer(Owner, Status, Bytes)
     end).
@@ -46,10 +47,16 @@ Starts a batch of an HTTP session, and returns its process, which is not linked 
             Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> pid().
 start(Items, Instance, Waiting, Session) ->
     spawn(fun() ->
+        ok = hold_permits(Items),
         Run = fun(Owner) -> run(Items, Instance, Owner) end,
         erlmcp_session_call:run(Session, entry(Items, '2025-03-26'), Waiting, Run) =:= ended
-            andalso [erlmcp_call:leave(Call) || {call, Call} <- Items]
+            andalso [erlmcp_call:not_begun(Call, Instance) || {call, Call} <- Items]
     end).
+
+%% The batch may be ended before it has started its calls, and counts their requests then.
+hold_permits(Items) ->
+    process_flag(trap_exit, true),
+    lists:foreach(fun erlmcp_call:take_over/1, [Call || {call, Call} <- Items]).
 
 %% The entry of a batch for its owner.
 entry(Items, Revision) ->
@@ -68,10 +75,6 @@ no_listen() ->
 
 %% If no request of the batch is left to be answered, the batch has no answer.
 run(Items, #{key := Key, limits := #{reply_bytes := Max}} = Instance, Owner) ->
-    process_flag(trap_exit, true),
-    %% This process holds all permits first, since it may be killed before it has started all
-    %% calls.
-    ok = lists:foreach(fun erlmcp_call:take_over/1, [Call || {call, Call} <- Items]),
     {Answers, Calls} = lists:foldl(fun item/2, {[], erlmcp_calls:new(Instance)}, Items),
     case gather(Answers, Calls, Owner, {Max, Key}) of
         [] -> {202, ~""};

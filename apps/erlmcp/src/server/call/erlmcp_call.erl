@@ -1,8 +1,8 @@
 -module(erlmcp_call).
 -moduledoc """
-A running call of user code, in a process of its own, with a deadline and a heap bound. It sends its
-owner the reports of the handler (`m:erlmcp_call_report`) and, once, its answer. If it crashes, its
-client gets an error, and nothing else is affected.
+A running call of user code, in a process of its own, with a deadline and a heap bound. A call sends
+its owner the reports of the handler (`m:erlmcp_call_report`), and answers once. If a call crashes,
+its client gets an error, and nothing else is affected.
 
 `m:erlmcp_call_messages` has the owners of calls, the messages that they are sent, and the form of
 an answer. The call is linked to its owner, which kills it at its deadline. The answer of a task's
@@ -13,7 +13,7 @@ Internal.
 
 -export([start/2, start/3, start_process/3, run/3]).
 -export([subject/1, permit/1, take_over/1, leave/1, mark/1]).
--export([timeout/2, answered/3, refuse/3, timed_out/3, died/3, cancelled/3]).
+-export([timeout/2, answered/3, refuse/3, timed_out/3, died/3, cancelled/3, not_begun/2]).
 
 -export_type([owner/0, subject/0, mark/0]).
 
@@ -32,8 +32,8 @@ Internal.
 }.
 
 -doc """
-The mark of a process that runs a call with a permit: when the call began, in milliseconds of
-`erlmcp_clock:now_ms/0`, its method, the requested name or URI, and its principal.
+The mark of a process that runs a call with a permit. It has the beginning of the call, in
+milliseconds of `erlmcp_clock:now_ms/0`, the method, the requested name or URI, and the principal.
 """.
 -type mark() ::
     {integer(), Method :: binary(), Target :: binary() | undefined, erlmcp:principal()}.
@@ -49,7 +49,9 @@ start(Call, Instance) ->
         run_linked(Call, erlmcp_call_messages:linked_owner(Owner), Instance)
     end, Call, Instance).
 
--doc "Starts a call that is linked to the calling process. `Tag` is the tag of its messages.".
+-doc """
+Starts a call that is linked to the calling process, its owner. `Tag` is the tag of its messages.
+""".
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Tag :: term()) -> pid().
 start(Call, Instance, Tag) ->
     Owner = {self(), Tag},
@@ -77,8 +79,8 @@ run_linked(Call, {Pid, _} = Owner, Instance) ->
 
 -doc """
 Runs a call in the calling process and returns its answer. A call with a permit waits for its turn
-at the gate first, and has given the permit back when this returns. The memory of the process is
-bounded only if `start_process/3` has started it.
+at the gate first, and has given the permit back when this function returns. The memory of the
+process is bounded only if `start_process/3` has started it.
 """.
 -spec run(erlmcp_engine:call(), owner(), erlmcp_instance:of_calls()) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
@@ -231,7 +233,7 @@ emit_incident(Incident, Told, Key) ->
     ok = erlmcp_event_handler:emit(Key, incident, Told#{incident => Incident}),
     Incident.
 
-%% What a report says of a call. Reports may wait, and the message of a request may be large.
+%% The part of a report about its call. Reports may wait, and the message of a request may be large.
 reported(What, Method, Target) ->
     #{what => What, method => erlmcp_printable:beginning(Method, ?REPORTED_BYTES),
       target => case Target of
@@ -242,7 +244,7 @@ reported(What, Method, Target) ->
 target(Context) ->
     maps:get(name, Context, maps:get(uri, Context, undefined)).
 
--doc "Returns the subject of a call, for a process that answers in its place.".
+-doc "Returns the subject of a call, for a process that answers in place of the call's process.".
 -spec subject(erlmcp_engine:call()) -> subject().
 subject(#{context := #{revision := Revision, method := Method} = Context, id := Id,
           arrival := Arrival} = Call) ->
@@ -264,12 +266,21 @@ take_over(#{permit := Permit}) -> erlmcp_gate:hand_over(Permit, self());
 take_over(_) -> ok.
 
 -doc """
-Gives the permit of a call back, unless that was done before. This is for a call that will not
-start, that was killed, or that waits for its client.
+Gives the permit of a call back, unless it was given back before. The call has ended, will not
+start, or waits for its client or for a task.
 """.
 -spec leave(erlmcp_engine:call()) -> ok.
 leave(#{permit := Permit}) -> erlmcp_gate:leave(Permit);
 leave(_) -> ok.
+
+-doc """
+Counts the request of a call as cancelled, and gives the call's permit back. The call does not
+begin, since its session has ended.
+""".
+-spec not_begun(erlmcp_engine:call(), erlmcp_instance:of_calls()) -> ok.
+not_begun(Call, Instance) ->
+    ok = leave(Call),
+    erlmcp_meter:ended(subject(Call), cancelled, 0, Instance).
 
 -doc "Returns the mark of the call that a process runs; `none` if the process has none.".
 -spec mark(pid()) -> mark() | none.
@@ -326,7 +337,8 @@ The request of a call whose answer waits in the owner's mailbox has ended before
 -spec cancelled(Call :: pid(), subject(), erlmcp_instance:of_calls()) -> ok.
 cancelled(Call, Subject, Instance) ->
     receive
-        {'EXIT', Call, {erlmcp_answer, _, _}} -> ok
+        {'EXIT', Call, {erlmcp_answer, _, _}} -> ok;
+        {{erlmcp_call, Call, _}, {answer, _, _}} -> ok
     after 0 ->
         erlmcp_meter:ended(Subject, cancelled, 0, Instance)
     end.

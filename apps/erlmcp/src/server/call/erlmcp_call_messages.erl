@@ -38,11 +38,11 @@ Internal.
 -export([answer/3, event/4, cancelled/1]).
 -export([task_requests/2, task_answered/2, task_notification/2]).
 
--export_type([message/0, asked/0, to_call/0, to_waiting/0, to_task_waiter/0, adoption/0, marks/0,
-              ending/0]).
+-export_type([message/0, client_request/0, to_call/0, to_waiting/0, to_task_waiter/0, adoption/0,
+              marks/0, ending/0]).
 
--doc "A request to the client: its id, and the id of the task that it belongs to.".
--type asked() :: {erlmcp_message:id(), erlmcp_task_store:id() | none}.
+-doc "A request to the client: its id, and the id of the task that it belongs to, or `none`.".
+-type client_request() :: {erlmcp_message:id(), erlmcp_task_store:id() | none}.
 -doc """
 A message of a call to its owner:
 
@@ -50,7 +50,7 @@ A message of a call to its owner:
   window (`m:erlmcp_notification_window`).
 - `request`: a request to the client. The owner passes its answer on to `Asking` (`response/3`),
   unless the call ends before, or withdraws the request.
-- `withdraw`: the call does not wait for the answer to that request any more.
+- `withdraw`: the call does not wait for the answer to a request any more.
 - `deadline`: the call has passed its deadline. The owner kills it.
 - `close_connection`: the owner ends the connection of the call's stream, and the client reconnects.
 - `status`, `input`: only from the call of a task. Its process answers `input` with `input/2`.
@@ -58,7 +58,7 @@ A message of a call to its owner:
 """.
 -type message() ::
     {notification, binary(), erlmcp_notification_window:window()}
-    | {request, asked(), Asking :: pid(), iodata()}
+    | {request, client_request(), Asking :: pid(), iodata()}
     | {withdraw, erlmcp_message:id()}
     | {deadline, Call :: pid(), Milliseconds :: non_neg_integer()}
     | close_connection
@@ -84,9 +84,9 @@ the `last` event, an answer or `cancelled` nothing more is sent.
     | {stream, erlmcp_session_streams:key(), erlmcp_sse:event(), more | last}
     | cancelled.
 -doc """
-A message of a task's process to a call that waits for the end of the task, with the version of its
-form: the call may be on another node. Then the notification has the task's process in place of the
-window, and the call tells it when the notification was passed on.
+A message of a task's process to a call that waits for the end of the task. It has the version of
+its form, since the call may be on another node. For such a call a notification has the task's
+process in place of the window. The call tells that process when it has passed the notification on.
 """.
 -type to_task_waiter() ::
     {erlmcp_task, 1,
@@ -104,7 +104,10 @@ The state that all processes of a session's call share: whether it has reported 
 whether it still counts among the session's running calls.
 """.
 -opaque marks() :: atomics:atomics_ref().
--doc "The end of a call: with its answer, without one since it has sent it before, or by a crash.".
+-doc """
+The end of a call: with its answer, after its answer was sent another way (`silent`), or without any
+answer (`died`).
+""".
 -type ending() :: {answer, Status :: term(), Answer :: term()} | silent | {died, Reason :: term()}.
 
 -define(GIVEN_BACK, 1).
@@ -136,11 +139,13 @@ notification(Owner, Bytes, Window) ->
     pass_on(Owner, {notification, Bytes, Window}).
 
 -doc "Sends the owner a request to the client, whose answer goes to the calling process.".
--spec request(erlmcp_call:owner(), asked(), iodata()) -> ok.
+-spec request(erlmcp_call:owner(), client_request(), iodata()) -> ok.
 request(Owner, Asked, Bytes) ->
     pass_on(Owner, {request, Asked, self(), Bytes}).
 
--doc "Withdraws a request to the client.".
+-doc """
+Tells the owner that the call does not wait for the answer to a request to the client any more.
+""".
 -spec withdraw(erlmcp_call:owner(), erlmcp_message:id()) -> ok.
 withdraw(Owner, Id) ->
     pass_on(Owner, {withdraw, Id}).
@@ -180,7 +185,7 @@ pass_on({Pid, Tag}, Message) ->
     ok.
 
 -doc """
-Runs `Run` and returns its result. If that takes longer than `Milliseconds`, the owner is sent
+Runs `Run` and returns its result. If `Run` takes longer than `Milliseconds`, the owner is sent
 `deadline`.
 """.
 -spec within(Milliseconds :: non_neg_integer(), erlmcp_call:owner(), Run :: fun(() -> Result)) ->
@@ -245,7 +250,9 @@ response(Asking, Id, Outcome) ->
     Asking ! {erlmcp_response, Id, Outcome},
     ok.
 
--doc "Sends the call of a task the answers that it asked for, or why there are none.".
+-doc """
+Sends the call of a task the client's answers to its questions, or the refusal that it gets instead.
+""".
 -spec input(Call :: pid(), {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}) -> ok.
 input(Call, Outcome) ->
     Call ! {erlmcp_input, Outcome},
@@ -279,19 +286,24 @@ cancelled({Pid, Tag}) ->
     Pid ! {Tag, cancelled},
     ok.
 
--doc "Sends a waiter the requests of a task, by their keys.".
+-doc "Sends a call that waits for the end of a task the requests of the task, by their keys.".
 -spec task_requests(Waiter :: pid(), #{Key :: binary() => Request :: map()}) -> ok.
 task_requests(Waiter, Requests) ->
     Waiter ! {erlmcp_task, 1, {ask, Requests}},
     ok.
 
--doc "Tells a waiter that the requests `Keys` of a task are answered.".
+-doc """
+Tells a call that waits for the end of a task that the requests `Keys` of the task are answered.
+""".
 -spec task_answered(Waiter :: pid(), [Key :: binary()]) -> ok.
 task_answered(Waiter, Keys) ->
     Waiter ! {erlmcp_task, 1, {answered, Keys}},
     ok.
 
--doc "Sends a waiter a notification of the task's call. The caller is the task's process.".
+-doc """
+Sends a call that waits for the end of a task a notification of the task's call. The caller is the
+task's process.
+""".
 -spec task_notification(Waiter :: pid(), message()) -> ok.
 task_notification(Waiter, {notification, _, _} = Notification) when node(Waiter) =:= node() ->
     Waiter ! {erlmcp_task, 1, Notification},

@@ -1,9 +1,9 @@
 -module(erlmcp_call_report).
 -moduledoc """
 Sends the reports of a handler, such as progress and log messages, before the answer of its call.
-They go to the call's owner (`m:erlmcp_call_messages`). `m:erlmcp_notification_window` bounds those
-that are not written yet, and reports over the bound are left out. In 2026-07-28 the call of a task
-sends no notifications.
+The reports go to the call's owner (`m:erlmcp_call_messages`). `m:erlmcp_notification_window` bounds
+those that are not written yet, and reports over the bound are left out. In 2026-07-28 the call of a
+task sends no notifications.
 
 Internal.
 """.
@@ -20,8 +20,8 @@ owned(Owner, #{call := Call} = Context) ->
     Context#{call := Call#{owner => Owner}}.
 
 -doc """
-Returns the context of a call whose reports go to an owner, with the window of its notifications. An
-inline call has the limits for a window instead.
+Returns the context of a call whose reports go to an owner, with the window of its notifications.
+For an inline call, `Window` has only the limits of a window.
 """.
 -spec owned(erlmcp_call:owner(), Window :: term(), erlmcp_engine:context()) ->
     erlmcp_engine:context().
@@ -62,7 +62,10 @@ ordinal(Progress) ->
         <<1:1, Size:63>> -> -Size
     end.
 
--doc "Returns the context of a call, prepared for its first report of progress.".
+-doc """
+Returns the context of a call with a counter for the progress that was reported last. A context
+whose call cannot report progress stays as it is.
+""".
 -spec before_progress(erlmcp_engine:context()) -> erlmcp_engine:context().
 before_progress(#{progress_token := undefined} = Context) when not is_map_key(task, Context) ->
     Context;
@@ -84,7 +87,10 @@ progressed(#{progress_token := Token} = Context, Progress, Params) ->
     send(Context, ~"notifications/progress",
          Params#{progressToken => Token, progress => Progress}).
 
--doc "Sends the client a log message, if the client asked for messages of the level `Level`.".
+-doc """
+Sends the client a log message, if the client asked for messages of the level `Level`. Crashes if
+MCP has no such level.
+""".
 -spec log(erlmcp_engine:context(), Level :: binary(), Data :: term(), #{logger => binary()}) -> ok.
 log(#{log_level := Wanted} = Context, Level, Data, Details) ->
     {ok, Severity} = erlmcp_meta:level(Level),

@@ -13,7 +13,7 @@ Source: specification 2025-11-25, "Lifecycle / Timeouts" and "Cancellation".
 Internal.
 """.
 
--export([new/1, count/1, has_room/1, ids/2, find/2, check_id/2, id_in_use/0]).
+-export([new/1, count/1, running/1, has_room/1, ids/2, find/2, check_id/2, id_in_use/0]).
 -export([start/2, room_for/2, instance/1, adopt/3]).
 -export([message/3, response/3, exited/3, abandon/2, cancel/2, end_of_input/1,
          end_session/1, stop/1, leave/1]).
@@ -25,8 +25,8 @@ Internal.
 -type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_call:subject(), permit()}.
 %% The permit of a call at the server's gate. Its owner gives it back if the call is killed.
 -type permit() :: {permit, erlmcp_gate:permit()} | none.
--doc "Requests to the client that are not answered, and whose answers are not needed any more.".
--type withdrawn() :: [erlmcp_call_messages:asked()].
+-doc "Unanswered requests to the client, whose answers are not needed any more.".
+-type withdrawn() :: [erlmcp_call_messages:client_request()].
 -opaque calls() :: #{
     instance := erlmcp_instance:of_calls(),
     running := #{pid() => entry()},
@@ -47,6 +47,11 @@ new(Instance) ->
 count(#{running := Running}) ->
     map_size(Running).
 
+-doc "Returns the running calls and batches, by their processes.".
+-spec running(calls()) -> #{pid() => entry()}.
+running(#{running := Running}) ->
+    Running.
+
 -doc "Returns `true` if one more call may run. Each request of a batch counts as a call.".
 -spec has_room(calls()) -> boolean().
 has_room(#{ids := Ids, instance := #{limits := #{calls_per_connection := Max}}}) ->
@@ -62,19 +67,23 @@ ids(Call, #{running := Running}) ->
         #{} -> []
     end.
 
--doc "Returns the running call or batch that answers the request with the id `Id`.".
+-doc """
+Returns the running call or batch that answers the request with the id `Id`, or `error` if there is
+none.
+""".
 -spec find(Id :: erlmcp_message:id(), calls()) -> {ok, Call :: pid()} | error.
 find(Id, #{ids := Ids}) ->
     maps:find(Id, Ids).
 
--doc "Returns `ok` if no call of a request with the id `Id` runs, or a refusal.".
+-doc "Returns `ok`, or a refusal if a call of a request with the id `Id` runs.".
 -spec check_id(Id :: erlmcp_message:id(), calls()) -> ok | {refuse, erlmcp_refusal:refusal()}.
 check_id(Id, #{ids := Ids}) when is_map_key(Id, Ids) -> {refuse, id_in_use()};
 check_id(_, _) -> ok.
 
 -doc """
-Starts a call that is linked to the calling process. If its id is in use, or the connection's limit
-is reached, returns the answer that refuses it, and gives its permit back.
+Starts a call that is linked to the calling process. If the id of its request is in use, or
+`calls_per_connection` calls run, returns the answer that refuses the call, and gives its permit
+back.
 """.
 -spec start(erlmcp_engine:call(), calls()) ->
     {ok, calls()} | {reply, erlmcp_reply:status(), iodata()}.
@@ -102,8 +111,8 @@ over_limit(Max) ->
                        #{limit => Max, observed => Max + 1, retry_after_ms => 1000}).
 
 -doc """
-Returns `ok` if one more call with the id `Id` may run next to `Count` others of its batch, or its
-refusal.
+Returns `ok` if one more call with the id `Id` may run next to `Count` others of its batch. Returns
+a refusal if the id is in use, or `calls_per_connection` calls would run already.
 """.
 -spec room_for({Id :: erlmcp_message:id(), Count :: non_neg_integer()}, calls()) ->
     ok | {error, erlmcp_refusal:refusal()}.
@@ -159,7 +168,9 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
             {[], [], Calls}
     end.
 
--doc "Gives the client's answer to the request `Id` to the call that waits for it.".
+-doc """
+Gives the client's answer to the request `Id` to the call that waits for it, if there is one.
+""".
 -spec response(Id :: erlmcp_message:id(), {ok, term()} | {error, term()}, calls()) -> calls().
 response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
     case maps:take(Id, Asked) of
@@ -217,8 +228,9 @@ exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
     end.
 
 -doc """
-Ends the call of the request with the id `Id`, if it runs. Nothing more is sent for it. If the
-request is part of a batch, the batch ends the call itself and withdraws its requests.
+Ends the call of the request with the id `Id`, if it runs, and returns the call's requests to the
+client, which are withdrawn. Nothing more is sent for the call. If the request is part of a batch,
+the batch ends the call itself and withdraws its requests.
 """.
 -spec cancel(Id :: erlmcp_message:id(), calls()) -> {withdrawn(), calls()}.
 cancel(Id, #{running := Running, instance := Instance} = Calls) ->
@@ -238,7 +250,7 @@ cancel(Id, #{running := Running, instance := Instance} = Calls) ->
     end.
 
 -doc "Encodes the notification that the answer to a request is not needed any more.".
--spec withdrawal(erlmcp_call_messages:asked()) -> binary().
+-spec withdrawal(erlmcp_call_messages:client_request()) -> binary().
 withdrawal({Id, Task}) ->
     Params = of_task(Task, #{~"requestId" => Id,
                              ~"reason" => ~"nobody waits for the answer any more"}),
@@ -261,7 +273,7 @@ end_session(#{running := Running, instance := Instance} = Calls) ->
                   Next
               end, Calls, Ended).
 
--doc "Ends all calls.".
+-doc "Ends all calls, without answers to their clients.".
 -spec stop(calls()) -> ok.
 stop(#{running := Running, instance := Instance}) ->
     maps:foreach(fun(Pid, Entry) -> ok = cancel_call(Pid, Entry, Instance) end, Running).
@@ -269,8 +281,11 @@ stop(#{running := Running, instance := Instance}) ->
 cancel_call(Pid, {call, _, Subject, Permit}, Instance) ->
     end_call(Pid, Permit),
     erlmcp_call:cancelled(Pid, Subject, Instance);
-cancel_call(Pid, {batch, _, _, Permit}, _) ->
-    end_call(Pid, Permit).
+cancel_call(Pid, {batch, _, _, none}, _) ->
+    unlink(Pid),
+    %% The batch ends its calls, and counts their requests.
+    exit(Pid, shutdown),
+    ok.
 
 end_call(Pid, Permit) ->
     unlink(Pid),

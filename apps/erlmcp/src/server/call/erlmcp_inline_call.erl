@@ -26,8 +26,9 @@ Internal.
 -define(TURN, 400_000).
 
 -doc """
-Returns `true` if the calling process, a connection's, may run one more inline call. `Since` is its
-number of reductions when its messages arrived. It may have used 400,000 reductions since then.
+Returns `true` if the calling process, which is the process of a connection, may run one more inline
+call. `Since` is its number of reductions when its messages arrived. The process may have used
+400,000 reductions since then.
 """.
 -spec is_in_turn(Since :: non_neg_integer()) -> boolean().
 is_in_turn(Since) ->
@@ -35,9 +36,9 @@ is_in_turn(Since) ->
     Now - Since =< ?TURN.
 
 -doc """
-Runs a call in the calling process, its connection's, in which no other call runs. Returns its
-answer and its reports, in their order, and gives its permit back. Returns `start`, and keeps the
-permit, if the call needs a process of its own.
+Runs a call in the calling process, which is the process of its connection and runs no other call.
+Returns the answer and the reports of the call, in their order, and gives its permit back. Returns
+`start`, and keeps the permit, if the call needs a process of its own.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_instance:of_calls()) ->
     {{reply, erlmcp_reply:status(), iodata()}, Reports :: [erlmcp_call_messages:message()]} | start.

@@ -4,8 +4,8 @@ The process of the node that ends inline calls which do not end in time (`m:erlm
 An inline call runs in its connection's process, which cannot watch the clock meanwhile. When the
 call passes its deadline, the watchdog ends that process a moment later, unless the process reports
 first that the call is over. Once the watchdog has seen a late call, the process waits for the
-watchdog's answer before it goes on. So a process is never ended for a call that is over, nor if it
-has had no processor time meanwhile.
+watchdog's answer before it goes on. So a process is never ended for a call that is over, nor within
+half a minute if it has had no processor time.
 
 A late call does not mean that its definition is slow. On a busy node all calls are late, and a call
 may be interrupted and wait for a scheduler. A definition is not quick if the process of the call
@@ -13,9 +13,9 @@ waits for something else, uses many reductions, or is in native code all the tim
 only waited for a scheduler is looked at again.
 
 The watchdog also keeps which definitions are quick. Each definition with `quick => true` has a mark
-(`mark/0`): the time until which it is not quick. That is one minute after a call that used too many
-reductions, or was late and did not only wait for a scheduler. If the watchdog has ended the call,
-the definition is never quick again. Both are logged, and are events.
+(`mark/0`): the time until which it is not quick. The pause is one minute after a call that used too
+many reductions, or was late and did not only wait for a scheduler. If the watchdog has ended the
+call, the definition is never quick again. Both are logged, and are events.
 
 A timer or a message for each call would cost more than most calls. So a process writes the deadline
 of its call into an atomic of its own, its word, and later that the call is over. A table has all
@@ -90,7 +90,7 @@ Internal.
 -type whose() :: {reference(), Method :: binary(), Target :: binary()}.
 -type watched() :: {mark(), whose()}.
 -type word() :: atomics:atomics_ref().
--doc "The word of a process, and the call that was watched by it last.".
+-doc "The word of a process, and the call that was watched last with this word.".
 -opaque watch() :: {watched(), word(), Due :: atomics:atomics_ref()}.
 -opaque call() :: {word(), Deadline :: integer()}.
 
@@ -101,7 +101,7 @@ Internal.
     ended = [] :: [pid()]
 }).
 
--doc "Makes the table. It belongs to the calling process.".
+-doc "Makes the table of the watched processes. The table belongs to the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {write_concurrency, true}]),
@@ -110,7 +110,7 @@ open() ->
     true = ets:insert(?MODULE, {due, Due}),
     ok.
 
--doc "Starts the watchdog.".
+-doc "Starts the process that ends inline calls which pass their deadlines.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], [{hibernate_after, 1000}]).
@@ -130,7 +130,7 @@ milliseconds.
 is_quick(Mark, Now) ->
     atomics:get(Mark, 1) =< Now.
 
--doc "Returns how many milliseconds a quick call may last.".
+-doc "Returns 1,000, the most milliseconds that a quick call may last.".
 -spec longest_ms() -> pos_integer().
 longest_ms() ->
     ?LONGEST.
@@ -146,8 +146,8 @@ used(_, _) ->
     ok.
 
 -doc """
-Watches the calling process, which is in a quick call until `DeadlineMs`, in monotonic milliseconds,
-at the latest. Returns `none` if there is no watchdog.
+Watches the calling process, which runs a quick call. The call has to end by `DeadlineMs`, in
+monotonic milliseconds. Returns `none` if there is no watchdog.
 """.
 -spec watch(DeadlineMs :: integer(), watched()) -> call() | none.
 watch(Deadline, Watched) ->
@@ -381,18 +381,20 @@ observe(Pid, Say) ->
     NotQuick = fun(turn) -> ok; (Why) -> Say({not_quick, Why}) end,
     ok = NotQuick(why(Begin, none)),
     receive after ?AGAIN -> ok end,
-    ok = NotQuick(why(work_of(Pid), Begin)),
-    Say({overdue, given_time(Pid, Begin, NotQuick, ?GRACES)}).
+    Next = work_of(Pid),
+    ok = NotQuick(why(Next, Begin)),
+    Say({overdue, given_time(Pid, Begin, Next, NotQuick, ?GRACES)}).
 
-%% A call in native code is not quick. Its process cannot be ended before that code returns.
-given_time(_, _, _, 0) ->
+%% A call in native code is not quick. Its process cannot be ended before that code returns. It may
+%% have waited for the processor when it was first looked at.
+given_time(_, _, _, _, 0) ->
     deadline;
-given_time(Pid, Begin, Say, Graces) ->
+given_time(Pid, Begin, Last, Say, Graces) ->
     receive after ?GRACE -> ok end,
     case {work_of(Pid), Begin} of
         {{Status, Now} = Used, {_, Before}} when Status =/= waiting, Now - Before < ?MOST ->
-            ok = Say(native(Used, Begin)),
-            given_time(Pid, Begin, Say, Graces - 1);
+            ok = Say(native(Used, Last)),
+            given_time(Pid, Begin, Used, Say, Graces - 1);
         {Used, _} ->
             why(Used, Begin)
     end.
@@ -404,7 +406,8 @@ why({waiting, _}, _) -> deadline;
 why({_, Now}, {_, Before}) when Now - Before >= ?MOST -> reductions;
 why(_, _) -> turn.
 
-native({running, _}, {running, _}) -> deadline;
+%% Native code counts no reductions.
+native({running, Same}, {running, Same}) -> deadline;
 native(_, _) -> turn.
 
 work_of(Pid) ->

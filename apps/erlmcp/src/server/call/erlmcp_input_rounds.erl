@@ -2,7 +2,8 @@
 -moduledoc """
 Runs a call of user code from its start to its result. It checks the arguments against the schema of
 a tool and calls the handler. If the handler asks for input, it gets the client's answers and calls
-the handler again. This differs with the era of the client, which the handler does not notice:
+the handler again. The way to the answers differs with the era of the client, which the handler does
+not notice:
 
 - A stateless client gets a result that asks for input, and sends the request again with the
   answers. The result has the questions and the handler's state, sealed: bound to the request, its
@@ -72,7 +73,7 @@ reporting(Context, Owner, #{limits := Limits}) ->
 
 -doc """
 Checks the arguments of a call against the schema of its tool, if it has one. Returns `ok`, or the
-result or error of the call.
+answer to a call whose arguments do not fit: a result with `isError`, or a refusal.
 """.
 -spec arguments(erlmcp_engine:call(), erlmcp_engine:context()) ->
     ok | {tool_error, iodata()} | {error, erlmcp_refusal:refusal()}.
@@ -277,7 +278,7 @@ ask_client(Requests, {Pid, _} = Owner, #{input_timeout_ms := Timeout}) ->
 
 -doc """
 Sends the client a request, which belongs to the task `Task` unless that is `none`. Returns the id
-of the request. The answer is sent to the calling process.
+of the request. The answer is sent to the calling process (`t:erlmcp_call_messages:to_call/0`).
 """.
 -spec send(Method :: binary(), Params :: map(), Task :: erlmcp_task_store:id() | none,
            erlmcp_call:owner()) -> erlmcp_message:id().

@@ -99,7 +99,7 @@ leave_out({Words, _, _}) ->
     ok = atomics:add(Words, ?LEFT_OUT, 1),
     none.
 
--doc "Adds the bytes of a message that has room.".
+-doc "Counts the bytes of a message for which `room/1` has taken room.".
 -spec sent(Bytes :: non_neg_integer(), window()) -> ok.
 sent(Bytes, {Words, _, _}) ->
     atomics:add(Words, ?BYTES, Bytes).

@@ -1,8 +1,8 @@
 -module(erlmcp_running_calls).
 -moduledoc """
-The calls of a server that run now or wait for their turn, for its operator. The gate knows their
-processes, and each has a mark (`erlmcp_call:mark/1`), which is read only if somebody wants to see
-it. Quick calls have none, since they run in their connection's process and last a second at most.
+A server's calls that run now or wait for their turn, for its operator. The gate knows their
+processes, and each has a mark (`erlmcp_call:mark/1`), which is read only for an operator. Inline
+calls have no mark, since they run in their connection's process.
 
 Internal.
 """.
@@ -16,7 +16,7 @@ Internal.
 
 -doc """
 Returns the calls of a gate, the oldest first, 100 at most. A process that a busy machine has not
-scheduled answers late, so this may wait.
+scheduled answers late, so the function may wait.
 """.
 -spec list(erlmcp_gate:gate()) -> [erlmcp:running_call()].
 list(Gate) ->

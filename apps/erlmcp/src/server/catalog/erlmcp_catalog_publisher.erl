@@ -4,16 +4,16 @@ The only process that changes a server's catalog. Readers take the published cat
 (`m:erlmcp_published_catalog`) without a lock or a message. A change is published whole, and open
 sessions are notified.
 
-Clients are notified of a change at once, unless there were 32 changes within the last 100
-milliseconds. Then clients are notified of all changes of the next 100 milliseconds together, and so
-on. After such a pause without changes the catalog is settled, and at the latest after 100 pauses.
-Until then the node has a second copy of merged layers (`m:erlmcp_catalog_entries`).
+A change begins a series of pauses of 100 milliseconds. In each pause clients are notified of the
+first 32 changes at once, and of later ones together at the end of the pause. The catalog is settled
+after a pause without changes, or after 100 pauses at the latest. Until then the node has a second
+copy of merged layers (`m:erlmcp_catalog_entries`).
 
 The publisher follows mounted servers. Their publishers send it their changes, monitors show their
 ends, and the registry sends a message when a server or its publisher runs again. A mounted
 definition is left out while its name is taken by another one.
 
-If the keys of cursors are those of a cluster, the publisher looks at them now and then. When they
+If the keys of cursors are those of a cluster, the publisher reads them every ten seconds. When they
 have changed, it publishes the catalog with the new ones.
 
 Internal.
@@ -41,7 +41,8 @@ start_link(Instance) ->
 
 -doc """
 Adds or removes a definition, with the errors of `erlmcp:add/3` and `erlmcp:remove/3`. Lists, calls
-and sessions see the change when this function returns, also those of servers that mount this one.
+and sessions see the change when this function returns, including those of servers that mount this
+one.
 """.
 -spec change(pid(), {add, erlmcp_definition:kind(), erlmcp_definition:source()}
                     | {remove, erlmcp_definition:kind(), binary()}) -> ok | {error, term()}.
@@ -53,8 +54,8 @@ change(Publisher, Change) ->
 
 -doc """
 Replaces the server's own definitions of the kinds in `Sources`, with the errors of
-`erlmcp:replace/2`. Returns the number of definitions that were added, removed, and that clients see
-changed. Lists and calls see the change as with `change/2`.
+`erlmcp:replace/2`. Returns how many definitions were added, were removed, and have changed for
+clients. Lists and calls see the change as with `change/2`.
 """.
 -spec replace(pid(), Sources :: #{erlmcp_definition:kind() => [erlmcp_definition:source()]}) ->
     {ok, #{added | removed | changed := non_neg_integer()}} | {error, term()}.
@@ -111,7 +112,8 @@ handle_call({replace, Given}, _, #{instance := #{key := Key} = Instance} = State
                 || Kind := List <- Given},
     Before = erlmcp_published_catalog:catalog(Instance),
     case erlmcp_catalog:replace(Sources, erlmcp_metaschemas:compiled(), Before) of
-        {ok, Catalog} ->
+        {ok, Compiled} ->
+            Catalog = with_freed_rows(Before, Compiled, Instance),
             Next = publish(Catalog, State),
             Own = fun(Of) -> erlmcp_catalog:own(maps:keys(Sources), Of) end,
             Replaced = Own(Before),
@@ -135,7 +137,7 @@ shown(#{wire := Wire} = Definition) ->
 %% Definitions of a refused set may have taken rows of the meter.
 free_unpublished(Catalog, #{meter := Meter}) ->
     Taken = maps:from_list([{Row, Key} || {Key, Row} <- erlmcp_catalog:values(row, Catalog)]),
-    lists:foreach(fun({_, Row}) ->
+    lists:foreach(fun({_, _, Row}) ->
         is_map_key(Row, Taken) orelse erlmcp_meter:free(Row, Meter)
     end, erlmcp_meter:used_rows(Meter)).
 
@@ -168,9 +170,19 @@ publish(Given, #{instance := Instance, pace := Pace} = Before) ->
                   erlmcp_mounts:mounting(Instance)),
     State#{pace := Next}.
 
+%% New definitions that have found no row of their own may take those of the replaced ones.
+with_freed_rows(Before, Catalog, #{meter := Meter} = Instance) ->
+    ok = free_rows(erlmcp_catalog:changed(Before, Catalog), Catalog, Instance),
+    erlmcp_catalog:with_rows(fun(Kind, Key, Row) ->
+        case erlmcp_meter:has_own_row(Row) of
+            true -> Row;
+            false -> erlmcp_meter:definition_row(Kind, Key, Meter)
+        end
+    end, Catalog).
+
 %% Other definitions may take the rows of the removed ones in the meter.
 free_rows(Differing, Catalog, #{meter := Meter}) ->
-    _ = [ok = erlmcp_meter:free(Row, Meter)
+    _ = [ok = erlmcp_meter:free(Kind, Key, Row, Meter)
          || Kind := Definitions <- Differing, #{key := Key, row := Row} <- Definitions,
             not has_row(Row, erlmcp_catalog:definition(Kind, Key, Catalog))],
     ok.

@@ -122,8 +122,8 @@ no_loops(Server, [#{server := Inner} | Mounts], Ids) ->
     end.
 
 -doc """
-Returns a fun that returns `true` if the server with the key `Server` runs and has a resource at the
-URI that the fun is given.
+Returns a fun that takes a URI. The fun returns `true` if the server with the key `Server` runs, and
+has a resource at the URI.
 """.
 -spec offers(Server :: reference()) -> erlmcp_mount:offers().
 offers(Server) ->
@@ -137,9 +137,9 @@ offers(Server) ->
     end.
 
 -doc """
-Notifies the clients that subscribe to the resource at `Uri` that it has changed, including the
-clients of servers that mount this one. Deletes the cached results of the resource. The error means
-that the server has ended meanwhile.
+Notifies the clients that subscribe to the resource at `Uri` of its change, including the clients of
+servers that mount this one. Deletes the cached results of the resource. The error means that the
+server has ended meanwhile.
 """.
 -spec resource_updated(Uri :: binary(), erlmcp_instance:instance()) -> ok | {error, not_found}.
 resource_updated(Uri, Instance) ->

@@ -73,7 +73,7 @@ form(Key) ->
 
 -doc """
 Publishes a catalog. `changing` is cheaper now, for a catalog that will soon change again. `settled`
-makes reads cheaper, for one that will not.
+makes reads cheaper, for a catalog that will stay as it is for a while.
 """.
 -spec put(settled | changing, erlmcp_catalog:catalog(), erlmcp_instance:instance()) -> ok.
 put(Pace, Catalog, #{key := Key, changing := Table}) ->
@@ -132,7 +132,8 @@ is_changing(#{key := Key, changing := Table}) ->
 
 -doc """
 Stores changes of which clients are not notified yet: topics, each with the principals that it has
-changed for. They are added to the stored ones. If the publisher is killed, the next one finds them.
+changed for. Changes that are stored already stay. If the publisher is killed, the next publisher
+finds them.
 """.
 -spec wait(Changed, erlmcp_instance:instance()) -> ok when
     Changed :: #{Topic :: atom() => #{erlmcp_changes:whose() => []}}.

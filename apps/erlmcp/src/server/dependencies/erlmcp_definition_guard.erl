@@ -1,9 +1,8 @@
 -module(erlmcp_definition_guard).
 -moduledoc """
-Keeps problems of one definition away from the others of a server. It is middleware around the
-handler, which bounds the calls of the definition, and runs them with its circuit breaker and its
-worker. Its process monitors the calls: a call that is killed at its deadline counts as a failure
-for the breaker.
+Keeps problems of one definition away from the others of a server. Middleware around the handler
+bounds the calls of the definition, and runs them with its circuit breaker and its worker. A process
+monitors the calls with a breaker: a call that is killed at its deadline counts as a failure.
 
 Internal.
 """.
@@ -23,7 +22,7 @@ Internal.
 breakers(Options) ->
     #{Name => erlmcp_breaker:new(Given) || Name := Given <- Options}.
 
--doc "Returns the state of each breaker that definitions of a server have. Asks no process.".
+-doc "Returns the state of each breaker that definitions of a server use. Asks no process.".
 -spec breaker_states(erlmcp_instance:instance()) -> [erlmcp:breaker_info()].
 breaker_states(#{key := Key}) ->
     case erlmcp_published_catalog:find(Key) of
@@ -51,7 +50,8 @@ that guards a definition, or none for a definition without `max_calls`, `rates`,
 the definition's key if no other definition shares the breaker.
 
 `breakers` are the server's breakers, and `workers` the names of its pools of workers. A definition
-that names others, or has wrong options of a breaker, is an error.
+that names others, or has wrong options of a breaker, is an error, with the field and what was
+expected there.
 """.
 -spec around(Server :: reference(), #{breakers := breakers(), workers := [atom()]}) ->
     fun((erlmcp_definition:definition()) ->

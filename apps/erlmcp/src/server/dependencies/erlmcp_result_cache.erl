@@ -16,14 +16,6 @@ Internal.
 -export([start_link/1, around/1, forget/1, forget/2, forget/3, info/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
--export_type([wanted/0]).
-
--doc """
-The `cache` of a definition: the milliseconds that a result is kept, and for which principals.
-`private`, the default, means the principal of the call.
-""".
--type wanted() :: #{ttl_ms := pos_integer(), scope => public | private}.
-
 -define(HITS, 1).
 -define(MISSES, 2).
 -define(BYTES, 3).
@@ -37,8 +29,8 @@ start_link(Instance) ->
 
 -doc """
 Returns a fun for the catalog of the server with the key `Server`. The fun returns the middleware
-that caches the results of a definition with the field `cache`. No other definition has had the same
-`Place`: one that comes later under the same name does not get the results of this one.
+that caches the results of a definition with the field `cache`. `Place` is a number that no other
+definition has had. So a later definition with the same name does not get the results of this one.
 """.
 -spec around(Server :: reference()) ->
     fun((erlmcp_definition:kind(), Place :: non_neg_integer(), erlmcp_definition:definition()) ->
@@ -157,8 +149,8 @@ forget(Instance) ->
     forget_rows('_', '_', Instance).
 
 -doc """
-Deletes the cached contents of the resource at `Uri`. No call that begins after this returns gets
-them.
+Deletes the cached contents of the resource at `Uri`. No call that begins after this function
+returns gets them.
 """.
 -spec forget(Uri :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Uri, Instance) ->
@@ -187,7 +179,10 @@ tell(Process, Message) ->
         exit:{_, {gen_server, call, _}} -> ok
     end.
 
--doc "Returns the size of a server's cache and its counts, without a call to its process.".
+-doc """
+Returns how many results a server has cached, their bytes, how many calls have found a result
+(`hits`), and how many had to run (`misses`). Asks no process.
+""".
 -spec info(erlmcp_instance:instance()) -> erlmcp:cache_info().
 info(#{key := Server, cache := Table}) ->
     Counted = case persistent_term:get({?MODULE, Server}, none) of

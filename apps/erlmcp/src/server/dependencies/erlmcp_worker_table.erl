@@ -73,7 +73,10 @@ worth_a_try(Number, {_, Words, _} = Seats) ->
             end
     end.
 
--doc "Takes a worker for the call `Borrower`, if one is free and no other call waits for one.".
+-doc """
+Takes a worker for the call `Borrower`. Returns `none` if no worker is free, or other calls wait for
+one.
+""".
 -spec borrow(Borrower :: pid(), seats()) -> {ok, claim(), Worker :: term()} | none.
 borrow(Borrower, Seats) ->
     case awaited(Seats) of
@@ -89,7 +92,10 @@ give_back({_, _, Since, _, _} = Claim, Seats) ->
     %% The order matters. A call that begins to wait at the same time looks for a free worker again.
     awaited(Seats).
 
--doc "Takes a worker for the process `Borrower`, if one is free, even if calls wait for one.".
+-doc """
+Takes a worker for the process `Borrower`, even if calls wait for one. Returns `none` if no worker
+is free.
+""".
 -spec take(Borrower :: pid(), seats()) -> {ok, claim(), Worker :: term()} | none.
 take(Borrower, {_, _, Size} = Seats) ->
     %% Calls that run at the same time begin at different seats.
@@ -160,7 +166,10 @@ withdraw({{taken, Pid}, _, _, Number, _} = Claim, Seats) ->
 is_taken({Key, _, _, _, _} = Claim, {Table, _, _}) ->
     ets:lookup(Table, Key) =:= [Claim].
 
--doc "Returns the claims on workers with their calls, except the claims of the process `Except`.".
+-doc """
+Returns the claims on workers with the calls that have them, except the claims of the process
+`Except`.
+""".
 -spec taken(Except :: pid(), seats()) -> #{claim() => Borrower :: pid()}.
 taken(Except, {Table, _, _}) ->
     #{Claim => Borrower
@@ -173,7 +182,9 @@ taken(Except, {Table, _, _}) ->
 worker({{taken, Pid}, _, _, _, _}) ->
     Pid.
 
--doc "Marks free workers as worth a try, for calls that were killed before they did so.".
+-doc """
+Marks the seats of free workers as worth a try, for calls that were killed before they did so.
+""".
 -spec mend(seats()) -> ok.
 mend({Table, _, _} = Seats) ->
     Seated = ets:select(Table, [{{'$1', '$2', '_'}, [], [{{'$1', '$2'}}]}]),
@@ -181,7 +192,10 @@ mend({Table, _, _} = Seats) ->
         _ = ets:member(Table, {taken, Pid}) orelse worth_a_try(Number, Seats)
     end, Seated).
 
--doc "Returns the number of seats, of workers, of those that calls have, and of waiting calls.".
+-doc """
+Returns the number of seats (`size`), of workers (`ready`), of workers that calls have (`taken`),
+and of waiting calls.
+""".
 -spec counts(seats()) ->
     #{size := pos_integer(), ready := non_neg_integer(), taken := non_neg_integer(),
       waiting := non_neg_integer()}.

@@ -37,7 +37,10 @@ Internal.
 %% Milliseconds between two updates of the monitored calls.
 -define(LOOK, 500).
 
--doc "Returns `true` if a term is valid as options of a pool.".
+-doc """
+Returns `true` if a term is valid as options of a pool. It is a map with `size`, 1 or more, and the
+fun `start`. It may have the fun `stop` and `queue`, 0 or more.
+""".
 -spec is_options(term()) -> boolean().
 is_options(#{size := Size, start := Start} = Options) ->
     Queue = maps:get(queue, Options, 0),
@@ -54,10 +57,11 @@ start_link(Name, Options, Instance) ->
     gen_server:start_link(?MODULE, {Name, Options, Instance}, []).
 
 -doc """
-Lends a worker of the pool `Name` to the calling process, which waits for one. The error is a
-refusal: the pool has no worker, as many calls wait as its option `queue` allows, or no worker will
-probably be free before `Deadline`, in monotonic milliseconds. The wait itself does not end at
-`Deadline`. The caller gives the worker back; the pool takes it back if the caller ends before.
+Lends a worker of the pool `Name` to the calling process, which waits for one. Returns a refusal if
+the pool has no worker, or if as many calls wait as its option `queue` allows. Returns one, too, if
+a worker will probably not be free before `Deadline`, in monotonic milliseconds. The wait itself
+does not end at `Deadline`. The caller gives the worker back; the pool takes it back if the caller
+ends before.
 """.
 -spec borrow(Name :: atom(), Deadline :: integer(), erlmcp_instance:of_calls()) ->
     {ok, loan(), Worker :: term()} | {error, erlmcp_refusal:refusal()}.
@@ -82,7 +86,9 @@ lent(Process, Seats, Deadline) ->
         none -> gen_server:call(Process, {borrow, Deadline}, infinity)
     end.
 
--doc "Gives a worker back. The pool replaces a worker that is `doubtful`.".
+-doc """
+Gives a worker back. The pool replaces a `doubtful` worker, such as one whose call has crashed.
+""".
 -spec give_back(loan(), good | doubtful) -> ok.
 give_back({{Process, _}, {lent, Monitor}}, State) ->
     gen_server:cast(Process, {back, Monitor, State});
@@ -99,12 +105,12 @@ give_back({{Process, Seats}, {taken, Claim}}, good) ->
         error:badarg -> ok
     end.
 
--doc "Returns the pool `Name`, or `gone` if it does not run.".
+-doc "Returns the pool `Name`, or `gone` if the pool does not run.".
 -spec pool(Name :: atom(), erlmcp_instance:of_calls()) -> {ok, pool()} | gone.
 pool(Name, #{key := Key}) ->
     erlmcp_instance:find(shared_name(Name, Key)).
 
--doc "Returns the counts of the pool `Name`, all of them 0 while it is started again.".
+-doc "Returns the counts of the pool `Name`. All of them are 0 while the pool is started again.".
 -spec info(Name :: atom(), erlmcp_instance:instance()) -> erlmcp:workers_info().
 info(Name, Instance) ->
     None = #{size => 0, ready => 0, taken => 0, waiting => 0},

@@ -15,7 +15,7 @@ Internal.
 """.
 
 -export([connect/3, leave/1, tenant/2, is_open/1]).
--export([enter/4, forward/3, effects/4, watched/4, asked/1, abandon/1, not_before/2]).
+-export([enter/4, forward/3, effects/4, watched/4, summary/1, abandon/1, not_before/2]).
 -export([announced/2, check_head/4, enter_announced/5, refused_by_head/2, refused/5, hold_back/3]).
 
 -export_type([tenant/0, admitted/0, announced/0, effect/0]).
@@ -44,9 +44,18 @@ Internal.
 %% The longest time for which a refusal waits after the one before it, in milliseconds.
 -define(HELD_BACK, 1000).
 
+%% About a connection of HTTP, in the process dictionary of its process until the connection ends:
+%% the principals that have sent requests on it, and the time before which a client that was refused
+%% should not try again.
+-record(connection, {
+    permits = #{} :: #{erlmcp_auth:principal() => permit()},
+    try_again_ms = none :: none | integer()
+}).
+
 -doc """
-Gives the calling process permits for a connection whose principal is known from the start. The
-process holds the permits until it gives them back (`leave/1`) or ends.
+Gives the calling process permits for a connection whose principal is known from the start, or
+refuses it as `erlmcp_gate:connect/2` and `erlmcp_gate:connect_tenant/2` do. The process holds the
+permits until it gives them back (`leave/1`) or ends.
 """.
 -spec connect(inet:ip_address() | local, erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     {ok, [permit()]} | {refuse, erlmcp_refusal:refusal()}.
@@ -86,10 +95,10 @@ tenant(Principal, _) -> Principal.
 is_open(#{gate := Gate}) -> erlmcp_gate:state(Gate) =:= open.
 
 -doc """
-Lets a decoded message enter that has arrived, and returns the message for the engine. The messages
-of a batch that may not enter are left out of it. Returns the refusal of a message that may not
-enter, or the answer to a batch of which no message may. A batch with more messages than
-`erlmcp_engine:max_batch/0` counts as one message.
+Lets a decoded message enter, and returns the message for the engine. The messages of a batch that
+may not enter are left out of it. Returns the refusal of a message that may not enter, or the answer
+to a batch of which no message may. A batch with more messages than `erlmcp_engine:max_batch/0`
+counts as one message.
 """.
 -spec enter(Json :: term(), erlmcp_meter:arrival(), tenant(), erlmcp_instance:instance()) ->
     {ok, Json :: term(), admitted()}
@@ -108,7 +117,7 @@ enter(Json, Arrival, Tenant, Instance) ->
     enter_whole(Json, Arrival, Tenant, Instance).
 
 enter_whole(Json, Arrival, Tenant, Instance) ->
-    case enter_one(kind(Json), asked(Json), Arrival, Tenant, Instance) of
+    case enter_one(kind(Json), summary(Json), Arrival, Tenant, Instance) of
         {ok, Permit} -> {ok, Json, {Arrival, Permit}};
         {refuse, Refusal} -> {refuse, id(Json), Refusal}
     end.
@@ -124,7 +133,8 @@ enter_one(Kind, Asked, {_, Bytes, _} = Arrival, Tenant, #{gate := Gate} = Instan
 
 -doc """
 Gives the calling process a permit for a message that it passes on to another node, where the
-message will enter. A request is refused if this node takes none now.
+message will enter. A request is refused if this node takes no requests now, and any message if too
+many are on their way (`erlmcp_gate:forward/2`).
 """.
 -spec forward(Json :: term(), Bytes :: non_neg_integer(), erlmcp_instance:instance()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -139,14 +149,17 @@ forward(Json, Bytes, #{gate := Gate} = Instance) ->
         {refuse, Refusal} -> {refuse, not_before(Refusal, Instance)}
     end.
 
--doc "Returns the request of a decoded message that is refused before the engine gets it.".
--spec asked(Json :: term()) -> erlmcp_engine:asked().
-asked(#{~"method" := Method} = Json) when is_binary(Method) -> {id(Json), Method, #{}};
-asked(Json) -> {id(Json), undefined, #{}}.
+-doc """
+Returns the id and the method of a decoded message that is refused before the engine gets it. The
+parameters are left out.
+""".
+-spec summary(Json :: term()) -> erlmcp_engine:summary().
+summary(#{~"method" := Method} = Json) when is_binary(Method) -> {id(Json), Method, #{}};
+summary(Json) -> {id(Json), undefined, #{}}.
 
 -doc """
-Returns a refusal of the gate, for its client. If it has `retry_after_ms`, that is raised to at
-least the limit `rate_retry_ms` for a rate or a quota, and to at least `queue_retry_ms` for any
+Returns a refusal of the gate, with its `retry_after_ms`, if it has any, raised to at least a limit
+of the server. The limit is `rate_retry_ms` for a rate or a quota, and `queue_retry_ms` for any
 other refusal.
 """.
 -spec not_before(erlmcp_refusal:refusal(), erlmcp_instance:of_calls()) -> erlmcp_refusal:refusal().
@@ -172,7 +185,7 @@ enter_each([], _, _, _, {[], [], Refused}) ->
 enter_each([], Arrival, _, _, {Batch, Permits, Refused}) ->
     {ok, lists:reverse(Batch), {Arrival, {batch, Permits, Refused}}};
 enter_each([Json | Rest], Arrival, Tenant, Instance, {Batch, Permits, Refused}) ->
-    case enter_one(kind(Json), asked(Json), Arrival, Tenant, Instance) of
+    case enter_one(kind(Json), summary(Json), Arrival, Tenant, Instance) of
         {ok, Permit} ->
             enter_each(Rest, Arrival, Tenant, Instance,
                        {[Json | Batch], [{id(Json), Permit} | Permits], Refused});
@@ -247,7 +260,9 @@ counted({listen, #{id := Id} = Listen}, Arrival, _) ->
 counted(Effect, _, _) ->
     Effect.
 
--doc "Counts a request about a subscription, with its outcome, and returns its answer.".
+-doc """
+Counts a request that begins or ends a subscription, with its outcome, and returns the answer to it.
+""".
 -spec watched(Outcome, erlmcp_meter:about(), erlmcp_revision:revision(),
               erlmcp_meter:server()) -> erlmcp_reply:reply() when
     Outcome :: ok | {ok, Acknowledged :: iodata()} | {refuse, erlmcp_refusal:refusal()}.
@@ -265,8 +280,10 @@ abandon({_, {batch, Permits, _}}) -> leave([Permit || {_, Permit} <- Permits]);
 abandon({_, Permit}) -> erlmcp_gate:leave(Permit).
 
 -doc """
-Returns what the head of a POST request announces: a stateless request with its method. Returns
-`{post, Accept}` for any other message, which has to be decoded before it enters.
+Returns `{announced, Method, Text}` for a stateless request whose head names its method, so that it
+can enter before it is decoded. Returns `{post, Accept}` for any other message, which is decoded
+first. Such are messages whose head names no method, or one that needs escapes in JSON, messages of
+a session or of an older revision, and `server/discover`. The names of `Headers` are in lower case.
 """.
 -spec announced(Headers :: #{binary() => binary()}, Accept :: erlmcp_httpd_route:accept()) ->
     announced() | {post, erlmcp_httpd_route:accept()}.
@@ -288,7 +305,7 @@ any state of the server. An announced request (`announced/2`) is refused later, 
 A connection counts as one of each principal from the principal's first request on it. Principals
 after the first 100 on a connection are not counted there.
 """.
--spec check_head(erlmcp_httpd_route:asked() | announced(), cowboy_req:req(),
+-spec check_head(erlmcp_httpd_route:action() | announced(), cowboy_req:req(),
                  erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     ok | {refuse, erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}}.
 check_head(Asked, #{headers := Headers, version := Version}, Principal,
@@ -316,29 +333,35 @@ check_state(_, _, _) ->
 check_principal(anonymous, _, _) ->
     ok;
 check_principal(Principal, Version, Gate) ->
-    Connected = case get(?MODULE) of
-        undefined -> #{};
-        Permits -> Permits
-    end,
-    case Connected of
+    #connection{permits = Permits} = Connection = connection(),
+    case Permits of
         #{Principal := _} ->
             ok;
-        #{} when map_size(Connected) >= ?PRINCIPALS ->
+        #{} when map_size(Permits) >= ?PRINCIPALS ->
             ok;
         #{} ->
             case erlmcp_gate:connect_tenant(Gate, Principal) of
                 {ok, Permit} ->
-                    _ = put(?MODULE, Connected#{Principal => Permit}),
-                    ok;
+                    keep(Connection#connection{permits = Permits#{Principal => Permit}});
                 {refuse, Refusal} ->
                     {refuse, Refusal, erlmcp_httpd_body:closing(Version)}
             end
     end.
 
+connection() ->
+    case get(?MODULE) of
+        undefined -> #connection{};
+        Connection -> Connection
+    end.
+
+keep(Connection) ->
+    _ = put(?MODULE, Connection),
+    ok.
+
 -doc """
 Lets an announced request enter before it is decoded. Its id must stand at the beginning of its
-body, where most clients write it. Returns the id, and how many bytes of the body end with the id.
-Returns `undecoded` for any other message, which enters after it is decoded.
+body, where most clients write it. Returns the id, and the number of bytes of the body up to the end
+of the id. Returns `undecoded` for any other message, which enters after it is decoded.
 """.
 -spec enter_announced(announced() | {post, erlmcp_httpd_route:accept()}, binary(),
                       erlmcp_meter:arrival(), tenant(), erlmcp_instance:instance()) ->
@@ -359,9 +382,9 @@ enter_announced(_, _, _, _, _) ->
     undecoded.
 
 -doc """
-Returns the refusal of a request, as clients of its method understand it. `server/discover` is not
-refused with 429: a client that explores a server's era would take 429 for the answer of an older
-server.
+Returns the refusal of a request, as clients of its method understand it. `server/discover` is
+refused with status 503 in place of 429: a client that explores a server's era would take 429 for
+the answer of an older server.
 """.
 -spec refused_by_head(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}) ->
     erlmcp_refusal:refusal().
@@ -375,8 +398,9 @@ unavailable(Refusal) ->
     end.
 
 -doc """
-Returns the answer of HTTP to a message that may not enter. Within a session its status is 200, as
-for any other error of a request. Some clients take another status for the end of the session.
+Returns the answer of HTTP to a message that may not enter. For a request of a session its status is
+200, as for any other error of the request. Some clients take another status for the end of the
+session.
 """.
 -spec refused(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(), Json :: term(),
               erlmcp_engine:request_context(), InSession :: boolean()) -> erlmcp_reply:reply().
@@ -391,12 +415,12 @@ refused(Id, Refusal, _, _, _) ->
     erlmcp_reply:refuse(Id, Refusal).
 
 -doc """
-Returns how many milliseconds to wait before a refusal is sent. Each refusal says when the client
-may try again. If the client tries again earlier on the same connection, its next refusal is sent
-only at that time, but at most a second after the one before it. A part of up to half of the wait,
-another one on each connection, is taken away, so that refusals are not all sent at once. So clients
-that try again immediately leave the server time for admitted requests. Admitted requests never wait
-for this.
+Returns how many milliseconds to wait before a refusal is sent. A refusal with a retry time says
+when the client may try again. If the client tries again earlier on the same connection, its next
+refusal waits until that time, but at most for a second after the refusal before it. The wait is
+shortened by up to a half, on each connection by another part, so that refusals are not all sent at
+once. So clients that try again immediately leave the server time for admitted requests. Neither
+admitted requests nor refusals without a retry time wait.
 
 On the connection of a proxy, which many clients share, no refusal waits. If the listener trusts
 proxies, only these count as proxies. Otherwise any client counts whose headers say that it is one.
@@ -406,16 +430,18 @@ proxies, only these count as proxies. Otherwise any client counts whose headers 
 hold_back(Refusal, Headers, Config) ->
     case {erlmcp_refusal:retry_after(Refusal), is_proxied(Headers, Config)} of
         {Seconds, false} when is_integer(Seconds) ->
-            Now = erlang:monotonic_time(millisecond),
-            Milliseconds = until(get({?MODULE, come_back}), Now),
-            _ = put({?MODULE, come_back}, Now + Milliseconds + min(?HELD_BACK, 1000 * Seconds)),
+            Now = erlmcp_clock:now_ms(),
+            #connection{try_again_ms = TryAgain} = Connection = connection(),
+            Milliseconds = until(TryAgain, Now),
+            Next = Now + Milliseconds + min(?HELD_BACK, 1000 * Seconds),
+            ok = keep(Connection#connection{try_again_ms = Next}),
             Milliseconds;
         _ ->
             0
     end.
 
-until(ComeBack, Now) when is_integer(ComeBack), ComeBack > Now ->
-    ComeBack - Now - erlang:phash2(self(), (ComeBack - Now) div 2 + 1);
+until(TryAgain, Now) when is_integer(TryAgain), TryAgain > Now ->
+    TryAgain - Now - erlang:phash2(self(), (TryAgain - Now) div 2 + 1);
 until(_, _) ->
     0.
 

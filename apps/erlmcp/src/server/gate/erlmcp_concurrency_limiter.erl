@@ -40,12 +40,12 @@ A long wait means too many requests only if requests are the load. So the proces
 to run are counted too, at one moment of each window:
 
 - If they are few, the machine had no time for the node. Fewer requests would not change that.
-- If requests did less than half of the work, in reductions, the load is something else: the
-  connections, which read, answer and refuse, or another part of the node. Fewer requests would wait
-  as long. Then the limit rises, so that the server does not end up refusing all requests. It rises
-  at once to the number of requests that start in half of a window, since a burst of such requests
-  is no overload. The number of ready processes does not show this case, because a refusal keeps a
-  scheduler for a much shorter time than a request that computes.
+- If requests did less than half of the work, in reductions, the load is something else, such as the
+  connections, which read, answer and refuse. Fewer requests would wait as long. Then the limit
+  rises, so that the server does not end up refusing all requests. It rises at once to the number of
+  requests that start in half of a window, since a burst of such requests is no overload. The number
+  of ready processes does not show this case, because a refusal keeps a scheduler for a much shorter
+  time than a request that computes.
 - Requests in flight that are not ready wait for something else, and take no processor time. They do
   not count in the limit.
 
@@ -56,15 +56,16 @@ limits of their own for that.
 
 The limiter also limits how many requests may wait. An overload begins when the queue was not empty
 for a quarter of the longest wait (`m:erlmcp_queue_delay`). Then only as many requests may wait as
-will run in two fifths of that wait. When the overload has lasted for the whole longest wait, only
-as many may wait as will run in a tenth of it. The queue would refuse further requests later, when
-they have waited too long, and that costs more than to refuse them at once.
+will run in two fifths of that wait, and 60 in any case. When the overload has lasted for the whole
+longest wait, only as many may wait as will run in a tenth of it, and 20 in any case. The queue
+would refuse further requests later, when they have waited too long, and that costs more than to
+refuse them at once.
 
 A tenant may have as many waiting requests as are still free in the limit of all tenants
 (`erlmcp_gate:limit_queue/2`). So a flood of one tenant fills half of the queue, and the other half
-is left for the other tenants.
-These are the dynamic thresholds of Choudhury and Hahne ("Dynamic Queue Length Thresholds for
-Shared-Memory Packet Switches", IEEE/ACM Transactions on Networking 6.2, 1998).
+is left for the other tenants. These are the dynamic thresholds of Choudhury and Hahne ("Dynamic
+Queue Length Thresholds for Shared-Memory Packet Switches", IEEE/ACM Transactions on Networking 6.2,
+1998).
 
 Internal.
 """.
@@ -301,12 +302,14 @@ overload(#{started := Started}, Took, #limiter{overload_ms = Since, gate = Gate}
 lasting(#{limits := #{queue_ms := Longest}}) ->
     erlmcp_queue_delay:lasting(Longest).
 
--doc "Returns the limit before any window: `first`, or the nearest value from `min` to `max`.".
+-doc """
+Returns the state before any window. Its limit is `first`, or the nearest value from `min` to `max`.
+""".
 -spec new(bounds()) -> concurrency().
 new(#{min := Min, max := Max, first := First} = Bounds) when Min =< Max ->
     #concurrency{limit = between(Min, Max, First), bounds = Bounds}.
 
--doc "Returns the limit after a window. It does not change if no request started in the window.".
+-doc "Returns the state after a window. It does not change if no request started in the window.".
 -spec update(window(), concurrency()) -> concurrency().
 update(#{started := 0}, Concurrency) ->
     Concurrency;

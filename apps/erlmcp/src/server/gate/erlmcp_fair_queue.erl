@@ -3,15 +3,15 @@
 A queue in which tenants take turns. The requests of one tenant are served first come, first served.
 Pure.
 
-This is start-time fair queueing, with turns that all count the same (Goyal, Vin and Cheng,
+The algorithm is start-time fair queueing, with turns that all count the same (Goyal, Vin and Cheng,
 "Start-time Fair Queueing", SIGCOMM 1996). Each tenant is due at a time of a clock that counts
 turns, and the tenant that is due first has the next turn. After its turn, a tenant is due one turn
 later. So tenants whose requests always wait get equal shares. A tenant that had no waiting request
 begins as one that was due a few turns ago. So a tenant that asks for less than its share hardly
 waits, except for the turns of others like it.
 
-These few turns are a credit for bursts. Without it, the third of three calls at once would wait
-until other tenants had two turns. If tenants that come and go are always due first, the clock still
+The few turns are a credit for bursts. Without it, the third of three calls at once would wait until
+other tenants had two turns. If tenants that come and go are always due first, the clock still
 advances slowly, so that the tenants that stay have their turns.
 
 Internal.
@@ -164,7 +164,10 @@ forget(Queue) ->
 length(#{length := Length}) ->
     Length.
 
--doc "Returns how many turns there are, at most, before the turn of a request that is added now.".
+-doc """
+Returns how many turns there are, at most, before the turn of a request of `Tenant` that is added
+now.
+""".
 -spec ahead(Tenant :: term(), queue()) -> non_neg_integer().
 ahead(Tenant, #{tenants := Tenants} = Queue) ->
     case maps:get(Tenant, Tenants, none) of
@@ -179,7 +182,9 @@ ahead(Tenant, #{tenants := Tenants} = Queue) ->
 round(#{tenants := Tenants}) ->
     map_size(Tenants).
 
--doc "Returns the time since which a tenant, which has one now, always had a waiting request.".
+-doc """
+Returns the time since which `Tenant` has always had a waiting request. It must have one now.
+""".
 -spec since(Tenant :: term(), queue()) -> integer().
 since(Tenant, #{tenants := Tenants}) ->
     #{Tenant := {_, Since, _, _}} = Tenants,

@@ -1,14 +1,14 @@
 -module(erlmcp_gate).
 -moduledoc """
 The gate of a server: every connection and every message of every transport enters here, or is
-refused immediately with a code. Its words:
+refused with a code. Its words:
 
 - A connection or a request gets a **permit** when it enters, and gives it back when it leaves. The
   permit's holder is a process. The permits of a dead process are given back for it.
 - A **tenant** is a client for whom limits are counted: a principal, or the address of an anonymous
   client.
-- A **counter** counts what is held of one kind, and has a **limit**. Every permit holds a share of
-  one or more counters.
+- A **counter** counts what is held of one kind, and has a **limit**. A permit holds shares of
+  counters.
 - A request that runs is **in flight**. A request that finds the limit of these reached **waits** in
   the **queue**, in which tenants take turns.
 
@@ -24,10 +24,11 @@ Internal.
 
 -include("../overload/erlmcp_overload_guard.hrl").
 
--export([new/1, connect/2, connect_tenant/2, enter/2, waits/1, await/2, enter_definition/2,
-         hand_over/2, leave/1, add_work/1, forward/2, wait_for_home/1]).
+-export([new/1, new/2, connect/2, connect_tenant/2, stream/1, enter/2, waits/1, await/2,
+         enter_definition/2, hand_over/2, leave/1, add_work/1, forward/2, wait_for_cluster/1]).
 -export([state/1, lame/1, is_lame/1, drain/1, is_draining/1, limit/1, limit/2, limit_queue/2,
          held/2, calls/1, oldest_calls/2, network/1]).
+-export([accounts/1, count_heard/3, pay/3]).
 
 %% Every request passes here.
 -compile({inline, [take_permit/3, permit/4]}).
@@ -37,17 +38,19 @@ Internal.
 -doc """
 The limits of a gate. The default is `infinity`, unless another one is given in parentheses.
 
-- `in_flight`: requests of the server that run at once; `in_flight_per_principal`: requests of one
-  tenant that run or wait.
+- `in_flight`: the server's requests that run at once; `in_flight_per_principal`: one tenant's
+  requests that run or wait.
 - `queue`: requests that wait (0); `queue_bytes`: their bytes together (67,108,864);
   `queue_per_principal`: waiting requests of one tenant; `queue_ms`: the longest wait in
   milliseconds (1,000).
 - `connections`: open connections; `connections_per_address`: those from one address, or from one
   network of 64 bits of IPv6; `connections_per_principal`: those of one tenant.
 - `messages_per_second`, `messages_per_minute`, `messages_per_day`: messages of the server;
-  `principal_messages_per_second` and so on: messages of one tenant.
-- `principals`: tenants, addresses and tools that are counted at once (10,000). If several arrive at
-  the same moment while one more is allowed, each of them is let in.
+  `principal_messages_per_second`, `principal_messages_per_minute`, `principal_messages_per_day`:
+  messages of one tenant.
+- `principals`: counts of tenants and addresses that are kept at once (10,000). A tenant may have
+  three: of its requests, of those that wait, and of its connections. If several clients arrive at
+  the same moment while one more count is allowed, each of them is let in.
 
 The limits that are not rates are 268,435,455 at most.
 """.
@@ -89,21 +92,29 @@ The limits that are not rates are 268,435,455 at most.
 -define(RETRY_MS, 1000).
 %% The work of one request in 16 is counted, since reading the reductions is expensive.
 -define(SAMPLED, 16).
-%% Requests that wait until their session has another home.
--define(HOMELESS, 1_000).
+%% Requests that wait until their session has another home, or their task can be reached again.
+-define(WAITING_FOR_CLUSTER, 1_000).
 %% Requests of a tenant that may wait in any case: one burst of a few callers.
 -define(LEAST_OF_TENANT, 10).
 
 -doc "Makes a gate with these limits. Its tables belong to the calling process.".
 -spec new(limits()) -> gate().
-new(Given) ->
+new(Limits) ->
+    new(Limits, none).
+
+-doc """
+Makes a gate as `new/1` does. With the `Cluster` of its server, the rates of a tenant are those of
+all nodes together.
+""".
+-spec new(limits(), Cluster :: none | {module(), State :: term()}) -> gate().
+new(Given, Cluster) ->
     Limits = maps:merge(#{in_flight => infinity, in_flight_per_principal => infinity,
                           queue => 0, queue_bytes => 67_108_864, queue_per_principal => infinity,
                           queue_ms => 1_000,
                           connections => infinity, connections_per_address => infinity,
                           connections_per_principal => infinity, principals => 10_000}, Given),
     #{principals := Principals, in_flight := InFlight} = Limits,
-    Counters = erlmcp_gate_counters:new(Principals),
+    Counters = erlmcp_gate_counters:new(Principals, Cluster),
     ok = erlmcp_gate_counters:limit(bounded(InFlight), Counters),
     #{counters => Counters, permits => erlmcp_gate_permits:new(Counters), limits => Limits,
       rates => rates(messages_per_second, messages_per_minute, messages_per_day, Limits),
@@ -119,7 +130,8 @@ bounded(Limit) -> Limit.
 
 -doc """
 Gives the calling process a permit for a connection from `Address`. Refuses it if the server drains,
-its node is overloaded or short of descriptors, or a limit of connections is reached.
+its node is overloaded or short of descriptors, or a limit of connections or of `principals` is
+reached.
 """.
 -spec connect(gate(), #{address := inet:ip_address() | local, atom() => term()}) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -153,8 +165,8 @@ network(Address) ->
     Address.
 
 -doc """
-Gives the calling process a permit for a connection of `Tenant`, which has sent its first request on
-the connection. Refuses it if the tenant has too many connections.
+Gives the calling process a permit for a connection of `Tenant`. Refuses it if the tenant has too
+many connections, or is one more than the limit `principals`.
 """.
 -spec connect_tenant(gate(), Tenant :: tenant()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -162,6 +174,15 @@ connect_tenant(#{limits := #{connections_per_principal := infinity}}, _) ->
     {ok, for_nothing};
 connect_tenant(#{limits := #{connections_per_principal := Most}} = Gate, Tenant) ->
     connection([{{connections, Tenant}, 1, Most}], Gate).
+
+-doc """
+Gives the calling process a permit for a stream of events. Streams have no limit. A stream is
+counted until the process gives the permit back or dies.
+""".
+-spec stream(gate()) -> permit().
+stream(Gate) ->
+    {ok, Permit} = connection([{streams, 1, bounded(infinity)}], Gate),
+    Permit.
 
 connection(Limited, #{counters := Counters} = Gate) ->
     case erlmcp_gate_counters:take(Limited, Counters) of
@@ -171,7 +192,8 @@ connection(Limited, #{counters := Counters} = Gate) ->
 
 -doc """
 Gives the calling process a permit for a request of `Bytes` bytes that it passes on to the home of
-its session. As many may be under way as may be in flight, with as many bytes as may wait.
+its session. Refuses it if more requests would be on their way than the limit `in_flight` allows, or
+more bytes than `queue_bytes` allows.
 """.
 -spec forward(Bytes :: non_neg_integer(), gate()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -180,19 +202,23 @@ forward(Bytes, #{limits := #{in_flight := Most, queue_bytes := MostBytes}} = Gat
                 {{forwarded, bytes}, max(1, Bytes), MostBytes}], Gate).
 
 -doc """
-Gives the calling process a permit to wait until the session of its request has another home. At
-most 1,000 requests wait for that.
+Gives the calling process a permit to wait for the cluster. Its request waits until its session has
+another home, or its task can be reached again. At most 1,000 requests wait so, and others are
+refused.
 """.
--spec wait_for_home(gate()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
-wait_for_home(Gate) ->
-    connection([{{forwarded, waiting}, 1, ?HOMELESS}], Gate).
+-spec wait_for_cluster(gate()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+wait_for_cluster(Gate) ->
+    connection([{{forwarded, waiting}, 1, ?WAITING_FOR_CLUSTER}], Gate).
 
 permit(InFlight, Taken, Since, #{permits := Permits} = Gate) ->
     {Gate, erlmcp_gate_permits:add(InFlight, Taken, Permits), Since}.
 
 -doc """
-Lets a message of a tenant enter. A request is in flight then, or has to wait (`await/2`). Other
-messages enter in any state of the server. They are counted in the rates, and hold nothing.
+Lets a message of a tenant enter. A request is in flight then, or has to wait (`await/2`). A request
+is refused if the server drains, if its node is overloaded, or if it may neither run nor wait. Other
+messages enter in any state of the server. Such messages are counted in the rates, and hold nothing.
+A message of any kind is refused if it is over a rate. So is a message of a tenant that has to be
+counted, and is one more than the limit `principals`.
 """.
 -spec enter(gate(), message()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 enter(#{rates := [], principal_rates := [],
@@ -226,7 +252,7 @@ count(#{tenant := Tenant, kind := Kind} = Message, Gate) ->
                 {ok, _} = Entered ->
                     Entered;
                 Refused ->
-                    ok = erlmcp_gate_counters:uncount_rates(Key, Rates, Counters),
+                    ok = erlmcp_gate_counters:uncount_tenant(Key, Rates, Counters),
                     Refused
             end;
         {full, Observed} ->
@@ -296,9 +322,9 @@ waits({_, _, {waits, _}}) -> true;
 waits(_) -> false.
 
 -doc """
-Waits until a request is in flight, for up to `Milliseconds` or the limit `queue_ms`. The process of
-a call does so before it runs user code. A request that cannot run in time is refused, and its
-permit is given back already.
+Waits until a request is in flight, for up to `Milliseconds` or the limit `queue_ms`, whichever is
+less. The process of a call does so before it runs user code. A request that cannot run in time is
+refused, and its permit is given back already.
 """.
 -spec await(permit(), Milliseconds :: non_neg_integer()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -315,8 +341,8 @@ await({#{counters := Counters}, _, Since} = Permit, _) ->
     {ok, Permit}.
 
 -doc """
-Gives the calling process a permit for a call of one definition, within all limits of that
-definition.
+Gives the calling process a permit for a call of one definition. Refuses the call if it would exceed
+a limit of that definition.
 """.
 -spec enter_definition(gate(), [definition_limit()]) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -354,14 +380,14 @@ count_each([{Key, Rate} | Rates], Now, Counters) ->
             Refused
     end.
 
--doc "Makes another process the holder of a permit.".
+-doc "Makes another process the holder of a permit, unless the permit was given back before.".
 -spec hand_over(permit(), pid()) -> ok.
 hand_over(for_nothing, _) ->
     ok;
 hand_over({_, Id, _}, Pid) ->
     erlmcp_gate_permits:hand_over(Id, Pid).
 
--doc "Gives a permit back, unless that was done before. Any process may do so.".
+-doc "Gives a permit back, unless it was given back before. Any process may call this function.".
 -spec leave(permit()) -> ok.
 leave(for_nothing) ->
     ok;
@@ -403,12 +429,12 @@ machine() ->
         {ok, busy} -> {refuse, erlmcp_processor_guard:refusal(?RETRY_MS)}
     end.
 
--doc "Notes that the server is about to drain, and so is not ready. Everything enters as before.".
+-doc "Records that the server is about to drain, and so is not ready. Everything enters as before.".
 -spec lame(gate()) -> ok.
 lame(#{counters := Counters}) ->
     erlmcp_gate_counters:lame(Counters).
 
--doc "Returns `true` after `lame/1`.".
+-doc "Returns `true` if `lame/1` was called.".
 -spec is_lame(gate()) -> boolean().
 is_lame(#{counters := Counters}) ->
     erlmcp_gate_counters:is_lame(Counters).
@@ -463,6 +489,28 @@ scheduler has let in, the `Most` oldest.
 oldest_calls(#{permits := Permits}, Most) ->
     erlmcp_gate_permits:oldest_calls(Permits, Most).
 
+-doc """
+Returns the tenants that are counted in rates. There are none if the gate has no rates of a tenant.
+""".
+-spec accounts(gate()) -> [erlmcp_gate_counters:account()].
+accounts(#{principal_rates := []}) ->
+    [];
+accounts(#{principal_rates := Rates, counters := Counters}) ->
+    erlmcp_gate_counters:accounts(Rates, Counters).
+
+-doc "Counts messages of a tenant that another node has let in, in all rates of a tenant.".
+-spec count_heard(erlmcp_gate_counters:key(), Count :: integer(), gate()) -> ok.
+count_heard(Key, Count, #{principal_rates := Rates, counters := Counters} = Gate) ->
+    erlmcp_gate_counters:count_heard(Key, Count, Rates, now(Gate), Counters).
+
+-doc """
+Moves the time until which the messages of the tenant `Key` are paid for, in each rate. The new time
+is at least the one that another node has reported as `Paid` (`erlmcp_gate_counters:pay/5`).
+""".
+-spec pay(erlmcp_gate_counters:key(), [erlmcp_gate_counters:paid()], gate()) -> ok.
+pay(Key, Paid, #{principal_rates := Rates, counters := Counters} = Gate) ->
+    erlmcp_gate_counters:pay(Key, Paid, Rates, now(Gate), Counters).
+
 %% Refusals.
 
 refusal(draining) ->
@@ -514,6 +562,6 @@ full({forwarded, bytes}) ->
     {backpressure_active,
      ~"the requests on their way to the homes of their sessions have too many bytes"};
 full({forwarded, waiting}) ->
-    {backpressure_active, ~"too many requests wait for another home of their sessions"};
+    {backpressure_active, ~"too many requests wait for another home of their session or task"};
 full({tool, _}) ->
     {concurrent_limit_exceeded, ~"too many calls of this tool in flight"}.

@@ -4,9 +4,10 @@ All counters of a gate, in words of `atomics` arrays. Only this module knows the
 process changes the counters itself.
 
 The server has a counter of each kind. A tenant, an address or a tool with a limit of its own has a
-counter under a key: an array of four words, in a table. It is created when it is first needed, and
-removed when it is idle. A share is taken with a compare-and-exchange, so that never more than the
-limit is held.
+counter under a key: an array of five words, in a table. It is created when it is first needed, and
+removed when it is idle. The keys of tools, and those of requests that are passed on, are in a table
+of their own. They are few, whatever clients do, and so they have no bound. A share is taken with a
+compare-and-exchange, so that never more than the limit is held.
 
 A process may be killed after it took a share and before it wrote its permit. So each counter has
 two counts, for two generations that alternate. Nothing is added to the count of a generation that
@@ -17,46 +18,62 @@ and Congestion Control in B-ISDN" (ITU-T I.371). A tenant may use its whole rate
 that one message in each part of the period. The state is one word: the time until which all
 messages so far are paid for.
 
-This module also has the sums for `m:erlmcp_concurrency_limiter`: how long requests with a permit
-waited for a scheduler, how much work they did, and how many requests found the limit reached.
+In a cluster, the rates of a tenant are those of all nodes, and each node has such words of its own.
+While other nodes have not heard of a message, each of them may let one in at the same moment. So
+the message pays for as many as there are nodes (`c:erlmcp_server_cluster:rate_nodes/1`). When all
+have heard of it, it gets back what it has paid for others (`heard_by_all/3`). A message of another
+node pays once, as soon as this node hears of it (`count_heard/5`). If the rest of a rate pays for
+one message, but not for the number of nodes, one message may be let in at a time.
+
+This module also has the sums for `m:erlmcp_concurrency_limiter`. They say how long requests with a
+permit waited for a scheduler, and how much work they did. They also say how many requests found the
+limit reached.
 
 Internal.
 """.
 
--export([new/1, now/1]).
+-export([new/2, now/1]).
 -export([is_lame/1, lame/1, is_draining/1, drain/1]).
 -export([limit/1, limit/2, queue_limit/1, queue_limit/2]).
 -export([enter/1, enter_waiting/1, enter_next/1, leave/2, take/2, take_tenant/5, give/2]).
--export([count_rates/4, uncount_rates/3]).
+-export([count_rates/4, uncount_rates/3, uncount_tenant/3]).
+-export([accounts/2, client/1, unheard/1, heard_by_all/3, count_heard/5, paid/1, pay/5]).
 -export([held/2, queued/1, queued/2]).
 -export([next_generation/1, add_up/3, unwritten/3, correct/3, remove_idle/1]).
 -export([add_start/2, starts/1, starts_between/2, add_work/2, work/1, add_refused/1, refused/1]).
 -export([most/0]).
 
 %% Every request passes here.
--compile({inline, [now/1, take_in_flight/3, take_word/5, is_held/2]}).
+-compile({inline, [now/1, take_in_flight/3, take_word/5, is_held/2, rate_nodes/2,
+                   count_in_cluster/5, table/2]}).
 
 -export_type([counters/0, share/0, taken/0, key/0, name/0, generation/0, starts/0, limited/0,
-              rate/0]).
+              rate/0, account/0, paid/0]).
 
 -record(counters, {
     words :: atomics:atomics_ref(),
-    %% {Key, Array}
+    %% {Key, Array} of tenants and addresses, and the highest number of these keys
     keyed :: ets:table(),
-    %% the highest number of keys
     keys :: pos_integer(),
+    %% the same of tools, and of requests that are passed on
+    own :: ets:table(),
     load :: counters:counters_ref(),
     %% the monotonic time that is zero for the rates
-    epoch :: integer()
+    epoch :: integer(),
+    cluster :: none | {module(), State :: term()}
 }).
 -opaque counters() :: #counters{}.
 
--doc "The key of a counter: its kind, and a tenant, an address or a definition.".
+-doc """
+The key of a counter: its kind, and a tenant, an address or a definition. The kind `forwarded` has
+`requests`, `bytes` or `waiting` in place of these.
+""".
 -type key() :: {Kind :: atom(), term()}.
--doc "The name of a counter: one of the server's, or the key of a tenant, an address or a tool.".
--type name() :: in_flight | connections | waiting | waiting_bytes | key().
--type counter() :: in_flight | connections | waiting | waiting_bytes | atomics:atomics_ref().
--doc "An amount that was taken in one generation.".
+-doc "The name of a counter: one of the server's, or a key.".
+-type name() :: in_flight | connections | waiting | waiting_bytes | streams | key().
+-type counter() ::
+    in_flight | connections | waiting | waiting_bytes | streams | atomics:atomics_ref().
+-doc "An amount that was taken, encoded with the generation in which it was taken.".
 -type share() :: pos_integer().
 -doc "A share of a counter, which is given back once.".
 -type taken() :: {counter(), share()}.
@@ -64,8 +81,17 @@ Internal.
 -type limited() :: {name(), Amount :: pos_integer(), Limit :: pos_integer()}.
 -doc "A number of messages in a period.".
 -type rate() :: {second | minute | day, pos_integer()}.
+-doc """
+A tenant whose messages count in the rates of a cluster: its key, its counts, and these rates.
+""".
+-opaque account() :: {key(), atomics:atomics_ref(), [rate()], counters()}.
+-doc "A period, and for how many nanoseconds from now the messages in it are paid for.".
+-type paid() :: {second | minute | day, pos_integer()}.
 -type generation() :: 0 | 1.
--doc "The number of requests that have started until a moment, encoded for `starts_between/2`.".
+-doc """
+The number of requests that have started until a moment, and the sum of their waits, encoded for
+`starts_between/2`.
+""".
 -type starts() :: integer().
 
 %% The indexes of the server's words. Every request reads STATE and changes IN_FLIGHT, so these two
@@ -79,11 +105,14 @@ Internal.
 -define(WAITING, 26).
 -define(WAITING_BYTES, 27).
 -define(RATES, 33).
--define(WORDS, 40).
+-define(STREAMS, 42).
+-define(WORDS, 48).
 
-%% The words of a counter under a key: the shares that are held, and then the words of its rates.
+%% The words of a counter under a key: the shares that are held, then the words of its rates, and
+%% the number of messages of which other nodes have not heard.
 -define(HELD_AT, 1).
--define(KEY_WORDS, 4).
+-define(UNHEARD, 5).
+-define(KEY_WORDS, 5).
 
 %% A word of held shares has the counts of both generations, of 29 bits each. The bit above them
 %% says that the counter was removed from the table. The whole is a small integer.
@@ -117,11 +146,12 @@ Internal.
 -define(WORK, 4).
 
 -doc """
-Makes counters with up to `Keys` keys, and without a limit of requests in flight until `limit/2`.
-They belong to the calling process.
+Makes counters with up to `Keys` keys of tenants and addresses. Requests in flight have no limit
+until `limit/2` sets one. The counters belong to the calling process. `Cluster` is that of the
+server.
 """.
--spec new(Keys :: pos_integer()) -> counters().
-new(Keys) ->
+-spec new(Keys :: pos_integer(), Cluster :: none | {module(), State :: term()}) -> counters().
+new(Keys, Cluster) ->
     Words = atomics:new(?WORDS, []),
     ok = atomics:put(Words, ?STATE, ?MOST bsl ?LIMIT_AT),
     ok = atomics:put(Words, ?QUEUE_LIMIT, ?MOST),
@@ -129,24 +159,26 @@ new(Keys) ->
               %% The bound of the keys needs an exact size.
               keyed = ets:new(?MODULE, [public, {write_concurrency, true},
                                         {decentralized_counters, false}]),
+              own = ets:new(?MODULE, [public, {write_concurrency, true}]),
               %% So that zero is earlier than every message.
-              epoch = erlang:monotonic_time(nanosecond) - 1}.
+              epoch = erlang:monotonic_time(nanosecond) - 1,
+              cluster = Cluster}.
 
 -doc "Returns the time of the rates, in nanoseconds.".
 -spec now(counters()) -> pos_integer().
 now(#counters{epoch = Epoch}) when is_integer(Epoch) ->
     erlang:monotonic_time(nanosecond) - Epoch.
 
--doc "Returns 268,435,455, the most that can be held of a counter.".
+-doc "Returns 268,435,455, the largest value that a counter can have.".
 -spec most() -> pos_integer().
 most() -> ?MOST.
 
--doc "Returns `true` after `lame/1`.".
+-doc "Returns `true` if `lame/1` was called.".
 -spec is_lame(counters()) -> boolean().
 is_lame(#counters{words = Words}) ->
     atomics:get(Words, ?LAME) =/= 0.
 
--doc "Notes that the server is about to drain. Requests enter as before.".
+-doc "Records that the server is about to drain. Requests enter as before.".
 -spec lame(counters()) -> ok.
 lame(#counters{words = Words}) ->
     atomics:put(Words, ?LAME, 1).
@@ -156,7 +188,7 @@ lame(#counters{words = Words}) ->
 is_draining(#counters{words = Words}) ->
     atomics:get(Words, ?STATE) band ?DRAINING =/= 0.
 
--doc "Sets the gate to drain: no request enters any more.".
+-doc "Sets the gate to drain: no new request enters any more.".
 -spec drain(counters()) -> ok.
 drain(Counters) ->
     _ = change_state(fun(State) -> State bor ?DRAINING end, Counters),
@@ -231,14 +263,20 @@ enter(#counters{words = Words} = Counters) ->
             end
     end.
 
--doc "Takes a share as `enter/1` does, for a request that waits and is not in the queue yet.".
+-doc """
+Takes a share as `enter/1` does, for a request that waits and is not in the queue yet. It gets one
+even if the gate drains.
+""".
 -spec enter_waiting(counters()) ->
     {ok, share()} | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
 enter_waiting(#counters{words = Words}) ->
     State = atomics:get(Words, ?STATE),
     take_in_flight(State, ?LIMIT_OF(State) - ?QUEUED_OF(State), Words).
 
--doc "Takes a share for the next request in the queue.".
+-doc """
+Takes a share for the next request in the queue. Returns `full`, as `enter/1` does, if no share is
+free.
+""".
 -spec enter_next(counters()) ->
     {ok, share()} | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
 enter_next(#counters{words = Words}) ->
@@ -321,10 +359,12 @@ generation(#counters{words = Words}) ->
 index(in_flight) -> ?IN_FLIGHT;
 index(connections) -> ?CONNECTIONS;
 index(waiting) -> ?WAITING;
-index(waiting_bytes) -> ?WAITING_BYTES.
+index(waiting_bytes) -> ?WAITING_BYTES;
+index(streams) -> ?STREAMS.
 
 %% Returns the array of a key, and replaces one that was removed.
-find(Key, #counters{keyed = Keyed} = Counters) ->
+find(Key, Counters) ->
+    Keyed = table(Key, Counters),
     case ets:lookup_element(Keyed, Key, 2, none) of
         none ->
             add_key(Key, Counters);
@@ -338,9 +378,13 @@ find(Key, #counters{keyed = Keyed} = Counters) ->
             end
     end.
 
+table({Kind, _}, #counters{own = Own}) when Kind =:= tool; Kind =:= forwarded -> Own;
+table(_, #counters{keyed = Keyed}) -> Keyed.
+
 %% Processes that do this at the same moment may each add a key above the bound.
-add_key(Key, #counters{keyed = Keyed, keys = Most} = Counters) ->
-    case ets:info(Keyed, size) < Most of
+add_key(Key, #counters{keyed = Bounded, keys = Most} = Counters) ->
+    Keyed = table(Key, Counters),
+    case Keyed =/= Bounded orelse ets:info(Keyed, size) < Most of
         true ->
             _ = ets:insert_new(Keyed, {Key, atomics:new(?KEY_WORDS, [])}),
             find(Key, Counters);
@@ -349,9 +393,9 @@ add_key(Key, #counters{keyed = Keyed, keys = Most} = Counters) ->
     end.
 
 -doc """
-Takes a share of a tenant's requests in flight if these have a limit, and counts the message in all
-rates of the tenant. A refused message has no share and is counted in no rate. Returns `full` if the
-limit is reached, and otherwise refuses as `count_rates/4` does.
+Takes a share of a tenant's requests in flight if these have a limit. Counts the message in all
+rates of the tenant, at `Now` (`now/1`). A refused message has no share and is counted in no rate.
+Returns `full` if the limit is reached, and otherwise refuses as `count_rates/4` does.
 """.
 -spec take_tenant(key(), [rate()], Limit :: pos_integer() | infinity,
                   Now :: pos_integer(), counters()) ->
@@ -365,8 +409,10 @@ take_tenant(Key, Rates, Limit, Now, Counters) ->
     maybe
         {ok, Array} ?= find(Key, Counters),
         {ok, Taken} ?= take_share(Array, Limit, Counters),
-        case count_all(Rates, Array, ?HELD_AT, Now) of
+        Nodes = rate_nodes(Rates, Counters),
+        case count_all(Rates, Array, ?HELD_AT, Now, Nodes) of
             ok ->
+                ok = count_in_cluster(Nodes, Key, Array, Rates, Counters),
                 {ok, Taken};
             Wait ->
                 ok = give(Taken, Counters),
@@ -375,6 +421,18 @@ take_tenant(Key, Rates, Limit, Now, Counters) ->
     else
         removed -> take_tenant(Key, Rates, Limit, Now, Counters);
         Refused -> Refused
+    end.
+
+rate_nodes(_, #counters{cluster = none}) -> 1;
+rate_nodes([], _) -> 1;
+rate_nodes(_, #counters{cluster = {Module, State}}) -> Module:rate_nodes(State).
+
+count_in_cluster(1, _, _, _, _) ->
+    ok;
+count_in_cluster(_, Key, Array, Rates, #counters{cluster = {Module, State}} = Counters) ->
+    case atomics:add_get(Array, ?UNHEARD, 1) of
+        1 -> Module:counted({Key, Array, Rates, Counters}, State);
+        _ -> ok
     end.
 
 take_share(_, infinity, _) ->
@@ -393,23 +451,23 @@ for another key.
 -spec count_rates(server | key(), Rates :: [rate()], Now :: pos_integer(), counters()) ->
     ok | {wait, rate(), Milliseconds :: pos_integer()} | keys_full.
 count_rates(server, Rates, Now, #counters{words = Words}) ->
-    count_all(Rates, Words, ?RATES, Now);
+    count_all(Rates, Words, ?RATES, Now, 1);
 count_rates(Key, Rates, Now, Counters) ->
     maybe
         {ok, Array} ?= find(Key, Counters),
-        count_all(Rates, Array, ?HELD_AT, Now)
+        count_all(Rates, Array, ?HELD_AT, Now, 1)
     end.
 
-count_all([], _, _, _) ->
+count_all([], _, _, _, _) ->
     ok;
-count_all([{Period, _} = Rate | Rates], Words, At, Now) ->
-    case count(Rate, Words, At + period(Period), Now) of
+count_all([{Period, _} = Rate | Rates], Words, At, Now, Nodes) ->
+    case count(Rate, Words, At + period(Period), Now, Nodes) of
         ok ->
-            case count_all(Rates, Words, At, Now) of
+            case count_all(Rates, Words, At, Now, Nodes) of
                 ok ->
                     ok;
                 Wait ->
-                    ok = uncount(Rate, Words, At),
+                    ok = uncount(Rate, Words, At, Nodes),
                     Wait
             end;
         {wait, Milliseconds} ->
@@ -417,22 +475,25 @@ count_all([{Period, _} = Rate | Rates], Words, At, Now) ->
     end.
 
 %% The value of the word is the time until which all messages so far are paid for.
-count({_, Most} = Rate, Words, Index, Now) ->
+count({_, Most} = Rate, Words, Index, Now, Nodes) ->
     Paid = atomics:get(Words, Index),
     Interval = interval(Rate),
     Latest = Now + Interval * Most,
-    case max(Paid, Now) + Interval of
-        Next when Next > Latest ->
-            {wait, (Next - Latest + 999_999) div 1_000_000};
-        Next ->
+    Once = max(Paid, Now) + Interval,
+    Next = Once + Interval * (Nodes - 1),
+    case Next =< Latest orelse
+             Nodes > 1 andalso Once =< Latest andalso atomics:get(Words, ?UNHEARD) =:= 0 of
+        true ->
             case atomics:compare_exchange(Words, Index, Paid, Next) of
                 ok -> ok;
-                _ -> count(Rate, Words, Index, Now)
-            end
+                _ -> count(Rate, Words, Index, Now, Nodes)
+            end;
+        false ->
+            {wait, max(1, (Once - Latest + 999_999) div 1_000_000)}
     end.
 
-uncount({Period, _} = Rate, Words, At) ->
-    atomics:sub(Words, At + period(Period), interval(Rate)).
+uncount({Period, _} = Rate, Words, At, Count) ->
+    atomics:sub(Words, At + period(Period), interval(Rate) * Count).
 
 %% Returns the nanoseconds for which one message pays.
 interval({Period, Most}) ->
@@ -447,20 +508,109 @@ period(second) -> 1;
 period(minute) -> 2;
 period(day) -> 3.
 
--doc "Subtracts a message that was counted for the server or a key from `Rates` again.".
+-doc "Takes back one message of the server, or of a key, that was counted in `Rates`.".
 -spec uncount_rates(server | key(), Rates :: [rate()], counters()) -> ok.
 uncount_rates(_, [], _) ->
     ok;
 uncount_rates(server, Rates, #counters{words = Words}) ->
-    uncount_all(Rates, Words, ?RATES);
-uncount_rates(Key, Rates, #counters{keyed = Keyed}) ->
-    case ets:lookup_element(Keyed, Key, 2, none) of
+    uncount_all(Rates, Words, ?RATES, 1);
+uncount_rates(Key, Rates, Counters) ->
+    case ets:lookup_element(table(Key, Counters), Key, 2, none) of
         none -> ok;
-        Array -> uncount_all(Rates, Array, ?HELD_AT)
+        Array -> uncount_all(Rates, Array, ?HELD_AT, 1)
     end.
 
-uncount_all(Rates, Words, At) ->
-    lists:foreach(fun(Rate) -> uncount(Rate, Words, At) end, Rates).
+uncount_all(Rates, Words, At, Count) ->
+    lists:foreach(fun(Rate) -> uncount(Rate, Words, At, Count) end, Rates).
+
+-doc "Takes back one message that `take_tenant/5` has counted in `Rates`.".
+-spec uncount_tenant(key(), Rates :: [rate()], counters()) -> ok.
+uncount_tenant(Key, Rates, #counters{keyed = Keyed} = Counters) ->
+    case {rate_nodes(Rates, Counters), ets:lookup_element(Keyed, Key, 2, none)} of
+        {_, none} ->
+            ok;
+        {1, Array} ->
+            uncount_all(Rates, Array, ?HELD_AT, 1);
+        {Nodes, Array} ->
+            ok = uncount_all(Rates, Array, ?HELD_AT, Nodes),
+            atomics:sub(Array, ?UNHEARD, 1)
+    end.
+
+-doc "Returns the tenants that are counted, with `Rates` for all of them.".
+-spec accounts(Rates :: [rate()], counters()) -> [account()].
+accounts(Rates, #counters{keyed = Keyed} = Counters) ->
+    [{Key, Array, Rates, Counters} || {{principal, _} = Key, Array} <- ets:tab2list(Keyed)].
+
+-doc "Returns the key of an account, which is the same on all nodes.".
+-spec client(account()) -> key().
+client({Key, _, _, _}) -> Key.
+
+-doc "Returns how many messages of an account other nodes have not heard of.".
+-spec unheard(account()) -> integer().
+unheard({_, Array, _, _}) ->
+    atomics:get(Array, ?UNHEARD).
+
+-doc """
+Records that all other nodes have heard of `Count` messages of an account, each of which has paid
+for `Nodes` messages. Gives back what each has paid for other messages. With 1 for `Nodes`, nothing
+is given back.
+""".
+-spec heard_by_all(account(), Count :: integer(), Nodes :: pos_integer()) -> ok.
+heard_by_all({_, Array, Rates, _}, Count, Nodes) ->
+    ok = atomics:sub(Array, ?UNHEARD, Count),
+    uncount_all(Rates, Array, ?HELD_AT, Count * (Nodes - 1)).
+
+-doc """
+Counts messages of a tenant that another node has let in, whatever the rates allow. If there is no
+room for another key, they are not counted.
+""".
+-spec count_heard(key(), Count :: integer(), Rates :: [rate()], Now :: pos_integer(),
+                  counters()) -> ok.
+count_heard(Key, Count, Rates, Now, Counters) ->
+    case find(Key, Counters) of
+        {ok, Array} ->
+            lists:foreach(fun({Period, _} = Rate) ->
+                Index = ?HELD_AT + period(Period),
+                change(Array, Index, fun(Paid) -> max(Paid, Now) + interval(Rate) * Count end)
+            end, Rates);
+        keys_full ->
+            ok
+    end.
+
+change(Words, Index, Change) ->
+    Before = atomics:get(Words, Index),
+    case atomics:compare_exchange(Words, Index, Before, Change(Before)) of
+        ok -> ok;
+        _ -> change(Words, Index, Change)
+    end.
+
+-doc "Returns for how long the messages of an account are paid for, if each of them paid once.".
+-spec paid(account()) -> [paid()].
+paid({_, Array, Rates, Counters}) ->
+    Now = now(Counters),
+    More = (rate_nodes(Rates, Counters) - 1) * atomics:get(Array, ?UNHEARD),
+    [{Period, Ahead} || {Period, _} = Rate <- Rates,
+                        Ahead <- [atomics:get(Array, ?HELD_AT + period(Period)) - Now
+                                  - interval(Rate) * More],
+                        Ahead > 0].
+
+-doc """
+Moves the time until which the messages of the tenant `Key` are paid for, in each rate. The new time
+is at least the one that another node has reported as `Paid` (`paid/1`), and later by the messages
+of this node of which others have not heard. Does nothing if there is no room for another key.
+""".
+-spec pay(key(), [paid()], Rates :: [rate()], Now :: pos_integer(), counters()) -> ok.
+pay(Key, Paid, Rates, Now, Counters) ->
+    case find(Key, Counters) of
+        {ok, Array} ->
+            Own = rate_nodes(Rates, Counters) * atomics:get(Array, ?UNHEARD),
+            _ = [change(Array, ?HELD_AT + period(Period),
+                        fun(Until) -> max(Until, Now + Ahead + Own * interval(Rate)) end)
+                 || {Period, _} = Rate <- Rates, {Of, Ahead} <- Paid, Of =:= Period],
+            ok;
+        keys_full ->
+            ok
+    end.
 
 -doc "Gives the shares `Taken` back.".
 -spec give(Taken :: [taken()], counters()) -> ok.
@@ -491,8 +641,8 @@ word(Array, _) -> {Array, ?HELD_AT}.
 
 -doc "Returns the value of a counter, which is the sum of the shares of all current permits.".
 -spec held(name(), counters()) -> non_neg_integer().
-held({_, _} = Key, #counters{keyed = Keyed}) ->
-    case ets:lookup_element(Keyed, Key, 2, none) of
+held({_, _} = Key, Counters) ->
+    case ets:lookup_element(table(Key, Counters), Key, 2, none) of
         none -> 0;
         Array -> held_word(Array, ?HELD_AT)
     end;
@@ -508,7 +658,7 @@ held_word(Words, Index) ->
 next_generation(Counters) ->
     ?GENERATION_OF(change_state(fun(State) -> State bxor ?GENERATION end, Counters)).
 
--doc "Adds the shares of a permit that belong to a generation to the sums of that generation.".
+-doc "Adds those shares of a permit that belong to a generation to the sums of that generation.".
 -spec add_up([taken()], generation(), Sums) -> Sums when Sums :: #{counter() => pos_integer()}.
 add_up(Taken, Generation, Sums) ->
     lists:foldl(fun({Counter, Share}, Sum) ->
@@ -527,7 +677,7 @@ where they differ.
 """.
 -spec unwritten(generation(), Sums :: #{counter() => pos_integer()}, counters()) ->
     #{counter() => integer()}.
-unwritten(Generation, Sums, #counters{keyed = Keyed} = Counters) ->
+unwritten(Generation, Sums, #counters{keyed = Keyed, own = Own} = Counters) ->
     Of = fun(Counter, More) ->
         {Words, Index} = word(Counter, Counters),
         Word = atomics:get(Words, Index),
@@ -536,10 +686,12 @@ unwritten(Generation, Sums, #counters{keyed = Keyed} = Counters) ->
             Differs -> More#{Counter => Differs}
         end
     end,
-    ets:foldl(fun({_, Array}, More) -> Of(Array, More) end,
-              lists:foldl(Of, #{}, [in_flight, connections, waiting, waiting_bytes]), Keyed).
+    lists:foldl(fun(Table, Found) ->
+        ets:foldl(fun({_, Array}, More) -> Of(Array, More) end, Found, Table)
+    end, lists:foldl(Of, #{}, [in_flight, connections, waiting, waiting_bytes, streams]),
+    [Keyed, Own]).
 
--doc "Subtracts differences from the counts of a generation that is over.".
+-doc "Subtracts the differences of `unwritten/3` from the counts of a generation that is over.".
 -spec correct(generation(), #{counter() => integer()}, counters()) -> ok.
 correct(Generation, Differences, Counters) ->
     maps:foreach(fun(Counter, More) -> correct(Counter, More, Generation, Counters) end,
@@ -557,18 +709,20 @@ found such a counter just before takes no share of it. A message that is counted
 this moment is lost.
 """.
 -spec remove_idle(counters()) -> ok.
-remove_idle(#counters{keyed = Keyed} = Counters) ->
+remove_idle(#counters{keyed = Keyed, own = Own} = Counters) ->
     Now = now(Counters),
-    ets:foldl(fun({_, Array} = Row, ok) ->
-        case has_no_past(Array, Now)
-            andalso atomics:compare_exchange(Array, ?HELD_AT, 0, ?REMOVED) =:= ok of
-            true ->
-                true = ets:delete_object(Keyed, Row),
-                ok;
-            false ->
-                ok
-        end
-    end, ok, Keyed).
+    lists:foreach(fun(Table) ->
+        ets:foldl(fun({_, Array} = Row, ok) ->
+            case has_no_past(Array, Now)
+                andalso atomics:compare_exchange(Array, ?HELD_AT, 0, ?REMOVED) =:= ok of
+                true ->
+                    true = ets:delete_object(Table, Row),
+                    ok;
+                false ->
+                    ok
+            end
+        end, ok, Table)
+    end, [Keyed, Own]).
 
 has_no_past(Array, Now) ->
     lists:all(fun(Period) -> atomics:get(Array, ?HELD_AT + period(Period)) =< Now end,
@@ -580,7 +734,7 @@ add_start(Since, #counters{load = Load} = Counters) ->
     Nanoseconds = now(Counters) - Since,
     counters:add(Load, ?STARTS, Nanoseconds bsr ?UNIT_BITS bsl ?STARTS_BITS bor 1).
 
--doc "Returns the number of requests that have started until now, for `starts_between/2`.".
+-doc "Returns the sums of the requests that have started until now, for `starts_between/2`.".
 -spec starts(counters()) -> starts().
 starts(#counters{load = Load}) ->
     counters:get(Load, ?STARTS).

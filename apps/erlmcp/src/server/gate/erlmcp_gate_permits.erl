@@ -2,18 +2,18 @@
 -moduledoc """
 The permits of a gate. Each permit is a row of a table with its holder and its shares of the gate's
 counters (`m:erlmcp_gate_counters`). The process that took the shares writes the row. The first
-process that leaves removes the row and gives the shares back.
+process that gives the permit back removes the row, and gives the shares back.
 
 Each scheduler has a table of its own, so processes rarely wait for the lock of a table. One table
 for all, with `write_concurrency`, takes twice as long.
 
 The process of this module gives back the permits of dead processes. Each second it looks at all
-rows, and removes those whose holders are dead. A process may also be killed after it took its
-shares and before it wrote its row, or after it removed its row and before it gave its shares back.
-Then a counter differs from the sum of the rows. If the difference is the same in three looks at a
-generation that is over, it is given back. That takes up to eight seconds. It takes longer if a look
-takes more than 50 ms, or if permits with a share of the same counter leave during the looks. The
-process also removes idle counters of keys.
+rows, and removes those whose holders are dead. A process may also be killed between taking its
+shares and writing its row, or between removing its row and giving its shares back. Then a counter
+differs from the sum of the rows. If the difference is the same in three looks at a generation that
+is over, it is given back. The correction takes up to eight seconds. It takes longer if a look takes
+more than 50 ms, or if permits with a share of the same counter leave during the looks. The process
+also removes idle counters of keys.
 
 Internal.
 """.
@@ -55,6 +55,7 @@ Internal.
 
 -record(look, {
     permits :: permits(),
+    timer :: reference(),
     over :: erlmcp_gate_counters:generation(),
     %% the number of looks at the generation that is over, and the differences that were the same in
     %% all of them
@@ -97,7 +98,7 @@ hand_over({Table, Id}, Pid) ->
     _ = ets:update_element(Table, Id, {2, Pid}),
     ok.
 
--doc "Gives a permit back, unless that was done before. Any process may do so.".
+-doc "Gives a permit back, unless it was given back before. Any process may call this function.".
 -spec leave(id(), permits()) -> ok.
 leave({Table, Id}, Permits) ->
     case ets:take(Table, Id) of
@@ -147,7 +148,8 @@ rows(#permits{tables = Tables}) ->
     [{Table, Row} || Table <- tuple_to_list(Tables), {_, _, _, _} = Row <- ets:tab2list(Table)].
 
 -doc """
-Returns the process of the gate's queue and the longest wait there; `none` while the queue starts.
+Returns the process of the gate's queue, and the longest wait there in milliseconds. Returns `none`
+before the queue has started.
 """.
 -spec queue(permits()) -> {pid(), LongestMs :: pos_integer()} | none.
 queue(#permits{tables = Tables}) ->
@@ -162,7 +164,10 @@ put_queue(Pid, LongestMs, #permits{tables = Tables, counters = Counters}) ->
     true = ets:insert(element(1, Tables), {queue, {Pid, LongestMs}}),
     erlmcp_gate_counters:queued(0, Counters).
 
--doc "Sends `look` to the queue if it has requests, since another one may be in flight now.".
+-doc """
+Sends `look` to the process of the queue if requests wait there, since the next one may be in flight
+now.
+""".
 -spec tell_queue(permits()) -> ok.
 tell_queue(#permits{counters = Counters} = Permits) ->
     case erlmcp_gate_counters:queued(Counters) of
@@ -191,7 +196,8 @@ init(#permits{counters = Counters} = Permits) ->
     %% must not wait behind all others in the middle of a look.
     _ = process_flag(priority, high),
     %% If this process was restarted, the one before may have begun the current generation just now.
-    {ok, later(0, #look{permits = Permits, over = erlmcp_gate_counters:next_generation(Counters)})}.
+    {ok, #look{permits = Permits, timer = later(0),
+               over = erlmcp_gate_counters:next_generation(Counters)}}.
 
 -doc false.
 handle_call(_, _, Look) ->
@@ -202,16 +208,18 @@ handle_cast(_, Look) ->
     {noreply, Look}.
 
 -doc false.
-handle_info(look, Look) ->
-    Began = erlang:monotonic_time(millisecond),
+handle_info(look, #look{timer = Timer} = Look) ->
+    %% A look that another process has asked for is no reason for more looks later.
+    _ = erlang:cancel_timer(Timer),
+    Began = erlmcp_clock:now_ms(),
     Next = look(Look),
-    {noreply, later(erlang:monotonic_time(millisecond) - Began, Next), hibernate};
+    Took = erlmcp_clock:now_ms() - Began,
+    {noreply, Next#look{timer = later(Took)}, hibernate};
 handle_info(_, Look) ->
     {noreply, Look}.
 
-later(Took, Look) ->
-    _ = erlang:send_after(max(?LOOK, ?PAUSE * Took), self(), look),
-    Look.
+later(Took) ->
+    erlang:send_after(max(?LOOK, ?PAUSE * Took), self(), look).
 
 %% The rows are read first. Rows that are removed meanwhile make a counter too low, never too high.
 look(#look{permits = Permits, over = Over, looks = Looks, differences = Before} = Look) ->

@@ -5,8 +5,8 @@ share of the limits of waiting requests before (`m:erlmcp_gate`). Tenants take t
 (`m:erlmcp_fair_queue`), so a flood of one tenant makes only that tenant wait.
 
 A request waits `queue_ms` milliseconds at most. If it has waited for too long at its turn
-(`m:erlmcp_queue_delay`), it is refused, and the next request has the turn. A request that cannot
-have its turn in time is refused immediately.
+(`m:erlmcp_queue_delay`) and others wait, it is refused, and the next request has the turn. A
+request that cannot have its turn in time is refused immediately.
 
 Internal.
 """.
@@ -18,7 +18,10 @@ Internal.
 
 -export_type([waiting/0]).
 
--doc "A request that waits, and the shares of its permit. It gives `Waiting` back when it runs.".
+-doc """
+A request that waits: its tenant, the time at which it began to wait (`erlmcp_gate_counters:now/1`),
+and the shares of its permit. When the request runs, it keeps `Held` and gives `Waiting` back.
+""".
 -type waiting() ::
     {Tenant :: term(), Since :: pos_integer(),
      {Held :: [erlmcp_gate_counters:taken()], Waiting :: [erlmcp_gate_counters:taken()]}}.
@@ -46,8 +49,9 @@ start_link(Gate) ->
 
 -doc """
 Waits in the calling process until a request may run, for up to `Milliseconds` or the limit
-`queue_ms`. Returns the time at which the request came in flight. A request that cannot run in time
-is refused, with the milliseconds after which it is worthwhile to try again.
+`queue_ms`, whichever is less. Returns the time at which the request came in flight, or the time at
+which it entered if it need not wait in the queue. A request that cannot run in time is refused,
+with the milliseconds after which it is worthwhile to try again.
 """.
 -spec wait(erlmcp_gate_permits:id(), waiting(), Milliseconds :: non_neg_integer(),
            erlmcp_gate:gate()) ->

@@ -60,8 +60,8 @@ turned(Now, #{turn := Turn, distance := Distance} = Delay) ->
     Delay#{turn := Now, distance := Distance + ?WEIGHT * (Now - Turn - Distance)}.
 
 -doc """
-Returns how long a request may have waited that has its turn at `Now`. Since `Since` there was
-always a waiting request of its tenant, and a round has `Round` turns.
+Returns the milliseconds for which a request may have waited when it has its turn at `Now`. Its
+tenant has always had a waiting request since `Since`. A round has `Round` turns.
 """.
 -spec allowed(Now :: integer(), Since :: integer(), Round :: non_neg_integer(), delay()) ->
     pos_integer().
@@ -75,7 +75,9 @@ allowed(Now, Since, Round, #{longest := Longest, empty := Empty, turn := Turn} =
         {false, _} -> Longest
     end.
 
--doc "Returns how many milliseconds `Turns` turns take, and 0 if that is not known yet.".
+-doc """
+Returns how many milliseconds `Turns` turns take. Returns 0 before a turn was recorded (`turned/2`).
+""".
 -spec needed(Turns :: non_neg_integer(), delay()) -> non_neg_integer().
 needed(Turns, #{distance := Distance}) ->
     round(Turns * Distance).

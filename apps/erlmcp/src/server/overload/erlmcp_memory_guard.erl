@@ -1,11 +1,12 @@
 -module(erlmcp_memory_guard).
 -moduledoc """
-Keeps the node from filling its memory (`m:erlmcp_overload_guard`). It measures five times a second.
+Keeps the node from filling its memory (`m:erlmcp_overload_guard`). The guard measures five times a
+second.
 
-It reads the figures by which the kernel decides to end processes, or to swap. These are the memory
-of the machine that is not available and, if the node is in control groups with a bound, the memory
-of each group. Both include other programs, which fill the same memory. The node's own allocated
-memory is read only if it has a bound of its own.
+The guard reads the figures by which the kernel decides to end processes, or to swap. One is the
+machine's memory that is not available. If the node is in control groups with a bound, the memory of
+each group is another. Both include other programs, which fill the same memory. The node's own
+allocated memory is read only if it has a bound of its own.
 
 Internal.
 """.
@@ -24,7 +25,10 @@ Internal.
     source := machine | group | node, used := non_neg_integer(), limit := pos_integer()
 }.
 
--doc "Returns `ok` if there is memory for new work. Nearly always this is one read.".
+-doc """
+Returns `ok` if there is memory for new work, and otherwise `full`. Nearly always the check is one
+read.
+""".
 -spec state() -> ok | full.
 state() ->
     case erlmcp_overload_guard:is_over(?MODULE) of
@@ -38,7 +42,7 @@ refusal(RetryAfterMs) ->
     erlmcp_overload_guard:refusal(?MODULE, resource_exhausted, ~"the server is short of memory",
                                   RetryAfterMs).
 
--doc "Starts the guard.".
+-doc "Starts the guard, which measures the memory.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     erlmcp_overload_guard:start_link(?MODULE).

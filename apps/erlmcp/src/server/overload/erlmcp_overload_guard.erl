@@ -1,14 +1,14 @@
 -module(erlmcp_overload_guard).
 -moduledoc """
 Keeps a node that is short of a resource from taking on more work. A process, the guard of the
-resource, measures repeatedly how much of it is used. Above a bound new work is refused, until the
-use is well below the bound again. Requests read what the guards have found. Nearly always no
-resource is short. So all guards share one persistent term that says so (`?NODE_IS_CLEAR`), and a
+resource, measures repeatedly how much of the resource is used. Above a bound new work is refused,
+until the use is well below the bound again. Requests read what the guards have found. Nearly always
+no resource is short. So all guards share one persistent term that says so (`?NODE_IS_CLEAR`), and a
 request makes one read.
 
 A module with this behaviour measures one resource. The bounds are the node's, and so they are in
-the environment of the application. They are read at each look, and may be changed while the node
-runs. A wrong value changes nothing.
+the environment of the application. The guard reads them at each look, so they may be changed while
+the node runs. A wrong value changes nothing then.
 
 Internal.
 """.
@@ -40,19 +40,22 @@ work is let in again.
 """.
 -callback events() ->
     {Over :: erlmcp_event_table:name(), Under :: erlmcp_event_table:name(), Lower :: 1..99}.
--doc "Returns the state before the first look. It is called in the guard's process.".
+-doc "Returns the state before the first look. The function is called in the guard's process.".
 -callback open() -> State :: term().
--doc "Measures. Returns what was found, the milliseconds until the next look, and the new state.".
+-doc """
+Measures how much of the resource is used. Returns what was found, the milliseconds until the next
+look, and the new state.
+""".
 -callback look(bounds(), State) -> {seen(), PauseMs :: pos_integer(), State}.
 -doc """
 Handles a message to the guard, such as the result of a measurement that a look has started. Returns
-what is known from the message, and the new state.
+what was found, and the new state.
 """.
 -callback received(Message :: term(), bounds(), State) -> {seen(), State}.
 
 %% All guards.
 -define(GUARDS, [erlmcp_memory_guard, erlmcp_processor_guard]).
-%% Words of the atomics.
+%% Words of the atomics. The limit is 0 while there is none.
 -define(OVER, 1).
 -define(USED, 2).
 -define(LIMIT, 3).
@@ -64,12 +67,18 @@ what is known from the message, and the new state.
     reading :: term()
 }).
 
--doc "Starts the guard that measures with `Module`.".
+-doc """
+Starts the guard that measures with `Module`. The error is `{bad_option, Bound, Expected}` if a
+bound has a wrong value.
+""".
 -spec start_link(Module :: module()) -> gen_server:start_ret().
 start_link(Module) ->
     gen_server:start_link({local, Module}, ?MODULE, Module, []).
 
--doc "Returns `true` if the node exceeds a bound of the guard `Module`.".
+-doc """
+Returns `true` if the node has reached a bound of the guard `Module`, and is not well below it
+again.
+""".
 -spec is_over(Module :: module()) -> boolean().
 is_over(Module) ->
     %% The shared term decides first, so that all processes see a change at the same time.
@@ -82,8 +91,8 @@ has_found(Module) ->
     end.
 
 -doc """
-Returns the last figures of the guard `Module`: how much of the resource is used, and its bound.
-Returns neither if nothing was measured yet, or if there is no bound.
+Returns the last figures of the guard `Module`: how much of the resource is used, and its bound. The
+map is empty if nothing was measured yet, or if there is no bound.
 """.
 -spec figures(Module :: module()) ->
     #{limit => non_neg_integer(), observed => non_neg_integer()}.
@@ -168,6 +177,7 @@ rebounded(#state{module = Module, bounds = Bounds} = State) ->
 keep(none, _) ->
     ok;
 keep({_, infinity, Fields}, #state{words = Words} = State) ->
+    ok = atomics:put(Words, ?LIMIT, 0),
     under(atomics:exchange(Words, ?OVER, 0), Fields, State);
 keep({Used, Limit, Fields}, #state{module = Module, words = Words} = State) ->
     {_, _, Lower} = Module:events(),

@@ -1,11 +1,11 @@
 -module(erlmcp_processor_guard).
 -moduledoc """
-Keeps a node whose schedulers are too busy from taking on more work (`m:erlmcp_overload_guard`). It
-measures repeatedly how long a new process waits for a scheduler.
+Keeps a node whose schedulers are too busy from taking on more work (`m:erlmcp_overload_guard`). The
+guard measures repeatedly how long a new process waits for a scheduler.
 
 Requests alone do not cause long waits, since `m:erlmcp_concurrency_limiter` limits how many are in
-flight. But that does not help against other programs of the machine, or other processes of the
-node. Without a bound nothing is measured.
+flight. But their limit does not help against other programs of the machine, or other processes of
+the node. Without a bound nothing is measured.
 
 Internal.
 """.
@@ -28,7 +28,10 @@ Internal.
     waited = 0 :: non_neg_integer()
 }).
 
--doc "Returns `ok` if there is processor time for new work. Nearly always this is one read.".
+-doc """
+Returns `ok` if there is processor time for new work, and otherwise `busy`. Nearly always the check
+is one read.
+""".
 -spec state() -> ok | busy.
 state() ->
     case erlmcp_overload_guard:is_over(?MODULE) of
@@ -42,7 +45,7 @@ refusal(RetryAfterMs) ->
     erlmcp_overload_guard:refusal(?MODULE, service_unavailable,
                                   ~"the server is short of processor time", RetryAfterMs).
 
--doc "Starts the guard.".
+-doc "Starts the guard, which measures the waits for schedulers.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     erlmcp_overload_guard:start_link(?MODULE).

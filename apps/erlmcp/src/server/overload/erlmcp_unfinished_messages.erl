@@ -1,8 +1,8 @@
 -module(erlmcp_unfinished_messages).
 -moduledoc """
-Bounds the bytes of messages that have begun and not ended: bodies of HTTP requests, lines, and
-bytes that wait on a connection behind a running request. No gate has admitted these messages yet,
-and all servers of a node hold them in the same memory. So the bound is one of the node.
+Bounds the bytes of messages that have begun and not ended. They are bodies of HTTP requests, lines,
+and bytes that wait on a connection behind a running request. No gate has admitted these messages
+yet, and all servers of a node hold them in the same memory. So the bound is one of the node.
 
 A process that holds such bytes counts them (`count/4`), in a row of a table and in a sum. A message
 that arrives in one read is never counted. If the sum exceeds the bound, the holder waits, and reads
@@ -26,14 +26,11 @@ Internal.
 %% Pure.
 -export([choose/2]).
 
--export_type([owner/0, verdict/0, row/0]).
+-export_type([owner/0, verdict/0]).
 
 -doc "The process that holds a message, and a tag that distinguishes its messages.".
 -type owner() :: {pid(), Tag :: term()}.
 -type verdict() :: go_on | refused.
--doc "A message: its bytes, its beginning, and whether its owner reads on.".
--type row() :: {owner(), Bytes :: pos_integer(), SinceMs :: integer(),
-                reading | waiting | {refused, AtMs :: integer()}}.
 
 %% Milliseconds between two looks, and the same while a holder waits. The pause after a look is at
 %% least `?TIMES` times as long as the look.
@@ -75,7 +72,7 @@ Internal.
     logged = none :: none | {pid(), integer()}
 }).
 
--doc "Returns every bound, a key of the application's environment, its default and its meaning.".
+-doc "Returns every bound: its key in the application's environment, its default and its meaning.".
 -spec bounds() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 bounds() ->
     [{unfinished_percent, 12,
@@ -97,10 +94,10 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Counts `Now` bytes of a message in place of the `Before` bytes that were counted last, or none any
-more if `Now` is 0. After `wait` the calling process reads no more of the message until it is sent
-`go_on`. If it is sent `refused`, it refuses the message and counts 0 bytes. The age of the message
-is the time since its first count.
+Counts `Now` bytes of a message in place of the `Before` bytes that were counted last. A message
+with 0 bytes is no longer counted. After `wait` the calling process reads no more of the message
+until it is sent `go_on`. If it is sent `refused`, it refuses the message and counts 0 bytes. The
+age of the message is the time since its first count.
 """.
 -spec count(owner(), Before :: non_neg_integer(), Now :: non_neg_integer()) -> ok | wait.
 count(_, Held, Held) -> ok;

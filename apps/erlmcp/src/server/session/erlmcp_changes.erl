@@ -14,16 +14,22 @@ Internal.
 
 -export_type([change/0, whose/0]).
 
+-define(IS_LISTED(List), (List =:= tool orelse List =:= prompt orelse List =:= resource)).
+
 -doc """
-A change as it travels. A list has changed for all, or by definitions that not all may see.
-`missed` means that there were changes which are not known here.
+A change, as the nodes of a cluster pass it on. A list has changed for all principals, or only for
+those that may see one of the named definitions. `missed` means that there were changes which this
+node does not know.
 """.
 -type change() ::
     {list, erlmcp_subscriptions:listed(), all | [{erlmcp_definition:kind(), Key :: binary()}, ...]}
     | {resource, Uri :: binary()}
     | {task, erlmcp_engine:topic(), erlmcp_subscriptions:notifications()}
     | missed.
--doc "The principals of a changed definition: all, or those that its `visible` fun names.".
+-doc """
+The principals that may see a changed definition: all, or those for which its `visible` fun returns
+`true`.
+""".
 -type whose() :: all | {fun((erlmcp_auth:principal()) -> boolean()), erlmcp_definition:kind(),
                         Key :: binary()}.
 
@@ -79,13 +85,14 @@ pass_on(Change, #{cluster := {Module, State}}) ->
     Module:publish(Change(), State).
 
 -doc """
-Notifies the clients of this node of a `t:change/0` on another one. A change of a later release that
-this one does not know has no effect.
+Notifies the clients of this node of a `t:change/0` on another one. Deletes the cached contents of a
+changed resource, and all cached results if changes were missed. A change in a form of a later
+release, which this release does not know, has no effect.
 """.
 -spec heard(Change :: term(), erlmcp_instance:instance()) -> ok.
-heard({list, List, all}, Instance) ->
+heard({list, List, all}, Instance) when ?IS_LISTED(List) ->
     notify(List, all, Instance);
-heard({list, List, Names}, Instance) ->
+heard({list, List, Names}, Instance) when ?IS_LISTED(List), is_list(Names) ->
     Catalog = erlmcp_published_catalog:catalog(Instance),
     case [erlmcp_definition:audience(Definition)
           || {Kind, Key} <- Names,

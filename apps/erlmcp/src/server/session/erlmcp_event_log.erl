@@ -1,18 +1,23 @@
 -module(erlmcp_event_log).
 -moduledoc """
 The events that were sent on the streams of one session, for a client that has lost a connection.
-They are bounded in number, bytes and age: over a bound the oldest events are dropped first. The
-newest event stays whatever its size, since it may be the only answer. Pure.
+The kept events are bounded in number, bytes and age: over a bound the oldest events are dropped
+first. The newest event stays whatever its size, since it may be the only answer. Pure.
 
 Internal.
 """.
 
 -export([new/1, append/4, find/2, expire/2, oldest/1]).
 
--export_type([log/0, key/0]).
+-export_type([log/0, key/0, stream/0]).
 
+-doc """
+The number of a stream of the session. A stream of an earlier home of the session has that home's
+incarnation, too.
+""".
+-type stream() :: non_neg_integer() | {Incarnation :: non_neg_integer(), non_neg_integer()}.
 -doc "The key of an event: its stream, and its position in that stream.".
--type key() :: {Stream :: non_neg_integer(), Position :: pos_integer()}.
+-type key() :: {stream(), Position :: pos_integer()}.
 -opaque log() :: #{
     limits := erlmcp_server_options:limits(),
     order := queue:queue({key(), At :: integer()}),
@@ -53,7 +58,7 @@ drop(#{order := Order, events := Events, bytes := Total} = Log) ->
     {Bytes, Others} = maps:take(Key, Events),
     {Key, Log#{order := Rest, events := Others, bytes := Total - byte_size(Bytes)}}.
 
--doc "Returns the event with the key `Key`, if it is still kept.".
+-doc "Returns the event with the key `Key`, or `error` if it is not kept any more.".
 -spec find(key(), log()) -> {ok, binary()} | error.
 find(Key, #{events := Events}) ->
     maps:find(Key, Events).

@@ -7,10 +7,11 @@ The process owns the session's running calls, since a lost connection does not c
 session. It also has the session's streams, which outlive connections (`m:erlmcp_session_streams`).
 Requests do not pass through it, nor do the answers of calls that report nothing before.
 
-A session ends on DELETE, and when it was unused for `session_idle_ms`. If it has no process, an
-`m:erlmcp_sweeper` ends it. A session that its client never used after `initialize` ends after
-`unused_session_ms`, or earlier if the server has no room for a new session. So a flood of
-`initialize` ends its own sessions, and none that is in use.
+A session ends on DELETE, and when it was unused for `session_idle_ms`, unless a call runs or its
+own stream is open. If it has no process, an `m:erlmcp_sweeper` ends it. A session that its client
+never used after `initialize` ends after `unused_session_ms`, or earlier if the server or its tenant
+has no room for a new session. So a flood of `initialize` ends its own sessions, and none that is in
+use.
 
 Source: specification 2025-11-25, "Transports / Session Management".
 
@@ -19,10 +20,11 @@ Internal.
 
 -behaviour(gen_server).
 
--export([open/3, reserve/5, process/2, sweep/1, delete/2, end_all/1, close/1]).
+-export([open/3, reserve/5, process/2, sweep/1, end_for_client/2, delete/2]).
+-export([end_all/1, close/1]).
 -export([inherit/4, change/3, unavailable/0]).
 -export([list/1]).
--export([subscribe/2, unsubscribe/2]).
+-export([subscribe/2, undo_subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
 -export([cancel/2, response/3]).
 -export([start_link/3]).
@@ -31,8 +33,12 @@ Internal.
 %% `reserve/5` opens every session.
 -compile({inline, [reserve/5]}).
 
+%% Milliseconds that a session's process has to answer a connection.
+-define(ANSWER_MS, 5_000).
 %% Sessions that are listed.
 -define(LISTED, 100).
+
+-type early() :: {cancel, erlmcp_message:id()} | {detach, erlmcp_call:owner()}.
 
 -record(state, {
     id :: binary(),
@@ -42,16 +48,25 @@ Internal.
     streams :: erlmcp_session_streams:streams(),
     %% the marks of each running call
     marks = #{} :: #{Call :: pid() => erlmcp_call_messages:marks()},
+    %% the timers of calls whose clients have lost their connections
+    lost = #{} :: #{Call :: pid() => reference()},
+    %% cancellations and ends of connections that came while calls began, the last first, and how
+    %% many of these calls were not adopted yet
+    early = [] :: [{Beginning :: pos_integer(), early()}],
     %% whether a timer runs that drops old events of the streams
     aging = false :: boolean(),
     topics = [tool, prompt, resource] :: [erlmcp_engine:topic()],
+    %% the resources to which the client has subscribed again
+    repeated = #{} :: #{Uri :: binary() => []},
     %% notifications of changes that wait until the session's own stream has a connection
     missed = #{} :: #{erlmcp_engine:topic() => binary()}
 }).
 
 -doc """
 Opens a session for a tenant and returns its id. Returns a refusal if the limit of sessions, or that
-of the tenant's sessions, is reached and no unused session can end instead (`reserve/5`).
+of the tenant's sessions, is reached and no unused session can end instead (`reserve/5`). In a
+cluster it also returns one if this node may not serve sessions now, or if the session's changes
+cannot be stored (`change/3`).
 """.
 -spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
@@ -62,59 +77,90 @@ open(Session, Tenant, #{cluster := none} = Instance) ->
         {error, _} = Refused -> Refused
     end;
 open(Session, Tenant, #{cluster := {Module, State}} = Instance) ->
-    Incarnation = Module:incarnation(State),
-    case Module:open_session(Session, State) of
-        {ok, Id} ->
-            case reserve_in(Incarnation, Id, Session, Tenant, Instance) of
-                ok -> {ok, Id};
-                {error, _} = Refused -> Refused
-            end;
-        unavailable ->
-            {error, unavailable()}
+    maybe
+        {ok, Id, Incarnation, Changes} ?= Module:open_session(Session, State),
+        ok ?= reserve_in(Incarnation, Id, Changes, Session, Tenant, Instance),
+        {ok, Id}
+    else
+        unavailable -> {error, unavailable()};
+        {error, _} = Refused -> Refused
     end.
 
-%% Adds the row of a session that is this node's in its life `Incarnation`. If that life ended
-%% meanwhile, its sessions have been deleted before or after this one was added.
-reserve_in(Incarnation, Id, Session, Tenant, #{cluster := {Module, State}} = Instance) ->
+%% Adds the row of a session of the node's incarnation `Incarnation`, and stores the session's
+%% changes after that: a session over a limit stores nothing.
+reserve_in(Incarnation, Id, Changes, Session, Tenant, Instance) ->
     maybe
         ok ?= reserve(Id, none, Session, Tenant, Instance),
-        true ?= is_integer(Incarnation) andalso Module:incarnation(State) =:= Incarnation,
-        ok
-    else
-        {error, _} = Refused ->
-            Refused;
-        false ->
-            ok = delete(Id, Instance),
-            {error, unavailable()}
+        {failed, Reason} ?= stored_in(Incarnation, Id, Changes, Instance),
+        _ = delete(Id, Instance),
+        Reason
+    end.
+
+%% If that incarnation ended meanwhile, its sessions have been deleted before or after this one was
+%% added. If this node has given its sessions up meanwhile, this one has another home, too.
+stored_in(Incarnation, Id, [Change | Changes], Instance) ->
+    case change(Id, Change, Instance) of
+        ok -> stored_in(Incarnation, Id, Changes, Instance);
+        {error, _} = Refused -> {failed, Refused};
+        %% Its row has made room for another session.
+        ended -> {failed, unavailable}
+    end;
+stored_in(Incarnation, _, [], #{cluster := {Module, State}}) ->
+    case is_integer(Incarnation) andalso Module:incarnation(sessions, State) =:= Incarnation of
+        true -> ok;
+        false -> {failed, unavailable}
     end.
 
 -doc """
-Makes this node the home of a session whose home was another one. Its client is notified of changes
-of all lists, and of the resources that it watches, when it has a stream again: there may have been
-some. Waits for other nodes.
+Makes this node the home of a session whose home was another one. The client may have missed
+changes. When the client has a stream again, it is notified of changes of all lists, and of the
+resources that it watches. Waits for other nodes. Returns `unknown` if the principal has no such
+session, and `unavailable` if this node cannot be its home now. The refusal is that of a reached
+limit (`reserve/5`).
 """.
 -spec inherit(Id :: binary(), erlmcp_auth:principal(), erlmcp_gate:tenant(),
               erlmcp_instance:instance()) ->
     ok | unknown | unavailable | {error, erlmcp_refusal:refusal()}.
 inherit(Id, Principal, Tenant, #{cluster := {Module, State}} = Instance) ->
-    Incarnation = Module:incarnation(State),
+    Incarnation = Module:incarnation(sessions, State),
     maybe
         {ok, Session, Watched} ?= Module:inherit_session(Id, Principal, State),
-        ok ?= reserve_in(Incarnation, Id, Session#{inherited => Watched}, Tenant, Instance),
+        ok ?= reserve_in(Incarnation, Id, [], Session#{inherited => Watched}, Tenant, Instance),
+        ok ?= still_inherited(Id, Principal, Instance),
         %% The process subscribes to the resources.
         _ = Watched =:= [] orelse process(Id, Instance),
         erlmcp_meter:inherited(Instance)
     end.
 
--doc "Stores a change of a session for its next home, if the server has a cluster.".
+%% Another request may have inherited the session, and ended it, after this one has read it.
+still_inherited(Id, Principal, #{cluster := {Module, State}} = Instance) ->
+    case Module:find_session(Id, Principal, State) of
+        inherited ->
+            ok;
+        Other ->
+            _ = delete(Id, Instance),
+            case Other of
+                unknown -> unknown;
+                _ -> unavailable
+            end
+    end.
+
+-doc """
+Stores a change of a session for its next home, if the server has a cluster. Returns `ended` if the
+session has ended. Returns a refusal if the change may not have been stored, or the cluster keeps
+too many changes, of all clients or of the session's client.
+""".
 -spec change(Id :: binary(), erlmcp_server_cluster:change(), erlmcp_instance:instance()) ->
-    ok | {error, erlmcp_refusal:refusal()}.
+    ok | ended | {error, erlmcp_refusal:refusal()}.
 change(_, _, #{cluster := none}) ->
     ok;
-change(Id, Change, #{cluster := {Module, State}}) ->
-    case Module:change_session(Id, Change, State) of
-        ok ->
-            ok;
+change(Id, Change, #{cluster := {Module, State}} = Instance) ->
+    maybe
+        {ok, _, _, Tenant} ?= erlmcp_session_table:lookup(Id, Instance),
+        ok ?= Module:change_session(Id, Tenant, Change, State)
+    else
+        Missing when Missing =:= error; Missing =:= ended ->
+            ended;
         unavailable ->
             {error, unavailable()};
         full ->
@@ -131,11 +177,12 @@ unavailable() ->
                        #{retry_after_ms => 1000}).
 
 -doc """
-Adds the row of a session, within the limits. `Pid` is its process, or the one that starts it, or
-`none`.
+Adds the row of a session, within the limits. `Pid` is the process of the session, the process that
+starts the session, or `none`.
 
 If a limit is reached, the oldest session that was never used ends to make room. It is one of the
-same tenant if the tenant's limit is reached, or else one of any tenant.
+same tenant if the tenant's limit is reached, or else one of any tenant. Returns a refusal if all
+are in use. Does nothing if the session has a row already.
 """.
 -spec reserve(erlmcp_session_table:session_id(), pid() | none, erlmcp_session_table:session(),
               erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
@@ -186,7 +233,7 @@ make_room(Of, Instance) ->
 
 -doc """
 Returns the process of a session, and starts it if the session has none yet. Returns `ended` if the
-session has ended.
+session has ended, or if the server is starting or stopping.
 """.
 -spec process(Id :: binary(), erlmcp_instance:instance()) -> {ok, pid()} | ended.
 process(Id, Instance) ->
@@ -206,18 +253,46 @@ start(Id, Session, Instance) ->
         exit:_ -> ended
     end.
 
--doc "Ends the sessions that were never used in time, or are idle and have no process.".
+-doc """
+Ends the sessions that were never used within `unused_session_ms`, those without a process that were
+not used for `session_idle_ms`, and those whose process was killed.
+""".
 -spec sweep(erlmcp_instance:instance()) -> ok.
 sweep(Instance) ->
     lists:foreach(fun close/1, erlmcp_session_table:end_overdue(Instance)),
     erlmcp_session_table:delete_idle(Instance).
 
--doc "Ends a session. No later request finds it, even before its process has ended.".
--spec delete(Id :: binary(), erlmcp_instance:instance()) -> ok.
+-doc """
+Ends a session because its client wants it. Of several requests that do so at the same time, one
+gets `ok`, and the others `ended`. Returns a refusal if the end may not have been stored.
+""".
+-spec end_for_client(Id :: binary(), erlmcp_instance:instance()) ->
+    ok | ended | {error, erlmcp_refusal:refusal()}.
+end_for_client(Id, #{cluster := none} = Instance) ->
+    case delete(Id, Instance) of
+        ok -> ok;
+        gone -> ended
+    end;
+end_for_client(Id, Instance) ->
+    case change(Id, ended, Instance) of
+        {error, _} = Refused ->
+            Refused;
+        Stored ->
+            %% A request that was about to inherit the session may have done this before.
+            _ = delete(Id, Instance),
+            Stored
+    end.
+
+-doc """
+Ends a session. No later request finds it, even before its process has ended. Returns `gone` if the
+session has ended before.
+""".
+-spec delete(Id :: binary(), erlmcp_instance:instance()) -> ok | gone.
 delete(Id, Instance) ->
     case erlmcp_session_table:take(Id, Instance) of
-        none -> ok;
-        Pid -> close(Pid)
+        {ok, none} -> ok;
+        {ok, Pid} -> close(Pid);
+        gone -> gone
     end.
 
 -doc "Ends all sessions of Streamable HTTP, as `delete/2` does.".
@@ -225,12 +300,15 @@ delete(Id, Instance) ->
 end_all(Instance) ->
     lists:foreach(fun(Id) -> delete(Id, Instance) end, erlmcp_session_table:open_ids(Instance)).
 
--doc "Ends the process of a session, with its calls and streams.".
+-doc "Asks the process of a session to end, with its calls and streams.".
 -spec close(pid()) -> ok.
 close(Pid) ->
     gen_server:cast(Pid, close).
 
--doc "Returns up to 100 of the open sessions, whichever are found, the last used ones first.".
+-doc """
+Returns the open sessions, the last used ones first. Of more than 100 sessions, any 100 are
+returned.
+""".
 -spec list(erlmcp_instance:instance()) -> [erlmcp:open_session()].
 list(Instance) ->
     Open = [shown(Session) || Session <- erlmcp_session_table:list(?LISTED, Instance)],
@@ -256,21 +334,36 @@ client(Name, _) ->
 
 -doc """
 Attaches a connection to the session's own stream. Returns `attached` if the stream has a connection
-already, and `closed` if the session has ended.
+already, and `closed` if the session has ended. Returns a refusal if the session does not answer
+within five seconds.
 """.
--spec open_stream(pid(), erlmcp_call:owner()) -> ok | {error, attached | closed}.
+-spec open_stream(pid(), erlmcp_call:owner()) ->
+    ok | {error, attached | closed | erlmcp_refusal:refusal()}.
 open_stream(Pid, Owner) ->
-    call(Pid, {open_stream, Owner}, {error, closed}).
+    attach(Pid, Owner, {open_stream, Owner}).
 
 -doc """
 Attaches a connection to the stream of the event `EventId`, in place of the connection that the
-stream has, and sends it the later events. Returns `gone` if they are not kept any more, and
-`closed` if the session has ended.
+stream has, and sends it the later events. Returns `gone` if the stream of a call does not keep
+these any more, or if no stream has sent the event. Returns `closed` or a refusal as `open_stream/2`
+does.
 """.
 -spec resume_stream(pid(), EventId :: binary(), erlmcp_call:owner()) ->
-    ok | {error, gone | closed}.
+    ok | {error, gone | closed | erlmcp_refusal:refusal()}.
 resume_stream(Pid, EventId, Owner) ->
-    call(Pid, {resume_stream, EventId, Owner}, {error, closed}).
+    attach(Pid, Owner, {resume_stream, EventId, Owner}).
+
+attach(Pid, Owner, Request) ->
+    case call(Pid, Request) of
+        ended ->
+            {error, closed};
+        late ->
+            %% The session attaches the connection later, and sends it what the client has missed.
+            ok = gen_server:cast(Pid, {refused, Owner}),
+            {error, late()};
+        Answer ->
+            Answer
+    end.
 
 -doc "Confirms that a connection has written an event.".
 -spec written(pid(), erlmcp_session_streams:key()) -> ok.
@@ -283,30 +376,46 @@ detach(Pid, Owner) ->
     gen_server:cast(Pid, {detach, Owner}).
 
 -doc """
-Subscribes the session to changes of a resource. Returns a refusal if the limit `subscriptions` or
-`subscriptions_per_principal` is reached, or the session has ended.
+Subscribes the session to changes of a resource. `IsNew` is `false` if it has this subscription
+already. Returns `ended` if the session has ended. Returns a refusal if the limit `subscriptions` or
+`subscriptions_per_principal` is reached, or if the session does not answer within five seconds. In
+the second case the session may subscribe all the same.
 """.
--spec subscribe(pid(), Uri :: binary()) -> ok | {error, erlmcp_refusal:refusal()}.
+-spec subscribe(pid(), Uri :: binary()) ->
+    {ok, IsNew :: boolean()} | ended | {error, erlmcp_refusal:refusal()}.
 subscribe(Pid, Uri) ->
-    call(Pid, {subscribe, Uri}, ended()).
+    in_time(call(Pid, {subscribe, Uri})).
 
 -doc """
-Ends the session's subscription to changes of a resource. Returns a refusal if the session has
-ended.
+Ends a new subscription that could not be stored, unless the client has subscribed to the same
+resource again since. Returns `ended` or a refusal as `subscribe/2` does.
 """.
--spec unsubscribe(pid(), Uri :: binary()) -> ok | {error, erlmcp_refusal:refusal()}.
+-spec undo_subscribe(pid(), Uri :: binary()) -> ok | ended | {error, erlmcp_refusal:refusal()}.
+undo_subscribe(Pid, Uri) ->
+    in_time(call(Pid, {undo_subscribe, Uri})).
+
+-doc """
+Ends the session's subscription to changes of a resource. Returns `ended` or a refusal as
+`subscribe/2` does.
+""".
+-spec unsubscribe(pid(), Uri :: binary()) -> ok | ended | {error, erlmcp_refusal:refusal()}.
 unsubscribe(Pid, Uri) ->
-    call(Pid, {unsubscribe, Uri}, ended()).
+    in_time(call(Pid, {unsubscribe, Uri})).
 
-ended() ->
-    {error, erlmcp_refusal:new(session_invalid, ~"the session has ended")}.
+in_time(late) -> {error, late()};
+in_time(Answer) -> Answer.
 
-call(Pid, Request, Ended) ->
+call(Pid, Request) ->
     try
-        gen_server:call(Pid, Request)
+        gen_server:call(Pid, Request, ?ANSWER_MS)
     catch
-        exit:_ -> Ended
+        exit:{timeout, _} -> late;
+        exit:_ -> ended
     end.
+
+late() ->
+    erlmcp_refusal:new(timeout, ~"the session did not answer in time",
+                       #{limit => ?ANSWER_MS, retry_after_ms => 1000}).
 
 -doc """
 Passes the client's answer to the request `Id` on to the call that sent this request. A session
@@ -316,10 +425,11 @@ without a process has sent none.
 response(none, _, _) -> ok;
 response(Pid, Id, Outcome) -> gen_server:cast(Pid, {response, Id, Outcome}).
 
--doc "Ends the call of the request with the id `Id`, if it runs.".
+-doc "Ends the call of the request with the id `Id`, if it runs or is about to.".
 -spec cancel(pid() | none, Id :: erlmcp_message:id()) -> ok.
 cancel(none, _) -> ok;
-cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, Id}).
+%% The process may keep the id until the call begins.
+cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, erlmcp_message:own_id(Id)}).
 
 -doc false.
 -spec start_link(erlmcp_instance:instance(), binary(), erlmcp_engine:session()) ->
@@ -337,7 +447,7 @@ init({Instance, Id, #{revision := Revision, principal := Principal} = Session}) 
     ok = erlmcp_label:set([?MODULE, Revision], Key),
     State = #state{id = Id, instance = Instance, principal = Principal,
                    calls = erlmcp_calls:new(Instance),
-                   streams = erlmcp_session_streams:new(Revision, mark(Instance), Key, Limits)},
+                   streams = erlmcp_session_streams:new(Revision, home(Id, Instance), Key, Limits)},
     %% Before `attend/2`: from then on changes are sent to this process and not noted in the row.
     ok = erlmcp_subscriptions:add(State#state.topics, owner(), session, Principal, table(State)),
     case erlmcp_session_table:attend(Id, Instance) of
@@ -349,23 +459,23 @@ init({Instance, Id, #{revision := Revision, principal := Principal} = Session}) 
             ignore
     end.
 
-%% The ids of events tell which home has sent them.
-mark(#{cluster := none}) ->
-    ~"";
-mark(#{cluster := {Module, Known}}) ->
-    case Module:incarnation(Known) of
-        none -> ~"0.";
-        Incarnation -> <<(integer_to_binary(Incarnation))/binary, $.>>
+home(_, #{cluster := none}) ->
+    none;
+home(Id, #{cluster := {Module, Known} = Cluster}) ->
+    case Module:incarnation(sessions, Known) of
+        none -> {0, Id, Cluster};
+        Incarnation -> {Incarnation, Id, Cluster}
     end.
 
 %% Whatever has changed while the session had no home, its client is notified of it.
 inherited(#{inherited := Uris}, #state{topics = Lists} = State) ->
     Watched = [{uri, Uri} || Uri <- Uris, watch({uri, Uri}, State) =:= ok],
-    Topics = Watched ++ Lists,
-    State#state{topics = Topics,
-                missed = #{Topic => erlmcp_subscriptions:notification(Topic) || Topic <- Topics}};
+    all_missed(State#state{topics = Watched ++ Lists});
 inherited(_, State) ->
     State.
+
+all_missed(#state{topics = Topics} = State) ->
+    State#state{missed = #{Topic => erlmcp_subscriptions:notification(Topic) || Topic <- Topics}}.
 
 -doc false.
 handle_call({open_stream, Owner}, _, #state{streams = Streams} = State) ->
@@ -376,55 +486,55 @@ handle_call({open_stream, Owner}, _, #state{streams = Streams} = State) ->
 handle_call({resume_stream, EventId, Owner}, _, #state{streams = Streams} = State) ->
     case erlmcp_session_streams:resume(EventId, Owner, Streams) of
         {ok, Resumed} -> {reply, ok, tell_missed(keep(Resumed, State))};
+        {missed, Resumed} -> {reply, ok, tell_missed(keep(Resumed, all_missed(State)))};
         {error, gone} -> {reply, {error, gone}, State}
     end;
-handle_call({subscribe, Uri}, _, #state{topics = Topics, instance = Instance} = State) ->
+handle_call({subscribe, Uri}, _, State) ->
+    #state{topics = Topics, repeated = Repeated, instance = Instance} = State,
     #{limits := #{subscriptions := Max}} = Instance,
     case lists:member({uri, Uri}, Topics) of
         true ->
-            {reply, ok, State};
+            {reply, {ok, false}, State#state{repeated = Repeated#{Uri => []}}};
         false when length(Topics) >= Max + 3 ->
             {reply, {error, erlmcp_refusal:new(concurrent_limit_exceeded,
                                                ~"too many subscriptions in this session",
                                                #{limit => Max, observed => Max + 1})}, State};
         false ->
             case watch({uri, Uri}, State) of
-                ok -> {reply, ok, State#state{topics = [{uri, Uri} | Topics]}};
+                ok -> {reply, {ok, true}, State#state{topics = [{uri, Uri} | Topics]}};
                 {error, _} = Refused -> {reply, Refused, State}
             end
     end;
-handle_call({unsubscribe, Uri}, _, #state{topics = Topics, missed = Missed} = State) ->
+handle_call({undo_subscribe, Uri}, _, #state{repeated = Repeated} = State) ->
+    case Repeated of
+        #{Uri := _} -> {reply, ok, State};
+        #{} -> {reply, ok, unsubscribed(Uri, State)}
+    end;
+handle_call({unsubscribe, Uri}, _, State) ->
+    {reply, ok, unsubscribed(Uri, State)}.
+
+unsubscribed(Uri, #state{topics = Topics, repeated = Repeated, missed = Missed} = State) ->
     ok = erlmcp_subscriptions:remove([{uri, Uri}], owner(), session, table(State)),
-    {reply, ok, State#state{topics = Topics -- [{uri, Uri}],
-                            missed = maps:remove({uri, Uri}, Missed)}}.
+    State#state{topics = Topics -- [{uri, Uri}], repeated = maps:remove(Uri, Repeated),
+                missed = maps:remove({uri, Uri}, Missed)}.
 
 -doc false.
-handle_cast({cancel, Id}, #state{calls = Calls} = State) ->
-    case erlmcp_calls:find(Id, Calls) of
-        {ok, Call} ->
-            {_, OtherCalls} = Cancelled = erlmcp_calls:cancel(Id, Calls),
-            Next = withdraw(Call, Cancelled, settle(Call, OtherCalls, State)),
-            %% A batch goes on with its other calls.
-            case erlmcp_calls:ids(Call, OtherCalls) of
-                [] ->
-                    {noreply, keep(erlmcp_session_streams:cancel(Call, Next#state.streams), Next)};
-                _ -> {noreply, Next}
-            end;
-        error ->
-            {noreply, State}
-    end;
+handle_cast({cancel, _} = Cancel, State) ->
+    {noreply, handle(Cancel, beginning(State), State)};
 handle_cast({response, Id, Outcome}, #state{calls = Calls} = State) ->
     {noreply, State#state{calls = erlmcp_calls:response(Id, Outcome, Calls)}};
 handle_cast({written, Key}, #state{streams = Streams} = State) ->
-    {noreply, State#state{streams = erlmcp_session_streams:written(Key, Streams)}};
-handle_cast({detach, Owner}, #state{streams = Streams} = State) ->
-    {noreply, unattended(erlmcp_session_streams:detach(Owner, Streams), State)};
+    {noreply, tell_missed(State#state{streams = erlmcp_session_streams:written(Key, Streams)})};
+handle_cast({detach, _} = Detach, State) ->
+    {noreply, handle(Detach, beginning(State), State)};
+handle_cast({refused, Owner}, State) ->
+    {noreply, all_missed(handle({detach, Owner}, beginning(State), State))};
 handle_cast(close, State) ->
     {stop, normal, State}.
 
 -doc false.
-handle_info({erlmcp_adopt, Adoption}, State) ->
-    {noreply, adopted(Adoption, State)};
+handle_info({erlmcp_adopt, #{entry := {_, Ids, _, _}} = Adoption}, State) ->
+    {noreply, handle_early(length(Ids), adopted(Adoption, State))};
 handle_info({{erlmcp_call, Call, Marks}, {deadline, Call, _} = Late}, State) ->
     #state{id = Id, instance = Instance} = State,
     case erlmcp_session_call:give_back(Marks, 1, Id, Instance) of
@@ -435,13 +545,15 @@ handle_info({{erlmcp_call, Call, Marks}, {deadline, Call, _} = Late}, State) ->
 handle_info({{erlmcp_call, Call, _}, Message}, State) ->
     {noreply, called(Call, Message, State)};
 handle_info({'EXIT', Call, Reason}, State) ->
-    #state{calls = Calls, streams = Streams, marks = Marked} = State,
+    #state{calls = Calls, streams = Streams, marks = Marked, lost = Lost} = State,
     {_, _, OtherCalls} = Ended = erlmcp_calls:exited(Call, Reason, Calls),
-    case erlmcp_call_messages:ended(Reason) of
-        silent -> {noreply, State#state{calls = OtherCalls, marks = maps:remove(Call, Marked),
-                                        streams = erlmcp_session_streams:answered(Call, Streams)}};
-        _ -> {noreply, answer(Call, Ended, State)}
-    end;
+    Next = case erlmcp_call_messages:ended(Reason) of
+        silent -> State#state{calls = OtherCalls, marks = maps:remove(Call, Marked),
+                              streams = erlmcp_session_streams:answered(Call, Streams),
+                              lost = without_timer(Call, Lost)};
+        _ -> answer(Call, Ended, State)
+    end,
+    {noreply, handle_early(0, Next)};
 handle_info({erlmcp_session, {event, session, Topic, Encoded, Pending}}, State) ->
     ok = erlmcp_subscriptions:received(Pending),
     #state{missed = Missed, streams = Streams} = State,
@@ -455,10 +567,11 @@ handle_info({erlmcp_session, {event, session, Topic, Encoded, Pending}}, State) 
     end;
 handle_info({'DOWN', Monitor, process, _, _}, #state{streams = Streams} = State) ->
     {noreply, unattended(erlmcp_session_streams:down(Monitor, Streams), State)};
-handle_info({unattended, Call}, #state{calls = Calls, streams = Streams} = State) ->
-    case erlmcp_session_streams:is_attended(Call, Streams) of
-        true -> {noreply, State};
-        false -> {noreply, withdraw(Call, erlmcp_calls:abandon(Call, Calls), State)}
+handle_info({timeout, Timer, {unattended, Call}}, #state{lost = Lost} = State) ->
+    case Lost of
+        #{Call := Timer} -> {noreply, waited(Call, State#state{lost = maps:remove(Call, Lost)})};
+        %% The client has lost its connection again, or the call has ended.
+        #{} -> {noreply, State}
     end;
 handle_info(expire, #state{streams = Streams} = State) ->
     {Milliseconds, Kept} = erlmcp_session_streams:expire(Streams),
@@ -480,6 +593,57 @@ handle_info(idle, #state{id = Id, instance = Instance, calls = Calls, streams = 
 handle_info(_, State) ->
     {noreply, State}.
 
+%% A connection sends these messages, and a call's own process sends the call's adoption. So a
+%% message may come before the adoption of its call. Then it is kept, and handled again until the
+%% calls that were `Beginning` are adopted. The client may use the id of its call again after that.
+-spec handle(early(), Beginning :: integer(), #state{}) -> #state{}.
+handle({cancel, Id} = Cancel, Beginning, #state{calls = Calls, marks = Marked} = State) ->
+    case erlmcp_calls:find(Id, Calls) of
+        {ok, Call} ->
+            case erlmcp_call_messages:is_given_back(map_get(Call, Marked)) of
+                %% It has answered, and its exit signal is on its way.
+                true -> State;
+                false -> cancelled(Call, erlmcp_calls:cancel(Id, Calls), State)
+            end;
+        error ->
+            keep_early(Cancel, Beginning, State)
+    end;
+handle({detach, Owner} = Detach, Beginning, #state{streams = Streams} = State) ->
+    Detached = unattended(erlmcp_session_streams:detach(Owner, Streams), State),
+    keep_early(Detach, Beginning, Detached).
+
+cancelled(Call, {_, OtherCalls} = Cancelled, State) ->
+    Next = withdraw(Call, Cancelled, settle(Call, OtherCalls, State)),
+    %% A batch goes on with its other calls.
+    case erlmcp_calls:ids(Call, OtherCalls) of
+        [] -> keep(erlmcp_session_streams:cancel(Call, Next#state.streams), Next);
+        _ -> Next
+    end.
+
+keep_early(Message, Beginning, #state{early = Early} = State) when Beginning > 0 ->
+    #state{instance = #{limits := #{calls_per_connection := Max}}} = State,
+    State#state{early = lists:sublist([{Beginning, Message} | Early], Max)};
+keep_early(_, _, State) ->
+    State.
+
+%% How many calls begin. A call is counted in the session's row before its process starts. The row
+%% is read first: a call that ends meanwhile is taken for one that begins, until its exit signal
+%% comes.
+beginning(#state{id = Id, instance = Instance, calls = Calls, marks = Marked}) ->
+    Begun = erlmcp_session_table:running_calls(Id, Instance),
+    Begun - lists:sum([length(erlmcp_calls:ids(Call, Calls))
+                       || Call := Marks <- Marked,
+                          not erlmcp_call_messages:is_given_back(Marks)]).
+
+%% Handles early messages again, after the adoption of `Adopted` calls.
+handle_early(_, #state{early = []} = State) ->
+    State;
+handle_early(Adopted, #state{early = Early} = State) ->
+    Most = beginning(State),
+    lists:foldr(fun({Beginning, Message}, Before) ->
+        handle(Message, min(Beginning - Adopted, Most), Before)
+    end, State#state{early = []}, Early).
+
 adopted(#{call := Call, marks := Marks} = Adoption, State) ->
     #state{calls = Calls, streams = Streams, marks = Marked} = State,
     case erlmcp_session_call:has_ended(Call, Marks) of
@@ -487,9 +651,9 @@ adopted(#{call := Call, marks := Marks} = Adoption, State) ->
             State;
         false ->
             #{entry := Entry, waiting := Waiting, streams := Reads} = Adoption,
+            Expecting = erlmcp_session_streams:expect(Call, Entry, Waiting, Reads, Streams),
             State#state{calls = erlmcp_calls:adopt(Call, Entry, Calls),
-                        marks = Marked#{Call => Marks},
-                        streams = erlmcp_session_streams:expect(Call, Waiting, Reads, Streams)}
+                        marks = Marked#{Call => Marks}, streams = Expecting}
     end.
 
 %% Performs a message of a running call.
@@ -523,32 +687,53 @@ answer(Call, {Withdrawn, Bytes, NextCalls}, State) ->
 withdraw(Call, {Withdrawn, NextCalls}, #state{streams = Streams} = State) ->
     keep(erlmcp_session_streams:withdraw(Call, Withdrawn, Streams), State#state{calls = NextCalls}).
 
+%% The time to reconnect is over.
+waited(Call, #state{calls = Calls, streams = Streams} = State) ->
+    case erlmcp_session_streams:is_attended(Call, Streams) of
+        true -> State;
+        false -> withdraw(Call, erlmcp_calls:abandon(Call, Calls), State)
+    end.
+
 %% Subtracts calls that have ended from the session's running calls, before their clients get the
 %% answers.
 settle(Call, NextCalls, State) ->
-    #state{id = Id, instance = Instance, calls = Calls, marks = Marked} = State,
+    #state{id = Id, instance = Instance, calls = Calls, marks = Marked, lost = Lost} = State,
     case erlmcp_calls:ids(Call, Calls) -- erlmcp_calls:ids(Call, NextCalls) of
         [] ->
             State#state{calls = NextCalls};
         Ended ->
             {Own, Others} = maps:take(Call, Marked),
             _ = erlmcp_session_call:give_back(Own, length(Ended), Id, Instance),
-            State#state{calls = NextCalls, marks = Others}
+            State#state{calls = NextCalls, marks = Others, lost = without_timer(Call, Lost)}
     end.
 
 %% A call may have asked a client that has lost its connection. The client has `reconnect_ms` to
-%% reconnect.
-unattended({Calls, Streams}, State) ->
-    _ = [after_ms(reconnect_ms, {unattended, Call}, State)
-         || Call <- Calls, not erlmcp_session_streams:is_attended(Call, Streams)],
-    State#state{streams = Streams}.
+%% reconnect, after each loss and each question.
+unattended({Calls, Streams}, #state{lost = Lost, instance = #{limits := Limits}} = State) ->
+    #{reconnect_ms := Milliseconds} = Limits,
+    Started = #{Call => erlang:start_timer(Milliseconds, self(), {unattended, Call})
+                || Call <- Calls, not erlmcp_session_streams:is_attended(Call, Streams)},
+    Others = lists:foldl(fun without_timer/2, Lost, maps:keys(Started)),
+    State#state{streams = Streams, lost = maps:merge(Others, Started)}.
 
+without_timer(Call, Lost) ->
+    case maps:take(Call, Lost) of
+        {Timer, Others} ->
+            _ = erlang:cancel_timer(Timer),
+            Others;
+        error ->
+            Lost
+    end.
+
+%% Only as many as the client can be sent now. All of them may be more than the log keeps.
+tell_missed(#state{missed = Missed} = State) when map_size(Missed) =:= 0 ->
+    State;
 tell_missed(#state{missed = Missed, streams = Streams} = State) ->
-    case map_size(Missed) > 0 andalso erlmcp_session_streams:is_open(Streams) of
+    case erlmcp_session_streams:has_room(Streams) of
         true ->
-            Notified = lists:foldl(fun erlmcp_session_streams:notify/2, Streams,
-                                   maps:values(Missed)),
-            keep(Notified, State#state{missed = #{}});
+            {Topic, Bytes, _} = maps:next(maps:iterator(Missed)),
+            Notified = erlmcp_session_streams:notify(Bytes, Streams),
+            tell_missed(keep(Notified, State#state{missed = maps:remove(Topic, Missed)}));
         false ->
             State
     end.
@@ -564,20 +749,43 @@ format_status(Status) ->
     erlmcp_log:without_state(Status).
 
 -doc false.
-terminate(_, #state{id = Id, instance = Instance} = State) ->
+terminate(Reason, #state{id = Id, principal = Principal, instance = Instance} = State) ->
     ok = erlmcp_session_table:delete(Id, Instance),
     ok = unwatch(State),
-    #state{calls = Calls, streams = Streams} = last_adopted(State),
+    #state{calls = Calls, streams = Streams} = unanswered(last_messages(State)),
     ok = erlmcp_calls:stop(Calls),
-    erlmcp_session_streams:close(Streams).
+    Session = #{id => Id, principal => Principal, instance => Instance},
+    Lost = fun(Call, Entry, Before) ->
+        %% A server that stops may leave its sessions to other nodes.
+        GoesOn = Reason =:= shutdown orelse erlmcp_session_call:is_elsewhere(Session),
+        erlmcp_session_streams:end_call(Call, erlmcp_session_call:lost(Entry, Session), GoesOn,
+                                        Before)
+    end,
+    erlmcp_session_streams:close(maps:fold(Lost, Streams, erlmcp_calls:running(Calls))).
 
-%% Adopts the calls that saw the session's row before it was deleted.
-last_adopted(State) ->
+%% Adopts the calls that saw the session's row before it was deleted, and sends the answers that
+%% have arrived.
+last_messages(State) ->
     receive
-        {erlmcp_adopt, Adoption} -> last_adopted(adopted(Adoption, State))
+        {erlmcp_adopt, Adoption} ->
+            last_messages(adopted(Adoption, State));
+        {{erlmcp_call, Call, _}, {answer, _, _} = Answer} ->
+            last_messages(called(Call, Answer, State))
     after 0 ->
         State
     end.
+
+%% Leaves alone the calls that have just sent their answers, or are about to.
+unanswered(#state{marks = Marked} = State) ->
+    maps:fold(fun(Call, Marks, #state{calls = Calls, streams = Streams} = Left) ->
+        case erlmcp_call_messages:give_back(Marks) of
+            true ->
+                Left;
+            false ->
+                {_, _, Others} = erlmcp_calls:exited(Call, normal, Calls),
+                Left#state{calls = Others, streams = erlmcp_session_streams:answered(Call, Streams)}
+        end
+    end, State, Marked).
 
 watch(Topic, #state{id = Id, principal = Principal, instance = Instance} = State) ->
     #{limits := #{subscriptions_per_principal := Max}} = Instance,

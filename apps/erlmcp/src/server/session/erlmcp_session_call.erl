@@ -1,6 +1,6 @@
 -module(erlmcp_session_call).
 -moduledoc """
-Runs a call of an HTTP session, or a batch, in its own process. It counts among the session's
+Runs a call of an HTTP session, or a batch, in its own process. A call counts among the session's
 running calls, and is linked to the session's process. It sends its answer to the connection that
 waits for it, or through the session if it has reported something before.
 
@@ -10,16 +10,17 @@ its handler, and by its session's process.
 Internal.
 """.
 
--export([take/3, start/4, run/4, give_back/4, has_ended/2]).
+-export([take/3, start/4, run/4, give_back/4, has_ended/2, lost/2, is_elsewhere/1]).
 
 -export_type([session/0]).
 
 -doc """
-The session of a call: its id, its process, its server, and whether the connection that waits for
-the answer can be sent a stream.
+The session of a call: its id, its principal, its process and its server. `streams` is `true` if the
+connection that waits for the answer can be sent a stream.
 """.
 -type session() :: #{
-    id := binary(), pid := pid(), instance := erlmcp_instance:instance(), streams := boolean()
+    id := binary(), principal := erlmcp_auth:principal(), pid := pid(),
+    instance := erlmcp_instance:instance(), streams := boolean()
 }.
 
 -doc """
@@ -55,18 +56,21 @@ start(#{id := Id} = Call, OfCalls, Waiting, Session) ->
             {Status, Bytes}
         end,
         Entry = {call, [Id], erlmcp_call:subject(Call), erlmcp_call:permit(Call)},
-        run(Session, Entry, Waiting, Run) =:= ended andalso erlmcp_call:leave(Call)
+        run(Session, Entry, Waiting, Run) =:= ended
+            andalso erlmcp_call:not_begun(Call, OfCalls)
     end,
     erlmcp_call:start_process(Start, [], OfCalls).
 
 -doc """
 Runs a call or a batch of a session in the calling process. `Run` gets the owner of the call's
-reports, and returns the call's status and answer. Returns `ended` if the session has ended. Then
-`Run` was not called, and `Waiting` is told that no answer comes.
+reports, and returns the call's status and answer. If the session has ended, `Run` is not called,
+and `Waiting` gets the answer of `lost/2`, from this process or from that of the session. Then
+returns `ended` if the caller has to count the requests as ended: always for a batch, and for a call
+unless the session's process has counted it. Returns `ok` otherwise.
 """.
 -spec run(session(), erlmcp_calls:entry(), Waiting :: erlmcp_call:owner(),
           Run :: fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok | ended.
-run(#{pid := Pid} = Session, {_, Ids, _, _} = Entry, Waiting, Run) ->
+run(#{pid := Pid, instance := Instance} = Session, {Kind, Ids, _, _} = Entry, Waiting, Run) ->
     Marks = erlmcp_call_messages:new_marks(),
     case adopted(Session, Entry, Waiting, Marks) of
         true ->
@@ -76,15 +80,23 @@ run(#{pid := Pid} = Session, {_, Ids, _, _} = Entry, Waiting, Run) ->
                 true ->
                     erlmcp_call_messages:answer(Owner, Status, Bytes);
                 false ->
-                    #{id := Id, instance := Instance} = Session,
+                    #{id := Id} = Session,
                     %% If the session has already subtracted the call, it has answered too.
                     _ = give_back(Marks, length(Ids), Id, Instance) =:= given andalso
                         erlmcp_call_messages:answer(Waiting, Status, Bytes),
                     ok
             end;
         false ->
-            ok = erlmcp_call_messages:cancelled(Waiting),
-            ended
+            %% The process of the session may still adopt the call, and end it.
+            case erlmcp_call_messages:give_back(Marks) of
+                true ->
+                    ok = erlmcp_call_messages:answer(Waiting, 200, lost(Entry, Session)),
+                    ended;
+                false when Kind =:= batch ->
+                    ended;
+                false ->
+                    ok
+            end
     end.
 
 %% Links the calling process to the session's process, and makes that process its owner. Returns
@@ -95,8 +107,8 @@ adopted(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Entry
         ok = erlmcp_call_messages:adopt(Pid, #{call => self(), entry => Entry, waiting => Waiting,
                                                streams => Streams, marks => Marks}),
         %% A session deletes its row before its process ends. If the row is there now, the process
-        %% will still adopt the call.
-        erlmcp_session_table:is_member(Id, Instance) orelse begin
+        %% will still adopt the call. A process that was killed has deleted nothing.
+        (is_linked(Pid) andalso erlmcp_session_table:is_member(Id, Instance)) orelse begin
             unlink(Pid),
             false
         end
@@ -104,10 +116,16 @@ adopted(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Entry
         error:noproc -> false
     end.
 
+%% A batch traps exits. So it is sent an exit signal, in place of the error, if `Pid` has ended.
+is_linked(Pid) ->
+    receive {'EXIT', Pid, noproc} -> false
+    after 0 -> true
+    end.
+
 -doc """
 Subtracts a call, which answers `Count` requests, from its session's running calls. A call that has
 just ended may be cancelled, or pass its deadline, before the session gets its exit signal. So the
-call and the session may both do this: the first one gets `given`, and answers.
+call and the session may both call this function: the first one gets `given`, and answers.
 """.
 -spec give_back(erlmcp_call_messages:marks(), Count :: non_neg_integer(), binary(),
                 erlmcp_instance:instance()) ->
@@ -134,4 +152,40 @@ has_ended(Call, Marks) ->
             end;
         false ->
             false
+    end.
+
+-doc """
+Returns the answer of a call or a batch that ends with its session: the error `session_invalid`, or
+`dependency_unavailable` if the session may go on at another node.
+""".
+-spec lost(erlmcp_calls:entry(), Session) -> binary() when
+    Session :: #{id := binary(), principal := erlmcp_auth:principal(),
+                 instance := erlmcp_instance:instance(), _ => _}.
+lost({Kind, Ids, _, _}, Session) ->
+    Refusal = case is_elsewhere(Session) of
+        true ->
+            erlmcp_refusal:new(dependency_unavailable,
+                               ~"the session has left its node: the request may have run",
+                               #{retry_after_ms => 1000});
+        false ->
+            erlmcp_refusal:new(session_invalid,
+                               ~"the session has ended, and this request with it")
+    end,
+    iolist_to_binary(erlmcp_message:errors({Kind, Ids}, Refusal)).
+
+-doc """
+Returns `true` if a session that this node does not have any more may go on at another node. Returns
+`false` if the session has ended: the server has no cluster, the cluster does not have the session,
+or this node is its home.
+""".
+-spec is_elsewhere(Session) -> boolean() when
+    Session :: #{id := binary(), principal := erlmcp_auth:principal(),
+                 instance := erlmcp_instance:instance(), _ => _}.
+is_elsewhere(#{instance := #{cluster := none}}) ->
+    false;
+is_elsewhere(#{id := Id, principal := Principal, instance := #{cluster := {Module, State}}}) ->
+    case Module:find_session(Id, Principal, State) of
+        inherited -> false;
+        unknown -> false;
+        _ -> true
     end.

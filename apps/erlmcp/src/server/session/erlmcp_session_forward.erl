@@ -1,24 +1,25 @@
 -module(erlmcp_session_forward).
 -moduledoc """
-Passes a request of an HTTP session on to the node that is the session's home. `place/4` says
-whether a request has to be passed on: its session is not this node's, or the request must wait for
-the cluster before it is answered.
+Passes a request of an HTTP session on to the node that is the session's home. A request is passed
+on if its session is not this node's, or if it must wait for the cluster before it is answered
+(`place/4`).
 
 Such a request has a process of its own on the node where it came in. For the connection it stands
 for the session's process: it is sent `erlmcp_session:written/2` and `erlmcp_session:detach/2`, and
 sends the connection what that process would send (`t:erlmcp_call_messages:to_waiting/0`). For the
 session it is the owner that waits for the answer, or that is attached to a stream.
 
-On the home, a process handles the request and ends (`erlmcp_session_request:visit/1`). If the home
-dies, or cannot be reached, and the request may run twice, it waits for another home for up to two
-seconds. Otherwise its client gets an error. A stream of the session ends, and its client opens it
-again.
+On the home, a process handles the request and ends (`erlmcp_session_request:visit/1`). While no
+home can be reached, the request waits, for up to two seconds. It also waits if its home dies before
+the answer, and the request may run twice. Otherwise its client gets an error, as it does if the
+home has not begun with the request after five seconds. A stream that GET has opened ends, and its
+client opens it again.
 
 The connection is sent, in addition:
 
 - `{forwarded, attached}`: the session's stream is open.
 - `{forwarded, accepted}`: the home has taken a message that has no answer.
-- `{forwarded, ended}`: the session has ended, for DELETE.
+- `{forwarded, ended}`: DELETE has ended the session.
 - `{forwarded, {refused, Refusal, Reply}}`: a message was refused, and was counted.
 - `{forwarded, {refuse, Refusal}}`: GET or DELETE is refused.
 - `{forwarded, {gone, Id}}`: the session has ended while the message began a call.
@@ -30,9 +31,10 @@ Internal.
 
 -export([place/4, start/2]).
 -export([init/2]).
--export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+-export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2,
+         format_status/1]).
 
--export_type([request/0]).
+-export_type([request/0, home/0]).
 
 %% Milliseconds that a request waits for another home, and between two looks for it.
 -define(WAIT, 2_000).
@@ -47,9 +49,19 @@ Internal.
 -define(HEADERS, [~"mcp-protocol-version", ~"mcp-session-id", ~"traceparent", ~"tracestate",
                   ~"baggage"]).
 
--doc "A request, as its connection has it.".
+-doc """
+Where the home of a session is: `here` if this node has the session, otherwise as
+`c:erlmcp_server_cluster:find_session/3` says.
+""".
+-type home() :: here | {away, node(), Watch :: pid()} | inherited | unseen.
+-doc """
+A request, as its connection has it: the decoded message with its arrival, GET with its
+`Last-Event-ID`, or DELETE. `home` is what `place/4` has found. `from` has the version of HTTP and
+the client's address. `waiting` is the owner that waits for the answer, and `streams` is `true` if
+its client reads streams.
+""".
 -type request() :: #{
-    session := binary(),
+    session := binary(), home := home(),
     asks := {message, Json :: term(), erlmcp_meter:arrival()} | {get, binary() | none} | delete,
     context := erlmcp_engine:request_context(), tenant := erlmcp_gate:tenant(),
     from := {Version :: atom(), Peer :: tuple()},
@@ -78,20 +90,23 @@ Internal.
 }).
 
 -doc """
-Returns `here` if a connection handles a request itself, or `away` if it is passed on. Returns
-`unavailable` if this node may not serve sessions now. `Asks` is the decoded message, `get` or
-`delete`. A request of a session that does not exist is handled here. So is a stateless one.
+Decides where a request is handled. Returns `here` if its connection handles it, with the session if
+that was found. Returns `away`, with the session's home, if the request is passed on.
+Returns `unavailable` if this node may not serve sessions now. `Asks` is the decoded message, `get`
+or `delete`. A stateless request is handled here, and so is one of a session that does not exist.
 """.
 -spec place(Asks :: term(), Id :: binary(), erlmcp_engine:request_context(),
-            erlmcp_instance:instance()) -> here | away | unavailable.
+            erlmcp_instance:instance()) ->
+    here | {here, erlmcp_session_request:session()} | {away, home()} | unavailable.
 place(_, _, _, #{cluster := none}) ->
     here;
 place(Asks, Id, #{principal := Principal} = Context, #{cluster := {Module, State}} = Instance) ->
     maybe
         session ?= era(Asks, Context),
-        true ?= is_integer(Module:incarnation(State)),
-        {{_, _, _}, false} ?= {erlmcp_session_request:find(Id, Principal, Instance), waits(Asks)},
-        here
+        true ?= is_integer(Module:incarnation(sessions, State)),
+        {{_, _, _} = Session, false} ?=
+            {erlmcp_session_request:find(Id, Principal, Instance), waits(Asks)},
+        {here, Session}
     else
         stateless ->
             here;
@@ -101,10 +116,10 @@ place(Asks, Id, #{principal := Principal} = Context, #{cluster := {Module, State
             case Module:find_session(Id, Principal, State) of
                 unknown -> here;
                 unavailable -> unavailable;
-                _ -> away
+                Home -> {away, Home}
             end;
         {_, true} ->
-            away
+            {away, here}
     end.
 
 era(Asks, _) when is_atom(Asks) -> session;
@@ -119,7 +134,7 @@ waits(#{~"method" := ~"resources/unsubscribe"}) -> true;
 waits(_) -> false.
 
 -doc """
-Starts the process of a request that is passed on. It is linked to the calling process, the
+Starts the process of a request that is passed on. The process is linked to the calling one, the
 connection.
 """.
 -spec start(request(), erlmcp_instance:instance()) -> pid().
@@ -143,34 +158,43 @@ init(State) ->
     {ok, State}.
 
 -doc false.
-handle_continue(enter, #state{request = #{asks := Asks}, instance = Instance} = State) ->
+handle_continue(enter, #state{request = #{asks := Asks, home := Home},
+                              instance = Instance} = State) ->
     Permit = case Asks of
         {message, Json, {_, Bytes, _}} -> erlmcp_admission:forward(Json, Bytes, Instance);
         _ -> erlmcp_gate:forward(0, map_get(gate, Instance))
     end,
     case Permit of
-        {ok, Given} -> go(State#state{permit = Given});
+        {ok, Given} -> go(Home, State#state{permit = Given});
         {refuse, Refusal} -> refuse(Refusal, State)
     end.
 
-%% Finds the home, and sends the request there. Waits if it cannot be reached.
+%% Finds the home again, and sends the request there.
 go(#state{request = Request, instance = Instance} = State) ->
     #{session := Id, context := #{principal := Principal}} = Request,
     #{cluster := {Module, Known}} = Instance,
-    maybe
-        unknown ?= erlmcp_session_request:find(Id, Principal, Instance),
-        {away, Node, Watch} ?= Module:find_session(Id, Principal, Known),
-        true ?= lists:member(Node, [node() | nodes()]),
-        visit(Node, State#state{watch = monitor(process, Watch)})
-    else
-        {_, _, _} -> visit(node(), State);
-        inherited -> visit(node(), State);
-        unknown -> refuse(erlmcp_session_request:gone(), State);
-        unavailable -> refuse(erlmcp_session:unavailable(), State);
-        %% If nobody hears of the home, it was one of another cluster with the same secret.
-        unseen -> wait(erlmcp_session_request:gone(), State);
-        false -> wait(State)
+    case erlmcp_session_request:find(Id, Principal, Instance) of
+        unknown -> go(Module:find_session(Id, Principal, Known), State);
+        _ -> go(here, State)
     end.
+
+%% Sends the request to the home. Waits if it cannot be reached.
+go({away, Node, Watch}, State) ->
+    case lists:member(Node, [node() | nodes()]) of
+        true -> visit(Node, State#state{watch = monitor(process, Watch)});
+        false -> wait(State)
+    end;
+go(here, State) ->
+    visit(node(), State);
+go(inherited, State) ->
+    visit(node(), State);
+go(unknown, State) ->
+    refuse(erlmcp_session_request:gone(), State);
+go(unavailable, State) ->
+    refuse(erlmcp_session:unavailable(), State);
+%% If nobody hears of the home, it was one of another cluster with the same secret.
+go(unseen, State) ->
+    wait(erlmcp_session_request:gone(), State).
 
 visit(Node, #state{request = Request, instance = #{id := Server} = Instance} = State) ->
     ok = erlmcp_meter:forwarded(Instance),
@@ -200,7 +224,7 @@ wait(State) ->
 wait(Late, #state{until = none} = State) ->
     wait(Late, State#state{until = erlmcp_clock:now_ms() + ?WAIT});
 wait(Late, #state{waiting = none, instance = #{gate := Gate}} = State) ->
-    case erlmcp_gate:wait_for_home(Gate) of
+    case erlmcp_gate:wait_for_cluster(Gate) of
         {ok, Permit} -> wait(Late, State#state{waiting = Permit});
         {refuse, Refusal} -> refuse(Refusal, State)
     end;
@@ -270,11 +294,11 @@ is_repeatable(#{~"method" := ~"tools/call"}, _, _) ->
 is_repeatable(_, _, _) ->
     true.
 
-%% What the connection is sent.
+%% Messages to the connection.
 
 refuse(Refusal, #state{request = #{asks := {message, Json, Arrival}, context := Context},
                        instance = Instance, streaming = Streaming} = State) ->
-    {Id, _, _} = Asked = erlmcp_admission:asked(Json),
+    {Id, _, _} = Asked = erlmcp_admission:summary(Json),
     ok = erlmcp_meter:ended({Asked, Arrival}, {refused, Refusal}, 0, Instance),
     {reply, Status, Bytes} = Reply = case erlmcp_refusal:name(Refusal) of
         session_invalid -> erlmcp_reply:refuse(Id, Refusal);
@@ -397,6 +421,10 @@ handle_info({'EXIT', _, _}, State) ->
     detach(State#state{detached = true});
 handle_info(_, State) ->
     {noreply, State}.
+
+-doc false.
+format_status(Status) ->
+    erlmcp_log:without_state(Status).
 
 -doc false.
 terminate(_, #state{permit = Permit} = State) ->

@@ -6,7 +6,7 @@ DELETE ends the session.
 
 A connection calls these functions for the sessions of its own node. A request that came to another
 node is a visit: a process of this node that handles the request and ends (`visit/1`). Its outcome
-is its exit reason. The connection, or what stands for it on the other node
+is its exit reason. The connection, or the process in its place on the other node
 (`m:erlmcp_session_forward`), is the owner that waits for the answer in either case.
 
 Source: specification 2025-11-25, "Transports / Session Management" and "/ Resumability and
@@ -23,8 +23,9 @@ Internal.
 -doc "A session that was found: its id, its process if it had one then, and its state.".
 -type session() :: {Id :: binary(), pid() | none, erlmcp_engine:session()}.
 -doc """
-What a message comes with. `waiting` is the owner that waits for the answer, and `streams` is `true`
-if its client reads streams. A quick call may run in the calling process if `quick` is `true`.
+The request that brings a message. `waiting` is the owner that waits for the answer, and `streams`
+is `true` if its client reads streams. A quick call may run in the calling process if `quick` is
+`true`.
 """.
 -type request() :: #{
     context := erlmcp_engine:request_context(), tenant := erlmcp_gate:tenant(),
@@ -32,14 +33,15 @@ if its client reads streams. A quick call may run in the calling process if `qui
     instance := erlmcp_instance:instance()
 }.
 -doc """
-The outcome of a message: its answer, or the process of the session, which will send the owner the
-answer. `gone` is the answer if the session has just ended.
+The outcome of a message: its answer, or `accepted` if it has none. With `session`, which has the
+session's process, the owner is sent the answer later. With `gone`, the session has ended before the
+request with this id could begin a call.
 """.
 -type outcome() ::
     erlmcp_reply:reply() | accepted | {session, pid()} | {gone, erlmcp_message:id() | undefined}.
 -doc """
-A request that came to another node. `asks` is the decoded message with its bytes, `get` with the
-`Last-Event-ID`, or `delete`.
+A request that came to another node. `asks` is the decoded message with the number of its bytes,
+`get` with the `Last-Event-ID`, or `delete`.
 """.
 -type visit() :: #{
     server := term(), session := binary(),
@@ -49,10 +51,12 @@ A request that came to another node. `asks` is the decoded message with its byte
     waiting := erlmcp_call:owner(), streams := boolean()
 }.
 -doc """
-The outcome of a visit, in addition to that of a message: `attached` for GET, `ended` for DELETE, a
-refusal at the gate with its answer, or a refusal of GET or DELETE. `unknown` is no session of the
-principal. `moved` and `unavailable` say that this node is not the session's home, or cannot know
-it.
+The outcome of a visit, in addition to that of a message: `attached` for GET, `ended` for DELETE, or
+`refused` with the answer to a message that the gate has refused. `refuse` is the refusal of GET or
+DELETE, or that of a session which this node cannot inherit within its limits. `unknown` means that
+the principal has no such session. `moved` means that this node is not the session's home, or that
+the server does not run here. `unavailable` means that this node may serve no session now.
+`unsupported` means that this node does not know the version of the message.
 """.
 -type visited() ::
     outcome() | {attached, pid()} | ended
@@ -60,8 +64,8 @@ it.
     | {refuse, erlmcp_refusal:refusal()} | unknown | moved | unavailable | unsupported.
 
 -doc """
-Finds a principal's session on this node. A session of another principal is answered as one that
-does not exist.
+Finds a principal's session on this node. Returns `unknown` if there is none, or it is the session
+of another principal.
 """.
 -spec find(Id :: binary(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     session() | unknown.
@@ -76,7 +80,10 @@ find(Id, Principal, Instance) ->
 gone() ->
     erlmcp_refusal:new(session_invalid, ~"Mcp-Session-Id: no such session; initialize a new one").
 
--doc "Handles an admitted message of a session.".
+-doc """
+Handles an admitted message of a session: answers it, or starts its calls. The owner is sent their
+answer later.
+""".
 -spec message(Json :: term(), erlmcp_admission:admitted(), session(), request()) -> outcome().
 message(Json, Admitted, {Id, Pid, Session}, #{context := Context, tenant := Tenant,
                                               instance := Instance} = Request) ->
@@ -84,7 +91,7 @@ message(Json, Admitted, {Id, Pid, Session}, #{context := Context, tenant := Tena
     {Effects, Next} = erlmcp_engine:handle(Json, Context, Catalog, Session),
     case Next =:= Session orelse update(Id, Session, Next, Instance) of
         {error, Refusal} ->
-            Refused = refused(erlmcp_admission:asked(Json), Refusal, Session),
+            Refused = refused(erlmcp_admission:summary(Json), Refusal, Session),
             perform(erlmcp_admission:effects([Refused], Admitted, Tenant, Instance),
                     {Id, Pid, Session}, Request);
         _ ->
@@ -100,6 +107,7 @@ update(Id, #{log_level := Level}, #{log_level := Level} = Next, Instance) ->
 update(Id, _, #{log_level := Level} = Next, Instance) ->
     case erlmcp_session:change(Id, {log_level, Level}, Instance) of
         ok -> erlmcp_session_table:update(Id, Next, Instance);
+        ended -> {error, missing({Id, none, Next}, Instance)};
         {error, _} = Refused -> Refused
     end.
 
@@ -118,8 +126,8 @@ perform([{Watching, _, _} = Watch], Session, #{instance := Instance}) when
 ->
     watch(Watch, Session, Instance);
 perform([{call, #{definition := #{quick := _}} = Call}], Session,
-        #{quick := true, instance := Instance} = Request) ->
-    case erlmcp_inline_call:run(Call, erlmcp_instance:of_calls(Instance)) of
+        #{quick := true, instance := #{of_calls := Known}} = Request) ->
+    case erlmcp_inline_call:run(Call, Known) of
         {Reply, []} -> Reply;
         {Reply, Said} -> start({ran, Call, Said, Reply}, Session, Request);
         start -> start({call, Call}, Session, Request)
@@ -131,69 +139,102 @@ perform([Calls], Session, Request) ->
 start(Calls, {Id, none, Session}, #{instance := Instance} = Request) ->
     case erlmcp_session:process(Id, Instance) of
         {ok, Pid} -> start(Calls, {Id, Pid, Session}, Request);
-        ended -> ended(Calls, Instance)
+        ended -> ended(Calls, {Id, none, Session}, Instance)
     end;
-start(Calls, {Id, Pid, _} = Session, #{waiting := Waiting, streams := Streams,
-                                       instance := Instance}) ->
-    OfCalls = #{id => Id, pid => Pid, instance => Instance, streams => Streams},
+start(Calls, {Id, Pid, #{principal := Principal}} = Session,
+      #{waiting := Waiting, streams := Streams, instance := Instance}) ->
+    OfCalls = #{id => Id, principal => Principal, pid => Pid, instance => Instance,
+                streams => Streams},
     case started(Calls, Session, Waiting, OfCalls) of
         ok -> {session, Pid};
         {reply, _, _} = Refused -> Refused
     end.
 
 started({call, Call}, {Id, _, _}, Waiting, #{instance := Instance} = OfCalls) ->
+    #{of_calls := Known} = Instance,
     case erlmcp_session_call:take(Id, 1, Instance) of
         ok ->
-            _ = erlmcp_session_call:start(Call#{session => Id}, erlmcp_instance:of_calls(Instance),
-                                          Waiting, OfCalls),
+            _ = erlmcp_session_call:start(Call#{session => Id}, Known, Waiting, OfCalls),
             ok;
         {error, Refusal} ->
-            erlmcp_call:refuse(Call, Refusal, erlmcp_instance:of_calls(Instance))
+            erlmcp_call:refuse(Call, Refusal, Known)
     end;
 started({batch, Items}, Session, Waiting, #{instance := Instance} = OfCalls) ->
+    #{of_calls := Known} = Instance,
     Ready = [batched(Item, Session, Instance) || Item <- Items],
-    _ = erlmcp_batch:start(Ready, erlmcp_instance:of_calls(Instance), Waiting, OfCalls),
+    _ = erlmcp_batch:start(Ready, Known, Waiting, OfCalls),
     ok;
 started({ran, Call, Said, Reply}, _, Waiting, OfCalls) ->
     erlmcp_inline_call:tell(Said, Reply, Call, Waiting, OfCalls).
 
-ended({call, #{id := Id} = Call}, Instance) ->
-    _ = erlmcp_call:refuse(Call, gone(), erlmcp_instance:of_calls(Instance)),
-    {gone, Id};
-ended({batch, Items}, Instance) ->
-    Known = erlmcp_instance:of_calls(Instance),
-    _ = [erlmcp_call:refuse(Call, gone(), Known) || {call, Call} <- Items],
-    {gone, undefined};
-ended({ran, _, _, Reply}, _) ->
-    Reply.
+%% The session has ended, or left this node, since the request has found it.
+ended({ran, _, _, Reply}, _, _) ->
+    Reply;
+ended({call, #{id := Id} = Call}, Session, Instance) ->
+    Refusal = missing(Session, Instance),
+    Reply = erlmcp_call:refuse(Call, Refusal, erlmcp_instance:of_calls(Instance)),
+    gone(Refusal, Id, Reply);
+ended({batch, Items}, Session, Instance) ->
+    Refusal = missing(Session, Instance),
+    Answers = [refused(Item, Refusal, Session, Instance) || Item <- Items],
+    Batch = erlmcp_message:batch([Bytes || {reply, _, Bytes} <- Answers]),
+    gone(Refusal, undefined, {reply, 200, Batch}).
+
+refused({call, Call}, Refusal, _, Instance) ->
+    erlmcp_call:refuse(Call, Refusal, erlmcp_instance:of_calls(Instance));
+refused({_, _, {_, _} = About}, Refusal, Session, Instance) ->
+    watched({error, Refusal}, About, Session, Instance);
+refused(Answer, _, _, _) ->
+    Answer.
+
+%% Only a session that has ended is answered with HTTP's 404, after which its client opens another.
+gone(Refusal, Id, Reply) ->
+    case erlmcp_refusal:name(Refusal) of
+        session_invalid -> {gone, Id};
+        _ -> Reply
+    end.
+
+%% The refusal of a session that was here, and is not any more. In a cluster it may have another
+%% home.
+missing({Id, _, #{principal := Principal}}, Instance) ->
+    missing(Id, Principal, Instance).
+
+missing(Id, Principal, Instance) ->
+    case erlmcp_session_call:is_elsewhere(#{id => Id, principal => Principal,
+                                            instance => Instance}) of
+        true -> erlmcp_session:unavailable();
+        false -> gone()
+    end.
 
 %% Subscribes a session to a resource, or ends its subscription, and returns the answer.
-watch({subscribe, Uri, About}, {SessionId, _, Session}, Instance) ->
+watch({subscribe, Uri, About}, {SessionId, _, _} = Found, Instance) ->
     Watched = maybe
         {ok, Pid} ?= erlmcp_session:process(SessionId, Instance),
-        ok ?= erlmcp_session:subscribe(Pid, Uri),
+        {ok, IsNew} ?= erlmcp_session:subscribe(Pid, Uri),
         {error, _} = Refused ?= erlmcp_session:change(SessionId, {watched, Uri}, Instance),
-        _ = erlmcp_session:unsubscribe(Pid, Uri),
+        %% The subscription of another request stays.
+        _ = IsNew andalso erlmcp_session:undo_subscribe(Pid, Uri),
         Refused
     else
-        ended -> {error, gone()};
+        ended -> {error, missing(Found, Instance)};
         Other -> Other
     end,
-    watched(Watched, About, Session, Instance);
-watch({unsubscribe, Uri, About}, {SessionId, Pid, Session}, Instance) ->
+    watched(Watched, About, Found, Instance);
+watch({unsubscribe, Uri, About}, {SessionId, Pid, _} = Found, Instance) ->
     Unwatched = maybe
         ok ?= erlmcp_session:change(SessionId, {unwatched, Uri}, Instance),
         true ?= is_pid(Pid),
-        erlmcp_session:unsubscribe(Pid, Uri)
+        ok ?= erlmcp_session:unsubscribe(Pid, Uri)
     else
         false -> ok;
+        ended -> {error, missing(Found, Instance)};
         {error, _} = Refused -> Refused
     end,
-    watched(Unwatched, About, Session, Instance).
+    watched(Unwatched, About, Found, Instance).
 
-watched(ok, About, #{revision := Revision}, Instance) ->
+watched(ok, About, {_, _, #{revision := Revision}}, Instance) ->
     erlmcp_admission:watched(ok, About, Revision, Instance);
-watched({error, Refusal}, About, #{revision := Revision}, Instance) ->
+watched({error, Refusal}, About, {_, _, #{revision := Revision}}, Instance) ->
     erlmcp_admission:watched({refuse, Refusal}, About, Revision, Instance).
 
 %% Handles an item of a session's batch. Calls count like others. Items that are neither calls nor
@@ -216,7 +257,9 @@ batched(Item, _, _) ->
 
 -doc """
 Attaches an owner to a session's own stream, or to the stream of the event `LastEventId`. Returns
-the session's process, or a refusal.
+the session's process. Returns a refusal if the session does not exist or does not answer, or if its
+stream is open already. Returns one, too, if the stream of a call does not keep the events after
+`LastEventId`, or if no stream has sent that event.
 """.
 -spec get(Id :: binary(), erlmcp_auth:principal(),
           {erlmcp_call:owner(), LastEventId :: binary() | none}, erlmcp_instance:instance()) ->
@@ -228,16 +271,17 @@ get(Id, Principal, {Owner, LastEventId}, Instance) ->
         ok ?= opened(Pid, Owner, LastEventId),
         {ok, Pid}
     else
-        unknown -> {refuse, gone()};
-        ended -> {refuse, gone()};
-        {error, closed} -> {refuse, gone()};
+        Missing when Missing =:= unknown; Missing =:= ended; Missing =:= {error, closed} ->
+            {refuse, missing(Id, Principal, Instance)};
         {error, attached} ->
             {refuse, erlmcp_refusal:new(entity_duplicate, ~"this session has its stream open")};
         {error, gone} ->
             {refuse, erlmcp_refusal:new(invalid_header,
                                         [~"Last-Event-ID: the events after this one are not kept: ",
                                          erlmcp_printable:quoted(LastEventId)],
-                                        #{status => 400})}
+                                        #{status => 400})};
+        {error, Refusal} ->
+            {refuse, Refusal}
     end.
 
 opened(Pid, Owner, none) -> erlmcp_session:open_stream(Pid, Owner);
@@ -251,17 +295,18 @@ Ends a session. Returns a refusal if the principal has no such session, or its e
 delete(Id, Principal, Instance) ->
     maybe
         {Id, _, _} ?= find(Id, Principal, Instance),
-        ok ?= erlmcp_session:change(Id, ended, Instance),
-        erlmcp_session:delete(Id, Instance)
+        ok ?= erlmcp_session:end_for_client(Id, Instance)
     else
-        unknown -> {refuse, gone()};
-        {error, Refusal} -> {refuse, Refusal}
+        Missing when Missing =:= unknown; Missing =:= ended ->
+            {refuse, missing(Id, Principal, Instance)};
+        {error, Refusal} ->
+            {refuse, Refusal}
     end.
 
 %% Visits.
 
 -doc """
-Handles a request that came to another node, in a process of its own. It exits with
+Handles a request that came to another node, in a process of its own. The process exits with
 `{erlmcp_visited, Outcome}`. A later version of the message is answered with `unsupported`.
 """.
 -spec visit({visit, Version :: pos_integer(), visit()}) -> no_return().
@@ -280,7 +325,7 @@ visited(#{server := Server} = Visit) ->
 at_home(#{session := Id, identity := #{principal := Principal}, tenant := Tenant},
         #{cluster := {Module, State}} = Instance) ->
     maybe
-        true ?= is_integer(Module:incarnation(State)),
+        true ?= is_integer(Module:incarnation(sessions, State)),
         unknown ?= find(Id, Principal, Instance),
         inherited ?= Module:find_session(Id, Principal, State),
         ok ?= erlmcp_session:inherit(Id, Principal, Tenant, Instance),

@@ -26,7 +26,8 @@ Internal.
 -export([add/5, find/3, is_member/2, lookup/2, update/3, take/2, delete/2]).
 -export([put_process/3, attend/2, note_change/3]).
 -export([oldest_unused/2, end_unused/2, end_overdue/1, delete_idle/1, delete_unattended/1]).
--export([take_calls/4, count_calls/3, count/1, open_ids/1, pids/1, ms_until_idle/2, list/2]).
+-export([take_calls/4, count_calls/3, running_calls/2, count/1, open_ids/1, pids/1, ms_until_idle/2,
+         list/2]).
 
 -export_type([sessions/0, session_id/0, session/0, unused/0]).
 
@@ -82,9 +83,10 @@ ids(Bytes) ->
     [erlmcp_base64url:encode(One) || <<One:?BYTES/binary>> <= Bytes].
 
 -doc """
-Adds the row of a new session, with its process if it has one. Returns the number of open sessions,
-or `full` if its tenant has as many as a tenant may have. Returns `exists` if the session has a row
-already: two requests have made it one of this node at the same time.
+Adds the row of a new session, with its process if it has one. Returns the number of open sessions.
+Returns `{full, Observed}` if the tenant has `sessions_per_principal` sessions already: it would
+have `Observed`. Returns `exists` if the session has a row already, as when two requests inherit it
+at the same time.
 """.
 -spec add(session_id(), pid() | none, session(), erlmcp_gate:tenant(),
           erlmcp_instance:instance()) ->
@@ -126,8 +128,9 @@ tenant({anonymous, _} = Tenant, _) -> Tenant;
 tenant(_, #{principal := Principal}) -> Principal.
 
 -doc """
-Finds a principal's session by its id, and counts this as a use of the session. Returns its process,
-if it has one, and its state. Returns `error` if the session is another principal's, or has ended.
+Finds a principal's session by its id, and counts the look-up as a use of the session. Returns its
+process, if it has one, and its state. Returns `error` if the session is another principal's, or has
+ended.
 """.
 -spec find(session_id(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     {ok, pid() | none, erlmcp_engine:session()} | error.
@@ -199,7 +202,7 @@ attend(Id, #{sessions := #sessions{rows = Rows}}) ->
 
 -doc """
 Returns the session with the id `Id`, whatever its principal, with its process if it has one, and
-the tenant for which it is counted.
+the tenant for which it is counted. Returns `error` if the session has ended.
 """.
 -spec lookup(binary(), erlmcp_instance:instance()) ->
     {ok, pid() | none, erlmcp_engine:session(), erlmcp_gate:tenant()} | error.
@@ -232,13 +235,19 @@ note(Id, List, Rows) ->
                                           '$5'}}]}]),
     ok.
 
--doc "Returns the oldest session that was never used, of all tenants or of one.".
+-doc """
+Returns the oldest session that was never used, of all tenants or of one. Returns `none` if there is
+no such session.
+""".
 -spec oldest_unused(all | {of_tenant, erlmcp_gate:tenant()}, erlmcp_instance:instance()) ->
     {ok, unused()} | none.
 oldest_unused(Of, #{sessions := #sessions{unused = Unused}}) ->
     oldest(Of, Unused).
 
--doc "Ends a session and returns its process, unless the session was used meanwhile.".
+-doc """
+Ends a session and returns its process, or `none` if it has none. Returns `used` instead if the
+session was used or has ended meanwhile.
+""".
 -spec end_unused(unused(), erlmcp_instance:instance()) -> {ended, pid() | none} | used.
 end_unused({Opened, Id, Tenant} = Unused, #{sessions := #sessions{rows = Rows}} = Instance) ->
     {Pid, Session} = case ets:lookup(Rows, Id) of
@@ -254,7 +263,8 @@ end_unused({Opened, Id, Tenant} = Unused, #{sessions := #sessions{rows = Rows}} 
     end.
 
 -doc """
-Ends the sessions that were never used within `unused_session_ms`, and returns their processes.
+Ends the sessions that were never used within `unused_session_ms`, or within `session_idle_ms` if
+that is less. Returns their processes.
 """.
 -spec end_overdue(erlmcp_instance:instance()) -> [pid()].
 end_overdue(#{sessions := #sessions{rows = Rows, unused = Unused}} = Instance) ->
@@ -284,8 +294,8 @@ give_back(Tenant, #{sessions := #sessions{counts = Counts}}) ->
     erlmcp_tenant_counts:give_back({tenant, Tenant}, 1, Counts).
 
 -doc """
-Deletes the sessions that were not used for `session_idle_ms` and have no process, or whose process
-was killed.
+Deletes the sessions that were not used for `session_idle_ms` and have no process, and those whose
+process was killed.
 """.
 -spec delete_idle(erlmcp_instance:instance()) -> ok.
 delete_idle(#{sessions := #sessions{rows = Rows}, limits := Limits} = Instance) ->
@@ -293,14 +303,15 @@ delete_idle(#{sessions := #sessions{rows = Rows}, limits := Limits} = Instance) 
     Last = erlmcp_clock:now_ms() - lasting(Idle),
     %% `{unused, _}` is greater than every number.
     IsIdle = [{'=<', '$1', Last}],
-    Idling = ets:select(Rows, [{{'$2', '$3', '$5', '$1', '_', '_', '$4'}, IsIdle,
-                                    [{{'$2', '$3', {{'$4', '$5'}}}}]}]),
-    lists:foreach(
-        fun({Id, none, Of}) ->
-                ends({Id, none, '_', '$1', '_', '_', '_'}, IsIdle, Of, Instance);
-           ({Id, Pid, _}) ->
-                is_process_alive(Pid) orelse delete(Id, Instance)
-        end, Idling).
+    Idling = ets:select(Rows, [{{'$2', none, '$5', '$1', '_', '_', '$4'}, IsIdle,
+                                    [{{'$2', {{'$4', '$5'}}}}]}]),
+    lists:foreach(fun({Id, Of}) ->
+        ends({Id, none, '_', '$1', '_', '_', '_'}, IsIdle, Of, Instance)
+    end, Idling),
+    Attended = ets:select(Rows, [{{'$1', '$2', '_', '_', '_', '_', '_'}, [{is_pid, '$2'}],
+                                  [{{'$1', '$2'}}]}]),
+    lists:foreach(fun({Id, Pid}) -> is_process_alive(Pid) orelse delete(Id, Instance) end,
+                  Attended).
 
 -doc "Deletes the sessions without a process.".
 -spec delete_unattended(erlmcp_instance:instance()) -> ok.
@@ -351,21 +362,23 @@ count_calls(Id, Count, #{sessions := #sessions{rows = Rows}}) ->
         error:badarg -> ok
     end.
 
+-doc "Returns the number of the running calls of a session, 0 if the session has ended.".
+-spec running_calls(session_id(), erlmcp_instance:instance()) -> non_neg_integer().
+running_calls(Id, #{sessions := #sessions{rows = Rows}}) ->
+    ets:lookup_element(Rows, Id, 5, 0).
+
 -doc "Deletes a session.".
 -spec delete(session_id(), erlmcp_instance:instance()) -> ok.
 delete(Id, Instance) ->
-    _ = taken(Id, Instance),
+    _ = take(Id, Instance),
     ok.
 
--doc "Deletes a session, and returns its process, or `none` if it has none or has ended before.".
--spec take(session_id(), erlmcp_instance:instance()) -> pid() | none.
-take(Id, Instance) ->
-    case taken(Id, Instance) of
-        {ok, Pid} -> Pid;
-        gone -> none
-    end.
-
-taken(Id, #{sessions := #sessions{rows = Rows}} = Instance) ->
+-doc """
+Deletes a session, and returns its process, or `none` if it has none. Returns `gone` if the session
+has ended before: of several callers, one ends it.
+""".
+-spec take(session_id(), erlmcp_instance:instance()) -> {ok, pid() | none} | gone.
+take(Id, #{sessions := #sessions{rows = Rows}} = Instance) ->
     case ets:take(Rows, Id) of
         [{_, Pid, Session, Used, _, _, Tenant}] ->
             ok = give_back(Tenant, Instance),
@@ -393,8 +406,8 @@ pids(#{sessions := #sessions{rows = Rows}}) ->
                            [{is_binary, '$1'}, {is_pid, '$2'}], ['$2']}]).
 
 -doc """
-Returns up to `Most` open sessions of Streamable HTTP, in no order: the id of each, its state, the
-milliseconds since its last use, or `unused`, and its running calls.
+Returns up to `Most` open sessions of Streamable HTTP, in no order. Each has its id, its state, the
+milliseconds since its last use (or `unused`), and the number of its running calls.
 """.
 -spec list(Most :: pos_integer(), erlmcp_instance:instance()) ->
     [{binary(), erlmcp_engine:session(), IdleMs :: non_neg_integer() | unused,
@@ -413,14 +426,15 @@ idle_ms({unused, _}, _) -> unused;
 idle_ms(Used, Now) -> max(0, Now - Used).
 
 -doc """
-Returns the milliseconds until a session, which was used before, ends if it stays unused. For a
-session that has ended, returns the limit `session_idle_ms`.
+Returns the milliseconds until a session ends if it stays unused. A session that has ended, or was
+never used, counts as used just now.
 """.
 -spec ms_until_idle(session_id(), erlmcp_instance:instance()) -> integer().
 ms_until_idle(Id, #{sessions := #sessions{rows = Rows}, limits := #{session_idle_ms := Idle}}) ->
     Now = erlmcp_clock:now_ms(),
     case ets:lookup_element(Rows, Id, 4, Now) of
-        Used when is_integer(Used) -> Used + lasting(Idle) - Now
+        Used when is_integer(Used) -> Used + lasting(Idle) - Now;
+        {unused, _} -> lasting(Idle)
     end.
 
 %% The index has the unused sessions in the order in which they were opened, so the oldest one, of

@@ -7,9 +7,10 @@ definition that only some principals may see is sent to the subscribers of these
 Every session subscribes to the three lists, with one row `lists` in place of three.
 
 A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}`, and calls
-`received/1` with `Pending` when it is about to write the event. Until then it is sent no other
-event of this topic: its client reads the list or resource after the event, and gets the newest
-state. So a subscriber whose client does not read has at most one waiting message for each topic.
+`received/1` with `Pending` when it is about to write the event. Until then the subscriber is sent
+no other event of this topic. Its client reads the list or resource after the event, and gets the
+newest state. So a subscriber whose client does not read has at most one waiting message for each
+topic.
 
 The events of a task differ, so each of them is sent. At most 1,000 of them wait, and later ones are
 left out, as the specification allows: clients can ask for the task.
@@ -50,7 +51,7 @@ new() ->
     ets:new(erlmcp_subscriptions, [ordered_set, public, {read_concurrency, true},
                                    {write_concurrency, auto}]).
 
--doc "Returns the bit of a list in a number of changed lists.".
+-doc "Returns the bit that stands for a list in the number which `changed/1` gets.".
 -spec bit(listed()) -> pos_integer().
 bit(List) ->
     1 bsl map_get(List, ?LISTS).
@@ -65,7 +66,7 @@ changed(Bits) ->
 notification(Topic) ->
     iolist_to_binary(erlmcp_message:notification(method(Topic), params(Topic))).
 
--doc "Adds a subscriber, with its principal, to topics, which are not counted for a tenant.".
+-doc "Adds a subscriber, with its principal, to topics. They are not counted for a tenant.".
 -spec add([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), erlmcp_auth:principal(),
           ets:table()) -> ok.
 add(Topics, Owner, Subscription, Principal, Table) ->
@@ -230,7 +231,7 @@ sweep(Table) ->
                       is_process_alive(Pid) orelse delete(Key, Table)
                   end, Keys).
 
--doc "Records that the subscriber is about to write an event. The next change is sent to it again.".
+-doc "Records that the subscriber is about to write an event, so that it is sent the next one.".
 -spec received(pending()) -> ok.
 received({Pending, Counter}) ->
     counters:sub(Pending, Counter, 1).

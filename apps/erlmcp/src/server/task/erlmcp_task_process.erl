@@ -6,12 +6,13 @@ cancelled, or when the task has expired.
 
 The record keeps the call's requests to the client until they are answered (`update/2`). A client of
 2025-11-25 that waits for the result (`m:erlmcp_tasks`) is sent these requests. If several wait, the
-last one is sent them, since its stream is the most likely to be open. All of them are sent the keys
-of answered requests, since each may have been the last one before.
+last one is sent them, since its stream is the most likely to be open. If its client cannot be
+asked, the one before it is sent them (`cannot_ask/1`). All of them are sent the keys of answered
+requests, since each may have been the last one before.
 
-In a cluster, processes of other nodes call these functions, too, so that each message has the
-version of its form. The record is written through the cluster then. So changes of a task that runs
-are written once a second at most, and its end is written again and again until that succeeds.
+In a cluster, processes of other nodes call these functions, too, so each message has the version of
+its form. The record is written through the cluster then. So changes of a task that runs are written
+once a second at most, and its end is written again and again until that succeeds.
 
 Internal.
 """.
@@ -19,7 +20,7 @@ Internal.
 -behaviour(gen_server).
 
 -export([open/1, take_over/2, end_other/2]).
--export([update/2, cancel/1, wait/1, refused/2, passed_on/2]).
+-export([update/2, cancel/1, wait/1, cannot_ask/1, refused/2, passed_on/2]).
 -export([start_link/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
 
@@ -49,7 +50,9 @@ Internal.
     %% the names that the call has for the requests that wait for answers, and the answers so far
     names = #{} :: #{Key :: binary() => Name :: binary()},
     answers = #{} :: #{Name :: binary() => map()},
+    %% the processes that wait, the last one first, and those whose clients could not be asked
     waiting = [] :: [pid()],
+    unable = [] :: [pid()],
     %% the window of the notifications to the waiting processes
     window = none :: none | erlmcp_notification_window:window(),
     %% in a cluster: when the record may be written next, by `erlmcp_clock:now_ms/0`, and whether
@@ -59,8 +62,9 @@ Internal.
 }).
 
 -doc """
-Stores the task of `Process`. Its call starts when the calling process has ended. Returns `full`
-with the bound, and ends `Process`, if no more tasks can be stored, or the record is too large.
+Stores the task of `Process`. Its call starts when the calling process has ended. If the task cannot
+be stored, `Process` ends: `full` and `too_large` have the bound, and `unavailable` means that the
+store cannot be reached now (`c:erlmcp_task_store:put/2`).
 """.
 -spec open(Process :: pid()) ->
     ok | {error, {full | too_large, pos_integer()}} | erlmcp_task_store:unavailable().
@@ -68,15 +72,20 @@ open(Process) ->
     gen_server:call(Process, open).
 
 -doc """
-Lets `Process` take the task over, with the record that it was started with, and run its call. Ends
-`Process` if the record cannot be swapped.
+Lets `Process` take the task over, with the record that it was started with, and run its call. If
+the record cannot be swapped, `Process` ends. `changed` means that another process has written the
+record, and `unavailable` that the cluster cannot be asked now. `full` has the bound that the record
+would exceed.
 """.
 -spec take_over(Process :: pid(), erlmcp_tasks:swap()) ->
     ok | {error, changed | {full, pos_integer()} | unavailable}.
 take_over(Process, Swap) ->
     gen_server:call(Process, {take_over, Swap}).
 
--doc "Ends the process, and its call, if it has the record of another incarnation than this one.".
+-doc """
+Ends the process, and its call, if the record of its task is of an incarnation other than
+`Incarnation`.
+""".
 -spec end_other(Process :: pid(), Incarnation :: pos_integer()) -> ok.
 end_other(Process, Incarnation) ->
     gen_server:cast(Process, {end_other, Incarnation}).
@@ -115,14 +124,25 @@ call(Process, Request) ->
     end.
 
 -doc """
-Registers the calling process as one that waits for the end of the task. It is sent
+Registers the calling process as one that waits for the end of the task. The calling process is sent
 `t:erlmcp_call_messages:to_task_waiter/0` until the task's process ends.
 """.
 -spec wait(pid()) -> ok.
 wait(Process) ->
     gen_server:cast(Process, {wait, 1, self()}).
 
--doc "Tells the task's call that the client refused request `Key`. Withdraws all its requests.".
+-doc """
+Tells the task's process that the client of the calling process, which waits, cannot be asked. The
+requests go to the others that wait, as long as there are any.
+""".
+-spec cannot_ask(pid()) -> ok.
+cannot_ask(Process) ->
+    gen_server:cast(Process, {cannot_ask, 1, self()}).
+
+-doc """
+Tells the task's call that the client has refused the request `Key`, and withdraws all requests of
+the call.
+""".
 -spec refused(pid(), Key :: binary()) -> ok.
 refused(Process, Key) ->
     gen_server:cast(Process, {refused, 1, Key}).
@@ -163,16 +183,16 @@ handle_call(open, {Creator, _}, #state{instance = Instance, task = Given} = Stat
     Task = with_process(Given),
     case erlmcp_task_records:put(Task, erlmcp_tasks:store(Instance)) of
         ok ->
-            ok = expire(Task),
+            ok = expire(Task, Instance),
             {reply, ok, paced(State#state{task = Task, creator = monitor(process, Creator)})};
         {error, _} = Refused ->
             {stop, normal, Refused, State}
     end;
-handle_call({take_over, Swap}, _, #state{task = Given} = State) ->
+handle_call({take_over, Swap}, _, #state{task = Given, instance = Instance} = State) ->
     case Swap(with_process(Given)) of
         {ok, Task} ->
             Taken = start_call(paced(State#state{task = Task})),
-            ok = expire(Task),
+            ok = expire(Task, Instance),
             ok = publish(Taken),
             {reply, ok, Taken};
         {error, _} = Error ->
@@ -186,6 +206,9 @@ handle_call({cancel, 1}, _, State) ->
         {noreply, #state{unwritten = true}} ->
             {reply, {error, unavailable}, State};
         {noreply, #state{task = #{status := cancelled} = Task} = Next} ->
+            {stop, normal, {ok, Task}, Next};
+        %% The cluster has made the change, but did not confirm it at first.
+        {stop, normal, #state{task = #{status := cancelled} = Task} = Next} ->
             {stop, normal, {ok, Task}, Next};
         {stop, normal, Next} ->
             {stop, normal, over, Next}
@@ -204,8 +227,8 @@ paced(#state{task = #{incarnation := _}} = State) -> State#state{next = erlmcp_c
 paced(State) -> State.
 
 %% A task that was taken over has a part of its time left.
-expire(#{created := Created, ttl := Ttl}) ->
-    Left = min(Ttl, Created + Ttl - erlang:system_time(millisecond)),
+expire(#{created := Created, ttl := Ttl}, Instance) ->
+    Left = min(Ttl, Created + Ttl - erlmcp_tasks:now_ms(Instance)),
     _ = erlang:send_after(max(0, Left), self(), expired),
     ok.
 
@@ -215,6 +238,19 @@ handle_cast({wait, 1, Pid}, #state{waiting = Waiting} = State) ->
     Next = State#state{waiting = [Pid | Waiting]},
     ok = ask(Next),
     {noreply, Next};
+handle_cast({cannot_ask, 1, Pid}, #state{waiting = Waiting, unable = Unable} = State) ->
+    case lists:member(Pid, Waiting) of
+        true ->
+            Next = State#state{waiting = lists:delete(Pid, Waiting), unable = Unable ++ [Pid]},
+            %% If nobody else is left, it has just been asked.
+            ok = case Next of
+                #state{waiting = []} -> ok;
+                #state{} -> ask(Next)
+            end,
+            {noreply, Next};
+        false ->
+            {noreply, State}
+    end;
 handle_cast({refused, 1, Key}, #state{names = Names, pid = Pid} = State) when
     is_map_key(Key, Names)
 ->
@@ -238,14 +274,18 @@ handle_cast(_, State) ->
 -doc false.
 handle_info({erlmcp_task, {status, Message}}, State) ->
     changed(#{message => string:slice(latest(Message), 0, ?MAX_MESSAGE)}, State);
-handle_info({erlmcp_task, {notification, _, Window} = Notification},
-            #state{waiting = [Pid | _]} = State) ->
-    ok = erlmcp_call_messages:task_notification(Pid, Notification),
-    {noreply, State#state{window = Window}};
-handle_info({erlmcp_task, {notification, Bytes, Window}}, #state{instance = Instance} = State) ->
-    ok = erlmcp_notification_window:written(byte_size(Bytes), Window),
-    ok = erlmcp_subscriptions:pass_on(topic(State), Bytes, erlmcp_instance:subscriptions(Instance)),
-    {noreply, State};
+handle_info({erlmcp_task, {notification, Bytes, Window} = Notification},
+            #state{instance = Instance} = State) ->
+    case waiting(State) of
+        [Pid | _] ->
+            ok = erlmcp_call_messages:task_notification(Pid, Notification),
+            {noreply, State#state{window = Window}};
+        [] ->
+            ok = erlmcp_notification_window:written(byte_size(Bytes), Window),
+            ok = erlmcp_subscriptions:pass_on(topic(State), Bytes,
+                                              erlmcp_instance:subscriptions(Instance)),
+            {noreply, State}
+    end;
 handle_info({erlmcp_task, {input, Pid, Requests}}, #state{pid = Pid} = State) ->
     asking(Requests, State);
 handle_info({erlmcp_task, {deadline, Pid, Milliseconds}}, #state{pid = Pid} = State) ->
@@ -261,9 +301,9 @@ handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, subject = Subject} = Runnin
 handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State) ->
     ok = subscribe(State),
     {noreply, start_call(State)};
-handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting} = State) ->
-    Next = State#state{waiting = lists:delete(Pid, Waiting)},
-    ok = case {Waiting, State#state.window} of
+handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting, unable = Unable} = State) ->
+    Next = State#state{waiting = lists:delete(Pid, Waiting), unable = lists:delete(Pid, Unable)},
+    ok = case {waiting(State), State#state.window} of
         {[Pid | _], none} -> ask(Next);
         {[Pid | _], Window} -> erlmcp_notification_window:forget(Window), ask(Next);
         {_, _} -> ok
@@ -310,10 +350,17 @@ asking(Requests, #state{rounds = Rounds} = State) ->
         {noreply, Next}
     end.
 
-ask(#state{task = #{status := input_required, requests := Requests}, waiting = [Pid | _]}) ->
-    erlmcp_call_messages:task_requests(Pid, Requests);
+ask(#state{task = #{status := input_required, requests := Requests}} = State) ->
+    case waiting(State) of
+        [Pid | _] -> erlmcp_call_messages:task_requests(Pid, Requests);
+        [] -> ok
+    end;
 ask(_) ->
     ok.
+
+%% A client that could not be asked may have come back to its stream.
+waiting(#state{waiting = Waiting, unable = Unable}) ->
+    Waiting ++ Unable.
 
 answered(Responses, #state{names = Names, answers = Answers, task = Task, pid = Pid} = State) ->
     Accepted = maps:with(maps:keys(Names), Responses),
@@ -334,8 +381,8 @@ answered(Responses, #state{names = Names, answers = Answers, task = Task, pid = 
 
 tell_answered([], _) ->
     ok;
-tell_answered(Keys, #state{waiting = Waiting}) ->
-    lists:foreach(fun(Pid) -> erlmcp_call_messages:task_answered(Pid, Keys) end, Waiting).
+tell_answered(Keys, State) ->
+    lists:foreach(fun(Pid) -> erlmcp_call_messages:task_answered(Pid, Keys) end, waiting(State)).
 
 %% The call has ended.
 over({reply, ok, {Bytes, IsError}}, #state{task = Task} = State) ->
@@ -363,8 +410,9 @@ ending(#state{task = Task} = State) ->
 
 %% Makes a change, and writes and publishes it, in a cluster perhaps later. Ends if another process
 %% has written the task's record.
-changed(Changes, #state{task = Task, next = Next, unwritten = Unwritten} = State) ->
-    Changed = maps:merge(Task, Changes#{updated => erlang:system_time(millisecond)}),
+changed(Changes, #state{task = Task, next = Next, unwritten = Unwritten,
+                        instance = Instance} = State) ->
+    Changed = maps:merge(Task, Changes#{updated => erlmcp_tasks:now_ms(Instance)}),
     case Next =:= none orelse erlmcp_task_view:is_over(Changed) of
         true ->
             write(Changed, State);
@@ -419,11 +467,13 @@ without_result(Task) ->
     (maps:without([result, is_error], Task))#{bytes := 0}.
 
 %% A change that the cluster did not confirm may have been made. Then the record is this process's,
-%% and the next change follows that one.
-changed_by(Changed, #state{task = #{id := Id}, instance = Instance} = State) ->
+%% with a later version, and the next change follows that one. With the same version, the task's
+%% incarnation is over: no change of this process is accepted any more.
+changed_by(#{version := Before} = Changed,
+           #state{task = #{id := Id}, instance = Instance} = State) ->
     Self = self(),
     case erlmcp_task_records:get(Id, erlmcp_tasks:store(Instance)) of
-        {ok, #{process := Self, version := Version} = Stored} ->
+        {ok, #{process := Self, version := Version} = Stored} when Version =/= Before ->
             case erlmcp_task_view:is_over(Stored) of
                 true ->
                     Ended = State#state{task = Stored},

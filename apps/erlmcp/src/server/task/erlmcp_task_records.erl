@@ -6,7 +6,7 @@ Each function calls the callback of its name.
 Internal.
 """.
 
--export([open/2, module/1, state/1, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
+-export([open/2, module/1, state/1, put/2, get/2, update/2, list/4, delete/2, sweep/2, now_ms/1]).
 
 -export_type([store/0]).
 
@@ -28,25 +28,27 @@ module({Module, _}) ->
 state({_, State}) ->
     State.
 
--doc "Stores a new task (`c:erlmcp_task_store:put/2`).".
+-doc "Stores a new task, with the errors of `c:erlmcp_task_store:put/2`.".
 -spec put(erlmcp_task_store:task(), store()) ->
     ok | {error, {full | too_large, pos_integer()}} | erlmcp_task_store:unavailable().
 put(Task, {Module, State}) ->
     Module:put(Task, State).
 
--doc "Returns a task (`c:erlmcp_task_store:get/2`).".
+-doc "Returns a task, with the errors of `c:erlmcp_task_store:get/2`.".
 -spec get(erlmcp_task_store:id(), store()) ->
     {ok, erlmcp_task_store:task()} | error | erlmcp_task_store:unavailable().
 get(Id, {Module, State}) ->
     Module:get(Id, State).
 
--doc "Replaces the version of a task before this one (`c:erlmcp_task_store:update/2`).".
+-doc """
+Replaces the version of a task before this one, with the errors of `c:erlmcp_task_store:update/2`.
+""".
 -spec update(erlmcp_task_store:task(), store()) ->
     ok | {error, changed | {full, pos_integer()}} | erlmcp_task_store:unavailable().
 update(Task, {Module, State}) ->
     Module:update(Task, State).
 
--doc "Returns a page of an owner's tasks (`c:erlmcp_task_store:list/4`).".
+-doc "Returns a page of an owner's tasks, with the errors of `c:erlmcp_task_store:list/4`.".
 -spec list(erlmcp_task_store:owner(), erlmcp_task_store:position() | first, pos_integer(),
            store()) ->
     {[erlmcp_task_store:task()], More :: boolean()} | erlmcp_task_store:unavailable().
@@ -58,7 +60,15 @@ list(Owner, After, Count, {Module, State}) ->
 delete(Id, {Module, State}) ->
     Module:delete(Id, State).
 
--doc "Deletes the tasks that have expired (`c:erlmcp_task_store:sweep/2`).".
+-doc "Deletes the tasks that have expired at `Now` (`c:erlmcp_task_store:sweep/2`).".
 -spec sweep(Now :: integer(), store()) -> ok.
 sweep(Now, {Module, State}) ->
     Module:sweep(Now, State).
+
+-doc "Returns the time of a store, in milliseconds since 1970 (`c:erlmcp_task_store:now_ms/1`).".
+-spec now_ms(store()) -> integer().
+now_ms({Module, State}) ->
+    case erlang:function_exported(Module, now_ms, 1) of
+        true -> Module:now_ms(State);
+        false -> erlang:system_time(millisecond)
+    end.

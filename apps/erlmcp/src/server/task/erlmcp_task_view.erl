@@ -1,6 +1,6 @@
 -module(erlmcp_task_view).
 -moduledoc """
-Encodes a task as clients of its revision see it. Pure.
+Encodes a task as the clients of a revision see it. Pure.
 
 In 2026-07-28 an ended task contains its result or error, and has only failed if it has a JSON-RPC
 error. In 2025-11-25 clients get the result by `tasks/result`, and a task whose result has `isError`
@@ -45,7 +45,7 @@ notifications(Task) ->
     {{~"notifications/tasks/status", fields_2025(Task)},
      {~"notifications/tasks", maps:merge(detailed(Task), Result)}}.
 
--doc "Returns the status of a task in the words of a revision.".
+-doc "Returns the status of a task as a revision names it.".
 -spec status(erlmcp_task_store:task(), erlmcp_revision:revision()) -> erlmcp_task_store:status().
 status(#{status := completed, is_error := true}, '2025-11-25') -> failed;
 status(#{status := Status}, _) -> Status.
@@ -56,8 +56,9 @@ is_over(#{status := Status}) ->
     Status =/= working andalso Status =/= input_required.
 
 -doc """
-Returns the answer to `tasks/result` for a task that has ended: the answer that the request would
-have got if its call had not become a task.
+Returns the answer to `tasks/result` for a task that has ended: its result, with the id of the task
+in `_meta`, or the refusal with which it failed. For a cancelled task the refusal has the code
+-32603.
 """.
 -spec outcome(erlmcp_task_store:task()) -> {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 outcome(#{status := completed, id := Id, result := Result}) ->

@@ -1,6 +1,6 @@
 -module(erlmcp_tasks).
 -moduledoc """
-Makes tasks of calls, and performs the requests about tasks. This runs in the processes of calls, so
+Makes tasks of calls, and performs the requests about tasks. Both run in the processes of calls, so
 that a slow store keeps no connection waiting.
 
 A task is bound to the principal that asked for it, and other principals do not find it. Its id is
@@ -10,7 +10,7 @@ task.
 Internal.
 """.
 
--export([open/2, store/1]).
+-export([open/2, store/1, now_ms/1]).
 -export([start/3, perform/4]).
 -export([find/3, process/2, put_process/3, delete_process/3, running/1, sweep/1]).
 -export([take_over/4, end_others/2]).
@@ -21,8 +21,11 @@ Internal.
 -define(LOOK, 1000).
 %% Milliseconds until a look at a task whose node has just gone.
 -define(SOON, 200).
-%% Looks of a call that waits, after which it no longer waits for a majority of the cluster.
+%% How often a waiting call looks, each 200 milliseconds, while the cluster has no majority.
 -define(LOOKS, 50).
+%% Milliseconds that a request waits for the cluster, and between two attempts.
+-define(PATIENCE, 2000).
+-define(ATTEMPT, 50).
 %% Milliseconds after which a client may try again what needs a majority of the cluster, or a node
 %% that does not answer.
 -define(RETRY, 1000).
@@ -31,7 +34,9 @@ Internal.
 -type tables() :: {erlmcp_task_records:store(), Processes :: ets:table()}.
 -doc """
 Replaces the record of a task whose node was lost, and returns it as it is stored then: with the
-incarnation of this node.
+incarnation of this node. `changed` means that another process has written the record, and
+`unavailable` that the cluster cannot be asked now. `full` has the bound that the record would
+exceed.
 """.
 -type swap() ::
     fun((erlmcp_task_store:task()) -> {ok, erlmcp_task_store:task()}
@@ -51,10 +56,15 @@ open(Store, Limits) ->
 store(#{tasks := {Store, _}}) ->
     Store.
 
+-doc "Returns the time of the store of a server's tasks, in milliseconds since 1970.".
+-spec now_ms(erlmcp_instance:of_calls()) -> integer().
+now_ms(Instance) ->
+    erlmcp_task_records:now_ms(store(Instance)).
+
 -doc """
-Makes a task of a call, and returns the result that names the task, or a refusal if no more tasks
-can be stored. The task is stored when this returns, and its call starts when the calling process
-has ended.
+Makes a task of a call, and returns the result that names the task, or a refusal if the task cannot
+be stored. The task is stored when this function returns, and its call starts when the calling
+process has ended.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
@@ -62,7 +72,7 @@ start(#{task := #{ttl := Ttl}, tenant := Tenant} = Call, #{principal := Principa
       Instance) ->
     #{limits := #{task_ttl_ms := Max}} = Instance,
     Id = erlmcp_base64url:encode(crypto:strong_rand_bytes(24)),
-    Now = erlang:system_time(millisecond),
+    Now = now_ms(Instance),
     Session = session(Context, Instance),
     Rest = maps:without([task, permit, session], Call),
     Running = Rest#{id := task, context := (maps:remove(owner, Context))#{task => Id}},
@@ -85,14 +95,26 @@ start_process(Running, Task, Session, Instance) ->
 %% The members of a task's record that a server in a cluster adds.
 in_cluster(_, _, #{cluster := none}) ->
     {ok, #{}};
-in_cluster(#{definition := Definition} = Call, Context, #{cluster := {Module, State}}) ->
-    case {Module:incarnation(State), Definition} of
+in_cluster(#{definition := Definition} = Call, Context, Instance) ->
+    case {incarnation_to_begin_in(Instance), Definition} of
         {none, _} ->
             {error, unavailable};
         {Incarnation, #{repeatable := true}} ->
             {ok, #{incarnation => Incarnation, repeat => repeat(Call, Context)}};
         {Incarnation, _} ->
             {ok, #{incarnation => Incarnation}}
+    end.
+
+%% A node that has given up its sessions ends its incarnation, with all tasks. It waits for those of
+%% servers that are drained, but for none of a server that has started again.
+incarnation_to_begin_in(#{cluster := {Module, State}, key := Key}) ->
+    maybe
+        none ?= Module:incarnation(sessions, State),
+        {ok, #{gate := Gate}} ?= erlmcp_instance:find(Key),
+        false ?= erlmcp_gate:is_lame(Gate),
+        none
+    else
+        _ -> Module:incarnation(tasks, State)
     end.
 
 repeat(#{arguments := Arguments, input := Input}, #{name := Name} = Context) ->
@@ -129,45 +151,98 @@ session(#{call := #{owner := {Session, _}}}, Instance) ->
     erlmcp_subscriptions:session(Session, erlmcp_instance:subscriptions(Instance)).
 
 -doc """
-Performs a request about tasks, and returns its result or a refusal. For `tasks/result` it waits for
-the end of the task. `Owner` is sent messages for the client that precede the result.
+Performs a request about tasks, and returns its result or a refusal. For `tasks/result` the function
+waits for the end of the task. `Owner` is sent messages for the client that precede the result.
 """.
 -spec perform(erlmcp_engine:call(), erlmcp_engine:context(), Owner :: erlmcp_call:owner(),
               erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 perform(#{kind := {task, result}, arguments := #{task := Id}}, Context, Owner, Instance) ->
-    await(Id, Context, Owner, Instance, 0);
+    case patiently(fun(_) -> find(Id, Context, Instance) end, Instance) of
+        {ok, Task} -> await(Task, Context, Owner, Instance);
+        {error, _} = Refused -> Refused
+    end;
 perform(#{kind := {task, Operation}} = Call, Context, Owner, Instance) ->
     #{limits := #{call_timeout_ms := Timeout}} = Instance,
+    Owned = erlmcp_call_report:owned(Owner, Context),
     erlmcp_call_messages:within(Timeout, Owner, fun() ->
-        operate(Operation, Call, erlmcp_call_report:owned(Owner, Context), Instance)
+        patiently(fun(Attempt) -> operate(Operation, Attempt, Call, Owned, Instance) end, Instance)
     end).
+
+%% A request waits while the cluster elects a leader, or has lost the node of its task, and is
+%% attempted again. All of these requests may be: a task is cancelled once, and each of its requests
+%% is answered once. A node without a lease does not wait: the majority may be elsewhere.
+patiently(Do, #{cluster := none}) ->
+    Do(first);
+patiently(Do, Instance) ->
+    Until = erlmcp_clock:now_ms() + ?PATIENCE,
+    case Do(first) of
+        {error, Refusal} = Refused ->
+            maybe
+                true ?= may_wait(Refusal, Instance),
+                {ok, Permit} ?= permit(Instance),
+                try
+                    again(Do, Until, Instance)
+                after
+                    erlmcp_gate:leave(Permit)
+                end
+            else
+                false -> Refused;
+                {refuse, Full} -> {error, Full}
+            end;
+        Done ->
+            Done
+    end.
+
+may_wait(Refusal, #{cluster := {Module, State}}) ->
+    erlmcp_refusal:name(Refusal) =:= dependency_unavailable
+        andalso is_integer(Module:incarnation(tasks, State)).
+
+%% Few calls wait, so no other has the gate in its part of the instance.
+permit(#{key := Key}) ->
+    {ok, #{gate := Gate}} = erlmcp_instance:find(Key),
+    erlmcp_gate:wait_for_cluster(Gate).
+
+again(Do, Until, Instance) ->
+    ok = timer:sleep(?ATTEMPT),
+    case Do(again) of
+        {error, Refusal} = Refused ->
+            case erlmcp_clock:now_ms() < Until andalso may_wait(Refusal, Instance) of
+                true -> again(Do, Until, Instance);
+                false -> Refused
+            end;
+        Done ->
+            Done
+    end.
 
 %% Waits for the end of a task, and returns the answer that the task's own call would have had.
 %% Meanwhile the task's requests to the client go out on the stream of the waiting call, and their
 %% answers go to the task. The waiting call has no deadline except the task's own. It ends with its
 %% owner, or when its client cancels it; the task does not end with it.
-await(Id, Context, Owner, Instance, Looks) ->
+await(#{id := Id} = Task, Context, Owner, Instance) ->
+    case {erlmcp_task_view:is_over(Task), process_of(Task, Instance)} of
+        {true, _} ->
+            erlmcp_task_view:outcome(Task);
+        {false, {ok, Process}} ->
+            ok = wait(Id, Process, Owner, Instance),
+            await_next(Id, Context, Owner, Instance, ?LOOKS);
+        {false, error} ->
+            ok = look_later(Task),
+            await_next(Id, Context, Owner, Instance, ?LOOKS)
+    end.
+
+%% A call that waits also waits for a cluster that elects a leader.
+await_next(Id, Context, Owner, Instance, Looks) ->
     case find(Id, Context, Instance) of
         {ok, Task} ->
-            case {erlmcp_task_view:is_over(Task), process_of(Task, Instance)} of
-                {true, _} ->
-                    erlmcp_task_view:outcome(Task);
-                {false, {ok, Process}} ->
-                    ok = wait(Id, Process, Owner, Instance),
-                    await(Id, Context, Owner, Instance, ?LOOKS);
-                {false, error} ->
-                    ok = look_later(Task),
-                    await(Id, Context, Owner, Instance, ?LOOKS)
-            end;
-        {error, Refusal} ->
-            %% A call that waits also waits for a cluster that elects a leader.
+            await(Task, Context, Owner, Instance);
+        {error, Refusal} = Refused ->
             case erlmcp_refusal:name(Refusal) of
                 dependency_unavailable when Looks > 0 ->
                     ok = timer:sleep(?SOON),
-                    await(Id, Context, Owner, Instance, Looks - 1);
+                    await_next(Id, Context, Owner, Instance, Looks - 1);
                 _ ->
-                    {error, Refusal}
+                    Refused
             end
     end.
 
@@ -202,14 +277,18 @@ waiting(Sent, #{id := Id, process := Process, owner := Owner, monitor := Monitor
             Ids = #{ask(Id, Request, Owner) => Key || Key := Request <- New},
             waiting(maps:merge(Sent, Ids), Wait);
         {erlmcp_task, 1, {answered, Keys}} ->
-            %% The client has answered on another stream.
+            %% The client has answered. What it has answered here is not withdrawn by that, since
+            %% the owner does not know it any more.
             Answered = [Request || Request := Key <- Sent, lists:member(Key, Keys)],
             ok = withdraw(Answered, Owner),
             waiting(maps:without(Answered, Sent), Wait);
         {erlmcp_response, Request, Outcome} when is_map_key(Request, Sent) ->
-            {Key, Rest} = maps:take(Request, Sent),
-            ok = answered(Key, Outcome, Process),
-            waiting(Rest, Wait);
+            #{Request := Key} = Sent,
+            case answered(Key, Outcome, Process) of
+                %% The process may ask again before it has the answer, and so the key stays.
+                ok -> waiting(Sent, Wait);
+                unanswered -> waiting(maps:remove(Request, Sent), Wait)
+            end;
         {erlmcp_task, 1, {notification, Bytes, Process}} ->
             ok = pass_on(Bytes, Window, Owner),
             ok = erlmcp_task_process:passed_on(Process, byte_size(Bytes)),
@@ -253,34 +332,37 @@ withdraw(Requests, Owner) ->
     end, Requests).
 
 answered(Key, {ok, Answer}, Process) when is_map(Answer) ->
-    _ = erlmcp_task_process:update(Process, #{Key => Answer}),
-    ok;
-answered(_, {error, Reason}, _) when is_atom(Reason) ->
+    case erlmcp_task_process:update(Process, #{Key => Answer}) of
+        {error, unavailable} -> unanswered;
+        _ -> ok
+    end;
+answered(_, {error, Reason}, Process) when is_atom(Reason) ->
     %% No answer: this stream cannot ask. Another one may.
-    ok;
+    ok = erlmcp_task_process:cannot_ask(Process),
+    unanswered;
 answered(Key, _, Process) ->
     erlmcp_task_process:refused(Process, Key).
 
-operate(get, #{arguments := #{task := Id}}, Context, Instance) ->
+operate(get, _, #{arguments := #{task := Id}}, Context, Instance) ->
     maybe
         {ok, Task} ?= find(Id, Context, Instance),
         {ok, erlmcp_task_view:shown(Task, Context)}
     end;
-operate(update, #{arguments := #{task := Id, responses := Responses}}, Context, Instance) ->
+operate(update, _, #{arguments := #{task := Id, responses := Responses}}, Context, Instance) ->
     maybe
         {ok, Task} ?= find(Id, Context, Instance),
         Update = fun(Process) -> erlmcp_task_process:update(Process, Responses) end,
         {ok, _} ?= with_process(Task, Context, Instance, Update),
         {ok, acknowledged(Context)}
     end;
-operate(cancel, #{arguments := #{task := Id}}, Context, Instance) ->
+operate(cancel, Attempt, #{arguments := #{task := Id}}, Context, Instance) ->
     maybe
         {ok, Task} ?= find(Id, Context, Instance),
         {ok, Answer} ?= with_process(Task, Context, Instance, fun erlmcp_task_process:cancel/1),
-        cancelled(Answer, Id, Context, Instance)
+        cancelled(Answer, Attempt, Id, Context, Instance)
     end;
-operate(list, #{arguments := Arguments, keys := Keys, definition := Definition} = Call, Context,
-        Instance) ->
+operate(list, _, #{arguments := Arguments, keys := Keys, definition := Definition} = Call,
+        Context, Instance) ->
     maybe
         #{page_size := Size} = Definition,
         Owner = owner(Call, Context),
@@ -323,16 +405,21 @@ process_of(#{id := Id}, Instance) -> process(Id, Instance).
 acknowledged(#{revision := Revision, call := #{server_meta := ServerMeta}}) ->
     erlmcp_result:object([], Revision, ServerMeta).
 
-%% Cancelling a task that is over is acknowledged in 2026-07-28 and refused in 2025-11-25.
-cancelled(_, _, #{revision := '2026-07-28'} = Context, _) ->
+%% Cancelling a task that is over is acknowledged in 2026-07-28 and refused in 2025-11-25. If an
+%% attempt before this one has failed, it may have cancelled the task.
+cancelled(_, _, _, #{revision := '2026-07-28'} = Context, _) ->
     {ok, acknowledged(Context)};
-cancelled({ok, Task}, _, Context, _) ->
+cancelled({ok, Task}, _, _, Context, _) ->
     {ok, erlmcp_task_view:shown(Task, Context)};
-cancelled(over, Id, #{revision := Revision} = Context, Instance) ->
-    maybe
-        {ok, Task} ?= find(Id, Context, Instance),
-        Status = atom_to_binary(erlmcp_task_view:status(Task, Revision)),
-        {error, erlmcp_params:invalid(~"taskId", [~"the task is over: ", Status])}
+cancelled(over, Attempt, Id, #{revision := Revision} = Context, Instance) ->
+    case {find(Id, Context, Instance), Attempt} of
+        {{ok, #{status := cancelled} = Task}, again} ->
+            {ok, erlmcp_task_view:shown(Task, Context)};
+        {{ok, Task}, _} ->
+            Status = atom_to_binary(erlmcp_task_view:status(Task, Revision)),
+            {error, erlmcp_params:invalid(~"taskId", [~"the task is over: ", Status])};
+        {{error, _} = Refused, _} ->
+            Refused
     end.
 
 position(#{cursor := Cursor}, Owner, Keys) ->
@@ -354,9 +441,9 @@ bound(Owner) ->
     term_to_binary({~"tasks/list", Owner}, [deterministic]).
 
 -doc """
-Finds a task of the context's principal by its id. Returns a refusal if there is none, or it has
-expired. If the task should run on this node and has no process, its process was killed: the task
-fails now.
+Finds a task of the context's principal by its id. Returns a refusal if there is none, if it has
+expired, or if the store cannot be asked now. If the task should run on this node and has no
+process, its process was killed: the task fails now, unless it may be repeated.
 """.
 -spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, erlmcp_task_store:task()} | {error, erlmcp_refusal:refusal()}.
@@ -384,6 +471,11 @@ still_running(#{id := Id, node := Node} = Task, Context, Instance) ->
             {ok, Task}
     end.
 
+%% A task that may be repeated goes on: the cluster looks for those without a process. Such a task
+%% may have none although nothing was killed: if this node has taken the task over, and did not hear
+%% of that in time.
+was_killed(#{repeat := _}, _) ->
+    ok;
 was_killed(Task, Instance) ->
     Update = fun(Lost) ->
         case erlmcp_task_records:update(Lost, store(Instance)) of
@@ -391,7 +483,7 @@ was_killed(Task, Instance) ->
             {error, _} = Error -> Error
         end
     end,
-    fail(lost(Task, ~"the task was lost"), Update, Instance).
+    fail(lost(Task, ~"the task was lost", Instance), Update, Instance).
 
 %% If the record was changed, another process has just ended the task.
 fail(Task, Swap, Instance) ->
@@ -401,23 +493,24 @@ fail(Task, Swap, Instance) ->
         erlmcp_changes:task_changed({task, Principal, Id}, Tell, Instance)
     end.
 
-lost(#{version := Version} = Task, Message) ->
+lost(#{version := Version} = Task, Message, Instance) ->
     Refusal = erlmcp_refusal:new(internal_error, Message, #{code => -32603}),
     (maps:remove(repeat, Task))#{version := Version + 1, status := failed, error => Refusal,
-                                 updated := erlang:system_time(millisecond), requests := #{},
+                                 updated := now_ms(Instance), requests := #{},
                                  message => Message}.
 
 -doc """
-Takes a task over whose process was lost, and `Why` says how. If its tool is `repeatable`, this node
-runs it again, and the task expires when it would have. Otherwise the task fails. Does nothing if
-another node has taken the task over.
+Takes over a task whose process was lost. `Why` is a text that says how it was lost. If the tool is
+`repeatable`, this node runs the task again, and its time of expiry stays. Otherwise the task fails,
+as it does if no process can start with its record. Does nothing if another node has taken the task
+over. Returns `unavailable` if the record cannot be written now.
 """.
 -spec take_over(erlmcp_task_store:task(), Why :: binary(), swap(), erlmcp_instance:instance()) ->
     ok | erlmcp_task_store:unavailable().
 take_over(Task, Why, Swap, Instance) ->
     Taken = case call_again(Task, Instance) of
         {ok, Call} -> run_again(Call, Task, Why, Swap, Instance);
-        error -> fail(lost(Task, Why), Swap, Instance)
+        error -> fail(lost(Task, Why, Instance), Swap, Instance)
     end,
     case Taken of
         {error, unavailable} -> Taken;
@@ -425,8 +518,9 @@ take_over(Task, Why, Swap, Instance) ->
     end.
 
 %% The call of a task, from its record and this node's definition of its tool.
-call_again(#{id := Id, tenant := Tenant, repeat := Repeat}, Instance) ->
-    #{name := Name, arguments := Arguments, input := Input, context := Context} = Repeat,
+call_again(#{id := Id, tenant := Tenant,
+             repeat := #{name := Name, arguments := Arguments, input := Input,
+                         context := Context}}, Instance) ->
     Catalog = erlmcp_published_catalog:catalog(Instance),
     case erlmcp_catalog:definition(tool, Name, Catalog) of
         {ok, #{repeatable := true} = Definition} ->
@@ -442,15 +536,20 @@ call_again(_, _) ->
     error.
 
 run_again(Call, #{version := Version} = Task, Why, Swap, Instance) ->
-    Again = Task#{version := Version + 1, updated := erlang:system_time(millisecond),
+    Again = Task#{version := Version + 1, updated := now_ms(Instance),
                   node := node(), status := working, requests := #{},
                   message => <<"it runs again: ", Why/binary>>},
-    {ok, Process} = start_process(Call, Again, none, Instance),
-    erlmcp_task_process:take_over(Process, Swap).
+    case start_process(Call, Again, none, Instance) of
+        {ok, Process} ->
+            erlmcp_task_process:take_over(Process, Swap);
+        %% OTP logs why.
+        {error, _} ->
+            fail(lost(Task, <<Why/binary, ", and it cannot run again">>, Instance), Swap, Instance)
+    end.
 
 -doc """
-Ends the processes of tasks that this node started in other incarnations. The cluster has declared
-those dead, and has taken their tasks over or is about to.
+Ends the task processes that this node started in other incarnations. The cluster has declared those
+dead, and has taken their tasks over or is about to.
 """.
 -spec end_others(Incarnation :: pos_integer(), erlmcp_instance:instance()) -> ok.
 end_others(Incarnation, #{tasks := {_, Processes}}) ->
@@ -458,8 +557,8 @@ end_others(Incarnation, #{tasks := {_, Processes}}) ->
                   ets:tab2list(Processes)).
 
 -doc """
-Fails the tasks whose processes were killed, since clients may wait for their notifications. Lets
-the store delete the tasks that have expired.
+Fails the tasks whose processes were killed and which must not be repeated, since clients may wait
+for their notifications. Lets the store delete the tasks that have expired.
 """.
 -spec sweep(erlmcp_instance:of_calls()) -> ok.
 sweep(#{tasks := {Store, Processes}} = Instance) ->
@@ -472,7 +571,7 @@ sweep(#{tasks := {Store, Processes}} = Instance) ->
         ok = erlmcp_subscriptions:remove_task(Id, erlmcp_instance:subscriptions(Instance)),
         ok = delete_process(Id, Process, Instance)
     end, Killed),
-    erlmcp_task_records:sweep(erlang:system_time(millisecond), Store).
+    erlmcp_task_records:sweep(erlmcp_task_records:now_ms(Store), Store).
 
 -doc "Returns the process of a task, or `error` if the task does not run on this node.".
 -spec process(erlmcp_task_store:id(), erlmcp_instance:of_calls()) -> {ok, pid()} | error.

@@ -65,7 +65,10 @@ learn({ok, #{~"params" := #{~"_meta" := #{} = Object}}}, Bytes, {Times, Known, V
 learn(_, _, _) ->
     ok.
 
--doc "Returns the validated `_meta` of a decoded message, if the calling process has learnt it.".
+-doc """
+Returns the validated `_meta` of a decoded message, or `none` if the calling process has not learnt
+it.
+""".
 -spec known_meta(erlmcp_json:json_term()) -> erlmcp_meta:validated() | none.
 known_meta(#{~"params" := #{~"_meta" := Object}}) ->
     validated(Object, meta());
@@ -80,9 +83,8 @@ validated(Object, {_, Known, Valid}) ->
 
 -doc """
 Reads a stateless request whose head has announced its method, without decoding all of it. `Begun`
-is what `erlmcp_admission:enter_announced/5` returned. This works if the text behind the id is in
-the usual form, and the `_meta` was learnt. Otherwise returns `other`, and the message has to be
-decoded.
+is what `erlmcp_admission:enter_announced/5` returned. This works if `Text` stands right behind the
+id, and the `_meta` was learnt. Otherwise returns `other`, and the message has to be decoded.
 """.
 -spec request(binary(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()},
               erlmcp_admission:announced(), erlmcp_json:limits()) ->
@@ -159,7 +161,7 @@ bound_once() ->
     end.
 
 -doc """
-Forgets everything, and the ids for the next spans. The calling process hibernates next, and runs no
+Forgets everything, and the generator of span ids. The calling process hibernates next, and runs no
 inline call.
 """.
 -spec forget() -> ok.

@@ -30,7 +30,7 @@ Internal.
 
 -doc """
 Returns the canonical URI of an MCP server: scheme and host in lower case, and no path if it is only
-a slash. A URL with a fragment is not valid.
+a slash. Returns `{error, invalid_url}` if the URL is not valid, as when it has a fragment.
 """.
 -spec canonical(binary()) -> {ok, binary()} | {error, invalid_url}.
 canonical(Url) ->
@@ -43,7 +43,10 @@ canonical(Url) ->
         {ok, recompose(Kept)}
     end.
 
--doc "Returns the scheme and the host of a URL, in lower case, and its port.".
+-doc """
+Returns the scheme and the host of a URL, in lower case, and its port. Returns
+`{error, invalid_url}` if the URL is not valid.
+""".
 -spec origin(binary()) -> {ok, origin()} | {error, invalid_url}.
 origin(Url) ->
     maybe
@@ -134,7 +137,7 @@ allowed(Url, Plain) ->
 is_host(Host, loopback) -> loopback(Host);
 is_host(Host, Allowed) -> Host =:= Allowed.
 
--doc "Returns `true` if a host is `localhost` or a loopback address.".
+-doc "Returns `true` if a host is `localhost`, an address in 127.0.0.0/8, or `::1`.".
 -spec loopback(Host :: binary()) -> boolean().
 loopback(~"localhost") ->
     true;
@@ -186,7 +189,7 @@ path(Url) ->
     {ok, #{path := Path}} = parse(Url),
     string:trim(Path, trailing, "/").
 
--doc "Adds `Parameters`, which are encoded, to the query of `Url`, which has no fragment.".
+-doc "Encodes `Parameters` and adds them to the query of `Url`, which must have no fragment.".
 -spec with_query(Url :: binary(), Parameters :: [{binary(), binary()}]) -> binary().
 with_query(Url, Parameters) ->
     Added = uri_string:compose_query(Parameters),
@@ -197,8 +200,8 @@ with_query(Url, Parameters) ->
     end.
 
 -doc """
-Returns the parameters of a URL's query, decoded. A query is an error if it is malformed, has more
-than 64 parameters, has one without `=`, or repeats one.
+Returns the parameters of a URL's query, decoded. Returns `{error, invalid_url}` if the query is
+malformed, has more than 64 parameters, has one without `=`, or repeats one.
 """.
 -spec query(binary()) -> {ok, #{binary() => binary()}} | {error, invalid_url}.
 query(Url) ->

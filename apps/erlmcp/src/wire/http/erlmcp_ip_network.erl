@@ -92,7 +92,8 @@ number(<<>>, Number) -> Number;
 number(_, _) -> error.
 
 -doc """
-Parses an address: four decimal numbers without leading zeros for IPv4, or IPv6 without a zone.
+Parses an address: four decimal numbers without leading zeros for IPv4, or IPv6 without a zone. An
+IPv4 address that is written as IPv6 becomes the IPv4 address.
 
 ## Examples
 

@@ -155,7 +155,8 @@ decode(Binary, Limits) ->
     decode(Binary, Limits, none).
 
 -doc """
-Decodes as `decode/2` does, and faster if the text contains the known object as a member `_meta`.
+Decodes as `decode/2` does, with the same errors. It is faster if the text contains the known object
+as a member `_meta`.
 """.
 -spec decode(binary(), limits(), known_object() | none) ->
     {ok, json_term()} | {error, decode_error()}.

@@ -64,7 +64,7 @@ end_per_group(_, _) ->
 %% and stop waiting for a response": 2026-07-28 by closing the stream, a session by a notification.
 deadline_ends_the_call(Config) ->
     Client = visit(Config, #{}, #{~"tools/call" => fun(_) -> {events, [follow]} end}),
-    {error, {timeout, 100}} = erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 100}),
+    {error, {timeout, 500}} = erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 500}),
     #{~"id" := Id} = received(~"tools/call"),
     case era(Config) of
         session ->
@@ -78,7 +78,7 @@ progress_extends_the_deadline(Config) ->
     Test = self(),
     Client = visit(Config, #{}, #{~"tools/call" => slow(5, 500)}),
     {ok, #{~"content" := []}} =
-        erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 2000,
+        erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 2400,
                                                      progress => fun(P) -> Test ! {told, P} end}),
     [1, 2, 3, 4, 5] = [receive {told, #{~"progress" := N}} -> N end || _ <- lists:seq(1, 5)].
 
@@ -86,8 +86,8 @@ progress_extends_the_deadline(Config) ->
 max_timeout_is_not_extended(Config) ->
     Client = visit(Config, #{}, #{~"tools/call" => slow(100, 100)}),
     Before = now_ms(),
-    {error, {timeout, 1500}} =
-        erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 1500, max_timeout => 2000,
+    {error, {timeout, 1900}} =
+        erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 1900, max_timeout => 2000,
                                                      progress => fun(_) -> ok end}),
     Took = now_ms() - Before,
     true = Took >= 2000 andalso Took < 8000.
@@ -109,8 +109,8 @@ progress_extends_what_is_taken_up_again(Config) ->
     Client = visit(Config, #{}, #{
         ~"tools/call" => fun(#{~"id" := Id} = Call) ->
             Test ! {call, Call},
-            {events, [~"id: 1\nretry: 10\ndata: \n\n", progress(Id, 1), {wait, 1500},
-                      progress(Id, 2), {wait, 1500}, progress(Id, 3)]}
+            {events, [~"id: 1\nretry: 10\ndata: \n\n", progress(Id, 1)
+                      | lists:append([[{wait, 750}, progress(Id, N)] || N <- [2, 3, 4, 5]])]}
         end,
         resumed => fun() ->
             Call = receive {resume, Resumed} -> Resumed after ?WAIT -> error(no_call) end,
@@ -434,7 +434,7 @@ why_it_ends_is_told(Config) ->
             received(~"notifications/cancelled"),
         Why
     end,
-    {error, {timeout, 100}} = erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 100}),
+    {error, {timeout, 500}} = erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 500}),
     ~"the deadline passed" = Told(Called()),
     {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
     Second = Called(),

@@ -13,6 +13,7 @@ back.
          a_call_waits_for_all_its_questions/1]).
 -export([one_of_a_call_is_taken_back/1, one_is_taken_back_on_another_stream/1,
          one_is_taken_back_before_the_session_is_open/1, others_are_not_taken_back/1]).
+-export([long_ids_are_answered_on_http/1, long_ids_are_answered_on_lines/1]).
 
 -import(erlmcp_test_bad_http_peer, [session/1, initialized/0, chunked/1, chunk/1, write/2]).
 -import(erlmcp_test_peer, [result/2, event/1]).
@@ -23,6 +24,8 @@ back.
 -define(REFUSED, 80).
 -define(ALL, (?OPEN + ?WAITING + ?REFUSED)).
 -define(WAIT, 30_000).
+%% Bytes of an id, more than a server takes.
+-define(LONG, 2_000).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
@@ -34,7 +37,8 @@ all() ->
      a_call_waits_for_its_user, a_call_goes_on_in_its_own_time,
      a_call_waits_for_all_its_questions,
      one_of_a_call_is_taken_back, one_is_taken_back_on_another_stream,
-     one_is_taken_back_before_the_session_is_open, others_are_not_taken_back].
+     one_is_taken_back_before_the_session_is_open, others_are_not_taken_back,
+     long_ids_are_answered_on_http, long_ids_are_answered_on_lines].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -214,6 +218,38 @@ others_are_not_taken_back(_) ->
     {1, #{~"result" := #{~"action" := ~"decline"}}} = answer(),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
+
+%% "Requests MUST include a string or integer ID", of any length. The call goes on.
+long_ids_are_answered_on_http(_) ->
+    {Peer, Client, Listened} = listening(),
+    {Reference, Called} = called(Client),
+    #{~"id" := Id} = erlmcp_test_peer:received(~"tools/call"),
+    [ok = long_id(fun(Message) -> http(Message, Socket) end)
+     || Socket <- [Listened, Called]],
+    ok = http(result(#{~"id" => Id}, #{content => []}), Called),
+    receive {erlmcp, Reference, {ok, #{}}} -> ok after ?WAIT -> error(no_result) end,
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+long_ids_are_answered_on_lines(_) ->
+    #{port := Port} = Peer = lines([]),
+    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
+    {ok, _} = erlmcp_client:server(Client),
+    Socket = connected(),
+    ok = long_id(fun(Message) -> line(Message, Socket) end),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% Alone, and in a batch.
+long_id(Say) ->
+    Id = binary:copy(~"i", ?LONG),
+    Question = maps:put(id, Id, question(1)),
+    lists:foreach(fun(Message) ->
+        ok = Say(Message),
+        {Pid, 1} = asked(),
+        Pid ! decline,
+        {Id, #{~"result" := #{~"action" := ~"decline"}}} = answer()
+    end, [Question, [Question]]).
 
 %% Bounded refusal: the hundredth request in a call is answered, and one more ends the call.
 questions_of_a_call_are_bounded(_) ->

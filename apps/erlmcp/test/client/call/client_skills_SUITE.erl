@@ -7,7 +7,7 @@ is not what its entry says is not given to anybody.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([skills_are_listed_and_read/1, nothing_is_read_unasked/1, other_files_are_refused/1,
-         tampering_is_found/1, without_skills/1]).
+         tampering_is_found/1, entries_may_lack_everything/1, without_skills/1]).
 
 -import(erlmcp_test_peer, [result/2]).
 
@@ -16,7 +16,7 @@ suite() ->
 
 all() ->
     [skills_are_listed_and_read, nothing_is_read_unasked, other_files_are_refused,
-     tampering_is_found, without_skills].
+     tampering_is_found, entries_may_lack_everything, without_skills].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -70,6 +70,18 @@ tampering_is_found(_) ->
              {<<?MAIN/binary, " ">>, #{}, {error, {unverified, size, Uri}}},
              {?MAIN, #{~"frontmatter" => #{~"name" => ~"pdf"}},
               {error, {unverified, frontmatter, Uri}}}]].
+
+%% The server is wrong, and the caller goes on.
+entries_may_lack_everything(_) ->
+    Uri = ~"skill://pdf/SKILL.md",
+    [begin
+         {ok, [Skill]} = erlmcp_client:list_skills(client(?MAIN, Entry)),
+         {error, Reason} = erlmcp_skills:load(client(?MAIN, #{}), maps:without(Without, Skill))
+     end || {Entry, Without, Reason} <-
+            [{#{}, [~"frontmatter"], {unverified, frontmatter, Uri}},
+             {#{}, [~"resources"], {not_in_skill, Uri}},
+             {#{~"resources" => 7}, [], {not_in_skill, Uri}},
+             {#{~"resources" => [7, #{}]}, [], {not_in_skill, Uri}}]].
 
 without_skills(_) ->
     {ok, Server} = erlmcp:start_server(#{name => ~"test", version => ~"1.0.0"}),

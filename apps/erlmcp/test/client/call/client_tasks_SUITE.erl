@@ -242,7 +242,7 @@ pace_is_the_servers(_) ->
 
 %% Of a task that works on for longer, and ends well. All looks together have the call's last time.
 each_look_has_the_time_of_a_call(_) ->
-    Until = erlang:monotonic_time(millisecond) + 1_200,
+    Until = erlang:monotonic_time(millisecond) + 2_000,
     Client = peer(#{tasks => true},
                   fun(#{~"method" := ~"tools/call"} = Message) ->
                           result(Message, task(~"working"));
@@ -254,7 +254,7 @@ each_look_has_the_time_of_a_call(_) ->
                                            end)#{resultType => complete})
                   end),
     {ok, #{~"content" := []}} =
-        erlmcp_client:call_tool(Client, ~"x", #{}, #{timeout => 800, max_timeout => ?WAIT}).
+        erlmcp_client:call_tool(Client, ~"x", #{}, #{timeout => 1_500, max_timeout => ?WAIT}).
 
 completed() ->
     (task(~"completed"))#{result => #{content => []}}.
@@ -263,7 +263,7 @@ completed() ->
 time_of_the_user_is_not_the_servers(_) ->
     Answered = counters:new(1, []),
     Client = peer(#{tasks => true,
-                    inputs => #{elicit => fun(_) -> receive after 1_000 -> decline end end}},
+                    inputs => #{elicit => fun(_) -> receive after 1_800 -> decline end end}},
                   fun(#{~"method" := ~"tools/call"} = Message) ->
                           result(Message, task(~"working"));
                      (#{~"method" := ~"tasks/get"} = Message) ->
@@ -277,7 +277,7 @@ time_of_the_user_is_not_the_servers(_) ->
                           result(Message, #{resultType => complete})
                   end),
     {ok, #{~"content" := []}} =
-        erlmcp_client:call_tool(Client, ~"x", #{}, #{timeout => 800, max_timeout => 800}).
+        erlmcp_client:call_tool(Client, ~"x", #{}, #{timeout => 1_500, max_timeout => 1_500}).
 
 question() ->
     #{method => ~"elicitation/create",

@@ -173,7 +173,7 @@ endless_progress(Config) ->
         [fun(Socket) -> drip(Socket, Piece) end]
     end,
     _ = erlmcp_test_watch:run(fun() ->
-        [with_client(Answer, #{timeout => 1500, max_timeout => 2000}, fun(Client) ->
+        [with_client(Answer, #{timeout => 1900, max_timeout => 2000}, fun(Client) ->
              Began = now_ms(),
              {error, {timeout, _}} =
                  erlmcp_client:call_tool(Client, ~"t", #{}, #{progress => fun(_) -> ok end}),

@@ -106,9 +106,10 @@ arguments_folder_and_environment(Config) ->
 
 %% In a node whose locale has no UTF-8, text is still UTF-8 for the server.
 the_same_in_another_locale(Config) ->
-    {ok, Peer, _} = peer:start_link(#{connection => standard_io, env => [{"LC_ALL", "C"}],
+    {ok, Peer, _} = peer:start_link(#{connection => standard_io, wait_boot => 60_000,
+                                      env => [{"LC_ALL", "C"}],
                                       args => ["-pa" | code:get_path()]}),
-    latin1 = peer:call(Peer, file, native_name_encoding, []),
+    latin1 = peer:call(Peer, file, native_name_encoding, [], 60_000),
     ok = peer:call(Peer, ?MODULE, ?FUNCTION_NAME, [in_the_peer, Config], 60_000),
     peer:stop(Peer).
 
@@ -120,7 +121,7 @@ the_same_in_another_locale(in_the_peer, Config) ->
 %% A node has so many ports and no more. A server that gets some of those that it needs gives them
 %% back, or each later attempt would take more.
 no_port_is_left_without_a_server(Config) ->
-    {ok, Peer, _} = peer:start_link(#{connection => standard_io,
+    {ok, Peer, _} = peer:start_link(#{connection => standard_io, wait_boot => 60_000,
                                       args => ["+Q", "1024", "-pa" | code:get_path()]}),
     ok = peer:call(Peer, ?MODULE, ?FUNCTION_NAME, [in_the_peer, Config], 60_000),
     peer:stop(Peer).

@@ -8,10 +8,10 @@ is reached meanwhile and afterwards (`m:erlmcp_test_watch`). Those without an en
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
--export([never_in_time/1, late_answer_is_nobodys/1, connection_ends/1, wrong_messages/1,
-         wrong_json/1, wrong_http/1, wrong_results/1, wrong_initialize/1, too_large_bodies/1,
-         too_large_heads/1, elsewhere/1, streams_that_end_at_once/1,
-         every_connection_ends_after_its_answer/1, tls_that_hangs/1]).
+-export([never_in_time/1, notification_is_never_accepted/1, late_answer_is_nobodys/1,
+         connection_ends/1, wrong_messages/1, wrong_json/1, wrong_http/1, wrong_results/1,
+         wrong_initialize/1, too_large_bodies/1, too_large_heads/1, elsewhere/1,
+         streams_that_end_at_once/1, every_connection_ends_after_its_answer/1, tls_that_hangs/1]).
 
 -import(erlmcp_test_suite, [watch/1]).
 -import(erlmcp_test_bad_http_peer, [each/4, is/1, with_client/3, with_peer/3, flushed/0, session/1,
@@ -23,9 +23,10 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [never_in_time, late_answer_is_nobodys, connection_ends, wrong_messages, wrong_json, wrong_http,
-     wrong_results, wrong_initialize, too_large_bodies, too_large_heads, elsewhere,
-     streams_that_end_at_once, every_connection_ends_after_its_answer, tls_that_hangs].
+    [never_in_time, notification_is_never_accepted, late_answer_is_nobodys, connection_ends,
+     wrong_messages, wrong_json, wrong_http, wrong_results, wrong_initialize, too_large_bodies,
+     too_large_heads, elsewhere, streams_that_end_at_once,
+     every_connection_ends_after_its_answer, tls_that_hangs].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -54,6 +55,15 @@ never_in_time(Config) ->
           {informed_for_ever, fun(Socket) ->
               drip(Socket, ~"", ~"HTTP/1.1 103 Early Hints\r\n\r\n")
            end}]).
+
+%% The reason has the time that a notification is given, which is not that of a call.
+notification_is_never_accepted(_) ->
+    Method = ~"notifications/roots/list_changed",
+    with_peer(fun(#{message := #{~"method" := Sent}}) when Sent =:= Method -> silence;
+                 (Request) -> session(Request)
+              end, #{era => session, timeout => 20_000}, fun(Client) ->
+        {error, {timeout, 5_000}} = erlmcp_client:notify(Client, Method, #{})
+    end).
 
 %% A connection whose answer came too late gives no other call that answer.
 late_answer_is_nobodys(Config) ->

@@ -85,7 +85,7 @@ endless_progress(Config) ->
         Chunk = iolist_to_binary(chunk(progress(Token))),
         fun(Socket) -> drip(Socket, chunked(events), Chunk) end
     end,
-    Limits = #{timeout => 1500, max_timeout => 2000},
+    Limits = #{timeout => 1900, max_timeout => 2000},
     {_, #{milliseconds := Took}} = erlmcp_test_watch:run(fun() ->
         [with_client(Answer, Limits, fun(Client) ->
              Began = now_ms(),

@@ -225,9 +225,9 @@ resumes_with_pauses(_) ->
                                        answer(404, [], ~"")])),
     ?assertMatch([{failed, {http, 405, _, _}}], outcome(#{}, Stream, [answer(405, [], ~"")])),
     %% Its deadline is for each beginning of it, however long it lasted.
-    Soon = Stream#{deadline => erlang:monotonic_time(millisecond) + 300},
-    Peer = peer([cut_stream([~"id: a1\nretry: 400\n\n"]), cut_stream([~"retry: 0\n\n"]),
+    Peer = peer([cut_stream([~"id: a1\nretry: 1000\n\n"]), cut_stream([~"retry: 0\n\n"]),
                  answer(404, [], ~"")]),
+    Soon = Stream#{deadline => erlang:monotonic_time(millisecond) + 900},
     ?assertMatch([{headers, _}, {headers, _}, {failed, session_lost}], told(Peer, #{}, Soon)),
     [_, #{headers := #{~"last-event-id" := ~"a1"}}, _] = asked(Peer).
 

@@ -21,6 +21,7 @@ kept, and that no secret is seen in a log or an error.
 -export([an_unknown_client_registers_anew/1, another_redirect_uri_registers_anew/1,
          a_login_in_a_browser_has_the_port_of_before/1]).
 -export([what_is_malformed_in_a_store_is_not_used/1, a_store_that_fails_costs_no_login/1]).
+-export([clients_share_a_store/1, a_refresh_that_came_second_uses_the_first/1]).
 -export([no_token_that_a_header_cannot_have/1, a_login_in_a_browser/1]).
 -export([secrets_are_nowhere/1, bad_options/1]).
 -export([log/2]).
@@ -69,7 +70,8 @@ grants(Peer) ->
     [Type || #{form := #{~"grant_type" := Type}} <- erlmcp_test_oauth:asked(Peer, ~"/token")].
 
 revoke(#{table := Table}) ->
-    true = ets:match_delete(Table, {{token, '_'}}).
+    true = ets:match_delete(Table, {{token, '_'}}),
+    ok.
 
 %% The first token ends at once, those by a refresh token do not.
 short_logins(Peer) ->
@@ -492,6 +494,46 @@ a_store_that_fails_costs_no_login(Config) ->
     {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize").
+
+%% As clients on two nodes do. The second one had no token when it started.
+clients_share_a_store(Config) ->
+    Peer = peer(Config),
+    Options = #{store => folder(Config)},
+    [One, Two] = [started(Options, Peer) || _ <- [1, 2]],
+    [{ok, 200} = erlmcp_test_oauth:call(Client, Peer) || Client <- [One, Two]],
+    [~"authorization_code"] = grants(Peer),
+    revoke(Peer),
+    [{ok, 200} = erlmcp_test_oauth:call(Client, Peer) || Client <- [Two, One]],
+    [~"authorization_code", ~"refresh_token"] = grants(Peer).
+
+%% The other one stores its tokens while this one's refresh token, used already, is refused: at the
+%% end of the token, and when the server refuses the token.
+a_refresh_that_came_second_uses_the_first(Config) ->
+    #{table := Tokens} = Peer = peer(Config),
+    lists:foreach(fun({Seconds, Before}) ->
+        Table = ets:new(store, [public]),
+        erlmcp_test_oauth:change(Peer, ~"/token", fun(_) ->
+            Answer = erlmcp_test_oauth:token_answer(Peer),
+            erlmcp_test_oauth:json(200, Answer#{~"expires_in" => Seconds})
+        end),
+        Handle = started(#{store => {?MODULE, #{table => Table}}}, Peer),
+        retry = challenged(Handle),
+        [{Key, #{~"expires_at" := End} = Value}] =
+            [Row || {{tokens, _, _, _, _}, _} = Row <- ets:tab2list(Table)],
+        Newer = Value#{~"access_token" := ~"newer", ~"expires_at" := End + 3600},
+        erlmcp_test_oauth:change(Peer, ~"/token", fun(_) ->
+            true = ets:insert(Table, {Key, Newer}),
+            true = ets:insert(Tokens, {{token, ~"newer"}}),
+            erlmcp_test_oauth:json(400, #{~"error" => ~"invalid_grant"})
+        end),
+        Logins = length(erlmcp_test_oauth:asked(Peer, ~"/authorize")),
+        Refused = length(grants(Peer)),
+        ok = Before(Peer),
+        {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+        1 = length(grants(Peer)) - Refused,
+        Logins = length(erlmcp_test_oauth:asked(Peer, ~"/authorize")),
+        [{Key, Newer}] = ets:lookup(Table, Key)
+    end, [{0, fun(_) -> ok end}, {3600, fun revoke/1}]).
 
 no_token_that_a_header_cannot_have(Config) ->
     Peer = peer(Config),

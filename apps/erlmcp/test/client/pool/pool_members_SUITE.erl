@@ -15,7 +15,8 @@ misbehave.
          half_open_lets_one_try/1, each_opening_has_its_time/1,
          simultaneous_failures_open_it_once/1, what_is_no_call_is_no_try/1,
          dead_caller_leaves_no_trace/1, all_open_is_refused_at_once/1,
-         cancelled_call_ends/1, subscription_at_a_member/1, member_is_started_again/1,
+         cancelled_call_ends/1, progress_for_a_slow_reader_is_dropped/1,
+         subscription_at_a_member/1, member_is_started_again/1,
          options_are_checked/1, the_application_must_run/1, supervised_by_name/1,
          deadline_holds_over_tries/1, tasks_are_reached_by_key/1,
          secrets_are_in_no_child_specification/1, a_receiver_that_dies_ends_its_call/1,
@@ -36,10 +37,11 @@ all() ->
      repeatable_tool_is_tried_again, retries_end, breaker_opens_at_its_limit,
      half_open_lets_one_try, each_opening_has_its_time, simultaneous_failures_open_it_once,
      what_is_no_call_is_no_try, dead_caller_leaves_no_trace, all_open_is_refused_at_once,
-     cancelled_call_ends, subscription_at_a_member, member_is_started_again, options_are_checked,
-     the_application_must_run, supervised_by_name, deadline_holds_over_tries,
-     tasks_are_reached_by_key, secrets_are_in_no_child_specification,
-     a_receiver_that_dies_ends_its_call, calls_that_are_over_leave_nothing].
+     cancelled_call_ends, progress_for_a_slow_reader_is_dropped, subscription_at_a_member,
+     member_is_started_again, options_are_checked, the_application_must_run,
+     supervised_by_name, deadline_holds_over_tries, tasks_are_reached_by_key,
+     secrets_are_in_no_child_specification, a_receiver_that_dies_ends_its_call,
+     calls_that_are_over_leave_nothing].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -229,19 +231,19 @@ half_open_lets_one_try(_) ->
 %% may come in addition.
 each_opening_has_its_time(_) ->
     {Peer, Behave} = behaving(),
-    Pool = pool([Peer], #{retries => 0, failures => 1, open_ms => 200, longest_open_ms => 300}),
+    Pool = pool([Peer], #{retries => 0, failures => 1, open_ms => 600, longest_open_ms => 900}),
     Opens = fun() ->
         ok = Behave(fails),
         {error, {closed, _}} = erlmcp_client:call_tool(Pool, ~"who", #{}),
         opens_in(Pool)
     end,
-    true = Opens() =< 220,
+    true = Opens() =< 660,
     ok = half_open(Pool),
-    true = Opens() =< 330,
+    true = Opens() =< 990,
     ok = half_open(Pool),
     ok = Behave(works),
     {ok, _} = erlmcp_client:call_tool(Pool, ~"who", #{}),
-    true = Opens() =< 220,
+    true = Opens() =< 660,
     ok = erlmcp_pool:stop(Pool).
 
 simultaneous_failures_open_it_once(_) ->
@@ -325,6 +327,18 @@ cancelled_call_ends(_) ->
     ok = erlmcp_client:cancel(Pool, Reference),
     receive {erlmcp, Reference, {error, cancelled}} -> ok after ?WAIT -> error(late) end,
     receive {'DOWN', Monitor, process, Handler, _} -> ok after ?WAIT -> error(not_cancelled) end,
+    ok = erlmcp_pool:stop(Pool).
+
+%% As without a pool.
+progress_for_a_slow_reader_is_dropped(_) ->
+    Pool = pool([server(~"a")], #{}),
+    {ok, Read} = erlmcp_client:async(Pool, {call_tool, ~"report", #{}}),
+    receive {erlmcp, Read, {progress, #{~"progress" := 1}}} -> ok after ?WAIT -> error(late) end,
+    receive {erlmcp, Read, {ok, _}} -> ok after ?WAIT -> error(late) end,
+    _ = [self() ! unread || _ <- lists:seq(1, 1001)],
+    {ok, Unread} = erlmcp_client:async(Pool, {call_tool, ~"report", #{}}),
+    receive {erlmcp, Unread, {ok, _}} -> ok after ?WAIT -> error(late) end,
+    receive {erlmcp, Unread, {progress, _}} -> error(not_dropped) after 0 -> ok end,
     ok = erlmcp_pool:stop(Pool).
 
 a_receiver_that_dies_ends_its_call(_) ->
@@ -440,6 +454,10 @@ server(Name) ->
     {ok, Pid} = erlmcp:start_server(#{
         name => Name, version => ~"1.0.0",
         tools => [#{name => ~"who", handler => fun(_, _) -> Name end},
+                  #{name => ~"report", handler => fun(_, Context) ->
+                      ok = erlmcp:progress(Context, 1, #{}),
+                      Name
+                  end},
                   #{name => ~"wait", handler => fun(_, _) ->
                       Test ! {running, self(), Name},
                       receive finish -> Name end

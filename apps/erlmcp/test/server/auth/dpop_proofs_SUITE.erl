@@ -16,7 +16,8 @@ Tokens that are bound to a key (RFC 9449), as a listener checks them. Proofs are
          all_of_a_flood_is_forgotten/1]).
 -export([a_flood_of_one_key_shuts_out_no_other/1, discovery_is_not_told_429/1]).
 -export([nonces/1, nonces_change/1]).
--export([mutated_proofs_are_never_accepted/1, challenges/1]).
+-export([mutated_proofs_are_never_accepted/1, challenges/1,
+         an_error_is_in_the_challenge_of_its_scheme/1]).
 
 -import(erlmcp_test_suite, [issuer/1]).
 -import(erlmcp_test_bearer, [encode/1, part/1]).
@@ -466,3 +467,24 @@ challenges(Config) ->
         erlmcp_challenge:parse(Challenge(optional, Unbound)),
     0 = map_size(None),
     ?MISSING = refused(~"Basic", ~"x", none, handle(#{}, Config)).
+
+%% RFC 9449, section 7.2: the error stands with the scheme that the client has used.
+an_error_is_in_the_challenge_of_its_scheme(Config) ->
+    Key = erlmcp_dpop:new(),
+    Expired = erlmcp_test_issuer:token(
+        #{~"aud" => ?URL, ~"exp" => erlang:system_time(second) - 3600,
+          ~"cnf" => #{~"jkt" => erlmcp_dpop:thumbprint(Key)}}, issuer(Config)),
+    Handle = handle(#{}, Config),
+    [begin
+         {error, Failure} = verify(Used, Expired, proof(Expired, Key), Handle),
+         {Used, [{Scheme, ~"invalid_token"}]} =
+             {Used, errors(erlmcp_bearer:headers(Handle, Failure, #{}))}
+     end || {Used, Scheme} <- [{~"DPoP", ~"dpop"}, {~"Bearer", ~"bearer"}]],
+    Bound = bound(Key, Config),
+    {ok, Identity} = verify(~"DPoP", Bound, proof(Bound, Key), Handle),
+    [{~"dpop", ~"insufficient_scope"}] =
+        errors(erlmcp_httpd_auth:insufficient({bearer, Handle}, Identity, [~"admin"], #{})).
+
+errors(#{~"www-authenticate" := Field}) ->
+    [{Scheme, Error} || #{scheme := Scheme, params := #{~"error" := Error}}
+                            <- erlmcp_challenge:parse(Field)].

@@ -9,7 +9,8 @@ whole ones are in `quick_handlers_SUITE`.
 -export([late_is_not_ended_once_it_is_over/1, late_is_not_ended_without_a_processor/1,
          late_once_is_watched_again/1, calls_in_turn_are_watched/1,
          the_latest_definition_is_named/1,
-         one_in_native_code_is_not_ended_before_it_comes_back/1, one_that_died_is_forgotten/1]).
+         one_in_native_code_is_not_ended_before_it_comes_back/1,
+         one_that_comes_to_native_code_later_is_seen_in_it/1, one_that_died_is_forgotten/1]).
 -export([calls_send_no_message/1, what_was_forgotten_is_watched_again/1,
          a_look_that_was_lost_is_asked_for_again/1, another_watch_finds_all_calls/1,
          one_that_is_over_says_so_to_another_watch/1, none_is_ended_that_is_not_in_a_call/1,
@@ -21,7 +22,8 @@ suite() ->
     [{timetrap, {minutes, 3}}].
 
 all() ->
-    [{group, waiting}, calls_send_no_message, what_was_forgotten_is_watched_again,
+    [{group, waiting}, one_that_comes_to_native_code_later_is_seen_in_it, calls_send_no_message,
+     what_was_forgotten_is_watched_again,
      a_look_that_was_lost_is_asked_for_again, another_watch_finds_all_calls,
      one_that_is_over_says_so_to_another_watch, none_is_ended_that_is_not_in_a_call,
      where_nobody_watches_no_call_is_quick].
@@ -130,11 +132,7 @@ where_nobody_watches_no_call_is_quick(_) ->
 %% Native code all the time, here the opening of a pipe that nobody writes to: its definition is not
 %% quick meanwhile, and it is not ended for it. It comes back when that is seen.
 one_in_native_code_is_not_ended_before_it_comes_back(Config) ->
-    Pipe = filename:join(proplists:get_value(priv_dir, Config), "pipe"),
-    "" = os:cmd("mkfifo '" ++ Pipe ++ "'"),
-    %% To load code is to wait, and much work.
-    {ok, Both} = file:open(Pipe, [read, write, raw, device]),
-    ok = file:close(Both),
+    Pipe = pipe("pipe", Config),
     {Mark, _} = Watched = a_definition(),
     Quick = atomics:get(Mark, 1),
     {Pid, Monitor} = spawn_monitor(fun() ->
@@ -152,6 +150,55 @@ one_in_native_code_is_not_ended_before_it_comes_back(Config) ->
     end,
     false = erlmcp_inline_call_watchdog:has_ended(Pid).
 
+%% One that has no processor when it is first looked at, and is in native code for long later.
+one_that_comes_to_native_code_later_is_seen_in_it(Config) ->
+    Pipe = pipe("later", Config),
+    {Mark, _} = Watched = a_definition(),
+    Quick = atomics:get(Mark, 1),
+    Test = self(),
+    May = atomics:new(1, []),
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        InCall = may_last(500, Watched),
+        Test ! {in_call, self()},
+        ok = spin(May),
+        {ok, _} = file:open(Pipe, [read, raw, device]),
+        ok = erlmcp_inline_call_watchdog:end_of_call(InCall)
+    end),
+    receive {in_call, Pid} -> true = erlang:suspend_process(Pid) end,
+    ok = atomics:put(May, 1, 1),
+    ok = until_late(Pid),
+    %% The first two looks at it are a tenth of a second apart.
+    receive after 300 -> ok end,
+    true = erlang:resume_process(Pid),
+    ok = paused(Mark, Quick),
+    {status, running} = process_info(Pid, status),
+    {ok, _} = file:open(Pipe, [write, raw, device]),
+    receive {'DOWN', Monitor, process, Pid, Reason} -> normal = Reason
+    after ?PATIENCE -> error(not_back) end,
+    false = erlmcp_inline_call_watchdog:has_ended(Pid).
+
+%% A pipe: who opens it to read waits in native code until another one writes.
+pipe(Name, Config) ->
+    Pipe = filename:join(proplists:get_value(priv_dir, Config), Name),
+    "" = os:cmd("mkfifo '" ++ Pipe ++ "'"),
+    %% To load code is to wait, and much work.
+    {ok, Both} = file:open(Pipe, [read, write, raw, device]),
+    ok = file:close(Both),
+    Pipe.
+
+spin(May) ->
+    case atomics:get(May, 1) of
+        0 -> spin(May);
+        1 -> ok
+    end.
+
+until_late(Pid) ->
+    Late = element(4, sys:get_state(erlmcp_inline_call_watchdog)),
+    case [Caller || {Caller, _, _} <- maps:values(Late), Caller =:= Pid] of
+        [_] -> ok;
+        [] -> receive after 5 -> until_late(Pid) end
+    end.
+
 %% One that has an end in a call leaves nothing, as one that was ended does neither.
 one_that_died_is_forgotten(_) ->
     {Mark, _} = Watched = a_definition(),
@@ -160,9 +207,14 @@ one_that_died_is_forgotten(_) ->
     ok = paused(Mark, atomics:get(Mark, 1)),
     {Hangs, Other} = hangs(Watched),
     ok = ended(Hangs, Other),
-    %% Who ends it looks after its row then.
-    _ = sys:get_state(erlmcp_inline_call_watchdog),
-    [] = [Pid || Pid <- [Dies, Hangs], _ <- rows(Pid)].
+    ok = no_rows_of([Dies, Hangs]).
+
+%% What is said of one process may come later than what is said of the next one.
+no_rows_of(Pids) ->
+    case [Pid || Pid <- Pids, _ <- rows(Pid)] of
+        [] -> ok;
+        _ -> receive after 10 -> no_rows_of(Pids) end
+    end.
 
 %% Two thousand processes that make a call now and again cost the watch a few looks, and when they
 %% make none any more, not even that. The last look leaves nothing.
@@ -456,8 +508,7 @@ calls(Until, Watched) ->
 paused(Mark, Until) ->
     case atomics:get(Mark, 1) of
         Until ->
-            _ = erlang:yield(),
-            paused(Mark, Until);
+            receive after 5 -> paused(Mark, Until) end;
         _ ->
             ok
     end.

@@ -10,8 +10,8 @@ first byte of the request to the last of its response. They are few enough to be
 %% Modules that a call may pass: fewer than 30.
 -define(MOST, 29).
 %% And those that check a head which the connection has not seen yet: what it asks for, where it
-%% comes from, its identity, and the client's declaration.
--define(MOST_OF_NEW, 36).
+%% comes from, its identity, the client's declaration, and the bound of the connection's memory.
+-define(MOST_OF_NEW, 37).
 
 suite() ->
     [{timetrap, {minutes, 1}}].

@@ -8,8 +8,9 @@
          rates_count_all_or_none/1, a_rate_by_its_clock/1,
          a_refused_message_uses_up_no_rate/1, a_refusal_takes_nothing/1,
          requests_without_a_home_are_bounded/1, definitions_have_limits/1,
-         networks_are_addresses/1, no_request_enters_when_it_drains/1,
-         the_limit_can_be_lower/1, refusals_say_which_rate_is_used_up/1]).
+         the_servers_own_counters_always_have_room/1, networks_are_addresses/1,
+         no_request_enters_when_it_drains/1, the_limit_can_be_lower/1,
+         refusals_say_which_rate_is_used_up/1]).
 
 -import(erlmcp_test_gate, [request/1, queued/1, entered/1, refused/1]).
 
@@ -19,7 +20,8 @@ suite() ->
 all() ->
     [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, rates_count_all_or_none,
      a_rate_by_its_clock, a_refused_message_uses_up_no_rate, a_refusal_takes_nothing,
-     requests_without_a_home_are_bounded, definitions_have_limits, networks_are_addresses,
+     requests_without_a_home_are_bounded, definitions_have_limits,
+     the_servers_own_counters_always_have_room, networks_are_addresses,
      no_request_enters_when_it_drains, the_limit_can_be_lower,
      refusals_say_which_rate_is_used_up].
 
@@ -59,10 +61,10 @@ bounds() ->
 
 requests_without_a_home_are_bounded(_) ->
     Gate = erlmcp_gate:new(#{}),
-    Permits = [entered(erlmcp_gate:wait_for_home(Gate)) || _ <- lists:seq(1, 1_000)],
-    backpressure_active = refused(erlmcp_gate:wait_for_home(Gate)),
+    Permits = [entered(erlmcp_gate:wait_for_cluster(Gate)) || _ <- lists:seq(1, 1_000)],
+    backpressure_active = refused(erlmcp_gate:wait_for_cluster(Gate)),
     ok = erlmcp_gate:leave(hd(Permits)),
-    _ = entered(erlmcp_gate:wait_for_home(Gate)).
+    _ = entered(erlmcp_gate:wait_for_cluster(Gate)).
 
 refusals_say_which_rate_is_used_up(_) ->
     [begin
@@ -102,7 +104,7 @@ is_rate(Bound) ->
 rates_at_the_limit_and_one_more(_) ->
     ok = erlmcp_test_property:holds(?FORALL({Most, Period, Now}, {most(), period(), moment()},
         begin
-            Counters = erlmcp_gate_counters:new(1),
+            Counters = erlmcp_gate_counters:new(1, none),
             Rate = {Period, Most},
             Count = fun(At) -> erlmcp_gate_counters:count_rates(server, [Rate], At, Counters) end,
             CountAll = fun(At) -> [ok = Count(At) || _ <- lists:seq(1, Most)] end,
@@ -128,7 +130,7 @@ nanoseconds(day) -> 86_400_000_000_000.
 
 %% A message that one rate refuses is not counted in the others.
 rates_count_all_or_none(_) ->
-    Counters = erlmcp_gate_counters:new(10),
+    Counters = erlmcp_gate_counters:new(10, none),
     Now = erlmcp_gate_counters:now(Counters),
     [begin
          Count = fun(Rates) -> erlmcp_gate_counters:count_rates(Of, Rates, Now, Counters) end,
@@ -220,6 +222,22 @@ definitions_have_limits(_) ->
     rate_limit_per_minute = refused(Enter(Rates([{minute, 1}]))),
     {ok, Free} = Enter([]),
     ok = erlmcp_gate:leave(Free).
+
+%% However many clients are counted. These counters take no room from clients, either.
+the_servers_own_counters_always_have_room(_) ->
+    Gate = erlmcp_gate:new(#{principals => 2, connections_per_address => 1}),
+    Connect = fun(Last) -> erlmcp_gate:connect(Gate, #{address => {192, 0, 2, Last}}) end,
+    Tool = fun(Name) -> erlmcp_gate:enter_definition(Gate, [{{tool, Name}, {at_once, 1}}]) end,
+    [_ = entered(Tool(Name)) || Name <- [~"dig", ~"fill", ~"sow"]],
+    [_ = entered(Connect(Last)) || Last <- [1, 2]],
+    resource_exhausted = refused(Connect(3)),
+    _ = entered(Tool(~"reap")),
+    concurrent_limit_exceeded = refused(Tool(~"reap")),
+    Rate = [{{tool, ~"mow"}, {minute, 1}}],
+    _ = entered(erlmcp_gate:enter_definition(Gate, Rate)),
+    rate_limit_per_minute = refused(erlmcp_gate:enter_definition(Gate, Rate)),
+    _ = entered(erlmcp_gate:forward(10, Gate)),
+    _ = entered(erlmcp_gate:wait_for_cluster(Gate)).
 
 networks_are_addresses(_) ->
     Gate = erlmcp_gate:new(#{connections_per_address => 1}),

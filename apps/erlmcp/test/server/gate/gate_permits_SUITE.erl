@@ -9,7 +9,7 @@ Counters of idle clients are removed.
          a_permit_that_left_says_nothing_of_the_next/1, holders_of_requests_are_named/1,
          few_holders_among_many_processes/1, many_holders/1, what_the_dead_held_comes_back_once/1,
          what_was_handed_over_meanwhile_stays/1, what_was_never_written_comes_back/1,
-         what_is_lost_at_any_time_comes_back/1,
+         what_is_lost_at_any_time_comes_back/1, a_look_in_between_is_followed_by_one/1,
          what_comes_back_and_is_given_back_is_counted_again/1,
          counters_of_idle_clients_are_removed/1, counters_are_exact_while_idle_ones_are_removed/1,
          shares_of_two_generations_are_apart/1]).
@@ -31,9 +31,9 @@ all() ->
      a_permit_that_left_says_nothing_of_the_next, holders_of_requests_are_named,
      few_holders_among_many_processes, many_holders, what_the_dead_held_comes_back_once,
      what_was_handed_over_meanwhile_stays, what_was_never_written_comes_back,
-     what_is_lost_at_any_time_comes_back, what_comes_back_and_is_given_back_is_counted_again,
-     counters_of_idle_clients_are_removed, counters_are_exact_while_idle_ones_are_removed,
-     shares_of_two_generations_are_apart].
+     what_is_lost_at_any_time_comes_back, a_look_in_between_is_followed_by_one,
+     what_comes_back_and_is_given_back_is_counted_again, counters_of_idle_clients_are_removed,
+     counters_are_exact_while_idle_ones_are_removed, shares_of_two_generations_are_apart].
 
 init_per_testcase(_, Config) ->
     process_flag(trap_exit, true),
@@ -213,6 +213,8 @@ what_was_never_written_comes_back(_) ->
     %% As if a process had been killed after it took its shares, and before it wrote its row.
     {ok, _, _} = erlmcp_gate_counters:enter(Counters),
     {ok, [_]} = erlmcp_gate_counters:take_tenant({principal, ada}, [], 3, 1, Counters),
+    Own = [{tool, ~"dig"}, {forwarded, requests}],
+    {ok, [_, _]} = erlmcp_gate_counters:take([{Key, 1, 3} || Key <- Own], Counters),
     Stays = enter(Gate),
     %% It is never quiet meanwhile.
     [begin
@@ -221,6 +223,7 @@ what_was_never_written_comes_back(_) ->
          ok = erlmcp_gate:leave(Permit)
      end || _ <- lists:seq(1, 6)],
     {1, 1} = {erlmcp_gate:held(Gate, in_flight), erlmcp_gate:held(Gate, {principal, ada})},
+    [0, 0] = [erlmcp_gate:held(Gate, Key) || Key <- Own],
     ok = erlmcp_gate:leave(Stays),
     {0, 0} = {erlmcp_gate:held(Gate, in_flight), erlmcp_gate:held(Gate, {principal, ada})},
     %% Permits of both generations stay.
@@ -251,6 +254,21 @@ what_is_lost_at_any_time_comes_back(_) ->
          [0, 0] = Held()
      end || Before <- lists:seq(0, 8)],
     ok = stop([Permits, Queue]).
+
+%% However many were asked for, the next one comes a second later, and is the only one.
+a_look_in_between_is_followed_by_one(_) ->
+    {Permits, Queue} = processes(erlmcp_gate:new(#{})),
+    ok = looks(Permits, 50),
+    1 = erlang:trace(Permits, true, ['receive']),
+    receive {trace, Permits, 'receive', look} -> ok end,
+    %% The others would come at the same time.
+    receive after 100 -> ok end,
+    1 = erlang:trace(Permits, false, ['receive']),
+    true = more_looks(Permits) =< 1,
+    ok = stop([Permits, Queue]).
+
+more_looks(Permits) ->
+    receive {trace, Permits, 'receive', look} -> 1 + more_looks(Permits) after 0 -> 0 end.
 
 %% A process may live on after seconds without time between taking its share and writing its row.
 what_comes_back_and_is_given_back_is_counted_again(_) ->
@@ -292,7 +310,20 @@ counters_of_idle_clients_are_removed(_) ->
     ok = looks(RatedPermits, 6),
     resource_exhausted = refused(erlmcp_gate:enter(Rated, request(bob))),
     quota_exceeded = refused(erlmcp_gate:enter(Rated, request(ada))),
-    ok = stop([Permits, Queue, RatedPermits, RatedQueue]).
+    %% Nor are the counters of removed tools kept.
+    Tools = erlmcp_gate:new(#{}),
+    {ToolPermits, ToolQueue} = processes(Tools),
+    [ok = erlmcp_gate:leave(entered(erlmcp_gate:enter_definition(Tools, [{{tool, N}, Limit}])))
+     || {N, Limit} <- [{1, {at_once, 1}}, {2, {second, 1_000_000}}]],
+    2 = counted(),
+    ok = looks(ToolPermits, 6),
+    0 = counted(),
+    ok = stop([Permits, Queue, RatedPermits, RatedQueue, ToolPermits, ToolQueue]).
+
+%% The counters of tools, in all gates of this process.
+counted() ->
+    length([Key || Table <- ets:all(), ets:info(Table, name) =:= erlmcp_gate_counters,
+                   ets:info(Table, owner) =:= self(), {{tool, _} = Key, _} <- ets:tab2list(Table)]).
 
 counters_are_exact_while_idle_ones_are_removed(_) ->
     Gate = erlmcp_gate:new(#{in_flight_per_principal => 1}),

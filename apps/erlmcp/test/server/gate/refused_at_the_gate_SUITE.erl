@@ -5,12 +5,13 @@ limit, and all ends that give a permit back.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([principals_are_bounded/1, a_refused_connection_holds_no_permit/1,
-         tls_connections_are_refused_by_http/1, discovery_is_refused_as_unavailable/1,
-         batches_are_refused_one_by_one/1, permits_come_back_whatever_ends_a_call/1,
-         a_running_task_holds_no_permit/1, a_call_that_waits_for_its_client_holds_no_permit/1,
-         drained_servers_refuse_on_the_head/1, connections_leave_nothing/1,
-         refusals_in_a_session_are_answers/1, principals_of_a_connection_have_a_number/1]).
+-export([principals_are_bounded/1, clients_take_no_room_from_tools/1,
+         a_refused_connection_holds_no_permit/1, tls_connections_are_refused_by_http/1,
+         discovery_is_refused_as_unavailable/1, batches_are_refused_one_by_one/1,
+         permits_come_back_whatever_ends_a_call/1, a_running_task_holds_no_permit/1,
+         a_call_that_waits_for_its_client_holds_no_permit/1, drained_servers_refuse_on_the_head/1,
+         connections_leave_nothing/1, refusals_in_a_session_are_answers/1,
+         principals_of_a_connection_have_a_number/1]).
 
 -import(erlmcp_test_bounds_calls, [definitions/0, wait/1, finish/2, refused/4, held/2, gate/1,
                                    until/1, over/1, served_on/1]).
@@ -26,7 +27,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [principals_are_bounded, a_refused_connection_holds_no_permit,
+    [principals_are_bounded, clients_take_no_room_from_tools, a_refused_connection_holds_no_permit,
      tls_connections_are_refused_by_http, discovery_is_refused_as_unavailable,
      batches_are_refused_one_by_one, permits_come_back_whatever_ends_a_call,
      a_running_task_holds_no_permit, a_call_that_waits_for_its_client_holds_no_permit,
@@ -54,6 +55,32 @@ principals_are_bounded(_) ->
          #{message := #{~"result" := _}} = reply(Exchange)
      end || {Exchange, Handler} <- Waiting],
     [ok = close(One) || One <- [Over | In]],
+    stop(Server).
+
+%% Clients are refused if too many are counted already, and calls of a tool with a limit are not.
+clients_take_no_room_from_tools(_) ->
+    Tool = fun(Limit) -> Limit#{handler => fun(_, _) -> ~"done" end} end,
+    Server = serve(http, #{principals => 2, connections_per_address => 9},
+                   #{tools => [Tool(#{name => ~"dig", max_calls => 1}),
+                               Tool(#{name => ~"sow", rates => #{minute => 1}})]}),
+    [Listener] = erlmcp:listeners(Server),
+    From = fun(Last) ->
+        Socket = erlmcp_test_http:connect(Listener#{from => {127, 0, 0, Last}}),
+        #{server => Server, transport => http, era => ?STATELESS, headers => #{},
+          connection => Socket}
+    end,
+    [In, Also] = [From(Last) || Last <- [2, 3]],
+    [ok = served_on(Client) || Client <- [In, Also]],
+    Over = From(4),
+    #{status := 503} = call(Over, ~"tools/list", #{}),
+    Call = fun(Name, Client) ->
+        #{message := Message} = call(Client, ~"tools/call", #{name => Name}),
+        Message
+    end,
+    [#{~"result" := #{}} = Call(~"dig", Client) || Client <- [In, Also]],
+    #{~"result" := #{}} = Call(~"sow", In),
+    #{~"error" := #{~"data" := #{~"name" := ~"rate_limit_per_minute"}}} = Call(~"sow", Also),
+    [ok = close(Client) || Client <- [In, Also, Over]],
     stop(Server).
 
 %% A connection that many share, as a proxy's, counts for a hundred of them. Others are served, and

@@ -44,13 +44,14 @@ init_per_testcase(_, Config) ->
     Limit = "ulimit -n " ++ integer_to_list(?DESCRIPTORS) ++ "; exec \"$0\" \"$@\"",
     {ok, Peer, _} = peer:start_link(#{
         connection => standard_io,
+        wait_boot => ?TIMEOUT,
         exec => {"/bin/sh", ["-c", Limit, os:find_executable("erl")]},
         args => lists:append([["-pa", Path] || Path <- Paths])}),
-    {ok, _} = peer:call(Peer, application, ensure_all_started, [erlmcp]),
-    Collector = peer:call(Peer, erlang, spawn, [?MODULE, collect, [[]]]),
-    true = peer:call(Peer, erlang, register, [?MODULE, Collector]),
-    ok = peer:call(Peer, logger, set_handler_config, [default, level, none]),
-    ok = peer:call(Peer, logger, add_handler, [?MODULE, ?MODULE, #{}]),
+    {ok, _} = peer:call(Peer, application, ensure_all_started, [erlmcp], ?TIMEOUT),
+    Collector = peer:call(Peer, erlang, spawn, [?MODULE, collect, [[]]], ?TIMEOUT),
+    true = peer:call(Peer, erlang, register, [?MODULE, Collector], ?TIMEOUT),
+    ok = peer:call(Peer, logger, set_handler_config, [default, level, none], ?TIMEOUT),
+    ok = peer:call(Peer, logger, add_handler, [?MODULE, ?MODULE, #{}], ?TIMEOUT),
     [{peer, Peer} | Config].
 
 end_per_testcase(bounds_leave_room_for_each_other, _) ->
@@ -203,7 +204,7 @@ a_flood_is_told_or_closed(Config) ->
              end || Number <- lists:seq(1, ?FLOOD)],
     %% All are there, and a file can be opened.
     Peer = proplists:get_value(peer, Config),
-    {ok, _} = peer:call(Peer, file, read_file, ["/proc/self/status"]),
+    {ok, _} = peer:call(Peer, file, read_file, ["/proc/self/status"], ?TIMEOUT),
     true = open_descriptors(Peer) < ?DESCRIPTORS,
     200 = on_http(In),
     Fates = [fate(Connection) || Connection <- Flood],
@@ -228,7 +229,7 @@ refusals_are_of_the_node(Config) ->
     [Own] = call(Config, serve, [b, [{tcp, #{}}]]),
     Sockets = [connect(Own) || _ <- lists:seq(1, 130)],
     [200 = on_lines(Socket) || Socket <- Sockets],
-    #{connections := 130} = peer:call(Peer, erlmcp, info, [b]),
+    #{connections := 130} = peer:call(Peer, erlmcp, info, [b], ?TIMEOUT),
     More = [connect(Port) || _ <- lists:seq(1, 65)],
     Answers = [line_or_asked(Socket) || Socket <- More],
     [200, 1089] = lists:usort(Answers),
@@ -244,9 +245,11 @@ without_descriptors_who_is_in_is_answered(Config) ->
     Peer = proplists:get_value(peer, Config),
     InHttp = connect(Http),
     InLines = connect(Lines),
-    until(fun() -> map_get(connections, peer:call(Peer, erlmcp, info, [a])) =:= 2 end),
+    until(fun() ->
+        map_get(connections, peer:call(Peer, erlmcp, info, [a], ?TIMEOUT)) =:= 2
+    end),
     ok = call(Config, spend, []),
-    {error, emfile} = peer:call(Peer, file, read_file, ["/proc/self/status"]),
+    {error, emfile} = peer:call(Peer, file, read_file, ["/proc/self/status"], ?TIMEOUT),
     200 = on_http(InHttp),
     200 = on_lines(InLines),
     ok = call(Config, open_files, [close, 0]).
@@ -264,7 +267,8 @@ a_handshake_needs_no_descriptor(Config) ->
     ok = call(Config, open_files, [close, 0]).
 
 open_descriptors(Peer) ->
-    {ok, Descriptors} = file:list_dir(["/proc/", peer:call(Peer, os, getpid, []), "/fd"]),
+    OsPid = peer:call(Peer, os, getpid, [], ?TIMEOUT),
+    {ok, Descriptors} = file:list_dir(["/proc/", OsPid, "/fd"]),
     length(Descriptors).
 
 acceptors_wait_for_descriptors(Config) ->
@@ -287,7 +291,7 @@ acceptors_wait_for_descriptors(Config) ->
 
 %% Looked at again and again until it is so.
 until(Condition) ->
-    until(Condition, 100).
+    until(Condition, 600).
 
 until(Condition, Left) ->
     case Condition() of

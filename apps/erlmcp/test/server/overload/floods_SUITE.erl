@@ -128,7 +128,7 @@ the_oldest_unused_goes_first(_) ->
     stop(Server).
 
 unused_sessions_end(_) ->
-    Server = start(#{limits => #{unused_session_ms => 200}}),
+    Server = start(#{limits => #{unused_session_ms => 1_500}}),
     Used = initialize(Server, ?REVISION),
     Unused = opened(Server),
     ok = erlmcp_test_servers:await(fun() ->
@@ -143,7 +143,7 @@ unused_sessions_end(_) ->
 
 %% A session whose process was killed leaves its row, and its client may never come back.
 killed_sessions_make_room(_) ->
-    Server = start(#{limits => #{session_idle_ms => 200}}),
+    Server = start(#{limits => #{session_idle_ms => 1_500}}),
     {Stream, {200, _}} = get_stream(Server, initialize(Server, ?REVISION)),
     exit(erlmcp_test_http:session_process(), kill),
     ok = erlmcp_test_servers:await(fun() ->

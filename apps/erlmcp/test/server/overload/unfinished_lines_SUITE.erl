@@ -122,7 +122,7 @@ refused_meanwhile(Size) ->
 
 %% A call ends, and then the time for a line, while the answer before is written.
 answers_come_before_the_end(_) ->
-    {Server, Socket} = lines(#{receive_timeout_ms => 2000, message_bytes => 10_000_000,
+    {Server, Socket} = lines(#{receive_timeout_ms => 4000, message_bytes => 10_000_000,
                                queue_bytes_per_connection => 100_000_000}),
     Text = binary:copy(~"x", 9_000_000),
     Echoes = [call(Id, ~"echo", #{~"text" => Echo})
@@ -137,7 +137,7 @@ answers_come_before_the_end(_) ->
             andalso lists:keymember('EXIT', 1, Messages)
     end),
     [0, 1, 2, 3] = [Id || #{~"id" := Id, ~"result" := _} <- erlmcp_test_line:recv_many(Socket, 4)],
-    #{~"error" := #{~"data" := #{~"limit" := 2000}}} = erlmcp_test_line:recv(Socket),
+    #{~"error" := #{~"data" := #{~"limit" := 4000}}} = erlmcp_test_line:recv(Socket),
     {error, closed} = erlmcp_test_line:recv_line(Socket, ?TIMEOUT),
     ended(Server, Socket).
 

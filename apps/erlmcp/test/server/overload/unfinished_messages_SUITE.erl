@@ -39,10 +39,10 @@ all() ->
 init_per_suite(Config) ->
     Started = erlmcp_test_applications:start([erlmcp, ssl, gun], Config),
     {ok, Peer, _} = peer:start_link(#{
-        connection => standard_io,
+        connection => standard_io, wait_boot => ?TIMEOUT,
         args => ["-erlmcp", "unfinished_bytes", integer_to_list(?BOUND), "-pa" | code:get_path()]}),
     Listen = [{http, #{sse => #{}}}, {tcp, #{}}, {http, #{tls => erlmcp_test_http:shown()}}],
-    Listeners = peer:call(Peer, ?MODULE, serve, [Listen, #{}]),
+    Listeners = peer:call(Peer, ?MODULE, serve, [Listen, #{}], ?TIMEOUT),
     true = unlink(Peer),
     [{peer, Peer}, {listeners, Listeners} | Started].
 
@@ -160,7 +160,8 @@ tiny_frames_of_http2(Config) ->
     Stream = gun:headers(Connection, "POST", "/mcp", Headers),
     _ = [ok = gun:data(Connection, Stream, nofin, ~" ") || _ <- lists:seq(1, 60_000)],
     ok = until(fun() -> sum(Config) =:= 60_000 end),
-    true = memory(Config) - Before < 2 * ?MIB,
+    %% What was read before may be garbage for a moment.
+    ok = until(fun() -> memory(Config) - Before < 2 * ?MIB end),
     gun:close(Connection),
     none_left(Config).
 
@@ -280,14 +281,14 @@ good(Listener, Test) ->
     Text = binary:copy(~"x", ?MIB),
     Test ! {served, good(Listener, Text, {0, 0})}.
 
-%% A message as large and nearly as old as those of the attack may be refused, as it begins, and its
-%% client comes again.
+%% A message as large as those of the attack, and older than some, may be refused as it begins. Its
+%% client comes again, and is served soon.
 good(Listener, Text, {Served, Refused}) ->
     Call = #{name => ~"echo", arguments => #{text => Text}},
     Now = case erlmcp_test_http:call(Listener, ~"tools/call", Call) of
         #{status := 200, messages := [#{~"result" := _}]} ->
-            {Served + 1, Refused};
-        #{status := 503, messages := [#{~"error" := #{~"code" := 1089}}]} when Refused =:= 0 ->
+            {Served + 1, 0};
+        #{status := 503, messages := [#{~"error" := #{~"code" := 1089}}]} when Refused < 5 ->
             {Served, Refused + 1}
     end,
     #{status := 200} = erlmcp_test_http:call(Listener, ~"tools/list", #{}),
@@ -384,7 +385,8 @@ what_is_answered_is_not_kept(Config) ->
                end || Framing <- [plain, chunks], _ <- lists:seq(1, 8)],
     _ = [call(Config, erlang, garbage_collect, [Pid])
          || Pid <- call(Config, erlang, processes, [])],
-    true = call(Config, erlang, memory, [binary]) - Before < 8 * ?MIB,
+    %% What a scheduler frees for another counts as used until the other has run.
+    ok = until(fun() -> call(Config, erlang, memory, [binary]) - Before < 8 * ?MIB end),
     %% They are served yet.
     _ = [{error, timeout} = gen_tcp:recv(Socket, 0, 0) || Socket <- Sockets],
     _ = [ok = erlmcp_test_http:close(Socket) || Socket <- Sockets],

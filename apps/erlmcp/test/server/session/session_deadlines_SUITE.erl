@@ -1,11 +1,12 @@
 -module(session_deadlines_SUITE).
 -moduledoc """
 A call of an HTTP session that answers as its deadline passes: the process of the session, which
-hears of both, tells of no deadline where the client has the answer.
+hears of both, tells of no deadline where the client has the answer. And a session whose process is
+late itself: it is no ended one.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([what_has_answered_is_not_late/1]).
+-export([what_has_answered_is_not_late/1, a_late_session_has_not_ended/1]).
 
 -import(erlmcp_test_http, [start/1, stop/1, call/4, initialize/2, start_call/4, finish/2,
                            response/1, close/1, session_process/0, definitions/1]).
@@ -14,7 +15,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [what_has_answered_is_not_late].
+    [what_has_answered_is_not_late, a_late_session_has_not_ended].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -40,6 +41,48 @@ what_has_answered_is_not_late(_) ->
     Expected = counted(Pid),
     ok = close(Socket),
     stop(Server).
+
+%% Its client is told to try again, and can: the connection that was refused is no stream's.
+a_late_session_has_not_ended(_) ->
+    Server = start(definitions(self())),
+    {Id, _} = Session = initialize(Server, ~"2025-11-25"),
+    Watch = fun(Method) ->
+        call(Server, Method, #{uri => ~"test://text"}, #{session => Session})
+    end,
+    #{messages := [#{~"result" := _}]} = Watch(~"resources/subscribe"),
+    %% Nobody has told the client yet.
+    ok = erlmcp:add(maps:get(pid, Server), prompt,
+                    #{name => ~"new", handler => fun(_, _) -> ~"" end}),
+    Process = session_process(),
+    ok = sys:suspend(Process),
+    Streams = [erlmcp_test_http:connect(Server) || _ <- [new, resumed]],
+    Get = fun(Socket, Headers) ->
+        erlmcp_test_http:send(Socket, ~"GET", [{~"mcp-session-id", Id},
+                                               {~"accept", ~"text/event-stream"} | Headers], ~"")
+    end,
+    [ok = Get(Socket, Headers)
+     || {Socket, Headers} <- lists:zip(Streams, [[], [{~"last-event-id", ~"0-0"}]])],
+    Test = self(),
+    Methods = [~"resources/subscribe", ~"resources/unsubscribe"],
+    [spawn_link(fun() -> Test ! {Method, Watch(Method)} end) || Method <- Methods],
+    [#{status := 503, headers := #{~"retry-after" := ~"1"},
+       messages := [#{~"error" := #{~"code" := 1069}}]} = response(Socket) || Socket <- Streams],
+    [receive
+         {Method, Late} -> #{status := 200, messages := [#{~"error" := #{~"code" := 1069}}]} = Late
+     end || Method <- Methods],
+    ok = sys:resume(Process),
+    [#{messages := [#{~"result" := _}]} = Watch(Method) || Method <- Methods],
+    ok = Get(hd(Streams), []),
+    {200, _} = erlmcp_test_http:head(hd(Streams)),
+    ok = told_of(~"notifications/prompts/list_changed", hd(Streams)),
+    [ok = close(Socket) || Socket <- Streams],
+    stop(Server).
+
+told_of(Method, Socket) ->
+    case erlmcp_test_http:event(Socket) of
+        {event, #{~"method" := Method}} -> ok;
+        {event, _} -> told_of(Method, Socket)
+    end.
 
 told() ->
     Test = self(),

@@ -7,12 +7,17 @@ And its end that meets a call: the call ends with it.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([an_end_meets_a_first_process/1, an_end_meets_a_first_stream/1,
-         one_in_use_is_not_given_up/1, a_call_meets_an_end/1,
+         one_in_use_is_not_given_up/1, a_call_meets_an_end/1, an_answer_meets_an_end/1,
+         an_answer_on_a_stream_meets_an_end/1, an_answer_on_a_stream_meets_its_cancellation/1,
+         a_call_begins_after_an_end/1, a_batch_ends_with_its_session/1,
+         a_batch_ends_while_it_begins/1, a_batch_begins_after_a_kill/1,
          an_unused_session_ends_on_time/1, no_place_is_taken_from_another_tenant/1,
-         streams_that_are_over_leave_nothing/1]).
+         streams_that_are_over_leave_nothing/1, streams_that_are_over_keep_no_request/1,
+         early_cancellations_keep_no_message/1]).
 
 -import(erlmcp_test_http, [initialize/2, delete/2, get_stream/2, close/1, event/1, call/4,
-                           definitions/1, start_call/4, session_process/0]).
+                           definitions/1, start_call/4, session_process/0, finish/2, response/1,
+                           head/1]).
 
 %% Sessions that are ended, one after the other. In each the end comes later than in the one before,
 %% by so many nanoseconds; after so many it begins anew.
@@ -20,6 +25,7 @@ And its end that meets a call: the call ends with it.
 -define(LATER_NS, 500).
 -define(STEPS, 200).
 -define(OVER_HTTP, 200).
+-define(BATCHES, 500).
 %% Reductions of a process's turn on its scheduler, and how few of them it begins with.
 -define(TURN, 4_000).
 -define(LAST, 100).
@@ -29,8 +35,12 @@ suite() ->
 
 all() ->
     [an_end_meets_a_first_process, an_end_meets_a_first_stream, one_in_use_is_not_given_up,
-     a_call_meets_an_end, an_unused_session_ends_on_time, no_place_is_taken_from_another_tenant,
-     streams_that_are_over_leave_nothing].
+     a_call_meets_an_end, an_answer_meets_an_end, an_answer_on_a_stream_meets_an_end,
+     an_answer_on_a_stream_meets_its_cancellation, a_call_begins_after_an_end,
+     a_batch_ends_with_its_session, a_batch_ends_while_it_begins, a_batch_begins_after_a_kill,
+     an_unused_session_ends_on_time, no_place_is_taken_from_another_tenant,
+     streams_that_are_over_leave_nothing, streams_that_are_over_keep_no_request,
+     early_cancellations_keep_no_message].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -169,7 +179,7 @@ given_up(Left, User, Instance) ->
 
 %% The session's process reads that its time is over before it reads of the call.
 a_call_meets_an_end(_) ->
-    Idle = 300,
+    Idle = 900,
     Server = erlmcp_test_http:start((definitions(self()))#{limits => #{session_idle_ms => Idle}}),
     Session = initialize(Server, ~"2025-11-25"),
     #{status := 200} = call(Server, ~"tools/call", #{name => ~"echo", arguments => #{text => ~""}},
@@ -199,6 +209,173 @@ a_call_meets_an_end(_) ->
     #{status := 404} = call(Server, ~"ping", #{}, #{session => Session}),
     ok = close(Socket),
     erlmcp_test_http:stop(Server).
+
+%% The call answers while its session is about to end. It is not cancelled any more.
+an_answer_meets_an_end(_) ->
+    #{pid := Pid} = Server = erlmcp_test_http:start(definitions(self())),
+    Session = initialize(Server, ~"2025-11-25"),
+    {Socket, Call} = start_call(Server, Session, ~"wait", 2),
+    Process = session_process(),
+    ok = sys:suspend(Process),
+    #{status := 204} = delete(Server, Session),
+    finish(Call, ~"done"),
+    #{messages := [#{~"id" := 2, ~"result" := _}]} = response(Socket),
+    ok = ended(Process),
+    ok = close(Socket),
+    #{~"tools/call" := #{count := 1, cancelled := 0}} = maps:get(methods, erlmcp:metrics(Pid)),
+    erlmcp_test_http:stop(Server).
+
+%% The same of a call that has reported something: its answer goes through the session.
+an_answer_on_a_stream_meets_an_end(_) ->
+    answer_on_a_stream(fun(Server, Session) ->
+        #{status := 204} = delete(Server, Session)
+    end, fun(Socket, Process) ->
+        ok = ended(Process),
+        {event, #{~"id" := 2, ~"result" := _}} = event(Socket)
+    end).
+
+an_answer_on_a_stream_meets_its_cancellation(_) ->
+    answer_on_a_stream(fun(Server, Session) ->
+        #{status := 202} = call(Server, ~"notifications/cancelled", #{requestId => 2},
+                                #{session => Session, id => none})
+    end, fun(Socket, Process) ->
+        ok = sys:resume(Process),
+        fin = event(Socket)
+    end).
+
+answer_on_a_stream(Before, Then) ->
+    #{pid := Pid} = Server = erlmcp_test_http:start(definitions(self())),
+    Session = initialize(Server, ~"2025-11-25"),
+    {Socket, Call} = start_call(Server, Session, ~"stream", 2),
+    {200, _} = head(Socket),
+    [{event, #{~"method" := _}} = event(Socket) || _ <- [progress, message]],
+    Process = session_process(),
+    ok = sys:suspend(Process),
+    _ = Before(Server, Session),
+    finish(Call, ~"done"),
+    _ = erlmcp_test_http:ended(Call),
+    _ = Then(Socket, Process),
+    ok = close(Socket),
+    #{~"tools/call" := #{count := 1, cancelled := 0}} = maps:get(methods, erlmcp:metrics(Pid)),
+    erlmcp_test_http:stop(Server).
+
+%% The call belongs to a session that was found just before it ended. Either of the two answers, and
+%% counts the request.
+a_call_begins_after_an_end(_) ->
+    #{pid := Pid} = Server = erlmcp_test_http:start(definitions(self())),
+    {ok, _, Instance} = erlmcp_registry:whereis(Pid),
+    {Id, _} = Session = initialize(Server, ~"2025-11-25"),
+    Socket = element(1, get_stream(Server, Session)),
+    {_, Process, _} = Found = erlmcp_session_request:find(Id, anonymous, Instance),
+    ok = sys:suspend(Process),
+    #{status := 204} = delete(Server, Session),
+    Json = #{~"jsonrpc" => ~"2.0", ~"id" => 2, ~"method" => ~"tools/call",
+             ~"params" => #{~"name" => ~"wait"}},
+    Tenant = {anonymous, {127, 0, 0, 1}},
+    {ok, Json, Admitted} =
+        erlmcp_admission:enter(Json, erlmcp_meter:arrived(1), Tenant, Instance),
+    {session, Process} = erlmcp_session_request:message(Json, Admitted, Found, #{
+        context => erlmcp_engine:request_context(#{principal => anonymous}, #{}),
+        tenant => Tenant, waiting => {self(), call}, streams => true, quick => false,
+        instance => Instance}),
+    receive {call, {answer, 200, Bytes}} -> #{~"error" := _} = json:decode(Bytes) end,
+    ok = ended(Process),
+    receive {call, Again} -> error({answered, Again}) after 0 -> ok end,
+    #{~"tools/call" := #{count := 1, cancelled := 1}} = maps:get(methods, erlmcp:metrics(Pid)),
+    ok = close(Socket),
+    erlmcp_test_http:stop(Server).
+
+%% Its calls are cancelled, and give their permits back while its connection stays.
+a_batch_ends_with_its_session(_) ->
+    #{pid := Pid} = Server = erlmcp_test_http:start(definitions(self())),
+    Session = initialize(Server, ~"2025-03-26"),
+    Socket = erlmcp_test_http:connect(Server),
+    {Headers, _} = erlmcp_test_http:message(~"", #{}, #{session => Session}),
+    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, json:encode([waiting(1), waiting(2)])),
+    Calls = [Call || _ <- [1, 2], {Call, _} <- [erlmcp_test_http:running()]],
+    #{status := 204} = delete(Server, Session),
+    #{messages := [[#{~"error" := _}, #{~"error" := _}]]} = response(Socket),
+    [_ = erlmcp_test_http:ended(Call) || Call <- Calls],
+    ok = all_cancelled(2, Pid),
+    ok = close(Socket),
+    erlmcp_test_http:stop(Server).
+
+%% The process of the test is that of each session here, and the connection. It ends the batch when
+%% it adopts the batch. Every other batch does not begin, since its session has ended.
+a_batch_ends_while_it_begins(_) ->
+    #{pid := Pid} = Server = erlmcp_test_http:start(definitions(self())),
+    {ok, _, Instance} = erlmcp_registry:whereis(Pid),
+    [begin
+         {Id, none, Session} = opened_for_batches(Instance),
+         _ = Number rem 2 =:= 0 orelse erlmcp_session:delete(Id, Instance),
+         {session, _} = begun({Id, self(), Session}, Instance),
+         #{call := Batch, entry := Entry, marks := Marks} =
+             receive {erlmcp_adopt, Adoption} -> Adoption end,
+         Calls = erlmcp_calls:adopt(Batch, Entry, erlmcp_calls:new(Instance)),
+         _ = erlmcp_call_messages:give_back(Marks),
+         ok = erlmcp_calls:stop(Calls),
+         _ = erlmcp_session:delete(Id, Instance)
+     end || Number <- lists:seq(1, ?BATCHES)],
+    ok = all_cancelled(2 * ?BATCHES, Pid),
+    erlmcp_test_http:stop(Server).
+
+%% The process of the session is killed while the batch waits for it, and so its row is left.
+a_batch_begins_after_a_kill(_) ->
+    #{pid := Pid} = Server = erlmcp_test_http:start(definitions(self())),
+    Session = initialize(Server, ~"2025-03-26"),
+    {Stream, {200, _}} = get_stream(Server, Session),
+    Process = session_process(),
+    ok = sys:suspend(Process),
+    Socket = erlmcp_test_http:connect(Server),
+    {Headers, _} = erlmcp_test_http:message(~"", #{}, #{session => Session}),
+    Subscribe = #{~"jsonrpc" => ~"2.0", ~"id" => 1, ~"method" => ~"resources/subscribe",
+                  ~"params" => #{~"uri" => ~"test://text"}},
+    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, json:encode([Subscribe, waiting(2)])),
+    ok = erlmcp_test_servers:await(fun() ->
+        case process_info(Process, message_queue_len) of
+            {message_queue_len, 0} -> again;
+            _ -> {ok, ok}
+        end
+    end),
+    true = exit(Process, kill),
+    #{messages := [[#{~"id" := 2, ~"error" := _}]]} = response(Socket),
+    ok = all_cancelled(1, Pid),
+    [ok = close(Each) || Each <- [Socket, Stream]],
+    erlmcp_test_http:stop(Server).
+
+opened_for_batches(Instance) ->
+    {ok, Id} = open('2025-03-26', {127, 0, 0, 1}, Instance),
+    erlmcp_session_request:find(Id, anonymous, Instance).
+
+begun(Found, Instance) ->
+    Tenant = {anonymous, {127, 0, 0, 1}},
+    Json = [waiting(1), waiting(2)],
+    {ok, Json, Admitted} =
+        erlmcp_admission:enter(Json, erlmcp_meter:arrived(1), Tenant, Instance),
+    erlmcp_session_request:message(Json, Admitted, Found, #{
+        context => erlmcp_engine:request_context(#{principal => anonymous}, #{}),
+        tenant => Tenant, waiting => {self(), call}, streams => true, quick => false,
+        instance => Instance}).
+
+waiting(Id) ->
+    #{~"jsonrpc" => ~"2.0", ~"id" => Id, ~"method" => ~"tools/call",
+      ~"params" => #{~"name" => ~"wait"}}.
+
+all_cancelled(Count, Pid) ->
+    erlmcp_test_servers:await(fun() ->
+        case {maps:get(methods, erlmcp:metrics(Pid)), erlmcp:info(Pid)} of
+            {#{~"tools/call" := #{count := Count, cancelled := Count}}, #{in_flight := 0}} ->
+                {ok, ok};
+            _ ->
+                again
+        end
+    end).
+
+%% Lets a suspended process handle its last messages.
+ended(Process) ->
+    Monitor = monitor(process, Process),
+    ok = sys:resume(Process),
+    erlmcp_test_servers:down(Monitor).
 
 %% Its first use comes after its time, and the server has not looked for sessions that are over.
 an_unused_session_ends_on_time(_) ->
@@ -236,6 +413,74 @@ streams_that_are_over_leave_nothing(_) ->
     true = Size(100) < First + 200,
     erlmcp_test_http:stop(Server).
 
+%% A stream names its requests. A long id is a part of its message, and would keep all of it.
+streams_that_are_over_keep_no_request(_) ->
+    Server = erlmcp_test_http:start(definitions(self())),
+    Session = initialize(Server, ~"2025-11-25"),
+    Padding = binary:copy(~"p", 500_000),
+    Message = fun(Number) ->
+        Id = <<(integer_to_binary(Number))/binary, (binary:copy(~"i", 70))/binary>>,
+        {Id, #{name => ~"stream", arguments => #{padding => Padding},
+               '_meta' => #{progressToken => 1}}}
+    end,
+    Calls = [begin
+                 {Id, Params} = Message(Number),
+                 Socket = erlmcp_test_http:connect(Server),
+                 {Headers, Body} = erlmcp_test_http:message(~"tools/call", Params,
+                                                            #{session => Session, id => Id}),
+                 ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+                 {Call, _} = erlmcp_test_http:running(),
+                 {Id, Socket, Call}
+             end || Number <- lists:seq(1, 10)],
+    {Answered, Cancelled} = lists:split(5, Calls),
+    [ok = erlmcp_test_http:finish(Call, ~"done") || {_, _, Call} <- Answered],
+    [#{status := 202} = call(Server, ~"notifications/cancelled", #{requestId => Id},
+                             #{session => Session, id => none})
+     || {Id, _, _} <- Cancelled],
+    [begin
+         _ = erlmcp_test_http:ended(Call),
+         #{status := 200, messages := [_, _ | _]} = erlmcp_test_http:response(Socket),
+         ok = close(Socket)
+     end || {_, Socket, Call} <- Calls],
+    ok = keeps_less_than(byte_size(Padding), session_process()),
+    erlmcp_test_http:stop(Server).
+
+%% The process keeps cancellations while a call begins. No request has an id of more than 1,024
+%% bytes. One that has as many is cancelled.
+early_cancellations_keep_no_message(_) ->
+    #{pid := Pid} = Server = erlmcp_test_http:start(definitions(self())),
+    {ok, _, Instance} = erlmcp_registry:whereis(Pid),
+    {Id, _} = Session = initialize(Server, ~"2025-11-25"),
+    Longest = binary:copy(~"i", 1_024),
+    {Socket, Call} = start_call(Server, Session, ~"wait", Longest),
+    %% A call that begins is counted first.
+    ok = erlmcp_session_table:count_calls(Id, 1, Instance),
+    Cancel = fun(Params) ->
+        #{status := 202} = call(Server, ~"notifications/cancelled", Params,
+                                #{session => Session, id => none})
+    end,
+    Padding = binary:copy(~"p", 500_000),
+    [_ = Cancel(Params) || _ <- lists:seq(1, 5),
+                           Params <- [#{requestId => Padding},
+                                      #{requestId => binary:copy(~"i", 70), reason => Padding}]],
+    Process = session_process(),
+    %% It has handled the cancellations before this.
+    _ = sys:get_state(Process),
+    ok = keeps_less_than(byte_size(Padding), Process),
+    _ = Cancel(#{requestId => Longest}),
+    _ = erlmcp_test_http:ended(Call),
+    #{status := 200, messages := []} = response(Socket),
+    ok = close(Socket),
+    erlmcp_test_http:stop(Server).
+
+%% A process refers to the whole of a binary of which it has a part.
+keeps_less_than(Bytes, Process) ->
+    true = erlang:garbage_collect(Process),
+    {binary, Binaries} = process_info(Process, binary),
+    Kept = lists:sum([Size || {_, Size, _} <- Binaries]),
+    {true, _} = {Kept < Bytes, Kept},
+    ok.
+
 server(Sessions) ->
     Limits = #{sessions => Sessions, sessions_per_principal => Sessions},
     #{pid := Pid} = Server = erlmcp_test_http:start(#{limits => Limits}),
@@ -250,7 +495,10 @@ opened(Address, Instance) ->
     Id.
 
 open(Address, Instance) ->
-    erlmcp_session:open(#{revision => '2025-11-25', principal => anonymous,
+    open('2025-11-25', Address, Instance).
+
+open(Revision, Address, Instance) ->
+    erlmcp_session:open(#{revision => Revision, principal => anonymous,
                           client_info => undefined, client_capabilities => #{}, log_level => 6,
                           initialized => true}, {anonymous, Address}, Instance).
 

@@ -14,7 +14,9 @@ Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
          what_is_no_event_is_gone/1, an_ended_stream_is_kept_like_its_events/1,
          the_own_stream_has_one_connection/1, a_connection_that_ends_leaves_its_call/1,
          a_closed_connection_is_no_closed_stream/1, a_cancelled_call_has_no_answer/1,
-         all_connections_end_with_the_session/1]).
+         all_connections_end_with_the_session/1,
+         what_is_no_event_takes_no_stream_in_a_cluster/1]).
+-export([kept_stream/3, keep_event/3]).
 
 -define(LIMITS, #{stored_events => 100, stored_bytes => 1_000_000, stored_ms => 60_000,
                   retry_ms => 10}).
@@ -29,7 +31,8 @@ all() ->
      who_comes_back_gets_the_rest, what_is_not_kept_is_gone, what_is_no_event_is_gone,
      an_ended_stream_is_kept_like_its_events, the_own_stream_has_one_connection,
      a_connection_that_ends_leaves_its_call, a_closed_connection_is_no_closed_stream,
-     a_cancelled_call_has_no_answer, all_connections_end_with_the_session].
+     a_cancelled_call_has_no_answer, all_connections_end_with_the_session,
+     what_is_no_event_takes_no_stream_in_a_cluster].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -38,16 +41,19 @@ end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
 
 streams(Revision, Limits) ->
-    erlmcp_session_streams:new(Revision, ~"", make_ref(), maps:merge(?LIMITS, Limits)).
+    erlmcp_session_streams:new(Revision, none, make_ref(), maps:merge(?LIMITS, Limits)).
 
 %% The process of a call. Nothing is sent to it.
 call() ->
     spawn(fun() -> ok end).
 
+expect(Call, Owner, Streams, State) ->
+    erlmcp_session_streams:expect(Call, {call, [1], subject, none}, Owner, Streams, State).
+
 %% Of a call whose connection is `one` and has a stream with this many events.
 reported(Count, Revision, Limits) ->
     Call = call(),
-    Waiting = erlmcp_session_streams:expect(Call, {self(), one}, true, streams(Revision, Limits)),
+    Waiting = expect(Call, {self(), one}, true, streams(Revision, Limits)),
     {Call, lists:foldl(fun(N, State) -> message(Call, N, State) end, Waiting,
                        lists:seq(1, Count))}.
 
@@ -76,8 +82,7 @@ events(From, To) ->
 
 an_answer_alone_has_no_stream(_) ->
     Call = call(),
-    Waiting = erlmcp_session_streams:expect(Call, {self(), one}, true,
-                                            streams('2025-11-25', #{})),
+    Waiting = expect(Call, {self(), one}, true, streams('2025-11-25', #{})),
     true = erlmcp_session_streams:is_attended(Call, Waiting),
     Answered = erlmcp_session_streams:answer(Call, ~"answer", Waiting),
     [{answer, 200, ~"answer"}] = sent(one),
@@ -97,7 +102,7 @@ a_report_begins_a_stream(_) ->
          [{~"1-2", ~"answer", last}] = sent(one),
          %% The next call's stream is another one.
          Next = call(),
-         Other = erlmcp_session_streams:expect(Next, {self(), two}, true, Answered),
+         Other = expect(Next, {self(), two}, true, Answered),
          _ = message(Next, 1, Other),
          {~"2-1", ~"event 1", more} = lists:last(sent(two)),
          [] = sent(one)
@@ -106,8 +111,7 @@ a_report_begins_a_stream(_) ->
 
 who_reads_no_streams_gets_the_answer_only(_) ->
     Call = call(),
-    Waiting = erlmcp_session_streams:expect(Call, {self(), one}, false,
-                                            streams('2025-11-25', #{})),
+    Waiting = expect(Call, {self(), one}, false, streams('2025-11-25', #{})),
     {refused, Same} = erlmcp_session_streams:message(Call, ~"report", Waiting),
     {[], Detached} = erlmcp_session_streams:detach({self(), two}, Same),
     _ = erlmcp_session_streams:answer(Call, ~"answer", Detached),
@@ -211,7 +215,7 @@ an_ended_stream_is_kept_like_its_events(_) ->
     {ok, Resumed} = erlmcp_session_streams:resume(~"1-1", {self(), two}, Answered),
     [{~"1-2", ~"answer", last}] = sent(two),
     Other = call(),
-    Waiting = erlmcp_session_streams:expect(Other, {self(), three}, true, Resumed),
+    Waiting = expect(Other, {self(), three}, true, Resumed),
     One = message(Other, 1, Waiting),
     {ok, _} = erlmcp_session_streams:resume(~"1-1", {self(), two}, One),
     Two = message(Other, 2, One),
@@ -235,12 +239,29 @@ the_own_stream_has_one_connection(_) ->
     [{~"0-1", ~"", more}, retry, {~"0-2", ~"again", more}] = sent(two),
     [] = sent(one).
 
+%% A client may come back with an event of another home. This module is the cluster here.
+what_is_no_event_takes_no_stream_in_a_cluster(_) ->
+    New = erlmcp_session_streams:new('2025-11-25', {5, ~"session", {?MODULE, none}}, make_ref(),
+                                     ?LIMITS),
+    {ok, Open} = erlmcp_session_streams:open({self(), one}, New),
+    receive {one, {stream, _, _, more}} -> ok end,
+    [{Id, {error, gone}} = {Id, erlmcp_session_streams:resume(Id, {self(), two}, Open)}
+     || Id <- [~"4.0-lost", ~"4.0--1", ~"5.0-lost", ~"5.0--1", ~"5.0-9"]],
+    {[], []} = {sent(one), sent(two)},
+    [{missed, _} = erlmcp_session_streams:resume(Id, {self(), two}, Open)
+     || Id <- [~"4.0-0", ~"6.0-3"]].
+
+-doc false.
+kept_stream(_, _, _) -> none.
+
+-doc false.
+keep_event(_, _, _) -> ok.
+
 %% Its answer is kept until its client comes back.
 a_connection_that_ends_leaves_its_call(_) ->
     Connection = spawn(fun() -> receive stop -> ok end end),
     Call = call(),
-    Waiting = erlmcp_session_streams:expect(Call, {Connection, one}, true,
-                                            streams('2025-11-25', #{})),
+    Waiting = expect(Call, {Connection, one}, true, streams('2025-11-25', #{})),
     {[Call], Detached} = erlmcp_session_streams:detach({Connection, one}, Waiting),
     false = erlmcp_session_streams:is_attended(Call, Detached),
     Answered = erlmcp_session_streams:answer(Call, ~"answer", Detached),
@@ -262,7 +283,7 @@ a_connection_that_ends_leaves_its_call(_) ->
 a_closed_connection_is_no_closed_stream(_) ->
     Call = call(),
     Expected = fun(Revision) ->
-        erlmcp_session_streams:expect(Call, {self(), one}, true, streams(Revision, #{}))
+        expect(Call, {self(), one}, true, streams(Revision, #{}))
     end,
     Closed = erlmcp_session_streams:close_connection(Call, Expected('2025-11-25')),
     [{~"1-0", ~"", more}, retry, cancelled] = sent(one),
@@ -277,8 +298,7 @@ a_closed_connection_is_no_closed_stream(_) ->
 
 a_cancelled_call_has_no_answer(_) ->
     Call = call(),
-    Waiting = erlmcp_session_streams:expect(Call, {self(), one}, true,
-                                            streams('2025-06-18', #{})),
+    Waiting = expect(Call, {self(), one}, true, streams('2025-06-18', #{})),
     _ = erlmcp_session_streams:cancel(Call, Waiting),
     [cancelled] = sent(one),
     %% An empty answer is none.
@@ -299,7 +319,7 @@ a_cancelled_call_has_no_answer(_) ->
 all_connections_end_with_the_session(_) ->
     {_, Reported} = reported(1, '2025-06-18', #{}),
     {ok, Open} = erlmcp_session_streams:open({self(), two}, Reported),
-    Waiting = erlmcp_session_streams:expect(call(), {self(), three}, false, Open),
+    Waiting = expect(call(), {self(), three}, false, Open),
     _ = sent(one),
     ok = erlmcp_session_streams:close(Waiting),
     [[cancelled], [cancelled], [cancelled]] = [sent(Tag) || Tag <- [one, two, three]],

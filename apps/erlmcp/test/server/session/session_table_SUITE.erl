@@ -10,7 +10,8 @@ nobody gives back.
          changes_are_noted_until_somebody_attends/1, the_oldest_unused_ends_first/1,
          who_is_used_is_not_unused/1, each_end_gives_a_place_back/1,
          killed_processes_leave_no_session/1, sessions_without_a_process_are_deleted/1,
-         idle_sessions_end_on_time/1, as_many_are_listed_as_asked_for/1]).
+         idle_sessions_end_on_time/1, an_unused_session_with_a_process_waits/1,
+         as_many_are_listed_as_asked_for/1]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
@@ -20,7 +21,7 @@ all() ->
      changes_are_noted_until_somebody_attends, the_oldest_unused_ends_first,
      who_is_used_is_not_unused, each_end_gives_a_place_back, killed_processes_leave_no_session,
      sessions_without_a_process_are_deleted, idle_sessions_end_on_time,
-     as_many_are_listed_as_asked_for].
+     an_unused_session_with_a_process_waits, as_many_are_listed_as_asked_for].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -184,7 +185,7 @@ killed_processes_leave_no_session(_) ->
         receive {'DOWN', Monitor, process, Pid, killed} -> ok end,
         error = found(Id, ~"ada", Instance),
         0 = erlmcp_session_table:count(Instance),
-        none = erlmcp_session_table:take(Id, Instance)
+        gone = erlmcp_session_table:take(Id, Instance)
     end).
 
 sessions_without_a_process_are_deleted(_) ->
@@ -194,11 +195,14 @@ sessions_without_a_process_are_deleted(_) ->
         ok = erlmcp_session_table:delete_unattended(Instance),
         [true, false] = [erlmcp_session_table:is_member(Id, Instance) || Id <- [Ada, Bob]],
         Self = self(),
-        Self = erlmcp_session_table:take(Ada, Instance)
+        {ok, Self} = erlmcp_session_table:take(Ada, Instance)
     end).
 
 %% A use moves the end, but for the sessions that have a process, which ends itself.
 idle_sessions_end_on_time(_) ->
+    erlmcp_test_pauses:undisturbed(100, fun idle_sessions_end_on_time/0).
+
+idle_sessions_end_on_time() ->
     with(#{session_idle_ms => 600, unused_session_ms => 60_000}, fun(Instance) ->
         [Ada, Bob, Eve] = [opened(Principal, Instance)
                            || Principal <- [~"ada", ~"bob", ~"eve"]],
@@ -219,6 +223,20 @@ idle_sessions_end_on_time(_) ->
         ok = erlmcp_session_table:delete_idle(Instance),
         [] = erlmcp_session_table:end_overdue(Instance),
         [Bob] = [Id || {Id, _, _, _} <- erlmcp_session_table:list(9, Instance)]
+    end).
+
+%% A request that inherits a session may be killed after it has started the process of the session,
+%% and before it uses the session.
+an_unused_session_with_a_process_waits(_) ->
+    with(#{session_idle_ms => 60_000}, fun(Instance) ->
+        Id = opened(~"ada", Instance),
+        {ok, Pid} = erlmcp_session:process(Id, Instance),
+        Pid ! idle,
+        _ = sys:get_state(Pid),
+        {ok, Pid} = erlmcp_session:process(Id, Instance),
+        Pid = found(Id, ~"ada", Instance),
+        Pid ! idle,
+        _ = sys:get_state(Pid)
     end).
 
 as_many_are_listed_as_asked_for(_) ->

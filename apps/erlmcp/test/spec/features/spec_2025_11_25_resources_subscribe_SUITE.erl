@@ -225,7 +225,7 @@ ended_sessions_leave_nothing(Config) ->
          ok = unsubscribe(Client, ~"test://b"),
          leave(Client, Server)
      end || _ <- lists:seq(1, 200)],
-    settled(Before, Server, 500),
+    settled(Before, Server, 3000),
     %% And not of themselves alone: what changes now is told to nobody.
     [update(Config, Uri) || Uri <- [~"test://a", ~"test://b"]],
     Before = counts(Server).

@@ -305,7 +305,7 @@ stop_is_told_however_busy(Config) ->
     true = unlink(Pid),
     true = erlang:suspend_process(Owner),
     {_, Stopping} = spawn_monitor(fun() -> ok = erlmcp:stop_server(Pid) end),
-    ok = has_messages(Owner, 2, 500),
+    ok = has_messages(Owner, 2, 3000),
     true = erlang:resume_process(Owner),
     [_] = [Result || #{~"id" := ~"s", ~"result" := Result} <- until_over(Exchange)],
     gen_tcp:close(Socket),

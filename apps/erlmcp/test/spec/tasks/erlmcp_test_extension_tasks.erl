@@ -66,7 +66,7 @@ lacks_the_extension(Answer) ->
 -doc "Until no task has a keeper: nothing tells when one has ended.".
 -spec settled(erlmcp_test_http:server()) -> {0, 0}.
 settled(Server) ->
-    settled(Server, 500).
+    settled(Server, 3000).
 
 settled(Server, Tries) ->
     case erlmcp_test_tasks:counts(Server) of

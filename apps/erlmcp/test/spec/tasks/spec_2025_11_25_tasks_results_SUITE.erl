@@ -11,8 +11,9 @@ for input meanwhile, and is told of its changes.
          waiting_keeps_nobody_waiting/1, waiting_counts_as_a_call/1, input_is_asked_on_the_result/1,
          refused_input_fails_the_task/1, input_is_asked_again_of_the_next/1,
          input_is_asked_of_who_still_waits/1, answers_may_come_from_two/1,
-         answered_elsewhere_is_taken_back_at_once/1,
-         client_that_cannot_be_asked_waits/1, progress_goes_to_who_waits/1,
+         answered_elsewhere_is_taken_back_at_once/1, answered_is_not_asked_again/1,
+         client_that_cannot_be_asked_waits/1, client_that_cannot_be_asked_keeps_no_question/1,
+         client_that_will_not_answer_keeps_no_question/1, progress_goes_to_who_waits/1,
          progress_goes_to_the_session/1, changes_are_told/1, changes_are_told_to_their_session/1,
          a_lost_task_is_told/1, what_nobody_reads_is_not_kept/1]).
 
@@ -21,7 +22,7 @@ for input meanwhile, and is told of its changes.
 -import(erlmcp_test_session_tasks, [client/1, client/2, augmented/2, augmented/3, call/2, waiting/1,
                                     result/2]).
 -import(erlmcp_test_tasks, [accept/2, refused/2, ask/3, next/1, running/0, finish/2, get/2, id/1,
-                            until/3]).
+                            until/3, waited_for/3]).
 
 -define(RELATED, ~"io.modelcontextprotocol/related-task").
 
@@ -33,7 +34,8 @@ all() ->
 
 groups() ->
     Cases = erlmcp_test_suite:cases(?MODULE),
-    Http = [client_that_cannot_be_asked_waits, what_nobody_reads_is_not_kept],
+    Http = [client_that_cannot_be_asked_waits, client_that_cannot_be_asked_keeps_no_question,
+            what_nobody_reads_is_not_kept],
     [{http, Cases}, {tcp, Cases -- Http}].
 
 init_per_suite(Config) ->
@@ -83,7 +85,6 @@ result_is_what_the_call_gives(Config) ->
 result_is_the_same_error(Config) ->
     Client = client(Config),
     Id = id(augmented(Client, ~"slow")),
-    {_, _} = running(),
     #{~"status" := ~"failed", ~"statusMessage" := Message} = until(Client, Id, ~"failed"),
     #{~"error" := #{~"code" := 1069, ~"message" := Message}} = result(Client, Id).
 
@@ -151,7 +152,7 @@ waiting_counts_as_a_call(Config) ->
     {Id, Pid} = waiting(Client),
     Exchanges = [request(Client, N, ~"tasks/result", #{taskId => Id}) || N <- [1, 2]],
     %% They arrive each on its own connection.
-    ok = erlmcp_test_tasks:waited_for(Server, Id, 2),
+    ok = waited_for(Server, Id, 2),
     %% The task itself is none of its connection's calls; those that wait for it are.
     #{~"limit" := 2} = refused(1060, call(Client, ~"quick")),
     finish(Pid, ~"done"),
@@ -212,13 +213,7 @@ input_is_asked_again_of_the_next(Config) ->
     over(Exchange).
 
 input_is_asked_of_who_still_waits(Config) ->
-    Client = client(Config),
-    Id = id(augmented(Client, ~"twice")),
-    One = request(Client, 5, ~"tasks/result", #{taskId => Id}),
-    #{~"id" := First} = next(One),
-    Other = client(Config),
-    Two = request(Other, 6, ~"tasks/result", #{taskId => Id}),
-    #{~"id" := Same} = next(Two),
+    {Id, {Client, One, First}, {Other, Two, Same}} = two_are_asked(Config),
     ok = answer(Client, First, accept(~"name", ~"Ada")),
     %% What was answered there needs no answer here.
     Same = withdrawn(Two, Id),
@@ -249,18 +244,46 @@ answers_may_come_from_two(Config) ->
 
 %% It is taken back when it is answered, and not when the task asks again or ends.
 answered_elsewhere_is_taken_back_at_once(Config) ->
-    Client = client(Config),
-    Id = id(augmented(Client, ~"twice")),
-    One = request(Client, 5, ~"tasks/result", #{taskId => Id}),
-    #{~"id" := Same} = next(One),
-    Other = client(Config),
-    Two = request(Other, 6, ~"tasks/result", #{taskId => Id}),
-    #{~"id" := First} = next(Two),
+    {Id, {_, One, Same}, {Other, Two, First}} = two_are_asked(Config),
     ok = answer(Other, First, accept(~"name", ~"Ada")),
     Same = withdrawn(One, Id),
     #{~"id" := Second, ~"params" := #{~"message" := ~"And again?"}} = next(Two),
     ok = answer(Other, Second, accept(~"name", ~"Bob")),
     [#{~"result" := #{}} = next(Exchange) || Exchange <- [One, Two]].
+
+%% Its client becomes the one that is asked while the answer is on its way.
+answered_is_not_asked_again(Config) ->
+    {Id, {Client, One, First}, {Other, _, _}} = two_are_asked(Config),
+    Keeper = erlmcp_test_tasks:keeper(server(Config), Id),
+    ok = sys:suspend(Keeper),
+    ok = erlmcp_test_client:cancel(Other, 6),
+    ok = has_messages(1, Keeper),
+    ok = answer(Client, First, accept(~"name", ~"Ada")),
+    ok = has_messages(2, Keeper),
+    ok = sys:resume(Keeper),
+    #{~"id" := Second, ~"params" := #{~"message" := ~"And again?"}} = next(One),
+    ok = answer(Client, Second, accept(~"name", ~"Bob")),
+    #{~"id" := 5, ~"result" := _} = next(One),
+    over(One).
+
+%% Two clients wait for the same task. Both have its first question.
+two_are_asked(Config) ->
+    Client = client(Config),
+    Id = id(augmented(Client, ~"twice")),
+    One = request(Client, 5, ~"tasks/result", #{taskId => Id}),
+    #{~"id" := First} = next(One),
+    Other = client(Config),
+    Two = request(Other, 6, ~"tasks/result", #{taskId => Id}),
+    #{~"id" := Second} = next(Two),
+    {Id, {Client, One, First}, {Other, Two, Second}}.
+
+has_messages(Count, Pid) ->
+    erlmcp_test_servers:await(fun() ->
+        case process_info(Pid, message_queue_len) of
+            {message_queue_len, Count} -> {ok, ok};
+            _ -> again
+        end
+    end).
 
 withdrawn(Exchange, Task) ->
     #{~"method" := ~"notifications/cancelled",
@@ -274,14 +297,12 @@ asked(Exchange) ->
 
 %% One that reads no streams can wait for the result; it is another one that is asked.
 client_that_cannot_be_asked_waits(Config) ->
-    #{session := Session} = Client = client(Config),
+    Client = client(Config),
     Id = id(augmented(Client, ~"twice")),
     _ = until(Client, Id, ~"input_required"),
-    Socket = erlmcp_test_http:connect(server(Config)),
-    {Headers, Body} = erlmcp_test_http:message(~"tasks/result", #{taskId => Id},
-                                               #{session => Session, id => 5,
-                                                 headers => #{~"accept" => ~"application/json"}}),
-    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+    Socket = result_without_stream(5, Id, Client),
+    %% The one that comes last is asked.
+    ok = waited_for(server(Config), Id, 1),
     Exchange = request(Client, 6, ~"tasks/result", #{taskId => Id}),
     #{~"id" := First} = next(Exchange),
     ok = answer(Client, First, accept(~"name", ~"Ada")),
@@ -291,6 +312,50 @@ client_that_cannot_be_asked_waits(Config) ->
     #{status := 200, messages := [#{~"id" := 5, ~"result" := _}]} =
         erlmcp_test_http:response(Socket),
     ok.
+
+%% The one that comes last cannot be asked, and so the one before it is asked what follows.
+client_that_cannot_be_asked_keeps_no_question(Config) ->
+    Client = client(Config),
+    Id = id(augmented(Client, ~"twice")),
+    Exchange = request(Client, 5, ~"tasks/result", #{taskId => Id}),
+    #{~"id" := First} = next(Exchange),
+    Socket = result_without_stream(6, Id, Client),
+    ok = waited_for(server(Config), Id, 2),
+    ok = answer(Client, First, accept(~"name", ~"Ada")),
+    #{~"id" := Second, ~"params" := #{~"message" := ~"And again?"}} = next(Exchange),
+    ok = answer(Client, Second, accept(~"name", ~"Bob")),
+    #{~"id" := 5, ~"result" := _} = next(Exchange),
+    #{status := 200, messages := [#{~"id" := 6, ~"result" := _}]} =
+        erlmcp_test_http:response(Socket),
+    ok.
+
+result_without_stream(Request, Id, #{server := Server, session := Session}) ->
+    Socket = erlmcp_test_http:connect(Server),
+    {Headers, Body} = erlmcp_test_http:message(~"tasks/result", #{taskId => Id},
+                                               #{session => Session, id => Request,
+                                                 headers => #{~"accept" => ~"application/json"}}),
+    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+    Socket.
+
+%% The same of one that was asked, and whose answer cannot come any more: its connection is lost,
+%% and it does not come back in time, or it has closed its half.
+client_that_will_not_answer_keeps_no_question(Config) ->
+    Server = erlmcp_test_tasks:start(#{reconnect_ms => 100}),
+    [Client, Other] = [client(Server, Config) || _ <- [1, 2]],
+    Id = id(augmented(Client, ~"twice")),
+    One = request(Client, 5, ~"tasks/result", #{taskId => Id}),
+    #{~"id" := First} = next(One),
+    Two = request(Other, 6, ~"tasks/result", #{taskId => Id}),
+    #{~"id" := _} = next(Two),
+    ok = case Other of
+        #{transport := http} -> erlmcp_test_client:close(Other, Two);
+        #{transport := tcp, socket := Socket} -> erlmcp_test_line:end_of_input(Socket)
+    end,
+    ok = answer(Client, First, accept(~"name", ~"Ada")),
+    #{~"id" := Second, ~"params" := #{~"message" := ~"And again?"}} = next(One),
+    ok = answer(Client, Second, accept(~"name", ~"Bob")),
+    #{~"id" := 5, ~"result" := _} = next(One),
+    erlmcp_test_client:stop(Server).
 
 %% "The `progressToken` provided in the initial request remains valid throughout the task
 %% lifetime."; "All requests, notifications, and responses related to a task MUST include the
@@ -351,8 +416,14 @@ changes_are_told_to_their_session(Config) ->
     Mine = id(augmented(Other, ~"quick")),
     #{~"method" := ~"notifications/tasks/status", ~"params" := #{~"taskId" := Mine}} =
         erlmcp_test_client:next(OtherSession),
-    %% Nobody is subscribed to what is over.
-    [] = [Topic || {{task, _, _} = Topic, _} <- erlmcp_test_client:subscribers(server(Config))].
+    %% Nobody is subscribed to what is over. Its process tells of the end before it ends.
+    erlmcp_test_servers:await(fun() ->
+        case [Topic || {{task, _, _} = Topic, _}
+                           <- erlmcp_test_client:subscribers(server(Config))] of
+            [] -> {ok, ok};
+            [_ | _] -> again
+        end
+    end).
 
 %% Its keeper could not tell it, nor take with it what it had in tables.
 a_lost_task_is_told(Config) ->

@@ -107,7 +107,7 @@ keys_are_used_once(Config) ->
     #{~"inputRequests" := #{} = First} = until(Client, Id, ~"input_required"),
     #{~"Name?" := One} = keys(First),
     #{~"result" := _} = update(Client, Id, #{One => accept(~"name", ~"Ada")}),
-    Second = asked_again(Client, Id, ~"And again?", 500),
+    Second = asked_again(Client, Id, ~"And again?", 3000),
     #{~"And again?" := Two} = keys(Second),
     true = One =/= Two,
     #{~"result" := _} = update(Client, Id, #{One => accept(~"name", ~"Eve")}),

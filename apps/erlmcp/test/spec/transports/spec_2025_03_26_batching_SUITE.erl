@@ -9,11 +9,12 @@
          calls_of_a_batch_run_side_by_side/1, notifications_come_before_the_array/1,
          crash_costs_its_own_request_only/1, initialize_cannot_be_batched/1,
          other_revisions_have_no_batches/1, cancelled_ends_one_call_of_a_batch/1,
-         disconnect_does_not_cancel_a_batch/1]).
+         disconnect_does_not_cancel_a_batch/1, delete_answers_a_batch/1]).
 
 -import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/4, message/3, connect/1, send/4, close/1, response/1, initialize/2,
-                           running/0, finish/2, ended/1, post/3]).
+                           running/0, finish/2, ended/1, post/3,
+                           delete/2]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -215,3 +216,13 @@ disconnect_does_not_cancel_a_batch(Config) ->
         {'DOWN', Monitor, process, _, normal} -> ok
     after 30_000 -> error(alive)
     end.
+
+%% A batch that ends with its session is answered as one, too.
+delete_answers_a_batch(Config) ->
+    Socket = open_batch(Config, [wait(1), wait(2)]),
+    Calls = [Pid || {Pid, _} <- [running(), running()]],
+    #{status := 204} = delete(server(Config), proplists:get_value(session, Config)),
+    lists:foreach(fun(Call) -> _ = ended(Call) end, Calls),
+    #{status := 200, messages := [Answers]} = response(Socket),
+    #{1 := #{~"error" := _}, 2 := #{~"error" := _}} = by_id(Answers),
+    close(Socket).

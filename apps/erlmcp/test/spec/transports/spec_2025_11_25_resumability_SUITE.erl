@@ -13,10 +13,12 @@ Messages to the Server": a stream of a session outlives its connections, within 
          batch_is_resumed/1, http2_stream_is_resumed/1]).
 -export([resumption_takes_the_place_of_a_connection/1, a_lost_connection_holds_up_no_other/1,
          a_reset_request_is_not_waited_for/1, cancelled_stream_ends/1,
-         unknown_events_are_refused/1, other_sessions_events_are_refused/1]).
+         changes_that_are_not_kept_are_told_anew/1, unknown_events_are_refused/1,
+         other_sessions_events_are_refused/1]).
 -export([server_may_close_the_connection/1, older_clients_keep_their_connection/1,
          stateless_clients_keep_their_connection/1]).
--export([question_is_asked_again/1, json_client_gets_its_answer/1]).
+-export([question_is_asked_again/1, question_waits_anew_after_each_loss/1,
+         json_client_gets_its_answer/1]).
 -export([kept_events_are_bounded_in_number/1, kept_events_are_bounded_in_bytes/1,
          kept_events_are_bounded_in_age/1, slow_reader_is_cut_and_comes_back/1,
          slow_reader_of_http2_is_cut/1]).
@@ -26,6 +28,8 @@ Messages to the Server": a stream of a session outlives its connections, within 
                            initialize/2, get_stream/2, get_stream/3, finish/2, running/0, ended/1]).
 
 -define(REVISION, ~"2025-11-25").
+%% The place of `lost` in the state of a session's process.
+-define(LOST, 8).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -403,6 +407,46 @@ cancelled_stream_ends(Config) ->
     fin = event(Again),
     [close(S) || S <- [Socket, Again]].
 
+%% The client has lost its connection, and the server has not noticed it. The client is told of each
+%% subject once, though these are more than what is kept for it.
+changes_that_are_not_kept_are_told_anew(_) ->
+    #{pid := Pid} = Server = start(#{stored_events => 10}),
+    Session = initialize(Server, ?REVISION),
+    Uris = [<<"test://item/", (integer_to_binary(Number))/binary>> || Number <- lists:seq(1, 40)],
+    [#{messages := [#{~"result" := _}]} =
+         call(Server, ~"resources/subscribe", #{uri => Uri}, #{session => Session})
+     || Uri <- Uris],
+    {Lost, {200, _}} = get_stream(Server, Session),
+    Primed = primed(Lost),
+    Add = fun(Number) ->
+        ok = erlmcp:add(Pid, prompt, #{name => integer_to_binary(Number),
+                                       handler => fun(_, _) -> ~"" end})
+    end,
+    [begin
+         ok = Add(Number),
+         ~"notifications/prompts/list_changed" = changed(Lost)
+     end || Number <- lists:seq(1, 11)],
+    Again = resume(Server, Session, Primed),
+    fin = event(Lost),
+    _ = primed(Again),
+    Lists = [~"notifications/prompts/list_changed", ~"notifications/resources/list_changed",
+             ~"notifications/tools/list_changed"],
+    Changes = lists:sort(Lists ++ Uris),
+    Changes = lists:sort([changed(Again) || _ <- Changes]),
+    %% An event that there never was takes the stream from nobody.
+    refused(Server, Session, ~"0-99"),
+    ok = Add(12),
+    ~"notifications/prompts/list_changed" = changed(Again),
+    [close(Socket) || Socket <- [Lost, Again]],
+    erlmcp_test_http:stop(Server).
+
+changed(Socket) ->
+    #{data := Data} = event(Socket),
+    case json:decode(Data) of
+        #{~"method" := ~"notifications/resources/updated", ~"params" := #{~"uri" := Uri}} -> Uri;
+        #{~"method" := Method} -> Method
+    end.
+
 unknown_events_are_refused(Config) ->
     Session = session(Config),
     [refused(server(Config), Session, Id)
@@ -469,6 +513,45 @@ question_is_asked_again(Config) ->
     #{~"id" := 1, ~"result" := #{~"structuredContent" := #{~"n" := 1}}} = json:decode(Answer),
     close(Again).
 
+%% The second loss comes before the time after the first one is over.
+question_waits_anew_after_each_loss(_) ->
+    Server = start(#{reconnect_ms => 60_000}),
+    Client = erlmcp_test_client:open(Server, http, ?REVISION, #{elicitation => #{}}),
+    #{session := Session} = Client,
+    Socket = connect(Server),
+    {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"asks"},
+                                               #{session => Session, id => 1}),
+    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+    {200, _} = head(Socket),
+    Primed = primed(Socket),
+    #{data := Data} = event(Socket),
+    #{~"id" := Id, ~"method" := ~"elicitation/create"} = json:decode(Data),
+    close(Socket),
+    Process = erlmcp_test_http:session_process(),
+    {Call, Timer} = other_timer(none, Process),
+    Again = resume(Server, Session, Primed),
+    #{data := Data} = event(Again),
+    close(Again),
+    {Call, _} = other_timer(Timer, Process),
+    %% The time of the first loss is over.
+    Process ! {timeout, Timer, {unattended, Call}},
+    Last = resume(Server, Session, Primed),
+    #{data := Data} = event(Last),
+    ok = erlmcp_test_client:answer(Client, Id, #{action => accept, content => #{n => 1}}),
+    #{data := Answer} = event(Last),
+    #{~"id" := 1, ~"result" := #{~"structuredContent" := #{~"n" := 1}}} = json:decode(Answer),
+    close(Last),
+    erlmcp_test_http:stop(Server).
+
+%% The session's call that has lost its connection, and the timer of the loss.
+other_timer(Before, Process) ->
+    erlmcp_test_servers:await(fun() ->
+        case maps:to_list(element(?LOST, sys:get_state(Process))) of
+            [{Call, Timer}] when Timer =/= Before -> {ok, {Call, Timer}};
+            _ -> again
+        end
+    end).
+
 %% It does not read streams: it is sent no notifications, and no question.
 json_client_gets_its_answer(Config) ->
     Session = session(Config),
@@ -518,7 +601,7 @@ kept_events_are_bounded_in_age(_) ->
             {Old, {200, _}} -> close(Old), false;
             {Old, {400, _}} -> close(Old), true
         end
-    end, 500),
+    end, 3000),
     %% The stream itself goes on.
     Again = resume(Server, Session, One),
     finish(Call, ~"done"),

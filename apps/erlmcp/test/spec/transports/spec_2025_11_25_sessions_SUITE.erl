@@ -15,8 +15,9 @@
 -export([unused_session_expires/1, used_session_does_not_expire/1,
          asked_session_does_not_expire/1, sessions_are_bounded/1,
          refused_session_is_told_its_id/1, calls_of_a_session_are_bounded/1,
-         ended_calls_make_room/1, cancelled_answers_make_room_once/1,
-         late_answers_make_room_once/1]).
+         ended_calls_make_room/1, a_cancelled_call_ends_as_its_client_reads/1,
+         cancelled_answers_make_room_once/1, late_answers_make_room_once/1,
+         a_cancellation_ends_no_later_call/1, a_refused_subscription_ends_no_other/1]).
 
 -import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/3, call/4, start_call/4, close/1, response/1, initialize/2,
@@ -280,7 +281,10 @@ sessions(#{pid := Pid}) ->
 
 unused_session_expires(_) ->
     Server = start(#{session_idle_ms => 50, sessions => 1}),
-    Session = initialize(Server, ~"2025-11-25"),
+    %% A second request of the session could come too late.
+    #{status := 200, headers := #{~"mcp-session-id" := Id}} =
+        initialize(Server, ~"2025-11-25", #{}),
+    Session = {Id, ~"2025-11-25"},
     [] = sessions(Server),
     %% There is room for another one when it has.
     ok = next_opens(Server),
@@ -419,9 +423,35 @@ ended_calls_make_room(_) ->
     result = Code(~"progress"),
     erlmcp_test_http:stop(Server).
 
-%% A cancellation that meets the answer: the call's place is given back, and no other one.
+%% "The client MUST include an Accept header, listing both application/json and text/event-stream as
+%% supported content types." One that lists only the first gets no stream, even for a call that ends
+%% without an answer.
+a_cancelled_call_ends_as_its_client_reads(_) ->
+    Server = start(#{}),
+    Session = initialize(Server, ~"2025-11-25"),
+    Cancelled = fun(Accept) ->
+        {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"wait"},
+                                                   #{session => Session, id => 7,
+                                                     headers => #{~"accept" => Accept}}),
+        Socket = erlmcp_test_http:connect(Server),
+        ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+        {Call, _} = erlmcp_test_http:running(),
+        #{status := 202} = call(Server, ~"notifications/cancelled", #{requestId => 7},
+                                #{session => Session, id => none}),
+        #{status := Status, headers := Answered} = response(Socket),
+        _ = ended(Call),
+        close(Socket),
+        {Status, maps:get(~"content-type", Answered, none)}
+    end,
+    {202, none} = Cancelled(~"application/json"),
+    [{200, ~"text/event-stream"} = Cancelled(Accept)
+     || Accept <- [~"application/json, text/event-stream", ~"text/event-stream"]],
+    erlmcp_test_http:stop(Server).
+
+%% A cancellation that meets the answer: the call's place is given back, and no other one. The
+%% request ends once.
 cancelled_answers_make_room_once(_) ->
-    Server = start(#{calls_per_connection => 1}),
+    #{pid := Counted} = Server = start(#{calls_per_connection => 1}),
     Session = initialize(Server, ~"2025-11-25"),
     {Socket, Call} = start_call(Server, Session, ~"wait", 7),
     Pid = erlmcp_test_http:session_process(),
@@ -433,6 +463,8 @@ cancelled_answers_make_room_once(_) ->
     _ = ended(Call),
     ok = sys:resume(Pid),
     close(Socket),
+    _ = sys:get_state(Pid),
+    #{~"tools/call" := #{count := 1, cancelled := 0}} = maps:get(methods, erlmcp:metrics(Counted)),
     one_place(Server, Session, Pid).
 
 %% The same of a deadline that passed while the call answered.
@@ -441,14 +473,52 @@ late_answers_make_room_once(_) ->
     Session = initialize(Server, ~"2025-11-25"),
     {Socket, Call} = start_call(Server, Session, ~"wait", 7),
     Pid = erlmcp_test_http:session_process(),
+    State = sys:get_state(Pid),
+    [#{Call := Marks}] = [Of || #{Call := _} = Of <- tuple_to_list(State)],
     ok = sys:suspend(Pid),
-    Pid ! {{erlmcp_call, Call}, {deadline, Call, 60_000}},
+    Pid ! {{erlmcp_call, Call, Marks}, {deadline, Call, 60_000}},
     finish(Call, ~"done"),
     #{messages := [#{~"id" := 7, ~"result" := _}]} = response(Socket),
     _ = ended(Call),
     ok = sys:resume(Pid),
     close(Socket),
     one_place(Server, Session, Pid).
+
+%% A cancellation may come too late, and while another call begins. A later call with the same id
+%% goes on.
+a_cancellation_ends_no_later_call(_) ->
+    #{pid := Pid} = Server = start(#{}),
+    {ok, _, Instance} = erlmcp_registry:whereis(Pid),
+    {Id, _} = Session = initialize(Server, ~"2025-11-25"),
+    First = start_call(Server, Session, ~"wait", 1),
+    %% A call that begins is counted first.
+    ok = erlmcp_session_table:count_calls(Id, 1, Instance),
+    #{status := 202} = call(Server, ~"notifications/cancelled", #{requestId => 7},
+                            #{session => Session, id => none}),
+    Others = [start_call(Server, Session, ~"wait", Other) || Other <- [2, 7]],
+    [begin
+         finish(Call, ~"done"),
+         #{messages := [#{~"result" := _}]} = response(Socket),
+         close(Socket)
+     end || {Socket, Call} <- [First | Others]],
+    erlmcp_test_http:stop(Server).
+
+%% Two requests subscribe to one resource, and the subscription of one is not stored.
+a_refused_subscription_ends_no_other(Config) ->
+    #{pid := Pid} = Server = server(Config),
+    {ok, _, Instance} = erlmcp_registry:whereis(Pid),
+    {Id, _} = initialize(Server, ~"2025-11-25"),
+    {ok, Process} = erlmcp_session:process(Id, Instance),
+    [Subscribe, Undo, Unsubscribe] =
+        [fun() -> erlmcp_session:Change(Process, ~"test://text") end
+         || Change <- [subscribe, undo_subscribe, unsubscribe]],
+    [{ok, true}, {ok, false}] = [Subscribe() || _ <- [1, 2]],
+    ok = Undo(),
+    {ok, false} = Subscribe(),
+    ok = Unsubscribe(),
+    {ok, true} = Subscribe(),
+    ok = Undo(),
+    {ok, true} = Subscribe().
 
 one_place(Server, Session, Pid) ->
     %% It has heard of all before this.

@@ -270,13 +270,23 @@ disconnect_does_not_cancel(Config) ->
      || Monitor <- Monitors],
     #{status := 200} = in_session(Server, Session, ~"tools/list", #{}).
 
+%% Each client gets an answer, in the stream of its call if there is one.
 delete_ends_the_running_calls(Config) ->
     Server = server(Config),
     Session = initialize(Server, ~"2025-11-25"),
     {Socket, Call} = start_call(Server, Session, ~"wait", 7),
+    {Streaming, Streamed} = start_call(Server, Session, ~"stream", 8),
+    {200, _} = head(Streaming),
+    {event, #{~"method" := ~"notifications/progress"}} = event(Streaming),
+    {event, #{~"method" := ~"notifications/message"}} = event(Streaming),
     #{status := 204} = delete(Server, Session),
     _ = ended(Call),
-    #{messages := []} = response(Socket),
+    _ = ended(Streamed),
+    {event, #{~"id" := 8, ~"error" := _}} = event(Streaming),
+    fin = event(Streaming),
+    close(Streaming),
+    #{status := 200, messages := [#{~"id" := 7, ~"error" := Error}]} = response(Socket),
+    #{~"message" := ~"the session has ended, and this request with it"} = Error,
     close(Socket).
 
 %% Either it was served, or ended with its session, or came too late; it never waits for nothing.
@@ -291,7 +301,7 @@ call_that_meets_delete_is_answered(Config) ->
          ok = send(Deleting, ~"DELETE", [{~"mcp-session-id", Id}], ~""),
          [case response(Socket) of
               #{status := 200, messages := [#{~"id" := 1, ~"result" := _}]} -> ok;
-              #{status := 200, messages := []} -> ok;
+              #{status := 200, messages := [#{~"id" := 1, ~"error" := _}]} -> ok;
               #{status := 404, messages := [#{~"id" := 1, ~"error" := _}]} -> ok
           end || Socket <- Sockets],
          #{status := 204} = response(Deleting)

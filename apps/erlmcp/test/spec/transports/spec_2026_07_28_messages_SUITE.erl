@@ -4,7 +4,7 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([notification_is_accepted_without_body/1, response_is_ignored/1, id_is_echoed/1,
-         id_of_another_type_is_refused/1, unreadable_json_is_refused/1,
+         id_of_another_type_is_refused/1, id_is_bounded/1, unreadable_json_is_refused/1,
          no_message_is_refused_by_field/1]).
 
 -import(erlmcp_test_suite, [server/1]).
@@ -76,6 +76,23 @@ id_of_another_type_is_refused(Config) ->
              call(server(Config), ~"tools/list", #{}, #{id => Id}),
          false = is_map_key(~"id", Error)
      end || Id <- [null, 1.5, 1.0, true, [1], #{a => 1}]].
+
+%% Bounded refusal: of a request in either era, before the tool is called.
+id_is_bounded(Config) ->
+    Server = server(Config),
+    Longest = binary:copy(~"x", 1024),
+    Session = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
+    [begin
+         Call = fun(Id) ->
+             call(Server, ~"tools/call", #{name => ~"echo", arguments => #{text => ~"a"}},
+                  Options#{id => Id})
+         end,
+         #{status := 200, messages := [#{~"id" := Longest, ~"result" := _}]} = Call(Longest),
+         TooLong = <<Longest/binary, "x">>,
+         #{status := Status, messages := [#{~"id" := TooLong, ~"error" := Error}]} = Call(TooLong),
+         #{~"code" := -32600, ~"data" := #{~"limit" := 1024, ~"observed" := 1025},
+           ~"message" := ~"id: expected at most 1024 bytes, got 1025"} = Error
+     end || {Options, Status} <- [{#{}, 400}, {#{session => Session}, 200}]].
 
 %% JSON-RPC 2.0: "-32700 Parse error: Invalid JSON was received by the server." "Error responses
 %% MUST include the same ID [...] except in error cases where the ID could not be read."

@@ -14,7 +14,7 @@ and one beyond, and no bytes that crash it.
          duplicate_keys/1, limits_hold_early/1, no_atoms/1,
          never_crashes/1, round_trip/1, limits_at_and_beyond/1,
          quickly_or_not/1, known_or_not/1, params_or_not/1, each_byte_of_strings/1, plain_texts/1,
-         answers/1]).
+         answers/1, errors_of_a_batch/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -23,7 +23,7 @@ all() ->
     [examples, values, syntax, strings, numbers, bytes, depth, members, duplicate_keys,
      limits_hold_early, no_atoms, never_crashes, round_trip,
      limits_at_and_beyond, quickly_or_not, known_or_not, params_or_not, each_byte_of_strings,
-     plain_texts, answers].
+     plain_texts, answers, errors_of_a_batch].
 
 examples(_Config) ->
     erlmcp_test_doctests:run([erlmcp_json]).
@@ -433,3 +433,14 @@ decode(Text) ->
 decode(Text, Limits) ->
     Usual = #{message_bytes => 1_000_000, depth => 64, members => 10_000},
     erlmcp_json:decode(iolist_to_binary(Text), maps:merge(Usual, Limits)).
+
+%% Specification 2025-03-26, "Batching": a batch of responses is an array with at least one.
+errors_of_a_batch(_) ->
+    Refusal = erlmcp_refusal:new(dependency_unavailable, ~"gone", #{}),
+    Answers = fun(Requests) ->
+        json:decode(iolist_to_binary(erlmcp_message:errors(Requests, Refusal)))
+    end,
+    #{~"id" := 1, ~"error" := _} = Answers({call, [1]}),
+    [#{~"id" := ~"a", ~"error" := _}, #{~"id" := 2}] = Answers({batch, [~"a", 2]}),
+    #{~"error" := _} = None = Answers({batch, []}),
+    false = is_map_key(~"id", None).

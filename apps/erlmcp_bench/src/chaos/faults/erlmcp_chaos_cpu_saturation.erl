@@ -3,8 +3,9 @@
 A fault: every scheduler is busy. Processes inside the node that are not calls, and processes of the
 machine outside the node, compute all the time.
 
-The node has a bound for how long a new process may wait for a scheduler. It refuses new work over
-that bound, so that callers go elsewhere: a call would wait for several schedulers in a row.
+A call passes through several processes, and each of them waits for a scheduler. So the node has a
+bound for how long a new process may wait. It refuses new work over that bound, and callers go
+elsewhere.
 
 The evidence: how many processes of the node wait for a scheduler at once, and the processor time
 that the processes outside take.
@@ -41,7 +42,8 @@ needs() -> [].
 -doc false.
 %% The first refusal waits for a turn of its connection, behind 150 other processes. The load is
 %% settled when the requests that were due during the fault are answered, too.
-bounds() -> #{code => 1078, detect_ms => 1_000, recover_ms => 1_500, load => refused}.
+bounds() ->
+    #{code => 1078, detect_ms => 1_000, recover_ms => 1_500, load => refused, pauses => own}.
 
 -doc false.
 harms() -> [inside, outside].
@@ -64,10 +66,10 @@ run(Context) ->
     Schedulers = Call(erlang, system_info, [schedulers_online]),
     ok = Call(erlmcp_chaos_peaks, follow, [#{waiting => {erlang, statistics, [run_queue]}}]),
     maybe
+        %% The processes outside make others wait from their start on.
+        Injected = erlmcp_chaos_context:inject(Context),
         {ok, Hogs} ?= erlmcp_chaos_hogs:start(
             erlmcp_chaos_context:harm(Context, outside, 0, fun() -> Cores end)),
-        %% The start of those processes takes a part of the time within which a fault is detected.
-        Injected = erlmcp_chaos_context:inject(Context),
         Computing = erlmcp_chaos_context:harm(Context, inside, none, fun() ->
             Call(?MODULE, compute, [?INSIDE, BusyMs])
         end),

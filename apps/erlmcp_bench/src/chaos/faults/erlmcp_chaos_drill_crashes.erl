@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_drill_crashes).
 -moduledoc """
 A drill: fifty processes of the server are killed, ten a second. They are calls, connections and
-children of its supervisor, at random. The supervisor does not survive as many deaths of its
+children of its supervisor, at random. The supervisor does not survive so many deaths of its
 children, so the server restarts meanwhile.
 
 The evidence: monitors of the processes report how many were killed.

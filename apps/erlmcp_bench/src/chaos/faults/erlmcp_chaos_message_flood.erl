@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_message_flood).
 -moduledoc """
-A fault: for ten seconds a client sends ten times as many messages as the server takes, which is 500
-a second. The messages of a second are sent together at the beginning of each second. Each message
+A fault: the server takes 500 messages a second, and a client sends ten times as many for ten
+seconds. It sends the messages of a second together, at the beginning of the second. Each message
 over the rate is refused with 1056. Messages within the rate are answered, and after the flood all
 messages are.
 

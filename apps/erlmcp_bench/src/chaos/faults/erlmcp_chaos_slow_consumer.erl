@@ -4,7 +4,7 @@ A fault: clients stop reading. The first has a large reply on TCP, the second su
 The third is in the middle of a stream whose call continues to send. The server cuts each of them
 off (1055) and drops their unsent bytes. No other client notices.
 
-The evidence: the bytes of each answer that never arrive.
+The evidence: those bytes of each answer that never arrive.
 """.
 
 -behaviour(erlmcp_chaos_scenario).

@@ -3,8 +3,9 @@
 A fault: clients begin messages and never end them. These are bodies of HTTP/1.1 and lines of TCP,
 together about twice the node's bound for memory.
 
-The node stays within its bounds for memory and for unfinished messages. It refuses messages without
-room. No other client notices, even though a good client's message is as large.
+The node stays within its bound for memory, and holds at most twice its bound of unfinished
+messages. It refuses messages for which it has no room. No other client notices, even one whose
+messages are of a MiB.
 
 The evidence: the bytes of unfinished messages that the node holds at once.
 """.
@@ -31,7 +32,7 @@ The evidence: the bytes of unfinished messages that the node holds at once.
 id() -> ~"chaos_unfinished_bodies".
 
 -doc false.
-title() -> ~"messages that begin and never end, many times the node's memory".
+title() -> ~"messages that begin and never end, twice the node's bound for memory".
 
 -doc false.
 needs() -> [].

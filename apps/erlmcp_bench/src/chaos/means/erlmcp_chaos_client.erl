@@ -18,7 +18,7 @@ outcomes. HTTP/1.1 takes one request at a time. TCP takes any number, and a repl
 -define(BUFFER, 1_048_576).
 -define(VERSION, ~"2026-07-28").
 
--doc "Connects to the server under test, within five seconds.".
+-doc "Connects to the server under test within five seconds. The errors are those of `m:gen_tcp`.".
 -spec connect(transport(), erlmcp_bench_target:target()) ->
     {ok, connection()} | {error, inet:posix() | timeout}.
 connect(Transport, Target) ->
@@ -44,7 +44,7 @@ connect(Transport, Target, Options) ->
 close({_, Socket}) ->
     gen_tcp:close(Socket).
 
--doc "Writes bytes to the connection, as they are.".
+-doc "Writes bytes to the connection, as they are. The error is that of the socket.".
 -spec send(connection(), iodata()) -> ok | {error, term()}.
 send({_, Socket}, Bytes) ->
     gen_tcp:send(Socket, Bytes).
@@ -115,7 +115,8 @@ ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Millise
 -doc """
 Reads and decodes the next reply on a connection. A line must come within `Milliseconds`, and so
 must each line of an HTTP head and the whole body. An HTTP reply without a body has its status as
-the code of an error.
+the code of an error. The errors are those of the socket, `no_http`, `no_json`, and `no_reply` for
+JSON that is not an object.
 """.
 -spec reply(connection(), Milliseconds :: timeout()) -> {ok, map()} | {error, term()}.
 reply({tcp, Socket}, Milliseconds) ->

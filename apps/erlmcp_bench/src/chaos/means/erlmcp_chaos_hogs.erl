@@ -22,13 +22,13 @@
 
 -doc """
 Starts `Count` operating system processes that compute all the time. They end with the calling
-process, or with `stop/1`.
+process, or with `stop/1`. `erlmcp_chaos_program:reason/1` words the error.
 """.
 -spec start(Count :: pos_integer()) -> {ok, erlmcp_chaos_keeper:keeper()} | {error, term()}.
 start(Count) ->
     erlmcp_chaos_keeper:keep(?MAKE, ?UNMAKE, [integer_to_list(Count)]).
 
--doc "Returns the processor time that the running processes have taken, in microseconds.".
+-doc "Returns the processor time that the processes have taken so far, in microseconds.".
 -spec cpu_us(erlmcp_chaos_keeper:keeper()) -> non_neg_integer().
 cpu_us(Hogs) ->
     round(lists:sum([Us || Pid <- erlmcp_chaos_keeper:children(Hogs),

@@ -11,8 +11,8 @@ Faults use them to inspect and kill processes.
 -type state() :: #{supervisor := string(), processes := pos_integer(), ports := non_neg_integer(),
                    atoms := pos_integer(), memory_bytes := pos_integer()}.
 -doc """
-The processes of a server, by their purpose. `catalog` is the process that publishes the catalog,
-and `Id` the id of a child of the server's supervisor.
+A group of the processes of a server. `catalog` is the process that publishes the catalog, and `Id`
+the id of a child of the server's supervisor.
 """.
 -type kind() :: calls | connections | catalog | supervisor | {child, Id :: atom()}.
 
@@ -61,7 +61,10 @@ pids(catalog) ->
 pids({child, Id}) ->
     [Pid || {Of, Pid, _, _} <- children(), Of =:= Id, is_pid(Pid)].
 
--doc "Starts to watch processes. `killed/2` returns once how many of them were killed since.".
+-doc """
+Starts to watch processes. `killed/2`, which is called once, then returns how many of them were
+killed.
+""".
 -spec watch([pid()]) -> Watcher :: pid().
 watch(Pids) ->
     Caller = self(),

@@ -4,7 +4,7 @@ A network namespace for a server, and a link (a veth pair) from it to the namesp
 instruments. The link can go down and come back. Needs Linux, root, and `ip` of iproute2.
 
 The addresses are from 198.18.0.0/15, which is reserved for network tests (RFC 2544). Each link uses
-four.
+four. `erlmcp_chaos_program:reason/1` words the errors.
 """.
 
 -export([start/0, stop/1, down/1, up/1, prefix/1, host/1, sweep/0]).

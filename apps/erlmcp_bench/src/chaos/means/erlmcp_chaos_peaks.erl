@@ -14,17 +14,23 @@ has a high priority, so that it also looks while every scheduler is busy.
 %% Milliseconds between two looks.
 -define(LOOK_MS, 10).
 
--doc "Starts the process that follows `Figures`. It may be called once in a node.".
+-doc "Starts the process that follows `Figures`. Fails if the node has such a process already.".
 -spec follow(Figures :: figures()) -> ok.
 follow(Figures) ->
     Caller = self(),
-    Pid = spawn(fun() ->
+    {Pid, Monitor} = spawn_monitor(fun() ->
         _ = process_flag(priority, high),
         true = register(?MODULE, self()),
         Caller ! {self(), following},
         follow(Figures, look(Figures))
     end),
-    receive {Pid, following} -> ok end.
+    receive
+        {Pid, following} ->
+            true = demonitor(Monitor, [flush]),
+            ok;
+        {'DOWN', Monitor, process, Pid, Reason} ->
+            error(Reason)
+    end.
 
 follow(Figures, Highest) ->
     Higher = maps:merge_with(fun(_, One, Other) -> max(One, Other) end, Highest, look(Figures)),

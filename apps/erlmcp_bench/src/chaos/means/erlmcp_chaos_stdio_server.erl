@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_stdio_server).
 -moduledoc """
-Runs the fixture on the standard streams of a process of its own, and gives its parent access to
-them.
+Runs the fixture on the standard streams of an operating system process of its own, and gives the
+parent of that process access to them.
 """.
 
 -export([open/1, send/2, reply/2, close/1]).
@@ -40,7 +40,10 @@ serve() ->
     end),
     ok.
 
--doc "Writes to the server's standard input, and waits until it is taken. Any process may call it.".
+-doc """
+Writes to the server's standard input, and waits until it is taken. Returns `closed` if the program
+has ended. Any process may call it.
+""".
 -spec send(server(), iodata()) -> ok | {error, closed}.
 send(Port, Bytes) ->
     try port_command(Port, Bytes) of

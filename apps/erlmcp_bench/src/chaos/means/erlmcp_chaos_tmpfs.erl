@@ -1,6 +1,7 @@
 -module(erlmcp_chaos_tmpfs).
 -moduledoc """
 A small file system in memory that can be filled, in a folder of its own. Needs Linux and root.
+`erlmcp_chaos_program:reason/1` words the errors.
 """.
 
 -export([start/1, stop/1, folder/1, fill/1, free/1, attempt/2, sweep/0]).
@@ -40,7 +41,7 @@ stop(#{keeper := Keeper}) ->
 folder(#{folder := Folder}) ->
     Folder.
 
--doc "Writes until the file system is full.".
+-doc "Writes until the file system is full, and returns `ok`. `enospc` is not an error here.".
 -spec fill(tmpfs()) -> ok | {error, file:posix()}.
 fill(Tmpfs) ->
     maybe

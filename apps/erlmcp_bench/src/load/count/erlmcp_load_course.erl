@@ -104,7 +104,7 @@ merge([First | Others]) ->
 sum(One, Other) ->
     maps:merge_with(fun(_, Number, More) -> Number + More end, One, Other).
 
--doc "Returns the number of refused, failed or wrongly answered requests by code or reason.".
+-doc "Returns how many requests were refused, failed or wrong (`Of`), by their code or reason.".
 -spec reasons(refused | failed | wrong, course()) -> #{integer() | atom() => pos_integer()}.
 reasons(Of, #course{errors = Errors}) ->
     #{Reason => Count || {Kind, Reason} := Count <- all(Errors), Kind =:= Of}.
@@ -156,18 +156,18 @@ backlog(UntilUs, #course{since_us = Since, tenths = Tenths}) ->
              || (UntilUs - Since) rem ?TENTH_US =/= 0].
 
 -doc """
-Returns the microseconds of the slowest request that was due before `UntilUs`, in monotonic
-microseconds. Requests of the same tenth of a second belong to it, too. Less than a tenth of a
-second may count as 0.
+Returns how many microseconds the slowest of the requests took that were due before `UntilUs`, a
+monotonic time in microseconds. Requests that were due later in the same tenth of a second count,
+too. Less than a tenth of a second may count as 0.
 """.
 -spec slowest_us(UntilUs :: integer(), course()) -> non_neg_integer().
 slowest_us(UntilUs, Course) ->
     lists:max([0 | [Slowest || #tenth{slowest_us = Slowest} <- due_before(UntilUs, Course)]]).
 
 -doc """
-Returns when the last of the requests ended that were due before `UntilUs`, in monotonic
-microseconds, or `UntilUs` if that is later. Requests of the same tenth of a second belong to them,
-too.
+Returns the end of the last of the requests that were due before `UntilUs`, or `UntilUs` if that is
+later. Both are monotonic times in microseconds. Requests that were due later in the same tenth of a
+second count, too. Answers in the tenth in which they were due do not.
 """.
 -spec latest_us(UntilUs :: integer(), course()) -> integer().
 latest_us(UntilUs, #course{since_us = Since} = Course) ->
@@ -178,8 +178,8 @@ due_before(UntilUs, #course{since_us = Since, tenths = Tenths}) ->
     [Tenth || At := Tenth <- Tenths, Since + At * ?TENTH_US < UntilUs].
 
 -doc """
-Returns when the last error came after `FromUs`, in monotonic microseconds, or the last answer after
-more than `SlowUs` microseconds. Returns `FromUs` if there was none. `SlowUs` is a tenth of a second
+Returns when the last error came, or the last answer that took more than `SlowUs` microseconds, in
+monotonic microseconds. Returns `FromUs` if neither came after it. `SlowUs` is a tenth of a second
 at least, and the answer's time is exact to one tenth.
 """.
 -spec latest_trouble_us(FromUs :: integer(), SlowUs :: pos_integer(), course()) -> integer().

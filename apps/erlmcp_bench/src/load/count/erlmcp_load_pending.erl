@@ -1,6 +1,6 @@
 -module(erlmcp_load_pending).
 -moduledoc """
-Tracks the requests of a connection that wait for their end, and those that timed out. Pure.
+Tracks a connection's requests that wait for their end, and those that timed out. Pure.
 
 A stray reply may belong to a waiting request, under another id. So a request that times out on a
 connection with a stray reply counts as answered wrongly.
@@ -47,8 +47,9 @@ oldest(#pending{requests = Requests}) when map_size(Requests) =:= 0 -> none;
 oldest(#pending{requests = Requests}) -> lists:min(maps:keys(Requests)).
 
 -doc """
-Finds and removes the request of a reply. The result is `late` for a request that timed out, and
-`stray` without a request; then the reply is counted as in `stray/1`.
+Finds and removes the request of a reply. Returns its kind, and when it was due, in monotonic
+microseconds. Returns `late` for a request that timed out. Returns `stray` without a request, and
+counts the reply as `stray/1` does.
 """.
 -spec take(erlmcp_load_wire:tag(), pending()) ->
     {{Kind :: pos_integer(), Due :: integer()} | late | stray, pending()}.
@@ -63,8 +64,8 @@ take(Tag, #pending{requests = Requests, overdue = Overdue} = Pending) ->
     end.
 
 -doc """
-Removes a request that has ended. Returns the microsecond at which it was due, or `none` if it did
-not wait.
+Removes a request that has ended. Returns when it was due, in monotonic microseconds, or `none` if
+it did not wait.
 """.
 -spec drop(erlmcp_load_wire:tag(), pending()) -> {Due :: integer(), pending()} | none.
 drop(Tag, #pending{requests = Requests} = Pending) ->
@@ -95,9 +96,10 @@ overdue(Now, #pending{requests = Requests}) ->
     {[Tag || {Tag, _} <- Over], Next}.
 
 -doc """
-Returns the outcome of a request that timed out. The request stays until `drop/2`. A stray reply
-counts as its answer once. Otherwise the request is remembered for a late reply, with at most 999
-others; then all of these are forgotten.
+Returns the outcome of a request that timed out. The request stays until `drop/2`. The outcome is
+`{wrong, id}` if there is a stray reply, which counts as the answer of one request. Otherwise it is
+`{failed, timeout}`, and the request is remembered for a late reply. Of a thousand such requests all
+are forgotten when one more comes.
 """.
 -spec give_up(erlmcp_load_wire:tag(), pending()) ->
     {erlmcp_load_reply:outcome(), pending()}.

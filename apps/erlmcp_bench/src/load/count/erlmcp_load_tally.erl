@@ -30,7 +30,7 @@ the end.
 %% The most patterns of one kind of request. Replies that are all different are each decoded.
 -define(PATTERNS, 8).
 
--doc "Returns an empty tally, which measures nothing before `begins/2`.".
+-doc "Returns an empty tally, which measures nothing before `begins/3`.".
 -spec new(erlmcp_load_plan:settings()) -> tally().
 new(#{counts := Counts, latency := Latency, refusal_latency := RefusalLatency, loop := Loop,
       lateness := Lateness, observer := Observer, expected := Expected, patterns := Shared}) ->
@@ -70,7 +70,7 @@ unsent(_, _, Tally) ->
 
 -doc """
 Judges the reply to a request of the kind `Kind`, by the `Status` and the `Body` of the reply. Keeps
-its pattern for later replies, if there is room.
+the reply's pattern (`erlmcp_load_reply:pattern/3`) for later replies, if there is room.
 """.
 -spec judged(Kind :: pos_integer(), erlmcp_load_wire:tag(),
              Status :: erlmcp_load_wire:event_status(), Body :: binary(), tally()) ->
@@ -110,7 +110,8 @@ learned(_, _, _, _, _, Tally) ->
 
 -doc """
 Counts the outcome of a request that was due at `Due` and ended at `Now`, in monotonic microseconds,
-and sends it to the load's observer. Of requests that are not measured, only answers are counted.
+and sends it to the load's observer. Of requests that are not measured, only answers are counted,
+and none is sent to the observer.
 """.
 -spec concluded(erlmcp_load_reply:outcome(), Due :: integer(), Now :: integer(), tally()) ->
     tally().

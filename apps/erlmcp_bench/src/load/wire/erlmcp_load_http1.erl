@@ -61,18 +61,21 @@ template(#{method := Method, pieces := Pieces, headers := Own}, Options) ->
     joined(binary:split(Head, ~"{id}", [global]), Pieces, Method).
 
 line(post) -> ~"POST ";
+line(get) -> ~"GET ";
 line(delete) -> ~"DELETE ".
 
 content(delete, _) ->
     [];
+content(get, _) ->
+    [{~"accept", ~"text/event-stream"}];
 content(post, Pieces) ->
     [{~"content-type", ~"application/json"},
      {~"accept", ~"application/json, text/event-stream"},
      {~"content-length", integer_to_binary(erlmcp_load_wire:spliced_size(Pieces))}].
 
-joined(Head, _, delete) -> Head;
 joined([Last], [First | Pieces], post) -> [<<Last/binary, First/binary>> | Pieces];
-joined([Piece | Head], Pieces, post) -> [Piece | joined(Head, Pieces, post)].
+joined([Piece | Head], Pieces, post) -> [Piece | joined(Head, Pieces, post)];
+joined(Head, _, _) -> Head.
 
 -doc false.
 request(Tag, Template, #state{waiting = Waiting} = State) ->

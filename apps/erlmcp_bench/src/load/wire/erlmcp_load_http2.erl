@@ -108,15 +108,18 @@ template(#{method := Method, headers := Own} = Message, Options) ->
                          || {Name, Value} <- Varying]}.
 
 name(post) -> ~"POST";
+name(get) -> ~"GET";
 name(delete) -> ~"DELETE".
 
 content(post) ->
     [{~"content-type", ~"application/json"}, {~"accept", ~"application/json, text/event-stream"}];
+content(get) ->
+    [{~"accept", ~"text/event-stream"}];
 content(delete) ->
     [].
 
 body(#{method := post, pieces := Pieces}) -> {erlmcp_load_wire:spliced_size(Pieces), Pieces};
-body(#{method := delete}) -> none.
+body(#{}) -> none.
 
 %% The last header of each name counts.
 one_of_each(Headers) ->
@@ -131,7 +134,7 @@ is_varying({_, Value}) ->
     binary:match(Value, ~"{id}") =/= nomatch.
 
 -doc """
-Returns the bytes of a request that may be sent now. A request over the server's limit of streams
+Returns those bytes of a request that may be sent now. A request over the server's limit of streams
 has none yet.
 """.
 -spec request(tag(), template(), state()) -> {iodata(), state()}.

@@ -30,7 +30,8 @@ The variables in which a program's environment differs from this node's. `false`
 
 -doc """
 Starts a program, given as a path or a name, with its arguments, which no shell reads. The calling
-process owns it. The error is `enoent` without such a program, and `ended` if it ended at once.
+process owns it. The error is `enoent` without such a program, `ended` if it ended at once, or else
+the reason of `open_port/2`.
 """.
 -spec start([string() | binary(), ...], environment()) ->
     {ok, program()} | {error, Reason :: atom()}.
@@ -124,7 +125,7 @@ send(#{writer := Writer}, Bytes) ->
 key(#{port := Port}) ->
     Port.
 
--doc "Interprets a message for a program; `other` is one that does not belong to it.".
+-doc "Interprets a message of the mailbox. `other` is a message that the program did not send.".
 -spec message(term(), program()) -> {bytes, binary()} | {closed, ended} | other.
 message({Port, {data, Bytes}}, #{port := Port}) -> {bytes, Bytes};
 message({Port, {exit_status, _}}, #{port := Port}) -> {closed, ended};

@@ -1,8 +1,8 @@
 -module(erlmcp_load_socket).
 -moduledoc """
 The transport of a connection of the load generator: a socket, in the clear or in TLS, or the
-standard streams of a program. It belongs to the process that connects it, and incoming data are
-messages to that process.
+standard streams of a program. It belongs to the process that connects it, or to the one that takes
+it later (`give/2`, `take/1`). Incoming data are messages to that process.
 """.
 
 -export([connect/2, send/2, activate/1, widened/2, close/1, message/2, next/2, os_pid/1]).
@@ -16,7 +16,7 @@ An address to connect to, and the address to connect from: `any` leaves that to 
 program to start, with its arguments and its environment.
 
 The TLS options define the trusted roots and offer one protocol. A server that chooses another
-protocol is refused, and so is one without a choice where HTTP/2 is offered.
+protocol is refused. If HTTP/2 is offered, a server that chooses none is refused, too.
 """.
 -type endpoint() ::
     {tcp, inet:ip_address(), inet:port_number(), From :: inet:ip_address() | any}
@@ -27,7 +27,7 @@ protocol is refused, and so is one without a choice where HTTP/2 is offered.
 -type socket() :: {tcp, gen_tcp:socket()} | {tls, ssl:sslsocket()}
     | {stdio, erlmcp_load_program:program()}.
 
--doc "The term that identifies a socket in its messages.".
+-doc "The term that identifies a socket in its messages. `none` stands for no socket.".
 -type key() :: port() | ssl:sslsocket() | none.
 
 -type event() :: {bytes, binary()} | passive | {closed, Reason :: atom()} | other.
@@ -99,8 +99,8 @@ reason(Reason) when is_atom(Reason) -> Reason;
 reason(_) -> tls.
 
 -doc """
-Writes bytes. If the peer does not read, waits at most the `Milliseconds` of `connect/2`, and then
-returns the error `send_timeout`. A program is never waited for.
+Writes bytes. If the peer does not read for the `Milliseconds` of `connect/2`, closes the socket and
+returns the error `send_timeout`. Never waits for a program.
 """.
 -spec send(socket(), iodata()) -> ok | {error, atom()}.
 send({tcp, Socket}, Bytes) ->
@@ -125,8 +125,8 @@ activate({tls, Socket}) -> sent(ssl:setopts(Socket, [{active, ?ACTIVE}]));
 activate({stdio, _}) -> ok.
 
 -doc """
-Gives a socket to the process `To`, which calls `take/1`. Returns the messages of the socket that
-the calling process had already received. The streams of a program stay with their process.
+Gives a socket to the process `To`, which calls `take/1`. Returns the socket's messages that the
+calling process had already received. The streams of a program stay with their process.
 """.
 -spec give(To :: pid(), socket()) -> [Message :: term()].
 give(_, {stdio, _}) ->
@@ -215,7 +215,7 @@ source({'DOWN', _, port, Port, _}) -> Port;
 source({Port, _}) when is_port(Port) -> Port;
 source(_) -> none.
 
--doc "Interprets a message for a socket; `other` is one that does not belong to it.".
+-doc "Interprets a message of the mailbox. `other` is a message that the socket did not send.".
 -spec message(term(), socket()) -> event().
 message({tcp, Socket, Bytes}, {tcp, Socket}) -> {bytes, Bytes};
 message({tcp_passive, Socket}, {tcp, Socket}) -> passive;

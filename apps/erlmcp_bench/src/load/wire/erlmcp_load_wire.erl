@@ -13,18 +13,18 @@ id spliced in. Ids always have ten digits, so that a length in the template stay
 -export_type([tag/0, pieces/0, message/0, options/0, event/0, event_status/0, state/0,
               template/0]).
 
--doc "The number of a request on its connection. A reply may have one that no request has.".
+-doc "The number of a request on its connection. A wrong reply may have any other number.".
 -type tag() :: integer().
 
 -doc "The bytes of a message, in pieces between which the id is inserted.".
 -type pieces() :: [binary(), ...].
 
 -doc """
-A message with its own HTTP headers; a DELETE has no message. `{id}` in a header's value is the
-request's id.
+A message with its own HTTP headers. A GET or a DELETE has empty pieces. `{id}` in a header's value
+is the request's id.
 """.
 -type message() :: #{
-    method := post | delete,
+    method := post | get | delete,
     pieces := pieces(),
     headers := [{Name :: binary(), Value :: binary()}]
 }.

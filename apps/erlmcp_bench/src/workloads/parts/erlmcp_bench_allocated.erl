@@ -20,8 +20,8 @@ counted.
 -define(IN_USE, [heap_size, old_heap_size, mbuf_size, bin_vheap_size, bin_old_vheap_size]).
 
 -doc """
-Returns the bytes that one operation allocates. `Work` has the funs of a plan of
-`m:erlmcp_bench_operations`.
+Returns the bytes that one operation allocates, the mean of many. `Work` has the funs of a plan of
+`m:erlmcp_bench_operations`. Exits with the reason of the operation's crash if it crashes.
 
 ## Examples
 

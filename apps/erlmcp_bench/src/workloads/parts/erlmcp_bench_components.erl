@@ -19,7 +19,7 @@ does. It checks its result, and crashes if the result is wrong.
   found. These sessions need no process. A process that opens many makes several ids at once
   (`m:erlmcp_session_table`); a process that opens a single session takes longer for its id.
 - `encode`: a `tools/call` request and its result, from terms to bytes.
-- `decode`: the same, from bytes to messages.
+- `decode`: the bytes of such a request and of its result, to messages.
 - `encode_reply`: the value of a handler, a text of 44 bytes, to the bytes of the reply, including
   the bound on its size. The process of a call does the same (`m:erlmcp_call`).
 - `nothing`: the cost of the measurement itself, without an operation. It shows how to read the
@@ -53,8 +53,8 @@ does. It checks its result, and crashes if the result is wrong.
 
 -doc """
 Calls `Do` with the work of a component for `Workers` processes, while a server with that component
-runs. Returns the outcome of `Do`, or exits with the reason for which it failed. `Do` runs in
-another process.
+runs. Returns the value of `Do`, or exits with the reason why it failed. `Do` runs in another
+process.
 """.
 -spec with(erlmcp_bench_workloads:component(), Workers :: pos_integer(),
            Do :: fun((work()) -> Outcome)) -> Outcome.

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_contention).
 -moduledoc """
 Measures how much many processes get into each other's way. They do an operation all at once, and
-one process does it alone just before and just after. Without contention as many processes as the
-machine has cores do that number of times what one does.
+one process does it alone just before and just after. Without contention, N processes on N cores do
+N times as many operations as one process does.
 """.
 
 -export([run/1]).
@@ -10,7 +10,7 @@ machine has cores do that number of times what one does.
 -export_type([measured/0]).
 
 -doc """
-What the processes did together, and two more figures. `alone_per_s` is the operations a second of
+The figures of all processes together, and two more. `alone_per_s` is the operations a second of
 one process. `lost_percent` is the part of what the cores could do that contention takes.
 """.
 -type measured() :: #{
@@ -22,7 +22,10 @@ one process. `lost_percent` is the part of what the cores could do that contenti
 %% The operations of one process alone, each time, as a part of all.
 -define(PART, 8).
 
--doc "Runs the operations of a plan with all of its workers, and with one before and after them.".
+-doc """
+Runs the operations of a plan with all of its workers, and with one before and after them. The error
+is the reason of an operation that failed.
+""".
 -spec run(erlmcp_bench_operations:plan()) ->
     {ok, measured()} | {error, {operation_failed, Reason :: term()}}.
 run(#{operations := Operations, workers := Workers} = Plan) ->

@@ -1,15 +1,15 @@
 -module(erlmcp_bench_holder).
 -moduledoc """
 A process that holds items of a server open, to measure their cost. The items are connections after
-one request, sessions after one call, streams of subscriptions, or running calls. The answer to each
-is checked when it is opened. Then the process is silent.
+one request, sessions after one call, streams of subscriptions, sessions with their GET streams, or
+running calls. The answer to each is checked when it is opened. Then the process is silent.
 """.
 
 -export([start/4, opened/1, watch/1, notified/1, stop/1]).
 
 -export_type([kind/0, holder/0]).
 
--type kind() :: connection | session | stream | call.
+-type kind() :: connection | session | stream | session_stream | call.
 -type holder() :: pid().
 
 -record(held, {
@@ -35,7 +35,7 @@ linked to the caller, which alone may call the other functions with it.
 start(Kind, Target, Number, Count) ->
     Owner = self(),
     spawn_link(fun() ->
-        {ok, Settings} = erlmcp_load_plan:settings(plan(Kind, Target, Number + Count)),
+        Settings = settings(Kind, Target, Number + Count),
         Opened = case Kind of
             session -> sessions(Settings#{sessions := Count});
             _ -> each(lists:seq(Number, Number + Count - 1), Kind, Settings, [])
@@ -49,10 +49,18 @@ start(Kind, Target, Number, Count) ->
         end
     end).
 
+settings(Kind, Target, Connections) ->
+    {ok, Settings} = erlmcp_load_plan:settings(plan(Kind, Target, Connections)),
+    case Kind of
+        session_stream -> Settings#{messages := [erlmcp_load_request:stream(?REVISION)]};
+        _ -> Settings
+    end.
+
 plan(Kind, Target, Connections) ->
     Plan = #{target => Target, connections => Connections, timeout_ms => ?OPEN_MS, loop => hold},
     case Kind of
         session -> Plan#{era => {session, ?REVISION}, requests => [{1, sleep(0)}]};
+        session_stream -> Plan#{era => {session, ?REVISION}};
         connection -> Plan;
         stream -> Plan#{requests => [{1, {~"subscriptions/listen",
                                           #{~"notifications" => #{~"toolsListChanged" => true}}}}]};
@@ -81,7 +89,7 @@ watch(Holder) ->
 
 -doc """
 Waits after `watch/1` until the last stream has its event. Returns that time in monotonic
-microseconds.
+microseconds. The error is that of the first stream without its event.
 """.
 -spec notified(holder()) -> {ok, integer()} | {error, term()}.
 notified(Holder) ->
@@ -123,10 +131,10 @@ each([], _, _, Held) ->
 each([Number | Numbers], Kind, #{way := Way} = Settings, Held) ->
     Endpoint = erlmcp_load_target:endpoint(Number, Way),
     maybe
-        {ok, Socket, _, State, Tag} ?= erlmcp_load_session:connect(Endpoint, Settings, 0),
-        #{templates := {Template}} = Settings,
-        {ok, Sent} ?= ask(Kind, Template, #held{socket = Socket, state = State, tag = Tag},
-                           Settings),
+        {ok, Socket, {_, {{Template}}} = Sessions, State, Tag} ?=
+            erlmcp_load_session:connect(Endpoint, Settings, 0),
+        New = #held{socket = Socket, state = State, sessions = Sessions, tag = Tag},
+        {ok, Sent} ?= ask(Kind, Template, New, Settings),
         each(Numbers, Kind, Settings, [Sent | Held])
     end.
 
@@ -151,8 +159,8 @@ awaited(Kind, Tag, Expected, Held, Settings) ->
         end
     end.
 
-checked(stream, _, _, Events) ->
-    %% An accepted stream sends an acknowledgement; a refused one gets a reply.
+checked(Kind, _, _, Events) when Kind =:= stream; Kind =:= session_stream ->
+    %% An accepted stream sends an acknowledgement or a first id; a refused one gets a reply.
     case {lists:keymember(message, 1, Events), lists:keyfind(reply, 1, Events)} of
         {true, _} -> ok;
         {false, false} -> nothing;
@@ -192,6 +200,8 @@ holding(Kind, Held, Settings, Owner) ->
         watch ->
             Owner ! {self(), notified(Held, Settings, [])},
             holding(Kind, Held, Settings, Owner);
+        stop when Kind =:= session_stream ->
+            streams_given_up(Held, Settings);
         stop ->
             lists:foreach(fun(One) -> given_up(One, Settings) end, Held)
     end.
@@ -203,6 +213,16 @@ notified([One | Held], Settings, Others) ->
         {ok, Next} -> notified(Held, Settings, [Next | Others]);
         {error, _} = Error -> Error
     end.
+
+%% A connection with a GET stream takes no DELETE, so another one ends all sessions, and its own.
+streams_given_up([#held{} | _] = Held, #{way := Way} = Settings) ->
+    _ = [ok = erlmcp_load_socket:close(Socket) || #held{socket = Socket} <- Held],
+    Endpoint = erlmcp_load_target:endpoint(0, Way),
+    {ok, Socket, {Own, Templates}, State, Tag} =
+        erlmcp_load_session:connect(Endpoint, Settings, 0),
+    All = Own ++ [Id || #held{sessions = {Ids, _}} <- Held, Id <- Ids],
+    given_up(#held{socket = Socket, state = State, sessions = {All, Templates}, tag = Tag},
+             Settings).
 
 given_up(#held{socket = Socket, state = State, sessions = Sessions, tag = Tag}, Settings) ->
     Deadline = erlang:monotonic_time(millisecond) + ?GOODBYE_MS,

@@ -75,7 +75,8 @@ due_before(Duration, PerSecond) -> (Duration * PerSecond + 999) div 1_000.
 workers(#{workers := Workers}) -> Workers.
 
 -doc """
-Returns when the first request is due, in monotonic milliseconds. Earlier requests are warm-up.
+Returns when the first measured request is due, in monotonic milliseconds. Earlier requests are
+warm-up.
 """.
 -spec begins(load()) -> integer().
 begins(#{begins := Begins}) -> Begins.
@@ -85,7 +86,8 @@ begins(#{begins := Begins}) -> Begins.
 answered(#{histograms := #{latency := Latency}}) -> erlmcp_bench_histogram:count(Latency).
 
 -doc """
-Returns the 99th percentile of the latencies so far, without the warm-up, or 0 if there are none.
+Returns the 99th percentile of the latencies so far, in microseconds and without the warm-up.
+Returns 0 if there are none.
 """.
 -spec p99_us(load()) -> non_neg_integer().
 p99_us(#{histograms := #{latency := Latency}}) -> erlmcp_bench_histogram:percentile(Latency, 99).

@@ -42,7 +42,7 @@ new(Workers) ->
     ok = lists:foreach(fun(Word) -> atomics:put(Words, Word, ?AWAKE) end, lists:seq(1, Workers)),
     Words.
 
--doc "Returns when a request is due, in monotonic nanoseconds.".
+-doc "Returns when the request number `Request`, counted from 0, is due, in monotonic nanoseconds.".
 -spec due(Request :: non_neg_integer(), schedule()) -> integer().
 due(Request, #{begins := Begins, per_second := PerSecond}) when is_integer(Begins) ->
     Begins + Request * 1_000_000 div PerSecond * 1_000.

@@ -1,11 +1,12 @@
 -module(erlmcp_bench_recovery).
 -moduledoc """
-Counts the requests of a load that end after its server has failed, for a minute, in milliseconds.
-The counts show the errors, and when the load was served as before. Any number of processes count at
-once, and none waits for another one.
+Counts a load's requests that end after its server has failed: those of each millisecond, for a
+minute. The counts show the errors, and when the load was served as before. Any number of processes
+count at once, and none waits for another one.
 
-The load has recovered when its next hundred requests are answered, and their 99th percentile is at
-most 1.2 times that of before the failure. No request without a right answer comes later.
+The load has recovered when a hundred of its requests in a row are answered, and their 99th
+percentile is at most 1.2 times the one before the failure. No later request may lack a right
+answer. The time of the recovery is that of the first of these hundred.
 """.
 
 -export([new/0, failed/2, seen/1, ended/5, figures/1]).
@@ -21,10 +22,10 @@ most 1.2 times that of before the failure. No request without a right answer com
 -opaque recovery() :: #recovery{}.
 
 -doc """
-`errors` requests had no right answer, and `unanswered` of them had none at all. Times begin with
-the failure. `first_good_ms` is that of the first right answer to a request that was sent once the
-failure was seen. `recovery_ms` is that at which the load had recovered. A time is missing if that
-did not happen.
+The figures. `errors` requests had no right answer, and `unanswered` of them had none at all. Times
+begin with the failure. `first_good_ms` is the time of the first right answer to a request that was
+sent once the failure was seen. `recovery_ms` is the time at which the load had recovered. A time is
+missing if its event did not happen.
 """.
 -type figures() :: #{
     errors := non_neg_integer(), unanswered := non_neg_integer(),
@@ -106,7 +107,9 @@ count(Millisecond, Column, Counts) when Millisecond < ?COUNTED_MS ->
 count(_, _, _) ->
     ok.
 
--doc "Returns the figures of a failure, after the end of the load or a minute.".
+-doc """
+Returns the figures of a failure. Call it when the load has ended, or a minute after the failure.
+""".
 -spec figures(recovery()) -> figures().
 figures(#recovery{times = Times} = Recovery) ->
     Rows = rows(Recovery),

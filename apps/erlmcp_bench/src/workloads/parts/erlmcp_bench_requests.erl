@@ -5,14 +5,14 @@ process of a connection (`m:erlmcp_connection_process`): it has its state (`m:er
 and its heap (`m:erlmcp_heap`).
 
 It passes in the bytes of a line, which are decoded, admitted and dispatched. A quick tool runs in
-the same process, and another one in the process of its call. The answer comes back as bytes. The
+the same process, and any other tool in the process of its call. The answer comes back as bytes. The
 first right answer is decoded. Answers that differ only in their id are also right, and every other
 answer is decoded again.
 
-If the server ends, its tables go, and a request to it has no answer. The next request looks the
-server up again.
+If the server ends, its tables are deleted, and a request to it has no answer. The next request
+looks the server up again.
 
-The calling process traps exits from then on: the process of a call answers with its end.
+After `new/2` the calling process traps exits, since the process of a call answers with its end.
 """.
 
 -export([new/2, call/2, close/1]).
@@ -27,7 +27,7 @@ The calling process traps exits from then on: the process of a call answers with
     request := {binary(), binary()}, answer := {binary(), binary()} | unknown,
     text := binary()
 }.
--doc "The outcome `no_server` means that the server did not run, or ended before its answer.".
+-doc "The outcome of a request. `no_server`: the server did not run, or ended before its answer.".
 -type outcome() ::
     answered | {refused, Code :: integer()} | {wrong, binary()} | timeout | no_server.
 

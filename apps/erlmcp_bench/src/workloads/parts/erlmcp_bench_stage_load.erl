@@ -1,7 +1,7 @@
 -module(erlmcp_bench_stage_load).
 -moduledoc """
-Loads a server in a node of its own over real sockets. It measures the cost of a request for the
-whole node, and for functions of it.
+Loads a server in a node of its own over real sockets. It measures the cost of a request: that of
+the whole node, and that of single functions.
 """.
 
 -export([whole/1, metered/3, taken/3]).
@@ -39,7 +39,8 @@ the time are those in which processes ran, garbage was collected and ports worke
 -doc """
 Measures a request. `write` is the cost of sending as many bytes as an answer has, on a separate
 connection. The error is `nothing_measured` if too few requests were answered. It is `{not_answered,
-_}`, with the counts, if some were refused, failed or wrong.
+_}`, with the counts, if some were refused, failed or wrong. Otherwise it is that of the server or
+the load, which could not start.
 """.
 -spec whole(plan()) -> {ok, whole()} | {error, term()}.
 whole(#{measure_ms := Milliseconds} = Plan) ->

@@ -41,9 +41,11 @@ conversation() ->
           chunks(json(4))], [{session, 4, ~"abc"}, {reply, 4, 200, json(4)}]},
         {["HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n"
           "Content-Type: text/event-stream\r\n\r\n",
-          chunks(["data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n",
+          chunks(["id: 0-0\ndata: \n\n"
+                  "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n",
                   "data: ", json(5), "\n\n"])],
-         [{message, ~B'{"jsonrpc":"2.0","method":"notifications/progress"}'},
+         [{message, ~""},
+          {message, ~B'{"jsonrpc":"2.0","method":"notifications/progress"}'},
           {reply, 5, 200, json(5)}]},
         {["HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
           "Content-Length: ", integer_to_list(byte_size(json(6)) + 8), "\r\n\r\ndata: ", json(6),

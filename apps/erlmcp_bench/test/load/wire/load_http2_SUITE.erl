@@ -305,9 +305,10 @@ events_are_given_as_they_come(_) ->
                                    {~"content-type", ~"text/event-stream; charset=utf-8"}]),
     Progress = ~B'{"jsonrpc":"2.0","method":"notifications/progress","params":{}}',
     Reply = ~B'{"jsonrpc":"2.0","id":1000000000,"result":{}}',
-    {ok, [{message, Progress}], _, Wire1} = erlmcp_load_http2:received(
+    {ok, [{message, ~""}, {message, Progress}], _, Wire1} = erlmcp_load_http2:received(
         iolist_to_binary([cow_http2:settings(#{}), cow_http2:headers(1, nofin, Block),
-                          cow_http2:data(1, nofin, [~"data: ", Progress, ~"\n\nda"])]), Wire),
+                          cow_http2:data(1, nofin, [~"id: 0-0\ndata: \n\ndata: ", Progress,
+                                                    ~"\n\nda"])]), Wire),
     {ok, [{reply, 0, 200, Reply}], _, Wire2} = erlmcp_load_http2:received(
         iolist_to_binary(cow_http2:data(1, nofin, [~"ta: ", Reply, ~"\n\n"])), Wire1),
     %% The reply was there: that its stream fails later, or ends, says nothing more of it.

@@ -1,21 +1,22 @@
 -module(erlmcp_httpc_pool).
 -moduledoc """
-The pool of a client's connections to one origin. Its process opens and closes them, and calls lease
-them. A free connection is leased without asking a process (`m:erlmcp_httpc_pool_table`). The pool's
-process is asked only if a call has to wait for one.
+The pool of a client's connections to one origin. Its process opens and closes them, and calls
+borrow them. A call gets a free connection without asking a process (`m:erlmcp_httpc_pool_table`).
+The pool's process is asked for each long stream, and if a call has to wait for a connection.
 
 On HTTP/1.1 a connection carries one exchange at a time, and long streams have connections of their
 own. On HTTP/2 calls and streams share connections, up to the number of streams that the server
 allows. Another connection is opened when all are full. Idle connections are closed after `idle_ms`.
 
 If the server cannot be reached, no connection is tried during a pause, which grows with each
-failure (`m:erlmcp_client_backoff`). Calls fail at once in this pause, with the reason.
+failure (`m:erlmcp_client_backoff`). If none is open, calls fail at once in this pause, with the
+reason.
 
-The holder of a lease monitors a connection of gun, since no answer comes from a connection that has
-just ended. The holder becomes the owner of a socket (`m:erlmcp_httpc_socket`). A lease is given
-back as `broken` if its exchange on HTTP/1.1 is not complete, or if the server closes the
-connection. The third case is an HTTP/2 connection that accepts no more streams, as gun reports. The
-lease of a dead holder is found within a second.
+The holder of a loan monitors a connection of gun, since no answer comes from a connection that has
+just ended. The holder becomes the owner of a socket (`m:erlmcp_httpc_socket`). A loan is given back
+as `broken` if its exchange on HTTP/1.1 is not complete, if the server closes the connection, or if
+gun reports that an HTTP/2 connection accepts no more streams. The loan of a dead holder is found
+within a second.
 
 Internal.
 """.
@@ -28,7 +29,7 @@ Internal.
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2,
          format_status/1]).
 
--export_type([origin/0, options/0, handle/0, lease/0]).
+-export_type([origin/0, options/0, handle/0, loan/0]).
 
 -type origin() :: {http | https, Host :: binary() | string() | inet:ip_address(),
                    inet:port_number()}.
@@ -56,7 +57,7 @@ Options of a pool, with their defaults.
     protocols => [http | http2]
 }.
 -opaque handle() :: {pid(), erlmcp_httpc_pool_table:slots(), Waiting :: pos_integer()}.
--opaque lease() :: {erlmcp_httpc_pool_table:lease(), handle()}.
+-opaque loan() :: {erlmcp_httpc_pool_table:loan(), handle()}.
 
 -define(DEFAULTS, #{connections => 8, streams => 100, waiting => 1000, idle_ms => 30_000,
                     connect_timeout => 10_000, tls => [], protocols => [http2, http]}).
@@ -75,7 +76,7 @@ Options of a pool, with their defaults.
 -record(state, {
     slots :: erlmcp_httpc_pool_table:slots(),
     settings :: map(),
-    fleet :: erlmcp_httpc_pool_connections:fleet(),
+    connections :: erlmcp_httpc_pool_connections:connections(),
     %% The waiting calls and streams, by a number that grows: the first one is served first.
     calls = gb_trees:empty() :: waiters(),
     streams = gb_trees:empty() :: waiters(),
@@ -102,24 +103,23 @@ handle(Pool) ->
     gen_server:call(Pool, handle).
 
 -doc """
-Leases a connection to the calling process, for one exchange or for one long stream. Waits while all
-are taken, at most until `Deadline`, in milliseconds of `erlang:monotonic_time/1` (`timeout`).
+Lends a connection to the calling process, for one exchange or for one long stream. Waits while all
+are taken. The error is `timeout` after `Deadline`, in milliseconds of `erlang:monotonic_time/1`.
 
-`{connect, Why}` has the reason for which the server could not be reached. `{connect, stopped}`
-means that the pool has ended. `{overload, Limit}` means that too many calls wait, or too many
-streams are open.
+`{connect, Why}` says why the server could not be reached. `{connect, stopped}` means that the pool
+has ended. `{overload, Limit}` means that too many calls wait, or too many streams are open.
 """.
 -spec checkout(handle(), erlmcp_httpc_pool_table:kind(), Deadline :: integer()) ->
-    {ok, lease()} | {error, {connect, term()} | {overload, pos_integer()} | timeout}.
+    {ok, loan()} | {error, {connect, term()} | {overload, pos_integer()} | timeout}.
 checkout({Pool, Slots, Limit} = Handle, Kind, Deadline) ->
     try at_once(Kind, Slots, Limit) of
-        {ok, Lease} ->
-            {ok, {Lease, Handle}};
+        {ok, Loan} ->
+            {ok, {Loan, Handle}};
         {error, _} = Error ->
             Error;
         wait ->
             try gen_server:call(Pool, {wait, Kind, Deadline}, infinity) of
-                {ok, Lease} -> {ok, {Lease, Handle}};
+                {ok, Loan} -> {ok, {Loan, Handle}};
                 {error, _} = Error -> Error
             catch
                 exit:{_, {gen_server, call, _}} -> {error, {connect, stopped}}
@@ -155,19 +155,19 @@ refused(Slots) ->
     end.
 
 -doc """
-Returns the connection of a lease: gun's process, for `gun:request/6` and similar, or the socket.
+Returns the connection of a loan: gun's process, for `gun:request/6` and similar, or the socket.
 """.
--spec connection(lease()) -> erlmcp_httpc_pool_table:connection().
-connection({Lease, _}) ->
-    erlmcp_httpc_pool_table:connection(Lease).
+-spec connection(loan()) -> erlmcp_httpc_pool_table:connection().
+connection({Loan, _}) ->
+    erlmcp_httpc_pool_table:connection(Loan).
 
--doc "Returns the protocol of the lease's connection.".
--spec protocol(lease()) -> erlmcp_httpc_pool_table:protocol().
-protocol({Lease, _}) ->
-    erlmcp_httpc_pool_table:protocol(Lease).
+-doc "Returns the protocol of the loan's connection.".
+-spec protocol(loan()) -> erlmcp_httpc_pool_table:protocol().
+protocol({Loan, _}) ->
+    erlmcp_httpc_pool_table:protocol(Loan).
 
--doc "Returns the pool's process, which owns the sockets that are not leased.".
--spec owner(lease()) -> pid().
+-doc "Returns the pool's process, which owns the sockets that are not lent.".
+-spec owner(loan()) -> pid().
 owner({_, {Pool, _, _}}) ->
     Pool.
 
@@ -180,13 +180,13 @@ outermost({_, Slots, _}) ->
     erlmcp_httpc_pool_table:outermost(Slots).
 
 -doc """
-Gives a lease back; the caller does this once. `How` is `broken` if the connection must not be
-leased again.
+Gives a loan back; the caller does this once. `How` is `broken` if the connection must not be
+lent again.
 """.
--spec give_back(lease(), How :: reusable | broken) -> ok.
-give_back({Lease, {Pool, Slots, _}}, How) ->
-    try erlmcp_httpc_pool_table:release({Lease, How}, Slots) of
-        tell -> gen_server:cast(Pool, {returned, erlmcp_httpc_pool_table:connection(Lease), How});
+-spec give_back(loan(), How :: reusable | broken) -> ok.
+give_back({Loan, {Pool, Slots, _}}, How) ->
+    try erlmcp_httpc_pool_table:release({Loan, How}, Slots) of
+        tell -> gen_server:cast(Pool, {returned, erlmcp_httpc_pool_table:connection(Loan), How});
         ok -> ok
     catch
         %% The tables end with the pool.
@@ -194,9 +194,9 @@ give_back({Lease, {Pool, Slots, _}}, How) ->
     end.
 
 -doc """
-Returns numbers of a pool: usable connections (`open`), leases (`busy`), and waiting calls and
-streams (`waiting`). `ejected` is the milliseconds until an unreachable server is tried again, or 0.
-All are 0 if the pool has ended.
+Returns the counts of a pool: usable connections (`open`), loans (`busy`), and waiting calls and
+streams (`waiting`). `ejected` is the milliseconds until an unreachable server is tried again; 0 if
+the server may be tried now. All are 0 if the pool has ended.
 """.
 -spec info(handle()) -> #{open := non_neg_integer(), busy := non_neg_integer(),
                           waiting := non_neg_integer(), ejected := non_neg_integer()}.
@@ -225,7 +225,7 @@ init(#{connections := Connections, streams := Streams, origin := Origin} = Setti
     _ = process_flag(trap_exit, true),
     Slots = erlmcp_httpc_pool_table:new(Connections, Streams),
     {ok, #state{slots = Slots, settings = Settings,
-                fleet = erlmcp_httpc_pool_connections:new(Settings, Slots)}}.
+                connections = erlmcp_httpc_pool_connections:new(Settings, Slots)}}.
 
 -doc false.
 handle_continue(progress, State) ->
@@ -250,7 +250,7 @@ admitted(call, #state{slots = Slots, calls = Calls, settings = #{waiting := Limi
         false -> {error, {overload, Limit}}
     end;
 admitted(stream, #state{slots = Slots, streams = Waiters, settings = #{streams := Limit}}) ->
-    Streams = erlmcp_httpc_pool_table:count_leases(stream, Slots),
+    Streams = erlmcp_httpc_pool_table:count_loans(stream, Slots),
     case Streams + gb_trees:size(Waiters) < Limit of
         true -> reachable(Slots);
         false -> {error, {overload, Limit}}
@@ -275,13 +275,13 @@ add(Kind, {Pid, _} = From, Deadline, #state{next = Number} = State) ->
     Waiters = gb_trees:insert(Number, {From, Monitor, Timer}, waiters(Kind, State)),
     put_waiters(Kind, Waiters, State#state{next = Number + 1}).
 
-probing(#state{failures = Failures, slots = Slots, fleet = Fleet}) ->
+probing(#state{failures = Failures, slots = Slots, connections = Connections}) ->
     Failures > 0 andalso erlmcp_httpc_pool_table:open(Slots) =:= 0
-        andalso erlmcp_httpc_pool_connections:opening(Fleet) > 0.
+        andalso erlmcp_httpc_pool_connections:opening(Connections) > 0.
 
 -doc false.
-handle_cast({returned, Gun, broken}, #state{fleet = Fleet} = State) ->
-    {noreply, State#state{fleet = erlmcp_httpc_pool_connections:drain(Gun, Fleet)},
+handle_cast({returned, Gun, broken}, #state{connections = Connections} = State) ->
+    {noreply, State#state{connections = erlmcp_httpc_pool_connections:drain(Gun, Connections)},
      {continue, progress}};
 handle_cast({returned, _, reusable}, State) ->
     {noreply, State, {continue, progress}};
@@ -293,27 +293,27 @@ handle_info({expired, Kind, Number, Error}, State) ->
     {noreply, settle(answer(Kind, Number, {error, Error}, State))};
 handle_info({{caller_died, Kind, Number}, _, process, _, _}, State) ->
     {noreply, settle(leave(Kind, Number, State))};
-handle_info(sweep, #state{fleet = Fleet} = State) ->
-    Swept = erlmcp_httpc_pool_connections:sweep(erlmcp_clock:now_ms(), Fleet),
-    {noreply, State#state{fleet = Swept, sweep = none}, {continue, progress}};
+handle_info(sweep, #state{connections = Connections} = State) ->
+    Swept = erlmcp_httpc_pool_connections:sweep(erlmcp_clock:now_ms(), Connections),
+    {noreply, State#state{connections = Swept, sweep = none}, {continue, progress}};
 handle_info(retry, State) ->
     {noreply, State#state{retry = none}, {continue, progress}};
-handle_info(Message, #state{fleet = Fleet} = State) ->
-    case erlmcp_httpc_pool_connections:received(Message, Fleet) of
+handle_info(Message, #state{connections = Connections} = State) ->
+    case erlmcp_httpc_pool_connections:received(Message, Connections) of
         {opened, Changed} ->
             ok = erlmcp_httpc_pool_table:admit(State#state.slots),
-            {noreply, State#state{fleet = Changed, failures = 0}, {continue, progress}};
+            {noreply, State#state{connections = Changed, failures = 0}, {continue, progress}};
         {changed, Changed} ->
-            {noreply, State#state{fleet = Changed}, {continue, progress}};
+            {noreply, State#state{connections = Changed}, {continue, progress}};
         {failed, Why, Changed} ->
-            {noreply, failed(Why, State#state{fleet = Changed}), {continue, progress}};
+            {noreply, failed(Why, State#state{connections = Changed}), {continue, progress}};
         other ->
             {noreply, State}
     end.
 
 -doc false.
-terminate(_, #state{fleet = Fleet}) ->
-    erlmcp_httpc_pool_connections:stop(Fleet).
+terminate(_, #state{connections = Connections}) ->
+    erlmcp_httpc_pool_connections:stop(Connections).
 
 %% Options of TLS may contain a key and its password.
 -doc false.
@@ -340,7 +340,7 @@ answer_all(Answer, #state{calls = Calls, streams = Streams} = State) ->
                              Number <- gb_trees:keys(Waiters)],
     lists:foldl(fun({Kind, Number}, Acc) -> answer(Kind, Number, Answer, Acc) end, State, All).
 
-%% Leases free connections to the waiting processes, and opens more connections if they need them.
+%% Lends free connections to the waiting processes, and opens more connections if they need them.
 progress(State) ->
     Served = serve(stream, serve(call, State)),
     Calls = gb_trees:size(Served#state.calls),
@@ -350,7 +350,7 @@ progress(State) ->
         _ -> grow(Calls, Streams, Served)
     end.
 
-serve(Kind, #state{slots = Slots, fleet = Fleet} = State) ->
+serve(Kind, #state{slots = Slots, connections = Connections} = State) ->
     %% This number is written before the search for a free connection. So a process that gives one
     %% back later sees it, and tells the pool.
     ok = erlmcp_httpc_pool_table:wait(Kind, gb_trees:size(waiters(Kind, State)), Slots),
@@ -359,14 +359,14 @@ serve(Kind, #state{slots = Slots, fleet = Fleet} = State) ->
             State;
         false ->
             {Number, {{Pid, _}, _, _}} = gb_trees:smallest(waiters(Kind, State)),
-            case erlmcp_httpc_pool_table:claim(erlmcp_httpc_pool_connections:range(Kind, Fleet),
-                                               Pid, Slots) of
+            Range = erlmcp_httpc_pool_connections:range(Kind, Connections),
+            case erlmcp_httpc_pool_table:claim(Range, Pid, Slots) of
                 {ok, _} = Claimed -> serve(Kind, answer(Kind, Number, Claimed, State));
                 none -> State
             end
     end.
 
-grow(Calls, Streams, #state{slots = Slots, fleet = Fleet} = State) ->
+grow(Calls, Streams, #state{slots = Slots, connections = Connections} = State) ->
     case erlmcp_httpc_pool_table:refusal(erlmcp_clock:now_ms(), Slots) of
         {true, Why, Pause} ->
             back_off(Why, Pause, State);
@@ -376,9 +376,9 @@ grow(Calls, Streams, #state{slots = Slots, fleet = Fleet} = State) ->
                 false -> infinity
             end,
             case erlmcp_httpc_pool_connections:grow(#{call => Calls, stream => Streams}, Most,
-                                                    Fleet) of
-                {ok, Grown} -> State#state{fleet = Grown};
-                {failed, Why, Grown} -> failed(Why, State#state{fleet = Grown})
+                                                    Connections) of
+                {ok, Grown} -> State#state{connections = Grown};
+                {failed, Why, Grown} -> failed(Why, State#state{connections = Grown})
             end
     end.
 
@@ -420,10 +420,10 @@ put_waiters(stream, Waiters, State) -> State#state{streams = Waiters}.
 
 %% Called after every change: publishes the numbers of waiting processes, and plans the next sweep,
 %% if there are connections.
-settle(#state{slots = Slots, fleet = Fleet, settings = #{idle_ms := Idle}} = State) ->
+settle(#state{slots = Slots, connections = Connections, settings = #{idle_ms := Idle}} = State) ->
     [ok = erlmcp_httpc_pool_table:wait(Kind, gb_trees:size(waiters(Kind, State)), Slots)
      || Kind <- [call, stream]],
-    case {State#state.sweep, erlmcp_httpc_pool_connections:size(Fleet)} of
+    case {State#state.sweep, erlmcp_httpc_pool_connections:size(Connections)} of
         {none, Size} when Size > 0 ->
             After = min(?SWEEP, max(10, Idle div 2)),
             State#state{sweep = erlang:send_after(After, self(), sweep)};

@@ -4,13 +4,13 @@ The connections of a pool, from their opening to their end. A value of the pool'
 owns the processes of gun and the sockets, and passes their messages to this module.
 
 A connection is `opening` until it can be used; on HTTP/2 that is when the server's settings, with
-the number of streams, have come. Then it is `open`. It is `draining` when it has leases, but can no
-longer be leased, and `closing` while HTTP/2 closes in order.
+the number of streams, have come. Then it is `open`. It is `draining` when it still has loans, but
+gets no more, and `closing` while HTTP/2 closes in order.
 
 Gun opens a connection, except for HTTP/1.1 in the clear, which is a mere socket
-(`m:erlmcp_httpc_socket`). If a host name has addresses of both families, one family is tried after
-the other. `localhost` means both loopback addresses, whatever the system's resolver says (RFC 6761,
-6.3).
+(`m:erlmcp_httpc_socket`). If a host name has no address of IPv4, or none at which the server can be
+reached, IPv6 is tried. `localhost` means both loopback addresses, whatever the system's resolver
+says (RFC 6761, 6.3).
 
 Internal.
 """.
@@ -18,7 +18,7 @@ Internal.
 -export([new/2, range/2, size/1, opening/1]).
 -export([grow/3, received/2, drain/2, sweep/2, stop/1]).
 
--export_type([fleet/0, reached/0]).
+-export_type([connections/0, reached/0]).
 
 -doc "A fun that is called with the address of each new connection, in the process that opens it.".
 -type reached() :: fun((inet:ip_address()) -> ok).
@@ -30,7 +30,7 @@ Internal.
 
 -record(connection, {
     id :: integer(),
-    place :: erlmcp_httpc_pool_table:slot(),
+    slot :: erlmcp_httpc_pool_table:slot(),
     stage = opening :: opening | open | draining | closing,
     protocol = http :: erlmcp_httpc_pool_table:protocol(),
     seats = 0 :: non_neg_integer(),
@@ -41,7 +41,7 @@ Internal.
     timer = none :: none | reference(),
     since :: integer()
 }).
--record(fleet, {
+-record(connections, {
     slots :: erlmcp_httpc_pool_table:slots(),
     target :: target(),
     calls :: pos_integer(),
@@ -50,10 +50,10 @@ Internal.
     connect_timeout :: pos_integer(),
     %% The protocol of the newest connection, which decides how connections are shared.
     protocol :: http | http2 | unknown,
-    connections = #{} :: #{erlmcp_httpc_pool_table:connection() => #connection{}}
+    all = #{} :: #{erlmcp_httpc_pool_table:connection() => #connection{}}
 }).
 
--opaque fleet() :: #fleet{}.
+-opaque connections() :: #connections{}.
 
 %% Streams on a connection of HTTP/2: the number if the server names none, and the most that are
 %% used.
@@ -75,8 +75,8 @@ Internal.
 -define(PING, 20_000).
 -define(PINGS_UNANSWERED, 2).
 
--doc "Returns the connections of a new pool, which has none yet.".
--spec new(map(), erlmcp_httpc_pool_table:slots()) -> fleet().
+-doc "Returns the state of a new pool's connections, with the pool's settings. None is open yet.".
+-spec new(map(), erlmcp_httpc_pool_table:slots()) -> connections().
 new(#{connections := Calls, streams := Streams, idle_ms := Idle,
       connect_timeout := Timeout} = Settings, Slots) ->
     Reached = fun(Address) ->
@@ -87,7 +87,7 @@ new(#{connections := Calls, streams := Streams, idle_ms := Idle,
         [One] -> One;
         _ -> unknown
     end,
-    #fleet{slots = Slots, target = Target, calls = Calls, streams = Streams, idle_ms = Idle,
+    #connections{slots = Slots, target = Target, calls = Calls, streams = Streams, idle_ms = Idle,
            connect_timeout = Timeout, protocol = Protocol}.
 
 target(#{origin := {Scheme, Host, Port}, connect_timeout := Timeout, tls := Tls,
@@ -136,70 +136,71 @@ host(Host) ->
 Returns the range of slots in which a call or a stream finds a connection, for
 `erlmcp_httpc_pool_table:claim/3`.
 """.
--spec range(call | stream, fleet()) -> call | stream | shared.
-range(stream, #fleet{protocol = http}) -> stream;
+-spec range(call | stream, connections()) -> call | stream | shared.
+range(stream, #connections{protocol = http}) -> stream;
 range(stream, _) -> shared;
 range(call, _) -> call.
 
 -doc "Returns the number of all connections, in whatever stage.".
--spec size(fleet()) -> non_neg_integer().
-size(#fleet{connections = Connections}) ->
-    map_size(Connections).
+-spec size(connections()) -> non_neg_integer().
+size(#connections{all = All}) ->
+    map_size(All).
 
 -doc "Returns the number of connections that are being opened.".
--spec opening(fleet()) -> non_neg_integer().
-opening(Fleet) ->
-    length(opening_places(Fleet)).
+-spec opening(connections()) -> non_neg_integer().
+opening(Connections) ->
+    length(opening_slots(Connections)).
 
-opening_places(#fleet{connections = Connections}) ->
-    [Place || _ := #connection{stage = opening, place = Place} <- Connections].
+opening_slots(#connections{all = All}) ->
+    [Slot || _ := #connection{stage = opening, slot = Slot} <- All].
 
 -doc """
 Begins to open connections for the given numbers of waiting calls and streams. HTTP/1.1 needs one
-for each; on HTTP/2 one is opened at a time, since it may serve all of them. At most `Most`
-connections are being opened at the same time. `failed` means that one could not even be begun.
+for each. On HTTP/2, and before the protocol is known, one is opened at a time, since it may serve
+all of them. At most `Most` connections are being opened at the same time. `failed` means that the
+attempt to open one could not even start.
 """.
 -spec grow(#{call := non_neg_integer(), stream := non_neg_integer()},
-           Most :: pos_integer() | infinity, fleet()) ->
-    {ok, fleet()} | {failed, Why :: term(), fleet()}.
-grow(#{call := Calls, stream := Streams}, Most, Fleet) ->
-    #fleet{calls = ForCalls, streams = ForStreams, protocol = Protocol} = Fleet,
+           Most :: pos_integer() | infinity, connections()) ->
+    {ok, connections()} | {failed, Why :: term(), connections()}.
+grow(#{call := Calls, stream := Streams}, Most, Connections) ->
+    #connections{calls = ForCalls, streams = ForStreams, protocol = Protocol} = Connections,
     Wanted = case Protocol of
         http -> [{1, ForCalls, Calls}, {ForCalls + 1, ForCalls + ForStreams, Streams}];
         _ -> [{1, ForCalls, min(1, Calls + Streams)}]
     end,
-    Places = lists:append([places(Range, Fleet) || Range <- Wanted]),
+    Found = lists:append([free_slots(Range, Connections) || Range <- Wanted]),
     Limit = case Most of
-        infinity -> length(Places);
-        _ -> max(0, Most - opening(Fleet))
+        infinity -> length(Found);
+        _ -> max(0, Most - opening(Connections))
     end,
-    begin_all(lists:sublist(Places, Limit), Fleet).
+    begin_all(lists:sublist(Found, Limit), Connections).
 
-places({First, Last, Wanted}, #fleet{connections = Connections} = Fleet) ->
-    Opening = [Place || Place <- opening_places(Fleet), Place >= First, Place =< Last],
-    %% A closing connection no longer has leases.
-    Taken = [Place || _ := #connection{place = Place, stage = Stage} <- Connections,
+free_slots({First, Last, Wanted}, #connections{all = All} = Connections) ->
+    Opening = [Slot || Slot <- opening_slots(Connections), Slot >= First, Slot =< Last],
+    %% A closing connection no longer has loans.
+    Taken = [Slot || _ := #connection{slot = Slot, stage = Stage} <- All,
                       Stage =/= closing],
     Free = lists:seq(First, Last) -- Taken,
     lists:sublist(Free, max(0, Wanted - length(Opening))).
 
-begin_all([], Fleet) ->
-    {ok, Fleet};
-begin_all([Place | Rest], #fleet{target = Target, connect_timeout = Timeout} = Fleet) ->
+begin_all([], Connections) ->
+    {ok, Connections};
+begin_all([Slot | Rest], #connections{target = Target, connect_timeout = Timeout} = Connections) ->
     Id = erlang:unique_integer(),
-    Connection = #connection{id = Id, place = Place, families = families(Target),
+    Connection = #connection{id = Id, slot = Slot, families = families(Target),
                              timer = erlang:send_after(Timeout, self(), {slow, Id}),
                              since = erlmcp_clock:now_ms()},
-    case begin_next(Connection, Fleet) of
+    case begin_next(Connection, Connections) of
         {changed, Begun} -> begin_all(Rest, Begun);
         {failed, _, _} = Failed -> Failed
     end.
 
 begin_next(#connection{families = [Family | Families]} = Connection,
-           #fleet{target = Target} = Fleet) ->
+           #connections{target = Target} = Connections) ->
     case open(Target, Family) of
-        {ok, Gun} -> {changed, put(Gun, Connection#connection{families = Families}, Fleet)};
-        {error, Why} -> cancel(Connection), {failed, Why, Fleet}
+        {ok, Gun} -> {changed, put(Gun, Connection#connection{families = Families}, Connections)};
+        {error, Why} -> cancel(Connection), {failed, Why, Connections}
     end.
 
 families(#{host := Host}) when tuple_size(Host) =:= 4 -> [inet];
@@ -244,14 +245,14 @@ without_system_roots(Own, Options) ->
         false -> lists:keydelete(cacerts, 1, Options)
     end.
 
-put(Gun, Connection, #fleet{connections = Connections} = Fleet) ->
-    Fleet#fleet{connections = Connections#{Gun => Connection}}.
+put(Gun, Connection, #connections{all = All} = Connections) ->
+    Connections#connections{all = All#{Gun => Connection}}.
 
-remove(Gun, #fleet{connections = Connections, slots = Slots} = Fleet) ->
-    {#connection{id = Id} = Connection, Rest} = maps:take(Gun, Connections),
+remove(Gun, #connections{all = All, slots = Slots} = Connections) ->
+    {#connection{id = Id} = Connection, Rest} = maps:take(Gun, All),
     cancel(Connection),
     ok = erlmcp_httpc_pool_table:forget(Id, Slots),
-    Fleet#fleet{connections = Rest}.
+    Connections#connections{all = Rest}.
 
 cancel(#connection{timer = none}) -> ok;
 cancel(#connection{timer = Timer}) ->
@@ -259,57 +260,59 @@ cancel(#connection{timer = Timer}) ->
     ok.
 
 -doc """
-Interprets a message of a connection. A connection can be leased now (`opened`), another state has
+Interprets a message of a connection. A connection can be lent now (`opened`), another state has
 `changed`, or the server could not be reached (`failed`). `other` is a message that belongs to no
 connection.
 """.
--spec received(term(), fleet()) ->
-    {opened, fleet()} | {changed, fleet()} | {failed, Why :: term(), fleet()} | other.
-received({gun_up, Gun, http}, Fleet) ->
-    find(Gun, Fleet, fun(Connection) -> opened(Gun, Connection, http, 1, Fleet) end);
-received({socket_up, Opener, Socket}, #fleet{connections = Connections} = Fleet) ->
-    case maps:take(Opener, Connections) of
-        {Connection, Rest} -> joined(Socket, Connection, Fleet#fleet{connections = Rest});
+-spec received(term(), connections()) ->
+    {opened | changed, connections()} | {failed, Why :: term(), connections()} | other.
+received({gun_up, Gun, http}, Connections) ->
+    find(Gun, Connections, fun(Connection) -> opened(Gun, Connection, http, 1, Connections) end);
+received({socket_up, Opener, Socket}, #connections{all = All} = Connections) ->
+    case maps:take(Opener, All) of
+        {Connection, Rest} -> joined(Socket, Connection, Connections#connections{all = Rest});
         error -> ok = erlmcp_httpc_socket:close(Socket), other
     end;
-received({tcp_passive, Socket}, Fleet) ->
-    find(Socket, Fleet, fun(_) ->
+received({tcp_passive, Socket}, Connections) ->
+    find(Socket, Connections, fun(_) ->
         _ = erlmcp_httpc_socket:read_on(Socket),
-        {changed, Fleet}
+        {changed, Connections}
     end);
 %% Bytes that came without a request: the connection is closed.
-received({tcp, Socket, _}, Fleet) ->
-    find(Socket, Fleet, fun(_) ->
+received({tcp, Socket, _}, Connections) ->
+    find(Socket, Connections, fun(_) ->
         ok = erlmcp_httpc_socket:close(Socket),
-        {changed, Fleet}
+        {changed, Connections}
     end);
-received({gun_notify, Gun, settings_changed, Settings}, Fleet) ->
-    find(Gun, Fleet, fun
+received({gun_notify, Gun, settings_changed, Settings}, Connections) ->
+    find(Gun, Connections, fun
         (#connection{stage = opening} = Connection) ->
-            opened(Gun, Connection, http2, seats(Settings), Fleet);
+            opened(Gun, Connection, http2, seats(Settings), Connections);
         (Connection) ->
-            rated(Gun, Connection, seats(Settings), Fleet)
+            rated(Gun, Connection, seats(Settings), Connections)
     end);
-received({gun_down, Gun, _, Why, _}, Fleet) ->
-    find(Gun, Fleet, fun(Connection) -> ended(Gun, Connection, Why, Fleet) end);
+received({gun_down, Gun, _, Why, _}, Connections) ->
+    find(Gun, Connections, fun(Connection) -> ended(Gun, Connection, Why, Connections) end);
 %% The end of a socket is reported by a message, and the end of gun's process by an exit message.
-received({tcp_closed, Socket}, Fleet) ->
-    find(Socket, Fleet, fun(Connection) -> ended(Socket, Connection, closed, Fleet) end);
-received({'EXIT', Gun, Reason}, Fleet) ->
-    find(Gun, Fleet, fun(Connection) -> ended(Gun, Connection, why(Reason), Fleet) end);
-received({slow, Id}, #fleet{connections = Connections} = Fleet) ->
-    case [Gun || Gun := #connection{id = Other, stage = opening} <- Connections, Other =:= Id] of
+received({tcp_closed, Socket}, Connections) ->
+    find(Socket, Connections, fun(Connection) ->
+        ended(Socket, Connection, closed, Connections)
+    end);
+received({'EXIT', Gun, Reason}, Connections) ->
+    find(Gun, Connections, fun(Connection) -> ended(Gun, Connection, why(Reason), Connections) end);
+received({slow, Id}, #connections{all = All} = Connections) ->
+    case [Gun || Gun := #connection{id = Other, stage = opening} <- All, Other =:= Id] of
         [Gun] ->
             true = exit(Gun, kill),
-            {failed, timeout, remove(Gun, Fleet)};
+            {failed, timeout, remove(Gun, Connections)};
         [] ->
             other
     end;
 received(_, _) ->
     other.
 
-find(Gun, #fleet{connections = Connections}, Then) ->
-    case Connections of
+find(Gun, #connections{all = All}, Then) ->
+    case All of
         #{Gun := Connection} -> Then(Connection);
         #{} -> other
     end.
@@ -320,40 +323,41 @@ seats(Settings) ->
         Count -> min(Count, ?MOST_STREAMS)
     end.
 
-joined(Socket, Connection, Fleet) ->
+joined(Socket, Connection, Connections) ->
     case erlmcp_httpc_socket:read_on(Socket) of
-        ok -> opened(Socket, Connection, plain, 1, Fleet);
-        {error, _} -> {failed, closed, remove(Socket, put(Socket, Connection, Fleet))}
+        ok -> opened(Socket, Connection, plain, 1, Connections);
+        {error, _} -> {failed, closed, remove(Socket, put(Socket, Connection, Connections))}
     end.
 
-opened(Gun, #connection{id = Id, place = Place} = Connection, Protocol, Seats, Fleet) ->
+opened(Gun, #connection{id = Id, slot = Slot} = Connection, Protocol, Seats, Connections) ->
     cancel(Connection),
-    ok = erlmcp_httpc_pool_table:publish(Place, Id, Gun, Seats, Protocol, Fleet#fleet.slots),
+    #connections{slots = Slots} = Connections,
+    ok = erlmcp_httpc_pool_table:publish(Slot, Id, Gun, Seats, Protocol, Slots),
     Opened = Connection#connection{stage = open, protocol = Protocol, seats = Seats,
                                    timer = none, since = erlmcp_clock:now_ms()},
-    {opened, put(Gun, Opened, Fleet#fleet{protocol = spoken(Protocol)})}.
+    {opened, put(Gun, Opened, Connections#connections{protocol = spoken(Protocol)})}.
 
 spoken(plain) -> http;
 spoken(Protocol) -> Protocol.
 
-rated(Gun, #connection{id = Id, place = Place} = Connection, Seats, Fleet) ->
-    ok = erlmcp_httpc_pool_table:set_seats(Place, Id, Seats, Fleet#fleet.slots),
-    {changed, put(Gun, Connection#connection{seats = Seats}, Fleet)}.
+rated(Gun, #connection{id = Id, slot = Slot} = Connection, Seats, Connections) ->
+    ok = erlmcp_httpc_pool_table:set_seats(Slot, Id, Seats, Connections#connections.slots),
+    {changed, put(Gun, Connection#connection{seats = Seats}, Connections)}.
 
-ended(Gun, #connection{stage = opening} = Connection, Why, Fleet) ->
+ended(Gun, #connection{stage = opening} = Connection, Why, Connections) ->
     #connection{families = Families, why = Before} = Connection,
     Reason = worse(Before, Why),
     case Families =/= [] andalso lists:member(Why, ?OTHERWISE) of
         true ->
-            #fleet{connections = Connections} = Fleet,
+            #connections{all = All} = Connections,
             begin_next(Connection#connection{why = Reason},
-                       Fleet#fleet{connections = maps:remove(Gun, Connections)});
+                       Connections#connections{all = maps:remove(Gun, All)});
         false ->
-            {failed, Reason, remove(Gun, Fleet)}
+            {failed, Reason, remove(Gun, Connections)}
     end;
-ended(Gun, #connection{id = Id, place = Place}, _, Fleet) ->
-    ok = erlmcp_httpc_pool_table:withdraw(Place, Id, Fleet#fleet.slots),
-    {changed, remove(Gun, Fleet)}.
+ended(Gun, #connection{id = Id, slot = Slot}, _, Connections) ->
+    ok = erlmcp_httpc_pool_table:withdraw(Slot, Id, Connections#connections.slots),
+    {changed, remove(Gun, Connections)}.
 
 %% Returns the reason that says more, of two.
 worse(none, Why) -> Why;
@@ -365,46 +369,49 @@ why(normal) -> closed;
 why(killed) -> killed;
 why(_) -> crashed.
 
--doc "Withdraws a connection, so that it gets no new requests. It is closed when it has no leases.".
--spec drain(erlmcp_httpc_pool_table:connection(), fleet()) -> fleet().
-drain(Gun, #fleet{connections = Connections} = Fleet) ->
-    case Connections of
+-doc "Withdraws a connection, so that it gets no new requests. It is closed when it has no loans.".
+-spec drain(erlmcp_httpc_pool_table:connection(), connections()) -> connections().
+drain(Gun, #connections{all = All} = Connections) ->
+    case All of
         #{Gun := #connection{stage = Stage} = Connection} when Stage =:= open;
                                                                Stage =:= draining ->
-            drain(Gun, Connection, Fleet);
+            drain(Gun, Connection, Connections);
         #{} ->
-            Fleet
+            Connections
     end.
 
-drain(Gun, #connection{id = Id, place = Place} = Connection, #fleet{slots = Slots} = Fleet) ->
-    ok = erlmcp_httpc_pool_table:withdraw(Place, Id, Slots),
+drain(Gun, #connection{id = Id, slot = Slot} = Connection, Connections) ->
+    #connections{slots = Slots} = Connections,
+    ok = erlmcp_httpc_pool_table:withdraw(Slot, Id, Slots),
     case erlmcp_httpc_pool_table:held(Id, Slots) of
-        0 -> close(Gun, Connection, Fleet);
-        _ -> put(Gun, Connection#connection{stage = draining}, Fleet)
+        0 -> close(Gun, Connection, Connections);
+        _ -> put(Gun, Connection#connection{stage = draining}, Connections)
     end.
 
-close(Gun, #connection{protocol = Protocol}, Fleet) when Protocol =/= http2 ->
+close(Gun, #connection{protocol = Protocol}, Connections) when Protocol =/= http2 ->
     ok = cut(Gun),
-    remove(Gun, Fleet);
-close(Gun, #connection{protocol = http2} = Connection, Fleet) ->
+    remove(Gun, Connections);
+close(Gun, #connection{protocol = http2} = Connection, Connections) ->
     ok = gun:shutdown(Gun),
-    put(Gun, Connection#connection{stage = closing, since = erlmcp_clock:now_ms()}, Fleet).
+    put(Gun, Connection#connection{stage = closing, since = erlmcp_clock:now_ms()}, Connections).
 
 -doc """
-Finds changes that no message reports: leases of dead holders, and connections that are idle or must
-be closed. Acts on them. `Now` is in monotonic milliseconds.
+Closes connections whose end no message reports: those that are idle, those that are drained and
+have no requests left, and those that take more than a second to close. A connection that only dead
+processes hold is closed, and one with more than half of its seats held by dead ones is drained.
+`Now` is in milliseconds of the monotonic clock.
 """.
--spec sweep(Now :: integer(), fleet()) -> fleet().
-sweep(Now, #fleet{slots = Slots, connections = Connections} = Fleet) ->
+-spec sweep(Now :: integer(), connections()) -> connections().
+sweep(Now, #connections{slots = Slots, all = All} = Connections) ->
     ById = #{Id => {Gun, Connection}
-             || Gun := #connection{id = Id} = Connection <- Connections},
+             || Gun := #connection{id = Id} = Connection <- All},
     Held = lists:foldl(fun(Row, Counts) -> visit(Row, ById, Slots, Counts) end, #{},
-                       erlmcp_httpc_pool_table:leases(Slots)),
+                       erlmcp_httpc_pool_table:loans(Slots)),
     maps:fold(fun(Gun, #connection{id = Id} = Connection, Acc) ->
                   tend(Gun, Connection, maps:get(Id, Held, {0, 0}), Now, Acc)
-              end, Fleet, Connections).
+              end, Connections, All).
 
-%% Counts the leases of living and of dead holders for each connection. On HTTP/2 the stream of a
+%% Counts the loans of living and of dead holders for each connection. On HTTP/2 the stream of a
 %% dead holder cannot be ended alone, so it keeps its seat. On HTTP/1.1 the connection is closed.
 visit({{Id, _}, Holder, _, _} = Row, ById, Slots, Counts) ->
     {Living, Dead} = maps:get(Id, Counts, {0, 0}),
@@ -421,41 +428,43 @@ visit({{Id, _}, Holder, _, _} = Row, ById, Slots, Counts) ->
             Counts
     end.
 
-tend(_, #connection{stage = opening}, _, _, Fleet) ->
-    Fleet;
-tend(Gun, #connection{stage = closing, since = Since}, _, Now, Fleet) ->
+tend(_, #connection{stage = opening}, _, _, Connections) ->
+    Connections;
+tend(Gun, #connection{stage = closing, since = Since}, _, Now, Connections) ->
     case Now - Since >= ?GOODBYE of
-        true -> true = exit(Gun, kill), remove(Gun, Fleet);
-        false -> Fleet
+        true -> true = exit(Gun, kill), remove(Gun, Connections);
+        false -> Connections
     end;
-tend(Gun, #connection{id = Id, place = Place} = Connection, {0, Dead}, _, Fleet) when Dead > 0 ->
-    ok = erlmcp_httpc_pool_table:withdraw(Place, Id, Fleet#fleet.slots),
-    case erlmcp_httpc_pool_table:held(Id, Fleet#fleet.slots) of
-        Dead -> ok = cut(Gun), remove(Gun, Fleet);
-        _ -> put(Gun, Connection#connection{stage = draining}, Fleet)
+tend(Gun, #connection{id = Id, slot = Slot} = Connection, {0, Dead}, _, Connections)
+  when Dead > 0 ->
+    ok = erlmcp_httpc_pool_table:withdraw(Slot, Id, Connections#connections.slots),
+    case erlmcp_httpc_pool_table:held(Id, Connections#connections.slots) of
+        Dead -> ok = cut(Gun), remove(Gun, Connections);
+        _ -> put(Gun, Connection#connection{stage = draining}, Connections)
     end;
-tend(Gun, #connection{seats = Seats} = Connection, {_, Dead}, _, Fleet) when Dead * 2 > Seats ->
-    drain(Gun, Connection, Fleet);
-tend(Gun, #connection{stage = draining} = Connection, _, _, Fleet) ->
-    drain(Gun, Connection, Fleet);
-tend(Gun, #connection{place = Place, since = Since} = Connection, {0, 0}, Now, Fleet) ->
-    ok = erlmcp_httpc_pool_table:settle(Place, 0, Fleet#fleet.slots),
-    Used = case erlmcp_httpc_pool_table:last_used(Place, Fleet#fleet.slots) of
+tend(Gun, #connection{seats = Seats} = Connection, {_, Dead}, _, Connections)
+  when Dead * 2 > Seats ->
+    drain(Gun, Connection, Connections);
+tend(Gun, #connection{stage = draining} = Connection, _, _, Connections) ->
+    drain(Gun, Connection, Connections);
+tend(Gun, #connection{slot = Slot, since = Since} = Connection, {0, 0}, Now, Connections) ->
+    ok = erlmcp_httpc_pool_table:settle(Slot, 0, Connections#connections.slots),
+    Used = case erlmcp_httpc_pool_table:last_used(Slot, Connections#connections.slots) of
         never -> Since;
         At -> At
     end,
-    case Now - Used >= Fleet#fleet.idle_ms of
-        true -> drain(Gun, Connection, Fleet);
-        false -> Fleet
+    case Now - Used >= Connections#connections.idle_ms of
+        true -> drain(Gun, Connection, Connections);
+        false -> Connections
     end;
-tend(_, #connection{place = Place}, {Living, Dead}, _, Fleet) ->
-    ok = erlmcp_httpc_pool_table:settle(Place, Living + Dead, Fleet#fleet.slots),
-    Fleet.
+tend(_, #connection{slot = Slot}, {Living, Dead}, _, Connections) ->
+    ok = erlmcp_httpc_pool_table:settle(Slot, Living + Dead, Connections#connections.slots),
+    Connections.
 
 -doc "Closes all connections at once.".
--spec stop(fleet()) -> ok.
-stop(#fleet{connections = Connections}) ->
-    lists:foreach(fun cut/1, maps:keys(Connections)).
+-spec stop(connections()) -> ok.
+stop(#connections{all = All}) ->
+    lists:foreach(fun cut/1, maps:keys(All)).
 
 cut(Socket) when is_port(Socket) ->
     erlmcp_httpc_socket:close(Socket);

@@ -1,6 +1,6 @@
 -module(erlmcp_httpc_pool_request).
 -moduledoc """
-A request on a leased connection, until the connection is given back. A value of the process that
+A request on a lent connection, until the connection is given back. A value of the process that
 sent it, which gets the connection's messages and passes them to this module.
 
 The connection is gun's for HTTP/2, and for HTTP/1.1 over TLS. For HTTP/1.1 in the clear it is a
@@ -11,10 +11,10 @@ Internal.
 
 -export([request/3, received/2, next/2, drained/1, give_back/2]).
 
--export_type([loan/0, request_line/0, meaning/0, connection_state/0]).
+-export_type([request/0, request_line/0, meaning/0, connection_state/0]).
 
 -record(gun, {
-    lease :: erlmcp_httpc_pool:lease(),
+    loan :: erlmcp_httpc_pool:loan(),
     connection :: pid(),
     monitor :: reference(),
     stream :: gun:stream_ref(),
@@ -24,7 +24,7 @@ Internal.
     closes = false :: boolean()
 }).
 -record(socket, {
-    lease :: erlmcp_httpc_pool:lease(),
+    loan :: erlmcp_httpc_pool:loan(),
     socket :: inet:socket(),
     monitor :: reference(),
     at = {head, ~"", 0} :: {head, Held :: binary(), From :: non_neg_integer()}
@@ -35,7 +35,7 @@ Internal.
     large :: boolean()
 }).
 
--opaque loan() :: #gun{} | #socket{}.
+-opaque request() :: #gun{} | #socket{}.
 -type request_line() :: {post | get | delete, Path :: binary()}.
 -doc """
 The state of a connection after a request. The response is complete (`reusable`) or not (`cut`), the
@@ -54,10 +54,10 @@ The meaning of a message of the connection.
 - `other`: the message does not belong to this request.
 """.
 -type meaning() ::
-    {head, fin | nofin, 100..999, erlmcp_httpc_answer:fields(), Data :: binary(), loan()}
-    | {data, fin | nofin, binary(), loan()}
+    {head, fin | nofin, 100..999, erlmcp_httpc_answer:fields(), Data :: binary(), request()}
+    | {data, fin | nofin, binary(), request()}
     | {broken, unprocessed | term(), connection_state()}
-    | {more, loan()}
+    | {more, request()}
     | other.
 
 %% Milliseconds to wait for the end of a stream after the awaited JSON-RPC response.
@@ -71,43 +71,43 @@ The meaning of a message of the connection.
 -define(LARGE, 8192).
 
 -doc """
-Sends a request on a leased connection. Returns `ended` if the connection had ended already; the
-lease was given back then.
+Sends a request on a lent connection. Returns `ended` if the connection had ended already; the
+loan was given back then.
 """.
--spec request(erlmcp_httpc_pool:lease(), request_line(),
-              {[{binary(), iodata()}], Body :: binary()}) -> {ok, loan()} | ended.
-request(Lease, RequestLine, Content) ->
-    case erlmcp_httpc_pool:protocol(Lease) of
-        plain -> request_on_socket(Lease, RequestLine, Content);
-        _ -> {ok, request_on_gun(Lease, RequestLine, Content)}
+-spec request(erlmcp_httpc_pool:loan(), request_line(),
+              {[{binary(), iodata()}], Body :: binary()}) -> {ok, request()} | ended.
+request(Loan, RequestLine, Content) ->
+    case erlmcp_httpc_pool:protocol(Loan) of
+        plain -> request_on_socket(Loan, RequestLine, Content);
+        _ -> {ok, request_on_gun(Loan, RequestLine, Content)}
     end.
 
-request_on_gun(Lease, {Method, Path}, {Headers, Body}) ->
-    Connection = erlmcp_httpc_pool:connection(Lease),
+request_on_gun(Loan, {Method, Path}, {Headers, Body}) ->
+    Connection = erlmcp_httpc_pool:connection(Loan),
     Monitor = monitor(process, Connection),
     Stream = gun:request(Connection, name(Method), Path, Headers, Body, ?GUN_OPTIONS),
-    #gun{lease = Lease, connection = Connection, monitor = Monitor, stream = Stream}.
+    #gun{loan = Loan, connection = Connection, monitor = Monitor, stream = Stream}.
 
 name(post) -> ~"POST";
 name(get) -> ~"GET";
 name(delete) -> ~"DELETE".
 
-request_on_socket(Lease, {Method, Path}, {Headers, Body}) ->
-    Socket = erlmcp_httpc_pool:connection(Lease),
+request_on_socket(Loan, {Method, Path}, {Headers, Body}) ->
+    Socket = erlmcp_httpc_pool:connection(Loan),
     case erlmcp_httpc_socket:take(Socket) of
         {ok, Monitor} ->
-            Loan = #socket{lease = Lease, socket = Socket, monitor = Monitor,
+            Request = #socket{loan = Loan, socket = Socket, monitor = Monitor,
                            large = byte_size(Body) > ?LARGE},
             %% The first write to a socket never blocks, however large it is.
             case gen_tcp:send(Socket, bytes(Method, Path, Headers, Body)) of
                 ok ->
-                    {ok, Loan};
+                    {ok, Request};
                 {error, _} ->
-                    ok = give_back(broken, Loan),
+                    ok = give_back(broken, Request),
                     ended
             end;
         ended ->
-            ok = erlmcp_httpc_pool:give_back(Lease, broken),
+            ok = erlmcp_httpc_pool:give_back(Loan, broken),
             ended
     end.
 
@@ -121,15 +121,15 @@ lines(Headers) ->
     [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Headers].
 
 -doc "Interprets a message of the mailbox for a request, see `t:meaning/0`.".
--spec received(Message :: term(), loan()) -> meaning().
-received({tcp, Socket, Bytes}, #socket{socket = Socket} = Loan) ->
-    arrived(Bytes, Loan);
-received({tcp_passive, Socket}, #socket{socket = Socket} = Loan) ->
+-spec received(Message :: term(), request()) -> meaning().
+received({tcp, Socket, Bytes}, #socket{socket = Socket} = Request) ->
+    arrived(Bytes, Request);
+received({tcp_passive, Socket}, #socket{socket = Socket} = Request) ->
     %% If this fails, the message of the socket's end follows.
     _ = erlmcp_httpc_socket:read_on(Socket),
-    {more, Loan};
-received({tcp_closed, Socket}, #socket{socket = Socket, at = until_closed} = Loan) ->
-    {data, fin, ~"", Loan};
+    {more, Request};
+received({tcp_closed, Socket}, #socket{socket = Socket, at = until_closed} = Request) ->
+    {data, fin, ~"", Request};
 received({tcp_closed, Socket}, #socket{socket = Socket}) ->
     {broken, closed, broken};
 received({tcp_error, Socket, Why}, #socket{socket = Socket}) ->
@@ -137,71 +137,71 @@ received({tcp_error, Socket, Why}, #socket{socket = Socket}) ->
 received({'DOWN', Monitor, port, _, _}, #socket{monitor = Monitor}) ->
     {broken, stopped, broken};
 received({gun_data, Connection, Stream, IsFin, Data},
-         #gun{connection = Connection, stream = Stream} = Loan) ->
-    {data, IsFin, Data, allowed(IsFin, Loan)};
+         #gun{connection = Connection, stream = Stream} = Request) ->
+    {data, IsFin, Data, allowed(IsFin, Request)};
 received({gun_response, Connection, Stream, IsFin, Status, Headers},
-         #gun{connection = Connection, stream = Stream} = Loan) ->
+         #gun{connection = Connection, stream = Stream} = Request) ->
     Fields = erlmcp_httpc_answer:fields(Headers),
-    {head, IsFin, Status, Fields, ~"", Loan#gun{closes = erlmcp_httpc_answer:closes(Fields)}};
+    {head, IsFin, Status, Fields, ~"", Request#gun{closes = erlmcp_httpc_answer:closes(Fields)}};
 received({gun_trailers, Connection, Stream, _},
-         #gun{connection = Connection, stream = Stream} = Loan) ->
-    {data, fin, ~"", Loan};
+         #gun{connection = Connection, stream = Stream} = Request) ->
+    {data, fin, ~"", Request};
 received({gun_inform, Connection, Stream, _, _},
-         #gun{connection = Connection, stream = Stream} = Loan) ->
-    {more, Loan};
+         #gun{connection = Connection, stream = Stream} = Request) ->
+    {more, Request};
 received({gun_push, Connection, Stream, Pushed, _, _, _},
-         #gun{connection = Connection, stream = Stream} = Loan) ->
+         #gun{connection = Connection, stream = Stream} = Request) ->
     ok = gun:cancel(Connection, Pushed),
-    {more, Loan};
+    {more, Request};
 received({gun_error, Connection, Stream, Reason},
          #gun{connection = Connection, stream = Stream}) ->
     broken(Reason);
 %% An error of the whole connection, which gun reports in addition to those of its streams.
-received({gun_error, Connection, _}, #gun{connection = Connection} = Loan) ->
-    {more, Loan};
+received({gun_error, Connection, _}, #gun{connection = Connection} = Request) ->
+    {more, Request};
 received({'DOWN', Monitor, process, _, Reason}, #gun{monitor = Monitor}) ->
     broken(down(Reason));
 received(_, _) ->
     other.
 
-arrived(Bytes, #socket{at = {head, Held, From}} = Loan) ->
+arrived(Bytes, #socket{at = {head, Held, From}} = Request) ->
     All = case Held of
         ~"" -> Bytes;
         _ -> <<Held/binary, Bytes/binary>>
     end,
     case erlmcp_httpc_socket_response:head(All, From) of
         {ok, Status, Fields, {Body, Closes}, Behind} ->
-            response_head({Status, Fields}, Behind, Loan#socket{at = Body, closes = Closes});
-        {informed, ~""} -> {more, Loan#socket{at = {head, ~"", 0}}};
-        {informed, Behind} -> arrived(Behind, Loan#socket{at = {head, ~"", 0}});
-        {more, Next} -> {more, Loan#socket{at = {head, All, Next}}};
+            response_head({Status, Fields}, Behind, Request#socket{at = Body, closes = Closes});
+        {informed, ~""} -> {more, Request#socket{at = {head, ~"", 0}}};
+        {informed, Behind} -> arrived(Behind, Request#socket{at = {head, ~"", 0}});
+        {more, Next} -> {more, Request#socket{at = {head, All, Next}}};
         {error, Reason} -> {broken, Reason, broken}
     end;
-arrived(Bytes, #socket{at = Body} = Loan) ->
+arrived(Bytes, #socket{at = Body} = Request) ->
     case erlmcp_httpc_socket_response:body(Bytes, Body) of
-        {nofin, ~"", Next} -> {more, Loan#socket{at = Next}};
-        {IsFin, Part, Next} -> {data, IsFin, Part, with_body(Next, Loan)};
+        {nofin, ~"", Next} -> {more, Request#socket{at = Next}};
+        {IsFin, Part, Next} -> {data, IsFin, Part, with_body(Next, Request)};
         {error, Reason} -> {broken, Reason, broken}
     end.
 
 %% Often the whole body comes in one packet with the head.
-response_head({Status, Fields}, ~"", #socket{at = Body} = Loan) when Body =/= whole ->
-    {head, nofin, Status, Fields, ~"", Loan};
-response_head({Status, Fields}, Behind, #socket{at = Body} = Loan) ->
+response_head({Status, Fields}, ~"", #socket{at = Body} = Request) when Body =/= whole ->
+    {head, nofin, Status, Fields, ~"", Request};
+response_head({Status, Fields}, Behind, #socket{at = Body} = Request) ->
     case erlmcp_httpc_socket_response:body(Behind, Body) of
-        {IsFin, Part, Next} -> {head, IsFin, Status, Fields, Part, with_body(Next, Loan)};
+        {IsFin, Part, Next} -> {head, IsFin, Status, Fields, Part, with_body(Next, Request)};
         {error, Reason} -> {broken, Reason, broken}
     end.
 
-with_body(surplus, Loan) -> Loan#socket{at = whole, closes = true};
-with_body(Body, Loan) -> Loan#socket{at = Body}.
+with_body(surplus, Request) -> Request#socket{at = whole, closes = true};
+with_body(Body, Request) -> Request#socket{at = Body}.
 
-allowed(nofin, #gun{unread = Unread, connection = Connection, stream = Stream} = Loan)
+allowed(nofin, #gun{unread = Unread, connection = Connection, stream = Stream} = Request)
   when Unread + 1 >= ?FLOW div 2 ->
     ok = gun:update_flow(Connection, Stream, Unread + 1),
-    Loan#gun{unread = 0};
-allowed(_, #gun{unread = Unread} = Loan) ->
-    Loan#gun{unread = Unread + 1}.
+    Request#gun{unread = 0};
+allowed(_, #gun{unread = Unread} = Request) ->
+    Request#gun{unread = Unread + 1}.
 
 %% Gun ends its streams before the connection ends, so a stream without such a message was never
 %% opened.
@@ -217,10 +217,10 @@ broken(closing) -> {broken, unprocessed, broken};
 broken(Reason) -> {broken, Reason, broken}.
 
 -doc """
-Waits for the next message of the request in the mailbox, at most until `Deadline`, in monotonic
-milliseconds (`timeout`).
+Waits for the next message of the request in the mailbox. Returns `timeout` after `Deadline`, in
+monotonic milliseconds.
 """.
--spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
+-spec next(request(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
 next(#gun{connection = Connection, stream = Stream, monitor = Monitor}, Deadline) ->
     receive
         Message when element(2, Message) =:= Connection, element(3, Message) =:= Stream;
@@ -242,61 +242,61 @@ Returns the state of a connection on which the awaited response has come in a st
 Waits at most 20 milliseconds for the end of the stream, which servers send right after the
 response, and drops the data before it. Without the end, the connection is `cut`.
 """.
--spec drained(loan()) -> connection_state().
-drained(Loan) ->
-    drained(Loan, erlmcp_clock:now_ms() + ?DRAIN).
+-spec drained(request()) -> connection_state().
+drained(Request) ->
+    drained(Request, erlmcp_clock:now_ms() + ?DRAIN).
 
-drained(Loan, Until) ->
-    case next(Loan, Until) of
+drained(Request, Until) ->
+    case next(Request, Until) of
         {ok, Message} ->
-            case received(Message, Loan) of
+            case received(Message, Request) of
                 {data, fin, _, _} -> reusable;
                 {data, nofin, _, Next} -> drained(Next, Until);
                 {more, Next} -> drained(Next, Until);
                 {broken, _, State} -> State;
-                _ -> drained(Loan, Until)
+                _ -> drained(Request, Until)
             end;
         timeout ->
             cut
     end.
 
 -doc """
-Gives the connection back, once. No more messages of the request come. A socket in the middle of a
-response is closed.
+Gives the connection back; the caller does this once. No more messages of the request come. A socket
+in the middle of a response is closed.
 """.
--spec give_back(connection_state(), loan()) -> ok.
-give_back(cut, #gun{connection = Connection, stream = Stream} = Loan) ->
+-spec give_back(connection_state(), request()) -> ok.
+give_back(cut, #gun{connection = Connection, stream = Stream} = Request) ->
     ok = gun:cancel(Connection, Stream),
-    ok = give_back(reset, Loan),
+    ok = give_back(reset, Request),
     gun:flush(Stream);
-give_back(State, #gun{lease = Lease, monitor = Monitor} = Loan) ->
+give_back(State, #gun{loan = Loan, monitor = Monitor} = Request) ->
     true = demonitor(Monitor, [flush]),
-    erlmcp_httpc_pool:give_back(Lease, usable(State, Loan));
-give_back(reusable, #socket{closes = false, large = false} = Loan) ->
-    give_back_socket(Loan);
-give_back(reusable, #socket{closes = false, socket = Socket} = Loan) ->
+    erlmcp_httpc_pool:give_back(Loan, usable(State, Request));
+give_back(reusable, #socket{closes = false, large = false} = Request) ->
+    give_back_socket(Request);
+give_back(reusable, #socket{closes = false, socket = Socket} = Request) ->
     case inet:getstat(Socket, [send_pend]) of
-        {ok, [{send_pend, 0}]} -> give_back_socket(Loan);
-        _ -> give_back(broken, Loan)
+        {ok, [{send_pend, 0}]} -> give_back_socket(Request);
+        _ -> give_back(broken, Request)
     end;
-give_back(_, #socket{lease = Lease, socket = Socket, monitor = Monitor}) ->
-    ok = erlmcp_httpc_pool:give_back(Lease, broken),
+give_back(_, #socket{loan = Loan, socket = Socket, monitor = Monitor}) ->
+    ok = erlmcp_httpc_pool:give_back(Loan, broken),
     erlmcp_httpc_socket:close(Socket, Monitor).
 
 usable(_, #gun{closes = true}) ->
     broken;
-usable(reset, #gun{lease = Lease}) ->
+usable(reset, #gun{loan = Loan}) ->
     %% On HTTP/2 the connection may have other streams.
-    case erlmcp_httpc_pool:protocol(Lease) of
+    case erlmcp_httpc_pool:protocol(Loan) of
         http -> broken;
         http2 -> reusable
     end;
 usable(State, _) ->
     State.
 
-give_back_socket(#socket{lease = Lease, socket = Socket, monitor = Monitor}) ->
-    State = case erlmcp_httpc_socket:give(Socket, Monitor, erlmcp_httpc_pool:owner(Lease)) of
+give_back_socket(#socket{loan = Loan, socket = Socket, monitor = Monitor}) ->
+    State = case erlmcp_httpc_socket:give(Socket, Monitor, erlmcp_httpc_pool:owner(Loan)) of
         ok -> reusable;
         ended -> broken
     end,
-    erlmcp_httpc_pool:give_back(Lease, State).
+    erlmcp_httpc_pool:give_back(Loan, State).

@@ -1,12 +1,12 @@
 -module(erlmcp_httpc_pool_table).
 -moduledoc """
-The connections of a pool and their leases, in tables that every process of the client reads and
-writes. So a connection is leased and given back without asking a process.
+The connections of a pool and their loans, in tables that every process of the client reads and
+writes. So a connection is lent and given back without asking a process.
 
 A pool has a fixed number of slots, each for one connection or none. A connection has numbered
-seats: one on HTTP/1.1, and one for each possible stream on HTTP/2. A lease is a row whose key is a
-seat, and whose value is the holder of the lease. So taking a seat is one atomic step, and the
-leases of dead holders can be found. The load counters of slots only say where to look first: the
+seats: one on HTTP/1.1, and one for each possible stream on HTTP/2. A loan is a row whose key is a
+seat, and whose value is the holder of the loan. So taking a seat is one atomic step, and the
+loans of dead holders can be found. The load counters of slots only say where to look first: the
 rows decide, and the pool's sweep corrects the counters.
 
 Internal.
@@ -15,12 +15,12 @@ Internal.
 -export([new/2]).
 -export([claim/3, connection/1, protocol/1, release/2]).
 -export([publish/6, withdraw/3, set_seats/4]).
--export([leases/1, held/2, orphan/2, drop/2, forget/2, settle/3]).
--export([count_leases/2, last_used/2, open/1, busy/1]).
+-export([loans/1, held/2, orphan/2, drop/2, forget/2, settle/3]).
+-export([count_loans/2, last_used/2, open/1, busy/1]).
 -export([wait/3, waiting/2, refuse/3, admit/1, refusal/2]).
 -export([reached/2, outermost/1]).
 
--export_type([slots/0, lease/0, kind/0, slot/0, seat/0, row/0, connection/0, protocol/0]).
+-export_type([slots/0, loan/0, kind/0, slot/0, seat/0, row/0, connection/0, protocol/0]).
 
 -type kind() :: call | stream.
 -doc "A connection: a process of gun, or a socket of HTTP/1.1 in the clear (`plain`).".
@@ -32,15 +32,15 @@ Internal.
 
 -record(slots, {
     connections :: ets:tid(),
-    leases :: ets:tid(),
+    loans :: ets:tid(),
     numbers :: atomics:atomics_ref(),
     calls :: pos_integer(),
     streams :: pos_integer()
 }).
--record(lease, {seat :: seat(), slot :: slot(), gun :: connection(), protocol :: protocol()}).
+-record(loan, {seat :: seat(), slot :: slot(), gun :: connection(), protocol :: protocol()}).
 
 -opaque slots() :: #slots{}.
--opaque lease() :: #lease{}.
+-opaque loan() :: #loan{}.
 
 %% The counters: six of the pool, and then three of each slot.
 -define(WAITING_CALLS, 1).
@@ -51,7 +51,8 @@ Internal.
 -define(NEVER, (-1 bsl 60)).
 
 -doc """
-Creates the tables, owned by the calling process, with slots for calls and slots for streams.
+Creates the tables, owned by the calling process, with `Calls` slots for calls and `Streams` slots
+for streams.
 """.
 -spec new(Calls :: pos_integer(), Streams :: pos_integer()) -> slots().
 new(Calls, Streams) ->
@@ -60,15 +61,15 @@ new(Calls, Streams) ->
     Connections = ets:new(?MODULE, [public, {read_concurrency, true}]),
     true = ets:insert(Connections, {refused, none}),
     #slots{connections = Connections,
-           leases = ets:new(?MODULE, [public, {write_concurrency, true},
+           loans = ets:new(?MODULE, [public, {write_concurrency, true},
                                       {decentralized_counters, true}]),
            numbers = Numbers, calls = Calls, streams = Streams}.
 
 -doc """
-Leases the least loaded connection to a process; `none` if all are taken. `call` and `stream` use
-the slots for calls and for streams. `shared` leases a connection in a slot for calls to a stream.
+Lends the least loaded connection to a process; `none` if all are taken. `call` and `stream` use
+the slots for calls and for streams. `shared` lends a connection in a slot for calls to a stream.
 """.
--spec claim(call | stream | shared, pid(), slots()) -> {ok, lease()} | none.
+-spec claim(call | stream | shared, pid(), slots()) -> {ok, loan()} | none.
 claim(call, Pid, #slots{calls = Calls} = Slots) -> claim(1, Calls, Pid, call, Slots, []);
 claim(shared, Pid, #slots{calls = Calls} = Slots) -> claim(1, Calls, Pid, stream, Slots, []);
 claim(stream, Pid, #slots{calls = Calls, streams = Streams} = Slots) ->
@@ -116,9 +117,9 @@ is_alive(Gun) -> is_process_alive(Gun).
 sit(_, 0, _, _, _, _, _) ->
     none;
 sit(At, Tries, Seats, {Slot, Id, Gun, Protocol} = Connection, Pid, Kind, Slots) ->
-    #slots{connections = Connections, leases = Leases, numbers = Numbers} = Slots,
+    #slots{connections = Connections, loans = Loans, numbers = Numbers} = Slots,
     Seat = {Id, At + 1},
-    case ets:insert_new(Leases, {Seat, Pid, Kind, Slot}) of
+    case ets:insert_new(Loans, {Seat, Pid, Kind, Slot}) of
         false ->
             sit((At + 1) rem Seats, Tries - 1, Seats, Connection, Pid, Kind, Slots);
         true ->
@@ -127,36 +128,36 @@ sit(At, Tries, Seats, {Slot, Id, Gun, Protocol} = Connection, Pid, Kind, Slots) 
             %% process sees that the row is gone, or the pool sees the seat.
             case ets:lookup(Connections, Slot) of
                 [{Slot, Id, _, _, _}] ->
-                    {ok, #lease{seat = Seat, slot = Slot, gun = Gun, protocol = Protocol}};
+                    {ok, #loan{seat = Seat, slot = Slot, gun = Gun, protocol = Protocol}};
                 _ ->
                     _ = vacate(Seat, Slot, Slots),
                     none
             end
     end.
 
-vacate(Seat, Slot, #slots{leases = Leases, numbers = Numbers}) ->
-    case ets:take(Leases, Seat) of
+vacate(Seat, Slot, #slots{loans = Loans, numbers = Numbers}) ->
+    case ets:take(Loans, Seat) of
         [_] -> atomics:sub(Numbers, load(Slot), 1);
         [] -> ok
     end.
 
--doc "Returns the connection of a lease.".
--spec connection(lease()) -> connection().
-connection(#lease{gun = Gun}) ->
+-doc "Returns the connection of a loan.".
+-spec connection(loan()) -> connection().
+connection(#loan{gun = Gun}) ->
     Gun.
 
--doc "Returns the protocol of a lease's connection.".
--spec protocol(lease()) -> protocol().
-protocol(#lease{protocol = Protocol}) ->
+-doc "Returns the protocol of a loan's connection.".
+-spec protocol(loan()) -> protocol().
+protocol(#loan{protocol = Protocol}) ->
     Protocol.
 
 -doc """
-Ends a lease. A `broken` connection is withdrawn first, so that it is not leased again. Returns
+Ends a loan. A `broken` connection is withdrawn first, so that it is not lent again. Returns
 `tell` if the pool's process must be told: of a broken connection, or because processes wait for
 one.
 """.
--spec release({lease(), reusable | broken}, slots()) -> tell | ok.
-release({#lease{seat = {Id, _} = Seat, slot = Slot}, How}, Slots) ->
+-spec release({loan(), reusable | broken}, slots()) -> tell | ok.
+release({#loan{seat = {Id, _} = Seat, slot = Slot}, How}, Slots) ->
     #slots{connections = Connections, numbers = Numbers} = Slots,
     case How of
         reusable -> ok = atomics:put(Numbers, used_at(Slot), erlmcp_clock:now_ms());
@@ -169,7 +170,7 @@ release({#lease{seat = {Id, _} = Seat, slot = Slot}, How}, Slots) ->
         false -> ok
     end.
 
--doc "Puts a connection with the id `Id` and `Seats` seats into a slot, so that it can be leased.".
+-doc "Puts a connection with the id `Id` and `Seats` seats into a slot, so that it can be lent.".
 -spec publish(slot(), Id :: integer(), connection(), Seats :: non_neg_integer(), protocol(),
               slots()) -> ok.
 publish(Slot, Id, Gun, Seats, Protocol, #slots{connections = Connections, numbers = Numbers}) ->
@@ -178,7 +179,7 @@ publish(Slot, Id, Gun, Seats, Protocol, #slots{connections = Connections, number
     true = ets:insert(Connections, {Slot, Id, Gun, Seats, Protocol}),
     atomics:put(Numbers, seats(Slot), Seats).
 
--doc "Removes a connection from its slot, so that it cannot be leased. Leases of it stay.".
+-doc "Removes a connection from its slot, so that it cannot be lent. Loans of it stay.".
 -spec withdraw(slot(), Id :: integer(), slots()) -> ok.
 withdraw(Slot, Id, #slots{connections = Connections, numbers = Numbers}) ->
     ok = atomics:put(Numbers, seats(Slot), 0),
@@ -196,15 +197,15 @@ set_seats(Slot, Id, Seats, #slots{connections = Connections, numbers = Numbers})
             ok
     end.
 
--doc "Returns the rows of all leases.".
--spec leases(slots()) -> [row()].
-leases(#slots{leases = Leases}) ->
-    ets:tab2list(Leases).
+-doc "Returns the rows of all loans.".
+-spec loans(slots()) -> [row()].
+loans(#slots{loans = Loans}) ->
+    ets:tab2list(Loans).
 
--doc "Returns the number of leases of the connection with the id `Id`.".
+-doc "Returns the number of loans of the connection with the id `Id`.".
 -spec held(Id :: integer(), slots()) -> non_neg_integer().
-held(Id, #slots{leases = Leases}) ->
-    ets:select_count(Leases, [{{{Id, '_'}, '_', '_', '_'}, [], [true]}]).
+held(Id, #slots{loans = Loans}) ->
+    ets:select_count(Loans, [{{{Id, '_'}, '_', '_', '_'}, [], [true]}]).
 
 -doc """
 Marks the seat of a dead holder as taken by no process, since its stream still runs. Returns `false`
@@ -213,30 +214,30 @@ if the holder gave the seat back before its death; another process may have it n
 -spec orphan(row(), slots()) -> boolean().
 orphan({_, orphan, _, _}, _) ->
     true;
-orphan({Seat, Holder, Kind, Slot}, #slots{leases = Leases}) ->
+orphan({Seat, Holder, Kind, Slot}, #slots{loans = Loans}) ->
     Orphan = {{{element, 1, '$_'}, orphan, Kind, Slot}},
-    1 =:= ets:select_replace(Leases, [{{Seat, Holder, Kind, Slot}, [], [Orphan]}]).
+    1 =:= ets:select_replace(Loans, [{{Seat, Holder, Kind, Slot}, [], [Orphan]}]).
 
--doc "Removes the lease in a row, if its seat is still taken.".
+-doc "Removes the loan in a row, if its seat is still taken.".
 -spec drop(row(), slots()) -> ok.
 drop({Seat, _, _, Slot}, Slots) ->
     vacate(Seat, Slot, Slots).
 
--doc "Removes the leases that `orphan/2` has marked on a connection that has ended.".
+-doc "Removes the loans that `orphan/2` has marked on a connection that has ended.".
 -spec forget(Id :: integer(), slots()) -> ok.
-forget(Id, #slots{leases = Leases}) ->
-    true = ets:match_delete(Leases, {{Id, '_'}, orphan, '_', '_'}),
+forget(Id, #slots{loans = Loans}) ->
+    true = ets:match_delete(Loans, {{Id, '_'}, orphan, '_', '_'}),
     ok.
 
--doc "Sets the load counter of a slot to the number of leases, `Load`.".
+-doc "Sets the load counter of a slot to the number of loans, `Load`.".
 -spec settle(slot(), Load :: non_neg_integer(), slots()) -> ok.
 settle(Slot, Load, #slots{numbers = Numbers}) ->
     atomics:put(Numbers, load(Slot), Load).
 
--doc "Returns the number of leases of a kind.".
--spec count_leases(kind(), slots()) -> non_neg_integer().
-count_leases(Kind, #slots{leases = Leases}) ->
-    ets:select_count(Leases, [{{'_', '_', Kind, '_'}, [], [true]}]).
+-doc "Returns the number of loans for calls or for streams, by the kind.".
+-spec count_loans(kind(), slots()) -> non_neg_integer().
+count_loans(Kind, #slots{loans = Loans}) ->
+    ets:select_count(Loans, [{{'_', '_', Kind, '_'}, [], [true]}]).
 
 -doc """
 Returns when the connection in a slot was last given back as reusable, in milliseconds of monotonic
@@ -255,10 +256,10 @@ open(#slots{connections = Connections}) ->
     %% The row `refused` is not a connection.
     rows(Connections) - 1.
 
--doc "Returns the number of leases.".
+-doc "Returns the number of loans.".
 -spec busy(slots()) -> non_neg_integer().
-busy(#slots{leases = Leases}) ->
-    rows(Leases).
+busy(#slots{loans = Loans}) ->
+    rows(Loans).
 
 %% Raises `badarg` for a table that ended with its pool, as the other functions do.
 rows(Table) ->
@@ -292,8 +293,8 @@ admit(#slots{numbers = Numbers}) ->
     atomics:put(Numbers, ?REFUSED_UNTIL, ?NEVER).
 
 -doc """
-Returns the reason for which the server is not tried now, and for how many more milliseconds;
-`false` if it may be tried.
+Returns why the server is not tried now, and the milliseconds until it may be tried again. Returns
+`false` if it may be tried now.
 """.
 -spec refusal(Now :: integer(), slots()) -> {true, Why :: term(), pos_integer()} | false.
 refusal(Now, #slots{connections = Connections, numbers = Numbers}) ->
@@ -305,7 +306,7 @@ refusal(Now, #slots{connections = Connections, numbers = Numbers}) ->
             false
     end.
 
--doc "Records the depth of an address that a connection has reached.".
+-doc "Records the depth of an address that a connection has reached (`erlmcp_outbound_hosts`).".
 -spec reached(erlmcp_outbound_hosts:depth(), slots()) -> ok.
 reached(Depth, #slots{numbers = Numbers}) ->
     atomics:put(Numbers, ?REACHED(Depth), 1).

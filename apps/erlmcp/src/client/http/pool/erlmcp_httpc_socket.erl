@@ -1,7 +1,7 @@
 -module(erlmcp_httpc_socket).
 -moduledoc """
 A connection of HTTP/1.1 in the clear: a socket without a process of its own. The pool's process
-owns it, except while a call has leased it. The owner gets the received bytes as messages. The
+owns it, except while it is lent to a call. The owner gets the received bytes as messages. The
 socket is linked to the pool's process alone, and closes with it.
 
 Internal.
@@ -37,13 +37,16 @@ opened(Owner, {Address, Port}, Options, Timeout, Reached) ->
         {error, Why} -> exit({shutdown, Why})
     end.
 
--doc "Lets the socket deliver 16 more packets, and then `tcp_passive`.".
+-doc """
+Lets the socket deliver 16 more packets, and then the message `tcp_passive`. Returns the error of
+the socket if it has ended.
+""".
 -spec read_on(inet:socket()) -> ok | {error, inet:posix()}.
 read_on(Socket) ->
     inet:setopts(Socket, [{active, ?AHEAD}]).
 
 -doc """
-Makes the calling process the owner of a leased connection, or returns `ended` if the server has
+Makes the calling process the owner of a lent connection, or returns `ended` if the server has
 closed it. The monitor reports an end of the socket of which no `tcp_closed` comes.
 """.
 -spec take(inet:socket()) -> {ok, Monitor :: reference()} | ended.

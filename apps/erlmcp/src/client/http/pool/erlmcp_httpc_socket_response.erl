@@ -32,9 +32,10 @@ follow.
 
 -doc """
 Parses the head at the beginning of a binary, and returns it with the bytes after it. `informed` is
-an interim response (1xx). `more` means that the head is not complete; the next call, with all bytes
-again and more, gets its `From`, at which the search for the end of the head continues. A head may
-have 100,000 bytes and 100 headers.
+an interim response (1xx). `more` means that the head is not complete. The next call gets all bytes
+again, together with the new ones, and this `From`, where the search for the end of the head
+continues. A head of more than 100,000 bytes or 100 headers is the error `head_too_large`. One that
+is neither HTTP/1.1 nor 1.0, or has the status 101, is `malformed`.
 """.
 -spec head(binary(), From :: non_neg_integer()) ->
     {ok, 200..999, erlmcp_httpc_answer:fields(), {body(), Closes :: boolean()}, Behind :: binary()}
@@ -92,7 +93,9 @@ closes({chunks, _, _}, _, #{~"content-length" := _}) -> true;
 closes(_, _, Fields) -> erlmcp_httpc_answer:closes(Fields).
 
 -doc """
-Returns the next part of a body, `fin` if it is the last one, and the state for the next call.
+Returns the next part of a body, `fin` if it is the last one, and the state for the next call. The
+error means that the chunks or trailers are not those of HTTP/1.1, or that they need more than
+10,000 bytes between the parts of the body.
 """.
 -spec body(binary(), body()) -> {fin | nofin, Part :: binary(), body()} | {error, malformed}.
 body(Bytes, {length, Left}) ->

@@ -21,8 +21,9 @@ Internal.
 -define(COMMAND, "\"$0\" \"$1\" >/dev/null 2>&1 </dev/null; echo $? 2>/dev/null").
 
 -doc """
-Opens a URL, which must be one of `is_url/1`. A program that has not failed within three seconds
-counts as successful, since a browser may keep running.
+Opens a URL, for which `is_url/1` must be `true`. A program that has not failed within three seconds
+counts as successful, since a browser may keep running. Returns the exit status of a program that
+failed, or `no_browser` if there is none to start.
 """.
 -spec open(Url :: binary()) -> ok | {error, reason()}.
 open(Url) ->

@@ -7,8 +7,8 @@ The calling process owns the listener, which is closed when the function returns
 accept connections, since browsers open some that they do not use. Requests are bounded: 8192 bytes
 a line, 64 headers, 5 seconds a request, 100 requests a login.
 
-Any request but the redirect is refused without details. The header `Host` must name this listener,
-which protects from pages that rebind their own host name to 127.0.0.1.
+Any request except the redirect is refused without details. The header `Host` must name this
+listener, which protects from pages that rebind their own host name to 127.0.0.1.
 
 Source: RFC 8252, section 7.3.
 
@@ -188,7 +188,7 @@ await(Login, Url, #{say := Say} = Options, Deadline) ->
     end.
 
 remaining_ms(Deadline) ->
-    min(16#ffffffff, max(0, Deadline - erlang:monotonic_time(millisecond))).
+    min(16#ffffffff, max(0, Deadline - erlmcp_clock:now_ms())).
 
 flush(Login) ->
     receive
@@ -321,4 +321,4 @@ drain(Socket, Deadline) ->
     end.
 
 deadline(Milliseconds) ->
-    erlang:monotonic_time(millisecond) + Milliseconds.
+    erlmcp_clock:now_ms() + Milliseconds.

@@ -17,8 +17,9 @@ Internal.
 
 -doc """
 The state that the requests of a listener share. If the listener trusts proxies, `proxied` is `true`
-for the connection of one, which has requests of several clients. For a request that is served,
-`identity` is added, and `insufficient`, which returns the headers of a refusal for missing scopes.
+for the connection of such a proxy, which has requests of several clients. For a request that is
+served, `identity` is added, and `insufficient`, which returns the headers of a refusal for missing
+scopes.
 """.
 -type config() :: #{
     instance := erlmcp_instance:instance(),
@@ -143,7 +144,10 @@ config(Options, #{limits := Limits} = Instance) ->
       path => maps:get(path, Options, ~"/mcp"), http1 => erlmcp_httpd_http1_message:patterns(),
       message_bytes => Max, receive_timeout_ms => Timeout}.
 
--doc "Returns the milliseconds in which HTTP/2 serves new requests after its announcement to end.".
+-doc """
+Returns the milliseconds for which an HTTP/2 connection serves new requests after it has announced
+its end (GOAWAY).
+""".
 -spec last_requests_ms() -> pos_integer().
 last_requests_ms() ->
     ?LAST_REQUESTS.
@@ -165,7 +169,7 @@ address({Ip, Port}, #{tls := Tls, pages := Pages} = Options) ->
 
 -doc """
 Records that a proof of possession was used on another node, so that no listener of this server
-accepts it.
+accepts it until `Until`, in seconds of system time.
 """.
 -spec proof_used({Thumbprint :: binary(), Id :: binary()}, Until :: integer(),
                  erlmcp_instance:instance()) -> ok.

@@ -62,7 +62,7 @@ identified({error, Refusal}) ->
             {error, #{refusal => Refusal}}
     end.
 
--doc "Returns the answer that a message to the owner has, or `ignored` for any other message.".
+-doc "Returns the answer in a message to the owner, or `ignored` if the message has none.".
 -spec answered(auth(), Message :: term(), wait()) -> answer() | ignored.
 answered({bearer, Handle}, {erlmcp_bearer, _, _} = Message, {bearer, Wait}) ->
     verified(erlmcp_bearer:awaited(Handle, Message, Wait));
@@ -112,7 +112,7 @@ headers({certificate, _}, _, _) ->
 headers(_, Failure, Known) ->
     erlmcp_bearer_failure:headers(Failure, Known, #{dpop => off}).
 
--doc "Returns the headers of a refusal, since the scopes `Needed` are missing.".
+-doc "Returns the headers of the refusal of a request that lacks the scopes `Needed`.".
 -spec insufficient(auth(), erlmcp_auth:identity(), [erlmcp:scope(), ...],
                    #{resource_metadata => binary()}) -> #{binary() => iodata()}.
 insufficient(Auth, Identity, Needed, Known) ->

@@ -40,8 +40,8 @@ Internal.
 
 -opaque body() :: #body{}.
 -doc """
-The body needs more bytes, is complete, its request was answered without it, or its request is to be
-refused with further headers.
+The state of a body: it needs more bytes, or is complete. With `ended` its request was answered
+without it, and with `refused` its request is to be refused, with further headers.
 """.
 -type progress() ::
     {more, cowboy_stream:commands(), body()}
@@ -185,7 +185,10 @@ broken(#body{version = Version} = Body) ->
                                  #{status => 400}),
     {refused, Refusal, closing(Version)}.
 
--doc "Drops a body, stops its timer, and subtracts its bytes from the counted ones.".
+-doc """
+Drops a body, stops its timer, and no longer counts its bytes as unfinished
+(`m:erlmcp_unfinished_messages`). Does nothing for `none`.
+""".
 -spec forget(body() | none) -> ok.
 forget(none) ->
     ok;

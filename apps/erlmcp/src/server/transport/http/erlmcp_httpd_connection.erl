@@ -57,7 +57,7 @@ init(Parent, Given, Transport) ->
 
 -doc """
 Makes the next response of a connection of HTTP/1.1 its last one: it says `connection: close`. A
-connection of HTTP/2 drops the message, as any for a stream that it does not have.
+connection of HTTP/2 drops the message, like any message for a stream that it does not have.
 """.
 -spec last_response(pid()) -> ok.
 last_response(Pid) ->
@@ -67,7 +67,8 @@ last_response(Pid) ->
 -doc """
 Ends connections as soon as their requests are answered. HTTP/2 announces it with GOAWAY, and still
 serves what comes within `erlmcp_httpd:last_requests_ms/0`. Streams that end with their connection
-end now. An idle connection of HTTP/1.1 ends now, unless its client has not sent a request yet.
+end now. An idle connection of HTTP/1.1 ends now, unless its client has not sent a request yet, or
+has sent a part of the next one.
 """.
 -spec end_all([pid()]) -> ok.
 end_all(Pids) ->

@@ -38,8 +38,8 @@ headers(Origin) ->
           ~"Mcp-Session-Id, WWW-Authenticate, Retry-After, DPoP-Nonce"}.
 
 -doc """
-Returns the allowed methods of the endpoint at `Path`, and of the two endpoints of HTTP+SSE, for the
-stream and for messages, if the listener has them.
+Returns the allowed methods of the endpoint at `Path`, and of the paths of HTTP+SSE. `SsePaths` has
+that of the stream and then that of messages, or is empty.
 """.
 -spec methods(Path :: binary(), [SsePath :: binary()]) -> methods().
 methods(Path, SsePaths) ->

@@ -12,7 +12,9 @@ Internal.
 
 -define(WELL_KNOWN, "/.well-known/oauth-protected-resource").
 
--doc "The paths of the metadata, a fun for the fields that depend on the endpoint, and the others.".
+-doc """
+The paths of the metadata, a fun for the fields that depend on the endpoint, and the other fields.
+""".
 -opaque metadata() :: #{
     paths := [binary()],
     of_endpoint := fun((Endpoint :: binary()) -> document()),

@@ -3,7 +3,7 @@
 Handles a request for a page (`m:erlmcp_page`), for `m:erlmcp_httpd_stream`. A page runs in a
 process of its own, linked to the connection, with a deadline and a heap bound. No page passes the
 gate, so that pages are answered while the server refuses calls. In place of the gate, a listener
-has places for its pages.
+bounds the number of its pages that run at once.
 
 The process sends the whole response as an exit signal, and ends. The process of a stream sends the
 connection one piece after the other, and goes on when a piece was written and the client has taken
@@ -15,35 +15,38 @@ Internal.
 -export([new/1, find/2, asks_identity/1]).
 -export([init/4, data/3, info/3, terminate/1]).
 
--export_type([pages/0, found/0, asked/0, state/0]).
+-export_type([pages/0, found/0, request/0, state/0]).
 
 %% The most bytes of a request's body.
 -define(BODY, 65_536).
 %% The pages of a listener that run at once.
--define(PLACES, 100).
+-define(MOST_RUNNING, 100).
 %% Milliseconds until a page has to answer, or to begin its stream, if calls may take longer.
 -define(DEADLINE, 10_000).
 %% Milliseconds that a page has to end by itself when its request has ended.
 -define(SHUTDOWN, 1_000).
-%% Milliseconds until a client that found no place may try again.
+%% Milliseconds until a client may try again that came while as many ran.
 -define(RETRY, 1_000).
 %% Headers that only the listener sets.
 -define(OWN, [~"connection", ~"content-length", ~"keep-alive", ~"proxy-connection", ~"te",
               ~"trailer", ~"transfer-encoding", ~"upgrade"]).
 
--doc "The pages of a listener, the longest path first, and the table of their places.".
--opaque pages() :: none | {[{Path :: binary(), erlmcp_page:page()}, ...], places()}.
--type places() :: ets:table().
+-doc "The pages of a listener, the longest path first, and the table of those that run.".
+-opaque pages() :: none | {[{Path :: binary(), erlmcp_page:page()}, ...], running()}.
+-type running() :: ets:table().
 -doc "The page at the path of a request, with the rest of the path behind that of the page.".
--opaque found() :: #{page := erlmcp_page:page(), below := binary(), places := places()}.
--doc "A page, the request for it, and the identity of the client.".
--type asked() :: #{
+-opaque found() :: #{page := erlmcp_page:page(), below := binary(), running := running()}.
+-doc """
+A page, the request for it, and the identity of the client. `extra` has further headers for the
+answer.
+""".
+-type request() :: #{
     found := found(), request := cowboy_req:req(), identity := erlmcp_auth:identity(),
     extra := #{binary() => iodata()}
 }.
 
 -record(page, {
-    asked :: asked(),
+    asked :: request(),
     owner :: erlmcp_call:owner(),
     config :: erlmcp_httpd:config(),
     body = none :: none | erlmcp_httpd_body:body(),
@@ -60,7 +63,7 @@ Internal.
 -opaque state() :: #page{}.
 
 -doc """
-Returns the pages of a listener with `Options`. The table of their places belongs to the calling
+Returns the pages of a listener with `Options`. The table of running pages belongs to the calling
 process.
 """.
 -spec new(Options :: map()) -> pages().
@@ -72,32 +75,35 @@ new(Options) ->
             {lists:sort(Longest, Pages), ets:new(?MODULE, [public])}
     end.
 
--doc "Finds the page at a path: the one with the longest path of its own.".
+-doc """
+Finds the page whose path is `Path` or a parent of it; of several, the one with the longest path.
+Returns `none` if there is none.
+""".
 -spec find(Path :: binary(), pages()) -> {ok, found()} | none.
 find(_, none) ->
     none;
-find(Path, {Pages, Places}) ->
-    find(Path, Pages, Places).
+find(Path, {Pages, Running}) ->
+    find(Path, Pages, Running).
 
 find(_, [], _) ->
     none;
-find(Path, [{Own, Page} | Pages], Places) ->
+find(Path, [{Own, Page} | Pages], Running) ->
     Size = byte_size(Own),
     case Path of
-        <<Own:Size/binary>> -> {ok, #{page => Page, below => <<>>, places => Places}};
+        <<Own:Size/binary>> -> {ok, #{page => Page, below => <<>>, running => Running}};
         <<Own:Size/binary, $/, _/binary>> ->
             <<_:Size/binary, Below/binary>> = Path,
-            {ok, #{page => Page, below => Below, places => Places}};
-        _ -> find(Path, Pages, Places)
+            {ok, #{page => Page, below => Below, running => Running}};
+        _ -> find(Path, Pages, Running)
     end.
 
--doc "Returns `true` if a page has clients that its listener has to identify.".
+-doc "Returns `true` if the listener has to identify the clients of a page.".
 -spec asks_identity(found()) -> boolean().
 asks_identity(#{page := {_, _, #{authenticate := true}}}) -> true;
 asks_identity(_) -> false.
 
 -doc "Begins to handle a request for a page.".
--spec init(asked(), erlmcp_call:owner(), cowboy_req:req(), erlmcp_httpd:config()) ->
+-spec init(request(), erlmcp_call:owner(), cowboy_req:req(), erlmcp_httpd:config()) ->
     {cowboy_stream:commands(), state()}.
 init(#{request := #{method := Method}} = Asked, Owner, Received, Config) ->
     Page = #page{asked = Asked, owner = Owner, config = Config#{message_bytes := ?BODY}},
@@ -133,11 +139,11 @@ received({refused, Refusal, Headers}, Page) ->
     {erlmcp_httpd_response:refuse(Refusal, undefined, Headers), Page#page{body = none}}.
 
 start(Body, #page{asked = Asked, owner = {Owner, Tag}, config = #{instance := Instance}} = Page) ->
-    #{found := #{page := Given, places := Places}} = Asked,
+    #{found := #{page := Given, running := Running}} = Asked,
     #{key := Key} = Instance,
     Request = request(Asked, Body, Key),
     Pid = erlmcp_call:start_process(
-        fun() -> ended_with(answer(Given, Places, Request, {Owner, Tag}, Key), Owner) end, [link],
+        fun() -> ended_with(answer(Given, Running, Request, {Owner, Tag}, Key), Owner) end, [link],
         Instance),
     Timer = erlang:send_after(deadline(Page), Owner, {Tag, {page, Pid, deadline}}),
     {[{spawn, Pid, ?SHUTDOWN}], Page#page{pid = Pid, timer = Timer}}.
@@ -158,33 +164,40 @@ ended_with(Outcome, Owner) ->
     exit(Owner, {?MODULE, Outcome}),
     unlink(Owner).
 
-answer(Given, Places, Request, Owner, Key) ->
-    case take_place(1, Places) of
+answer(Given, Running, Request, Owner, Key) ->
+    case take_number(1, Running) of
         ok -> handled(Given, Request, Owner, Key);
         full -> full
     end.
 
-%% A place belongs to a process, and is free again when that process has ended, however it has.
-take_place(Place, _) when Place > ?PLACES ->
+%% A number belongs to a process, and is free again when that process has ended, however it has.
+take_number(Number, _) when Number > ?MOST_RUNNING ->
     full;
-take_place(Place, Places) ->
-    case ets:insert_new(Places, {Place, self()}) of
+take_number(Number, Running) ->
+    case ets:insert_new(Running, {Number, self()}) of
         true ->
             ok;
         false ->
-            [{_, Holder}] = Row = ets:lookup(Places, Place),
-            case is_process_alive(Holder) of
-                true ->
-                    take_place(Place + 1, Places);
-                false ->
-                    true = ets:delete_object(Places, hd(Row)),
-                    take_place(Place, Places)
-            end
+            taken(ets:lookup(Running, Number), Number, Running)
     end.
 
+%% Another page may have found that the holder has ended, and deleted the row.
+taken([{_, Holder} = Row], Number, Running) ->
+    case is_process_alive(Holder) of
+        true ->
+            take_number(Number + 1, Running);
+        false ->
+            true = ets:delete_object(Running, Row),
+            take_number(Number, Running)
+    end;
+taken([], Number, Running) ->
+    take_number(Number, Running).
+
+%% The page may have options, too.
 handled(Given, #{method := Method} = Request, Owner, Key) ->
+    Page = element(1, Given),
     try
-        responded(element(1, Given):handle(Request, element(2, Given)), Method, Owner)
+        responded(Page:handle(Request, element(2, Given)), Method, Owner)
     catch
         exit:{shutdown, _} = Reason ->
             exit(Reason);
@@ -295,7 +308,7 @@ outcome({head, Headers}, _) ->
 outcome(full, _) ->
     erlmcp_httpd_response:refuse(
         erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many pages at once",
-                           #{status => 503, limit => ?PLACES, retry_after_ms => ?RETRY}));
+                           #{status => 503, limit => ?MOST_RUNNING, retry_after_ms => ?RETRY}));
 outcome({failed, _}, #page{streaming = true}) ->
     [{internal_error, page_failed, 'The stream of a page has failed.'}];
 outcome({failed, Incident}, _) ->

@@ -1,9 +1,9 @@
 -module(erlmcp_httpd_refused).
 -moduledoc """
 The stream handler of an HTTP connection without a permit. A request for a page is answered, since
-pages have places of their own. Every other request is answered with the refusal after its head, and
-the connection ends after the first one. It also ends some seconds after it began, and some seconds
-after its last page, but not while the stream of a page goes on.
+pages have a bound of their own. Any other request is answered with the refusal after its head, and
+then the connection ends. It also ends five seconds after it began, or five seconds after its last
+page, but not while a page is answered.
 
 Internal.
 """.
@@ -17,8 +17,8 @@ Internal.
 -define(ENDS, 5_000).
 
 -doc """
-Lets the calling process, a connection without a permit, end later as if its listener `Parent` had
-stopped: after `milliseconds/0`, unless it answers a page then.
+Ends the calling process, a connection without a permit, after `milliseconds/0`, as if its listener
+`Parent` had stopped. After its last page, the time begins again.
 """.
 -spec end_later(Parent :: pid()) -> ok.
 end_later(Parent) ->
@@ -28,7 +28,7 @@ end_later(Parent) ->
     _ = put(?MODULE, {0, Timer, Parent}),
     ok.
 
--doc "Returns how many milliseconds a connection without a permit lasts.".
+-doc "Returns how many milliseconds a connection without a permit lasts, unless it answers pages.".
 -spec milliseconds() -> pos_integer().
 milliseconds() -> ?ENDS.
 

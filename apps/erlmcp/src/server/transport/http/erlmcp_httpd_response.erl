@@ -6,7 +6,7 @@ except for the date.
 Internal.
 """.
 
--export([answer/5, refuse/1, refuse/3, respond/3, ended/1]).
+-export([answer/5, refuse/1, refuse/3, respond/3, ended/2]).
 -export([stream/1, event/1, comment/0]).
 -export([with/2, without_body/1]).
 
@@ -14,13 +14,13 @@ Internal.
 
 -doc """
 Returns the commands for an encoded answer: the end of the stream if one is open (`Streaming`), or
-else a response in JSON. A client that reads only streams gets a stream of one event. The status 202
-means that there is no answer (`ended/1`).
+else a response in JSON. With the status 200, a client that reads only streams gets a stream of one
+event. The status 202 means that there is no answer (`ended/2`).
 """.
 -spec answer(erlmcp_reply:status(), headers(), iodata(), erlmcp_httpd_route:accept(),
              Streaming :: boolean()) -> cowboy_stream:commands().
-answer(202, _, _, _, Streaming) ->
-    ended(Streaming);
+answer(202, _, _, Accept, Streaming) ->
+    ended(Accept, Streaming);
 answer(_, _, Bytes, _, true) ->
     [{data, fin, erlmcp_sse:event(Bytes)}, stop];
 answer(200, Headers, Bytes, stream, false) ->
@@ -34,11 +34,12 @@ answer(Status, Headers, Bytes, _, false) ->
 
 -doc """
 Returns the commands that end a request without an answer: the end of its open stream, or a stream
-without events.
+without events. A client that reads no streams gets an empty response.
 """.
--spec ended(Streaming :: boolean()) -> cowboy_stream:commands().
-ended(true) -> [{data, fin, <<>>}, stop];
-ended(false) -> respond(200, stream_headers(), <<>>).
+-spec ended(erlmcp_httpd_route:accept(), Streaming :: boolean()) -> cowboy_stream:commands().
+ended(_, true) -> [{data, fin, <<>>}, stop];
+ended(json, false) -> respond(202, #{}, <<>>);
+ended(_, false) -> respond(200, stream_headers(), <<>>).
 
 -doc "Returns the commands that refuse a request whose id is not known.".
 -spec refuse(erlmcp_refusal:refusal()) -> cowboy_stream:commands().
@@ -59,7 +60,10 @@ refuse(Refusal, Id, Extra) ->
     end,
     respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).
 
--doc "Returns the commands for a whole response.".
+-doc """
+Returns the commands that send a whole response and end its stream. A status with a time adds
+`retry-after`, in seconds. The body of a 204 is dropped.
+""".
 -spec respond(erlmcp_reply:status(), headers(), iodata()) -> cowboy_stream:commands().
 respond({403, Scopes}, Headers, Body) when is_list(Scopes) ->
     respond(403, Headers, Body);
@@ -103,9 +107,9 @@ with_headers(_, Command) ->
     Command.
 
 -doc """
-Returns an answer to HEAD, without its body (RFC 9110, section 9.3.2). A length would have to be
-that of the answer to GET (section 8.6). Only refusals have a body here, and their text names the
-method. So the length of a body is left out.
+Returns an answer to HEAD, without its body (RFC 9110, section 9.3.2). The length of a dropped body
+is left out, too. It would have to be that of the answer to GET (section 8.6), and the text of a
+refusal names the method.
 """.
 -spec without_body(cowboy_stream:commands()) -> cowboy_stream:commands().
 without_body(Commands) ->

@@ -19,7 +19,7 @@ Internal.
 
 -export([listener/1, resolve/2, is_page/2, question/2, identified/3, kept/2, no_stream/1]).
 
--export_type([listener/0, route/0, question/0, resolved/0, accept/0, asked/0]).
+-export_type([listener/0, route/0, question/0, resolved/0, accept/0, action/0]).
 
 -doc "The part of a listener's options that decides about its requests.".
 -type listener() :: #{
@@ -38,11 +38,13 @@ Internal.
 
 -doc "The forms of an answer that the client reads: JSON, a stream of events, or both.".
 -type accept() :: both | json | stream.
--type asked() :: {post, accept()} | {get | delete, Session :: binary()}.
+-doc "The action that the method of a request asks for.".
+-type action() :: {post, accept()} | {get | delete, Session :: binary()}.
 
 -doc """
-A request to be served. `asks` is what it asks for, `principal` and `tenant` tell who sent it, and
-`request_context` is what the engine needs of its head. `extra` has further headers for its answer.
+A request to be served. `asks` is its kind, with what its answer depends on. `principal` and
+`tenant` are those of the sender. `request_context` is what the engine needs of the request's head.
+`extra` has further headers for the answer.
 """.
 -type route() :: #{
     asks := {post, accept(),
@@ -69,7 +71,7 @@ answer it.
 """.
 -type resolved() ::
     {serve, route()}
-    | {page, erlmcp_httpd_page:asked()}
+    | {page, erlmcp_httpd_page:request()}
     | {ask, question()}
     | {refuse, erlmcp_refusal:refusal(), headers()}
     | {answer, cowboy_stream:commands()}.
@@ -223,7 +225,7 @@ question(#{request := #{scheme := Scheme, cert := Certificate} = Request}, Optio
         _ -> Head#{tls => true, certificate => Certificate}
     end.
 
--doc "Decides about a request, from its head, whose identity was asked for.".
+-doc "Decides about a request whose identity was asked for, from its head and the answer.".
 -spec identified({ok, erlmcp_auth:identity()} | {error, erlmcp_bearer_failure:failure()},
                  question(), cowboy:opts()) -> resolved().
 identified({ok, Identity}, #{request := Request, extra := Extra} = Question, Options) ->
@@ -466,7 +468,7 @@ kept(#{method := ~"POST"} = Request, #{erlmcp_route := #{auth := none}} = Option
 kept(Request, _) ->
     Request.
 
--doc "Returns the refusal of a request whose answer is a stream, if its client accepts no streams.".
+-doc "Returns the refusal of a request whose answer would be a stream, which its client rejects.".
 -spec no_stream(Headers :: #{binary() => binary()}) -> erlmcp_refusal:refusal().
 no_stream(#{~"accept" := Header}) ->
     not_acceptable(~"text/event-stream", Header).

@@ -1,6 +1,6 @@
 -module(erlmcp_httpd_stream).
 -moduledoc """
-One HTTP request, of HTTP/1.1 or HTTP/2, as a cowboy stream handler. It lives in the connection's
+A request of HTTP/1.1 or HTTP/2, as a cowboy stream handler. It lives in the connection's
 process, which answers every request that needs no user code. A call runs in a process of its own. A
 quick call runs here if no other call runs on the connection (`m:erlmcp_inline_call`). The answer is
 JSON, or a stream if the handler reports something before it.
@@ -21,8 +21,9 @@ Internal.
 -behaviour(cowboy_stream).
 
 %% Every request passes here.
--compile({inline, [stream/3, owner/1, check_head/3, with_extra/1, with_known_meta/4, decoded/3,
-                   admit/3, enter/3, stateless/3, in_session/3, outcome/2]}).
+-compile({inline, [stream/3, owner/1, check_head/3, with_extra/1, origin/1, with_known_meta/4,
+                   decoded/3, admit/3, enter/4, stateless/3, in_session/3, in_session/4,
+                   outcome/2]}).
 
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
 
@@ -59,6 +60,8 @@ Internal.
         | {refused, reference()},
     permit = none :: erlmcp_calls:permit(),
     streaming = false :: boolean(),
+    %% that of the stream, if the answer has become one
+    stream_permit :: undefined | erlmcp_gate:permit(),
     %% whether bytes wait for the client to read, and the confirmations that are due after that
     full = false :: boolean(),
     unsaid = [] :: [fun(() -> ok)]
@@ -189,11 +192,11 @@ of_session({Asks, Id}, #{headers := Headers}, Stream) ->
     #stream{request_context = Context, config = #{instance := Instance}} = Stream,
     LastEventId = maps:get(~"last-event-id", Headers, none),
     case {erlmcp_session_forward:place(Asks, Id, Context, Instance), Asks} of
-        {here, get} -> attach(Id, LastEventId, Stream);
-        {here, delete} -> delete(Id, Stream);
-        {away, get} -> forward({get, LastEventId}, Stream);
-        {away, delete} -> forward(delete, Stream);
-        {unavailable, _} -> {refuse_unread(erlmcp_session:unavailable(), Stream), Stream}
+        {{away, Home}, get} -> forward({get, LastEventId}, Home, Stream);
+        {{away, Home}, delete} -> forward(delete, Home, Stream);
+        {unavailable, _} -> {refuse_unread(erlmcp_session:unavailable(), Stream), Stream};
+        {_, get} -> attach(Id, LastEventId, Stream);
+        {_, delete} -> delete(Id, Stream)
     end.
 
 attach(Id, LastEventId, #stream{owner = Owner, principal = Principal, config = Config} = Stream) ->
@@ -214,12 +217,12 @@ delete(Id, #stream{principal = Principal, config = #{instance := Instance}} = St
     end.
 
 %% Passes a request on to the home of its session.
-forward(Asks, #stream{owner = Owner, from = From, request_context = Context, named = Id,
-                      tenant = Tenant, accept = Accept, config = Config} = Stream) ->
+forward(Asks, Home, #stream{owner = Owner, from = From, request_context = Context, named = Id,
+                            tenant = Tenant, accept = Accept, config = Config} = Stream) ->
     #{instance := Instance} = Config,
-    Pid = erlmcp_session_forward:start(#{session => Id, asks => Asks, context => Context,
-                                         tenant => Tenant, from => From, waiting => Owner,
-                                         streams => Accept =/= json}, Instance),
+    Pid = erlmcp_session_forward:start(#{session => Id, home => Home, asks => Asks,
+                                         context => Context, tenant => Tenant, from => From,
+                                         waiting => Owner, streams => Accept =/= json}, Instance),
     {[{spawn, Pid, ?SHUTDOWN}], Stream#stream{call = {session, Pid}}}.
 
 -doc false.
@@ -280,7 +283,7 @@ decoded(Entered, Bytes, #stream{config = #{instance := #{limits := Limits}}} = S
         {{ok, Json}, {undecoded, Arrival}} ->
             admit(Json, Arrival, Stream);
         {{ok, Json}, {ok, Admitted}} ->
-            handle(Json, Admitted, Stream);
+            handle(Json, Admitted, none, Stream);
         {{error, Reason}, _} ->
             _ = [ok = erlmcp_admission:abandon(Admitted) || {ok, Admitted} <- [Entered]],
             {refuse_unread(erlmcp_params:unreadable(Reason), Stream), Stream}
@@ -295,24 +298,27 @@ admit(Json, Arrival, #stream{named = <<Id/binary>>,
                              config = #{instance := #{cluster := {_, _}}}} = Stream) ->
     #stream{request_context = Context, config = #{instance := Instance}} = Stream,
     case erlmcp_session_forward:place(Json, Id, Context, Instance) of
-        here -> enter(Json, Arrival, Stream);
-        away -> forward({message, Json, Arrival}, Stream);
+        {here, Session} -> enter(Json, Arrival, Session, Stream);
+        here -> enter(Json, Arrival, none, Stream);
+        {away, Home} -> forward({message, Json, Arrival}, Home, Stream);
         unavailable -> unavailable(Json, Arrival, Stream)
     end;
 admit(Json, Arrival, Stream) ->
-    enter(Json, Arrival, Stream).
+    enter(Json, Arrival, none, Stream).
 
 unavailable(Json, Arrival, #stream{request_context = Context, config = Config} = Stream) ->
     #{instance := Instance} = Config,
-    {Id, _, _} = Asked = erlmcp_admission:asked(Json),
+    {Id, _, _} = Asked = erlmcp_admission:summary(Json),
     Refusal = erlmcp_session:unavailable(),
     ok = erlmcp_meter:ended({Asked, Arrival}, {refused, Refusal}, 0, Instance),
     refused(Refusal, erlmcp_admission:refused(Id, Refusal, Json, Context, true), Stream).
 
-enter(Json, Arrival, #stream{tenant = Tenant, config = #{instance := Instance}} = Stream) ->
+%% `Session` is the message's session if it was found before, or `none`.
+enter(Json, Arrival, Session, Stream) ->
+    #stream{tenant = Tenant, config = #{instance := Instance}} = Stream,
     case erlmcp_admission:enter(Json, Arrival, Tenant, Instance) of
         {ok, Message, Admitted} ->
-            handle(Message, Admitted, Stream);
+            handle(Message, Admitted, Session, Stream);
         {refuse, Id, Refusal} ->
             #stream{request_context = RequestContext, named = Named} = Stream,
             Reply = erlmcp_admission:refused(Id, Refusal, Json, RequestContext, Named =/= none),
@@ -331,13 +337,15 @@ refused(Refusal, Reply, #stream{owner = {Pid, Tag}, config = Config} = Stream) -
             {[], Stream#stream{call = {refused, Timer}}}
     end.
 
-handle(Json, Admitted, #stream{named = none} = Stream) ->
+handle(Json, Admitted, none, #stream{named = none} = Stream) ->
     stateless(Json, Admitted, Stream);
-handle(Json, Admitted, #stream{request_context = RequestContext} = Stream) ->
+handle(Json, Admitted, none, #stream{request_context = RequestContext} = Stream) ->
     case erlmcp_engine:era(Json, RequestContext) of
         stateless -> stateless(Json, Admitted, Stream);
         session -> in_session(Json, Admitted, Stream)
-    end.
+    end;
+handle(Json, Admitted, Session, Stream) ->
+    in_session(Json, Admitted, Session, Stream).
 
 stateless(Json, Admitted, #stream{request_context = RequestContext, tenant = Tenant} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
@@ -347,20 +355,24 @@ stateless(Json, Admitted, #stream{request_context = RequestContext, tenant = Ten
     {Opened, Headers} = open_session(Session, Effects, Stream),
     perform(erlmcp_admission:effects(Opened, Admitted, Tenant, Instance), Headers, Stream).
 
-in_session(Json, Admitted, #stream{named = Id, principal = Principal, tenant = Tenant} = Stream) ->
-    #stream{request_context = RequestContext, owner = Owner, accept = Accept, alone = Alone,
-            config = #{instance := Instance}} = Stream,
+in_session(Json, Admitted, #stream{named = Id, principal = Principal} = Stream) ->
+    #stream{tenant = Tenant, config = #{instance := Instance}} = Stream,
     case erlmcp_session_request:find(Id, Principal, Instance) of
         unknown ->
             Refusal = erlmcp_session_request:gone(),
-            Gone = erlmcp_engine:refuse(erlmcp_admission:asked(Json), Refusal),
+            Gone = erlmcp_engine:refuse(erlmcp_admission:summary(Json), Refusal),
             perform(erlmcp_admission:effects([Gone], Admitted, Tenant, Instance), #{}, Stream);
         Session ->
-            Request = #{context => RequestContext, tenant => Tenant, waiting => Owner,
-                        streams => Accept =/= json, instance => Instance,
-                        quick => Alone orelse not erlmcp_httpd_http2:has_calls()},
-            outcome(erlmcp_session_request:message(Json, Admitted, Session, Request), Stream)
+            in_session(Json, Admitted, Session, Stream)
     end.
+
+in_session(Json, Admitted, Session, Stream) ->
+    #stream{request_context = RequestContext, owner = Owner, accept = Accept, alone = Alone,
+            tenant = Tenant, config = #{instance := Instance}} = Stream,
+    Request = #{context => RequestContext, tenant => Tenant, waiting => Owner,
+                streams => Accept =/= json, instance => Instance,
+                quick => Alone orelse not erlmcp_httpd_http2:has_calls()},
+    outcome(erlmcp_session_request:message(Json, Admitted, Session, Request), Stream).
 
 outcome({reply, Status, Bytes}, Stream) ->
     {answer(Status, #{}, Bytes, Stream), Stream};
@@ -502,7 +514,7 @@ notified({'EXIT', Pid, Reason}, #stream{call = {session, Pid}, streaming = Strea
     Ended = Stream#stream{call = undefined},
     case Streaming of
         true ->
-            {erlmcp_httpd_response:ended(true), Ended};
+            {erlmcp_httpd_response:ended(both, true), Ended};
         false ->
             Refusal = erlmcp_refusal:new(internal_error, ~"internal error"),
             {refuse_unread(Refusal, Ended), Ended}
@@ -540,8 +552,8 @@ notified({'EXIT', Pid, Reason},
      #stream{call = {call, Pid, Subject}, config = #{calls := Known}} = Stream) ->
     ok = erlmcp_calls:leave(Stream#stream.permit),
     finish(erlmcp_call:died(Reason, Subject, Known), Stream);
-notified(cancelled, #stream{streaming = Streaming} = Stream) ->
-    {erlmcp_httpd_response:ended(Streaming), Stream#stream{call = undefined}};
+notified(cancelled, #stream{accept = Accept, streaming = Streaming} = Stream) ->
+    {erlmcp_httpd_response:ended(Accept, Streaming), Stream#stream{call = undefined}};
 notified(keep_alive, #stream{streaming = true} = Stream) ->
     keep_alive(Stream),
     {erlmcp_httpd_response:comment(), Stream};
@@ -600,10 +612,9 @@ count_end(#stream{alone = false, call = {call, _, _}}) -> erlmcp_httpd_http2:cal
 count_end(_) -> ok.
 
 -doc false.
-terminate(_, _, #stream{streaming = true, config = #{instance := Instance}} = Stream) ->
-    #stream{owner = {_, Tag}} = Stream,
+terminate(_, _, #stream{streaming = true, owner = {_, Tag}, stream_permit = Permit} = Stream) ->
     ok = erlmcp_httpd_http2:stream_ended(Tag),
-    ok = erlmcp_meter:stream_ended(Instance),
+    ok = erlmcp_gate:leave(Permit),
     ended(Stream);
 terminate(_, _, State) ->
     ended(State).
@@ -640,10 +651,11 @@ early_error(_, _, _, Response, _) ->
 expire(#stream{owner = Owner, config = #{identity := Identity}}) ->
     erlmcp_httpd_auth:expire(Identity, Owner).
 
-start_stream(First, #stream{config = #{instance := Instance}} = Stream) ->
+start_stream(First, #stream{config = #{instance := #{gate := Gate} = Instance}} = Stream) ->
     ok = erlmcp_meter:stream_opened(Instance),
     keep_alive(Stream),
-    {erlmcp_httpd_response:stream(First), Stream#stream{streaming = true}}.
+    {erlmcp_httpd_response:stream(First),
+     Stream#stream{streaming = true, stream_permit = erlmcp_gate:stream(Gate)}}.
 
 keep_alive(#stream{owner = {Pid, Tag}} = Stream) ->
     #stream{config = #{instance := #{limits := #{keep_alive_ms := Interval}}}} = Stream,

@@ -389,8 +389,12 @@ unfinished(Connection) ->
 request_of(#{port := Port} = Head, #connection{request = Common, options = Options} = Connection) ->
     Request = (maps:merge(Common, maps:remove(closes, Head)))#{port := port(Port, Common)},
     case Connection of
-        #connection{handler = erlmcp_httpd_stream} -> erlmcp_httpd_route:kept(Request, Options);
-        #connection{} -> Request
+        #connection{handler = erlmcp_httpd_stream} ->
+            #{erlmcp := #{instance := #{limits := Limits}}} = Options,
+            ok = erlmcp_heap:bound_connection(Limits),
+            erlmcp_httpd_route:kept(Request, Options);
+        #connection{} ->
+            Request
     end.
 
 port(undefined, #{scheme := ~"http"}) -> 80;

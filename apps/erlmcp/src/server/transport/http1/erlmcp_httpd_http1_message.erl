@@ -77,7 +77,7 @@ a length. The other values are for a body in chunks, and name what comes next:
                      C =:= $$; C =:= $%; C =:= $&; C =:= $'; C =:= $*; C =:= $+; C =:= $.;
                      C =:= $^; C =:= $`; C =:= $|; C =:= $~).
 
--doc "Compiles the patterns for `split/2` and `parse/2`.".
+-doc "Compiles the patterns for `split/2`, `parse/2` and `body/3`.".
 -spec patterns() -> patterns().
 patterns() ->
     #{head_end => binary:compile_pattern(~"\r\n\r\n"),
@@ -89,7 +89,7 @@ patterns() ->
 -doc """
 Splits `Bytes` into the first head, without the empty line at its end, and the bytes behind it.
 `Seen` is 0 at first. If the head is incomplete, pass the `Seen` of `more` to the next call, so that
-no byte is searched twice.
+no byte is searched twice. The error is the status of the refusal.
 """.
 -spec split({Bytes :: binary(), Seen :: non_neg_integer()}, patterns()) ->
     {ok, Head :: binary(), Behind :: binary()} | {more, Seen :: non_neg_integer()}
@@ -150,7 +150,7 @@ begun(Bytes, #{line_end := LineEnd} = Patterns) ->
 has_line(<<"\r\n", Bytes/binary>>) -> has_line(Bytes);
 has_line(Bytes) -> binary:match(Bytes, ~"\r\n") =/= nomatch.
 
--doc "Reads a head that `split/2` has returned.".
+-doc "Reads a head that `split/2` has returned. The error is the status of the refusal.".
 -spec parse(Head :: binary(), patterns()) -> {ok, head()} | {error, status()}.
 parse(Head, #{line_end := LineEnd} = Patterns) ->
     [Line | Lines] = binary:split(Head, LineEnd, [global]),
@@ -390,7 +390,7 @@ expectation(#{~"expect" := Expected}, 'HTTP/1.1') ->
 expectation(_, _) ->
     ok.
 
--doc "Returns how the body of a request with this head is framed, if it has one.".
+-doc "Returns how the body of a request with this head is framed, or `none` if it has no body.".
 -spec framing(head()) -> body() | none.
 framing(#{has_body := false}) -> none;
 framing(#{body_length := undefined}) -> chunk;

@@ -6,8 +6,9 @@ and is the transport through which cowboy reads and writes.
 The transport passes everything to that of the socket, and counts the answers to PING and SETTINGS.
 Streams that do not end by themselves end when cowboy announces the end of the connection, since
 their server ends.
+
 Cowboy answers each PING and SETTINGS, and bounds their rate only together with all other frames, of
-which a busy proxy sends many. Above a rate of their own the connection ends with GOAWAY,
+which a busy proxy sends many. If they exceed a rate of their own, the connection ends with GOAWAY,
 ENHANCE_YOUR_CALM. A connection over TLS ends with a closure alert, which cowboy does not send.
 
 Sources: RFC 9113, section 10.5; RFC 8446, section 6.1.
@@ -44,7 +45,7 @@ Internal.
     lasting = [] :: [{pid(), cowboy_stream:streamid()}],
     %% answers in the period that ends at this time
     answers = 0 :: non_neg_integer(),
-    period_end = erlang:monotonic_time(millisecond) :: integer()
+    period_end = erlmcp_clock:now_ms() :: integer()
 }).
 
 -doc "Serves an HTTP/2 connection in the calling process, until it ends.".
@@ -120,7 +121,7 @@ send(Socket, <<_:24, Type, 1, 0:32, _/binary>> = Answer) when Type =:= ?SETTINGS
     #connection{transport = Transport, answers = Answers, period_end = End} = Counted =
         get(?MODULE),
     {Max, Period} = ?MAX_ANSWERS,
-    case erlang:monotonic_time(millisecond) of
+    case erlmcp_clock:now_ms() of
         Now when Now >= End ->
             _ = put(?MODULE, Counted#connection{answers = 1, period_end = Now + Period}),
             Transport:send(Socket, Answer);

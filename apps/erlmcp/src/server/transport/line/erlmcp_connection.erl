@@ -97,9 +97,9 @@ admitted(Permits, Connection) ->
 
 -doc """
 Handles bytes that have arrived. Returns all answers that are ready, as one piece, and the state of
-the input: `complete` if no message is unfinished, `started` if the unfinished message began in
-these bytes, and `unfinished` if it began earlier. `stranger` means that the peer is not an MCP
-client, and that the connection has to end after the answer.
+the input. It is `complete` if no message is unfinished, `started` if the unfinished message came
+after another one in these bytes, and `unfinished` if these bytes end no message. `stranger` means
+that the peer is not an MCP client, and that the connection has to end after the answer.
 """.
 -spec data(binary(), connection()) ->
     {started | unfinished | complete | stranger, iodata(), connection()}.
@@ -413,11 +413,11 @@ effects([accepted | Effects], Out, Connection) ->
 %% that does not end in time. The process of an HTTP+SSE session has to serve its stream, too.
 quick(_, #{framing := Framing, room := Room}) when Framing =:= events; not Room ->
     start;
-quick(Call, #{instance := Instance, since := Since} = Connection) ->
+quick(Call, #{instance := #{of_calls := Known}, since := Since} = Connection) ->
     case not busy(Connection)
         andalso (Since =:= none orelse erlmcp_inline_call:is_in_turn(Since))
     of
-        true -> erlmcp_inline_call:run(Call, erlmcp_instance:of_calls(Instance));
+        true -> erlmcp_inline_call:run(Call, Known);
         false -> start
     end.
 

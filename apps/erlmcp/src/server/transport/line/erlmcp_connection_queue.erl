@@ -55,7 +55,7 @@ add(#{id := Id, line := Line, method := Method} = Request, Limits,
                              ~"the requests that wait on this connection have too many bytes",
                              MostBytes, All)};
         {_, All} ->
-            Own = own(Id),
+            Own = erlmcp_message:own_id(Id),
             Kept = Request#{id := Own, line := binary:copy(Line), method := binary:copy(Method)},
             {ok, Queue#queue{bytes = All, next = Next + 1, ids = Ids#{Own => Next},
                              requests = gb_trees:insert(Next, Kept, Requests)}}
@@ -66,14 +66,14 @@ refusal(Name, Message, Limit, Observed) ->
                                         %% One client has caused it.
                                         retry_after_ms => 1000, fault => false}).
 
-own(Id) when is_binary(Id) -> binary:copy(Id);
-own(Id) -> Id.
-
 %% Counts the id too, since it is kept in addition to the line.
 size_of(#{id := Id, line := Line}) when is_binary(Id) -> byte_size(Id) + byte_size(Line);
 size_of(#{line := Line}) -> byte_size(Line).
 
--doc "Returns the request that has waited longest, and the queue without it.".
+-doc """
+Returns the request that has waited longest, and the queue without it. Returns `none` if no request
+waits.
+""".
 -spec take(queue()) -> {ok, request(), queue()} | none.
 take(none) ->
     none;

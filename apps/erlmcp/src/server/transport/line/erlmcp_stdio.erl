@@ -3,12 +3,13 @@
 The connection on standard input and output. When it starts, text that handlers and the node's
 loggers print is redirected to standard error, so that standard output carries only MCP.
 
-Two writers inside a node can still reach file descriptor 1: processes of other applications that
-print by their application's master, and `erlang:display/1`. To exclude them, pass the real output
-under another descriptor, as `bin/erlmcp` does: `{stdio, #{output => 3}}` with `3>&1 1>&2`.
+Two writers inside a node can still reach file descriptor 1: processes of other applications, which
+print through their application's master, and `erlang:display/1`. To exclude them, pass the real
+output under another descriptor, as `bin/erlmcp` does: `{stdio, #{output => 3}}` with `3>&1 1>&2`.
 
-When the input ends, accepted requests are answered, and the node stops with status 0. If the
-connection ends for another reason, and not with its server, the status is 1.
+When the input ends, accepted requests are answered, and the node stops with status 0. It also stops
+with status 0 when nothing can be written any more. If the connection's process crashes or is
+killed, the status is 1. If the connection ends with its server, the node goes on.
 
 Source: specification 2026-07-28, "Transports / stdio".
 

@@ -50,7 +50,10 @@ stamps(Names) ->
          {error, Reason} -> Reason
      end || Name <- Names].
 
--doc "Reads the files, and returns the options that replace those that name files.".
+-doc """
+Reads the files, and returns the options that replace those that name files. The error has the file
+that cannot be used, and why.
+""".
 -spec read(options()) -> {ok, options()} | {error, error()}.
 read(Options) ->
     Replaced = replaced(Options),

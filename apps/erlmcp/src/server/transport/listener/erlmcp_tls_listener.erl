@@ -35,7 +35,7 @@ uses certificates, a client needs one that an authority of `cacertfile` or `cace
 
 A client may resume an earlier TLS session. In TLS 1.3 the state of that session is in the client's
 ticket, sealed with a key of this listener, and the listener keeps nothing. A client that must show
-a certificate may not resume, since its certificate may not be valid any more.
+a certificate cannot resume, since its certificate may not be valid any more.
 """.
 -spec options(Own :: [ssl:tls_server_option()], Authenticate :: term()) ->
     [ssl:tls_server_option()].
@@ -72,7 +72,7 @@ hidden_in(Pair) ->
     Pair.
 
 -doc """
-Returns the child specification of a listener, whose error names a wrong option of TLS.
+Changes the child specification of a listener, so that its error names a wrong option of TLS.
 `ssl:listen/2` itself only returns `badarg`. Without options of TLS, returns the specification
 unchanged.
 """.

@@ -86,8 +86,8 @@ of_connection({Ip, _} = Peer, #{networks := Networks} = Proxies) ->
     Proxies#{peer => Peer, proxied => erlmcp_ip_network:has(Ip, Networks)}.
 
 -doc """
-Returns the address for which a connection from this other end is counted. It is `local`, and so not
-counted, for a trusted proxy, whose connections belong to many clients.
+Returns the address for which a connection from this other end is counted. Returns `local` for a
+trusted proxy, whose connections belong to many clients and are not counted.
 """.
 -spec counted(peer(), proxies()) -> inet:ip_address() | local.
 counted({Ip, _}, #{networks := Networks}) ->
@@ -106,7 +106,8 @@ is_proxied(#{proxied := Proxied}) ->
 
 -doc """
 Returns the request with the address of its client in `peer`. If a header names the client, the port
-in `peer` is 0.
+in `peer` is 0. The first such header that the listener gets from an address that is not trusted is
+logged as a warning.
 """.
 -spec request(cowboy_req:req(), proxies()) -> cowboy_req:req().
 request(#{headers := Headers} = Request, #{proxied := true, peer := {Ip, _} = Peer} = Proxies) ->

@@ -26,6 +26,7 @@ Internal.
     id :: binary(),
     config :: erlmcp_httpd:config(),
     version :: cowboy:http_version(),
+    permit :: erlmcp_gate:permit(),
     %% whether bytes wait for the client of HTTP/2 to read, and whether the session has to be told
     %% when none do
     full = false :: boolean(),
@@ -47,7 +48,8 @@ Internal.
 -spec init(erlmcp_httpd_route:route(), erlmcp_call:owner(), cowboy_req:req()) ->
     {cowboy_stream:commands(), state()}.
 init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Owner, Request) ->
-    #{instance := Instance, identity := #{principal := Principal} = Identity} = Config,
+    #{instance := #{gate := Gate} = Instance,
+      identity := #{principal := Principal} = Identity} = Config,
     case erlmcp_httpd_sse_session:open(Owner, Principal, Ip, Instance) of
         {ok, Pid, Id} ->
             ok = erlmcp_httpd_auth:expire(Identity, Owner),
@@ -55,7 +57,8 @@ init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Own
             Endpoint = #{event => ~"endpoint", data => [MessagePath, ~"?sessionId=", Id]},
             #{version := Version} = Request,
             {[{spawn, Pid, ?SHUTDOWN} | erlmcp_httpd_response:stream(erlmcp_sse:event(Endpoint))],
-             #sse_stream{session = Pid, id = Id, config = Config, version = Version}};
+             #sse_stream{session = Pid, id = Id, config = Config, version = Version,
+                         permit = erlmcp_gate:stream(Gate)}};
         {error, Refusal} ->
             refuse(Refusal, Request, #sse_message{owner = Owner, config = Config})
     end;
@@ -148,7 +151,7 @@ info(_, {'EXIT', Pid, Reason}, #sse_stream{session = Pid, id = Id, config = Conf
     ok = erlmcp_httpd_sse_session:forget(Id, Instance),
     {ended(Reason, Stream), Stream};
 info(_, {identity, expired}, #sse_stream{} = Stream) ->
-    {erlmcp_httpd_response:ended(true), Stream};
+    {erlmcp_httpd_response:ended(stream, true), Stream};
 info(_, _, #sse_stream{} = Stream) ->
     {[], Stream};
 info(_, taken, #sse_message{timer = Timer} = Message) ->
@@ -172,13 +175,13 @@ info(_, _, #sse_message{} = Message) ->
 ended({shutdown, slow_consumer}, #sse_stream{version = 'HTTP/2'}) ->
     [{internal_error, slow_consumer, 'The client does not read its stream.'}];
 ended(_, _) ->
-    erlmcp_httpd_response:ended(true).
+    erlmcp_httpd_response:ended(stream, true).
 
 -doc """
 Ends the request. The session of a stream gets an exit signal from the connection's process.
 """.
 -spec terminate(state()) -> ok.
-terminate(#sse_stream{config = #{instance := Instance}}) ->
-    erlmcp_meter:stream_ended(Instance);
+terminate(#sse_stream{permit = Permit}) ->
+    erlmcp_gate:leave(Permit);
 terminate(#sse_message{body = Body}) ->
     erlmcp_httpd_body:forget(Body).

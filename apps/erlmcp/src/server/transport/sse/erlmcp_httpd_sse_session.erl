@@ -5,9 +5,10 @@ A session of HTTP+SSE: the process that keeps the session's connection (`m:erlmc
 which the requests are answered. It sends messages to the stream of the client's GET request, which
 is in the process of an HTTP connection.
 
-The stream writes one piece at a time, and confirms it. So unread bytes wait here. They are bounded
-in size (`unread_bytes`) and in time (`send_timeout_ms`); beyond these bounds the session ends. It
-also ends with its stream, and with the server. Its calls end with it.
+The stream writes one piece at a time, and confirms it. So bytes that the client has not read wait
+here. The session ends if more than `unread_bytes` wait, unless a single message has them all, or if
+the stream has not written a piece after `send_timeout_ms`. An unused session ends if another one
+needs its room. The session also ends with its stream and with the server. Its calls end with it.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE".
 
@@ -102,7 +103,10 @@ is_taken({Pid, Tag}) when Pid =:= self() ->
     after 0 -> false
     end.
 
--doc "Confirms to the session that its stream has written the last piece.".
+-doc """
+Confirms to the session that its stream has written the piece that it was sent. The session then
+sends the next one.
+""".
 -spec written(pid()) -> ok.
 written(Pid) ->
     gen_server:cast(Pid, written).

@@ -104,20 +104,20 @@ take(Handle) ->
     take(Handle, call).
 
 take(Handle, Kind) ->
-    {ok, Lease} = erlmcp_httpc_pool:checkout(Handle, Kind, in(?TIMEOUT)),
-    Lease.
+    {ok, Loan} = erlmcp_httpc_pool:checkout(Handle, Kind, in(?TIMEOUT)),
+    Loan.
 
 refusal(Handle, Kind, Ms) ->
     {error, Reason} = erlmcp_httpc_pool:checkout(Handle, Kind, in(Ms)),
     Reason.
 
-connection(Lease) ->
-    erlmcp_httpc_pool:connection(Lease).
+connection(Loan) ->
+    erlmcp_httpc_pool:connection(Loan).
 
-reusable(Lease) ->
-    ok = erlmcp_httpc_pool:give_back(Lease, reusable).
+reusable(Loan) ->
+    ok = erlmcp_httpc_pool:give_back(Loan, reusable).
 
-%% A process that takes a lease, and tells what came of it.
+%% A process that takes a loan, and tells what came of it.
 taker(Handle, Kind) ->
     Test = self(),
     spawn(fun() ->
@@ -156,49 +156,49 @@ await(Handle, Expected, Deadline) ->
             await(Handle, Expected, Deadline)
     end.
 
-%% A request and its response, by which the lease is given back.
-exchange(Lease) ->
+%% A request and its response, by which the loan is given back.
+exchange(Loan) ->
     {Headers, Body} = erlmcp_test_http:message(~"ping", #{}, #{}),
-    {ok, Loan} = asked(Lease, {post, ~"/mcp"}, {Headers, iolist_to_binary(Body)}),
-    {Status, _} = response(Loan, none, ~""),
+    {ok, Request} = asked(Loan, {post, ~"/mcp"}, {Headers, iolist_to_binary(Body)}),
+    {Status, _} = response(Request, none, ~""),
     Status.
 
-asked(Lease, Asked, {Headers, Body}) ->
-    erlmcp_httpc_pool_request:request(Lease, Asked, {[{~"host", ~"127.0.0.1"} | Headers], Body}).
+asked(Loan, Asked, {Headers, Body}) ->
+    erlmcp_httpc_pool_request:request(Loan, Asked, {[{~"host", ~"127.0.0.1"} | Headers], Body}).
 
-response(Loan, Status, Held) ->
-    {ok, Message} = erlmcp_httpc_pool_request:next(Loan, in(?TIMEOUT)),
-    case erlmcp_httpc_pool_request:received(Message, Loan) of
+response(Request, Status, Held) ->
+    {ok, Message} = erlmcp_httpc_pool_request:next(Request, in(?TIMEOUT)),
+    case erlmcp_httpc_pool_request:received(Message, Request) of
         {head, IsFin, Said, _, Data, Next} -> response(IsFin, Next, Said, Data);
         {data, IsFin, Data, Next} -> response(IsFin, Next, Status, <<Held/binary, Data/binary>>);
         {more, Next} -> response(Next, Status, Held);
         {broken, Reason, Left} ->
-            ok = erlmcp_httpc_pool_request:give_back(Left, Loan),
+            ok = erlmcp_httpc_pool_request:give_back(Left, Request),
             {broken, Reason}
     end.
 
-response(nofin, Loan, Status, Body) ->
-    response(Loan, Status, Body);
-response(fin, Loan, Status, Body) ->
-    ok = erlmcp_httpc_pool_request:give_back(reusable, Loan),
+response(nofin, Request, Status, Body) ->
+    response(Request, Status, Body);
+response(fin, Request, Status, Body) ->
+    ok = erlmcp_httpc_pool_request:give_back(reusable, Request),
     {Status, Body}.
 
 an_exchange_is_carried(Config) ->
     {_, Handle} = start(Config),
     #{open := 0, busy := 0, waiting := 0, ejected := 0} = erlmcp_httpc_pool:info(Handle),
-    Lease = take(Handle),
+    Loan = take(Handle),
     #{open := 1, busy := 1} = erlmcp_httpc_pool:info(Handle),
-    true = is_integer(exchange(Lease)),
+    true = is_integer(exchange(Loan)),
     #{open := 1, busy := 0} = erlmcp_httpc_pool:info(Handle),
     Again = take(Handle),
-    {Connection, Connection} = {connection(Lease), connection(Again)},
+    {Connection, Connection} = {connection(Loan), connection(Again)},
     true = is_integer(exchange(Again)).
 
 idle_connections_are_closed(Config) ->
     {_, Handle} = start(#{}, #{idle_ms => 100}, Config),
-    Leases = [take(Handle) || _ <- lists:seq(1, 3)],
-    [reusable(Lease) || Lease <- Leases],
-    [_ = erlmcp_test_http:ended(connection(Lease)) || Lease <- Leases],
+    Loans = [take(Handle) || _ <- lists:seq(1, 3)],
+    [reusable(Loan) || Loan <- Loans],
+    [_ = erlmcp_test_http:ended(connection(Loan)) || Loan <- Loans],
     await(Handle, #{open => 0, busy => 0}),
     %% And there is another when one is needed.
     true = is_integer(exchange(take(Handle))).
@@ -212,26 +212,26 @@ what_was_reached_is_known(Config) ->
 
 stopped_pool_leaves_nothing(Config) ->
     {_, Handle} = start(#{}, #{connections => 1}, Config),
-    Lease = take(Handle),
+    Loan = take(Handle),
     {links, Links} = process_info(self(), links),
     [Pool] = [Pid || Pid <- Links, is_pid(Pid),
                      proc_lib:translate_initial_call(Pid) =:= {erlmcp_httpc_pool, init, 1}],
     unlink(Pool),
     exit(Pool, shutdown),
     _ = erlmcp_test_http:ended(Pool),
-    _ = erlmcp_test_http:ended(connection(Lease)),
+    _ = erlmcp_test_http:ended(connection(Loan)),
     {connect, stopped} = refusal(Handle, call, ?TIMEOUT),
     {connect, stopped} = refusal(Handle, stream, ?TIMEOUT),
     #{open := 0, busy := 0, waiting := 0, ejected := 0} = erlmcp_httpc_pool:info(Handle),
-    reusable(Lease).
+    reusable(Loan).
 
 broken_connection_is_not_taken_again(Config) ->
     {_, Handle} = start(Config),
-    Lease = take(Handle),
-    ok = erlmcp_httpc_pool:give_back(Lease, broken),
+    Loan = take(Handle),
+    ok = erlmcp_httpc_pool:give_back(Loan, broken),
     Next = take(Handle),
-    true = connection(Lease) =/= connection(Next),
-    _ = erlmcp_test_http:ended(connection(Lease)),
+    true = connection(Loan) =/= connection(Next),
+    _ = erlmcp_test_http:ended(connection(Loan)),
     reusable(Next).
 
 %% At the limit, and one more.
@@ -249,11 +249,11 @@ no_connection_is_shared_while_busy(Config) ->
     Held = ets:new(held, [public]),
     Workers = [spawn_monitor(fun() ->
         [begin
-             Lease = take(Handle),
-             true = ets:insert_new(Held, {connection(Lease), self()}),
+             Loan = take(Handle),
+             true = ets:insert_new(Held, {connection(Loan), self()}),
              erlang:yield(),
-             true = ets:delete(Held, connection(Lease)),
-             reusable(Lease)
+             true = ets:delete(Held, connection(Loan)),
+             reusable(Loan)
          end || _ <- lists:seq(1, 500)],
         Test ! over
     end) || _ <- lists:seq(1, 16)],
@@ -264,10 +264,10 @@ no_connection_is_shared_while_busy(Config) ->
 
 waiting_is_bounded(Config) ->
     {_, Handle} = start(#{}, #{connections => 1, waiting => 2}, Config),
-    Lease = take(Handle),
+    Loan = take(Handle),
     Takers = waiting(2, Handle),
     {overload, 2} = refusal(Handle, call, ?TIMEOUT),
-    reusable(Lease),
+    reusable(Loan),
     [begin {ok, Taken} = told(Taker), reusable(Taken) end || Taker <- Takers],
     await(Handle, #{waiting => 0, busy => 0}).
 
@@ -281,31 +281,31 @@ waiting_ends_at_the_deadline(Config) ->
 
 first_to_wait_is_first_served(Config) ->
     {_, Handle} = start(#{}, #{connections => 1}, Config),
-    Lease = take(Handle),
+    Loan = take(Handle),
     Takers = waiting(5, Handle),
     _ = lists:foldl(fun(Taker, Held) ->
                         reusable(Held),
                         {ok, Next} = told(Taker),
                         Next
-                    end, Lease, Takers).
+                    end, Loan, Takers).
 
 who_left_is_not_served(Config) ->
     {_, Handle} = start(#{}, #{connections => 1}, Config),
-    Lease = take(Handle),
+    Loan = take(Handle),
     Gone = taker(Handle, call),
     await(Handle, #{waiting => 1}),
     Stays = taker(Handle, call),
     await(Handle, #{waiting => 2}),
     ok = killed(Gone),
     await(Handle, #{waiting => 1}),
-    reusable(Lease),
+    reusable(Loan),
     {ok, _} = told(Stays).
 
 streams_are_bounded_and_leave_calls_alone(Config) ->
     {_, Handle} = start(#{}, #{connections => 1, streams => 2}, Config),
     Call = take(Handle),
     Streams = [One, _] = [take(Handle, stream) || _ <- [1, 2]],
-    3 = length(lists:usort([connection(Lease) || Lease <- [Call | Streams]])),
+    3 = length(lists:usort([connection(Loan) || Loan <- [Call | Streams]])),
     {overload, 2} = refusal(Handle, stream, ?TIMEOUT),
     reusable(Call),
     Call2 = take(Handle),
@@ -316,26 +316,26 @@ streams_are_bounded_and_leave_calls_alone(Config) ->
 killed_holder_ends_its_connection(Config) ->
     {_, Handle} = start(#{}, #{connections => 1}, Config),
     Taker = taker(Handle, call),
-    {ok, Lease} = told(Taker),
+    {ok, Loan} = told(Taker),
     ok = killed(Taker),
     %% Its exchange may be in the middle.
     Next = take(Handle),
-    true = connection(Lease) =/= connection(Next),
-    _ = erlmcp_test_http:ended(connection(Lease)),
+    true = connection(Loan) =/= connection(Next),
+    _ = erlmcp_test_http:ended(connection(Loan)),
     reusable(Next),
     #{open := 1, busy := 0} = erlmcp_httpc_pool:info(Handle).
 
 connection_closed_by_the_server_is_not_taken(_) ->
     {Listener, Port} = listener(),
     Handle = pool({http, ~"127.0.0.1", Port}, #{}),
-    Lease = take(Handle),
+    Loan = take(Handle),
     {ok, Socket} = gen_tcp:accept(Listener, ?TIMEOUT),
-    reusable(Lease),
+    reusable(Loan),
     ok = gen_tcp:close(Socket),
-    _ = erlmcp_test_http:ended(connection(Lease)),
+    _ = erlmcp_test_http:ended(connection(Loan)),
     await(Handle, #{open => 0}),
     Next = take(Handle),
-    true = connection(Lease) =/= connection(Next),
+    true = connection(Loan) =/= connection(Next),
     {ok, _} = gen_tcp:accept(Listener, ?TIMEOUT).
 
 %% A server that keeps no connection is one that works.
@@ -343,53 +343,53 @@ answer_that_closes_is_not_a_failure(_) ->
     {Listener, Port} = listener(),
     Handle = pool({http, ~"127.0.0.1", Port}, #{}),
     [begin
-         Lease = take(Handle),
+         Loan = take(Handle),
          {ok, Socket} = gen_tcp:accept(Listener, ?TIMEOUT),
-         {ok, Loan} = asked(Lease, {get, ~"/"}, {[], ~""}),
+         {ok, Request} = asked(Loan, {get, ~"/"}, {[], ~""}),
          {ok, _} = gen_tcp:recv(Socket, 0, ?TIMEOUT),
          ok = gen_tcp:send(Socket, ~"HTTP/1.0 200 OK\r\n\r\nhello"),
          ok = gen_tcp:close(Socket),
-         {200, ~"hello"} = response(Loan, none, ~"")
+         {200, ~"hello"} = response(Request, none, ~"")
      end || _ <- lists:seq(1, 5)],
     #{ejected := 0} = erlmcp_httpc_pool:info(Handle).
 
 streams_share_a_connection(Config) ->
     {_, Handle} = start(Config),
-    Leases = [take(Handle, Kind) || _ <- lists:seq(1, 40), Kind <- [call, stream]],
-    [_] = lists:usort([connection(Lease) || Lease <- Leases]),
+    Loans = [take(Handle, Kind) || _ <- lists:seq(1, 40), Kind <- [call, stream]],
+    [_] = lists:usort([connection(Loan) || Loan <- Loans]),
     #{open := 1, busy := 80} = erlmcp_httpc_pool:info(Handle),
-    [reusable(Lease) || Lease <- Leases],
+    [reusable(Loan) || Loan <- Loans],
     #{busy := 0} = erlmcp_httpc_pool:info(Handle).
 
 %% SETTINGS_MAX_CONCURRENT_STREAMS: a further connection where the first is full, and the bound of
 %% both.
 servers_limit_is_kept(Config) ->
     {_, Handle} = start(#{calls_per_connection => 3}, #{connections => 2}, Config),
-    Leases = [take(Handle) || _ <- lists:seq(1, 6)],
-    PerConnection = maps:groups_from_list(fun connection/1, Leases),
+    Loans = [take(Handle) || _ <- lists:seq(1, 6)],
+    PerConnection = maps:groups_from_list(fun connection/1, Loans),
     [3, 3] = [length(Group) || _ := Group <- PerConnection],
     timeout = refusal(Handle, call, 100),
-    reusable(hd(Leases)),
+    reusable(hd(Loans)),
     _ = take(Handle).
 
 long_streams_are_bounded(Config) ->
     {_, Handle} = start(#{}, #{streams => 2}, Config),
-    [Lease, _] = [take(Handle, stream) || _ <- [1, 2]],
+    [Loan, _] = [take(Handle, stream) || _ <- [1, 2]],
     {overload, 2} = refusal(Handle, stream, ?TIMEOUT),
     _ = take(Handle),
-    reusable(Lease),
+    reusable(Loan),
     _ = take(Handle, stream).
 
 killed_holder_leaves_the_others(Config) ->
     {_, Handle} = start(Config),
-    Lease = take(Handle),
+    Loan = take(Handle),
     Taker = taker(Handle, call),
     {ok, _} = told(Taker),
     ok = killed(Taker),
     %% It keeps its seat, for its stream still runs.
     #{open := 1, busy := 2} = erlmcp_httpc_pool:info(Handle),
-    Alone = monitor(process, connection(Lease)),
-    true = is_integer(exchange(Lease)),
+    Alone = monitor(process, connection(Loan)),
+    true = is_integer(exchange(Loan)),
     %% With the last of the others the connection ends, and with it the stream.
     receive {'DOWN', Alone, process, _, _} -> ok after ?TIMEOUT -> error(still_open) end,
     await(Handle, #{open => 0, busy => 0}).
@@ -398,8 +398,8 @@ holders_that_die_do_not_use_it_up(Config) ->
     {_, Handle} = start(#{calls_per_connection => 4}, #{connections => 1}, Config),
     Stays = take(Handle),
     Takers = [taker(Handle, call) || _ <- [1, 2, 3]],
-    Leases = [begin {ok, Lease} = told(Taker), Lease end || Taker <- Takers],
-    [Gun] = lists:usort([connection(Lease) || Lease <- [Stays | Leases]]),
+    Loans = [begin {ok, Loan} = told(Taker), Loan end || Taker <- Takers],
+    [Gun] = lists:usort([connection(Loan) || Loan <- [Stays | Loans]]),
     [ok = killed(Taker) || Taker <- Takers],
     await(Handle, #{open => 0}),
     reusable(Stays),
@@ -475,10 +475,10 @@ endless_headers_are_bounded(_) ->
     [begin
          {Flood, Port} = flooding(Scheme, Server),
          Handle = pool({Scheme, ~"127.0.0.1", Port}, Options),
-         Lease = take(Handle),
-         {ok, Loan} = asked(Lease, {get, ~"/"}, {[], ~""}),
-         {broken, _} = response(Loan, none, ~""),
-         _ = erlmcp_test_http:ended(connection(Lease)),
+         Loan = take(Handle),
+         {ok, Request} = asked(Loan, {get, ~"/"}, {[], ~""}),
+         {broken, _} = response(Request, none, ~""),
+         _ = erlmcp_test_http:ended(connection(Loan)),
          receive
              {'DOWN', Flood, process, _, Reason} ->
                  {sent, Sent} = Reason,
@@ -561,9 +561,9 @@ other_family_is_tried(Config) ->
             ok = inet_db:add_host({0, 0, 0, 0, 0, 0, 0, 1}, ["six.test"]),
             try
                 [begin
-                     Lease = take(pool({http, Host, Port}, #{})),
+                     Loan = take(pool({http, Host, Port}, #{})),
                      {ok, _} = gen_tcp:accept(Listener, ?TIMEOUT),
-                     reusable(Lease)
+                     reusable(Loan)
                  end || Host <- [~"::1", ~"[::1]", {0, 0, 0, 0, 0, 0, 0, 1}, ~"localhost",
                                 ~"six.test"]]
             after
@@ -595,9 +595,9 @@ own_roots_are_trusted(Config) ->
     {Port, Roots} = secure(named, Config),
     [begin
          Handle = pool({https, Host, Port}, #{tls => [{cacerts, Roots}]}),
-         Lease = take(Handle),
+         Loan = take(Handle),
          2 = erlmcp_httpc_pool:outermost(Handle),
-         true = is_integer(exchange(Lease))
+         true = is_integer(exchange(Loan))
      end || Host <- [~"localhost", ~"127.0.0.1", {127, 0, 0, 1}]].
 
 wrong_host_is_refused(Config) ->

@@ -17,7 +17,7 @@ state of the page.
          a_stream_ends_with_its_token/1,
          a_stream_that_crashes_is_cut/1, pages_need_no_permit/1, a_listener_may_have_only_pages/1]).
 -export([requests_behind_a_page_are_answered/1, no_body_arrives_in_time/1,
-         a_stream_of_the_refused_goes_on/1]).
+         a_stream_of_the_refused_goes_on/1, pages_that_begin_together_are_answered/1]).
 -export([handle/2]).
 
 -import(erlmcp_test_http, [connect/1, write/2, message/3, stop/1, ended/1]).
@@ -41,7 +41,8 @@ groups() ->
              a_listener_may_have_only_pages, a_stream_ends_with_its_server],
     Http1 = Cases ++ [requests_behind_a_page_are_answered, no_body_arrives_in_time],
     Slow = [a_stream_of_the_refused_goes_on],
-    [{clear, Http1 ++ Slow}, {tls, Http1}, {http2, Cases ++ Slow}].
+    Clear = Http1 ++ Slow ++ [pages_that_begin_together_are_answered],
+    [{clear, Clear}, {tls, Http1}, {http2, Cases ++ Slow}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, ssl, gun], Config).
@@ -265,6 +266,22 @@ hundred_run_at_once(Config) ->
     [ok = close(Connection) || Connection <- Connections],
     stop(Server).
 
+%% Each takes the place of one that has just ended, and another takes it first now and then.
+pages_that_begin_together_are_answered(Config) ->
+    Server = serve(#{}, #{~"/page" => fun(_) -> {200, #{}, ~"page"} end}, Config),
+    Ask = binary:copy(iolist_to_binary(request(~"GET", ~"/page", [], ~"")), 20),
+    Clients = [spawn_monitor(fun() ->
+        {http, Socket} = Connection = open(Server, Config),
+        [begin
+             ok = write(Socket, Ask),
+             [{200, _, ~"page"} = answer(Connection, ~"GET") || _ <- lists:seq(1, 20)]
+         end || _ <- lists:seq(1, 100)],
+        ok = close(Connection)
+    end) || _ <- lists:seq(1, 16)],
+    [receive {'DOWN', Monitor, process, Pid, Reason} -> normal = Reason end
+     || {Pid, Monitor} <- Clients],
+    stop(Server).
+
 streams_come_in_pieces(Config) ->
     Test = self(),
     Page = fun(_) ->
@@ -273,7 +290,7 @@ streams_come_in_pieces(Config) ->
             pieces(Send)
         end}
     end,
-    Server = serve(#{call_timeout_ms => 200}, #{~"/page" => Page}, Config),
+    Server = serve(#{call_timeout_ms => 600}, #{~"/page" => Page}, Config),
     Connection = open(Server, Config),
     Stream = start(Connection, ~"GET", ~"/page", []),
     {200, #{?TYPE := ~"text/event-stream"}} = head(Connection, Stream),
@@ -283,7 +300,7 @@ streams_come_in_pieces(Config) ->
          Piece = part(Connection, Stream)
      end || Piece <- [~"one", ~"two", ~"three"]],
     %% A stream has no deadline.
-    receive after 300 -> ok end,
+    receive after 700 -> ok end,
     Pid ! {send, ~"four"},
     ~"four" = part(Connection, Stream),
     Pid ! stop,
@@ -376,10 +393,13 @@ a_stream_ends_with_its_server(Config) ->
     Stream = start(Connection, ~"GET", ~"/page", []),
     {200, _} = head(Connection, Stream),
     Pid = running(),
+    Pauses = erlmcp_test_pauses:start(),
     Began = erlang:monotonic_time(millisecond),
     stop(Server),
     _ = ended(Pid),
-    true = erlang:monotonic_time(millisecond) - Began < 3_000,
+    Took = erlang:monotonic_time(millisecond) - Began,
+    true = Took < 3_000 + erlmcp_test_pauses:total_ms(Pauses),
+    ok = erlmcp_test_pauses:stop(Pauses),
     ~"" = part(Connection, Stream),
     ok = close(Connection).
 
@@ -481,7 +501,7 @@ requests_behind_a_page_are_answered(Config) ->
     stop(Server).
 
 no_body_arrives_in_time(Config) ->
-    Server = serve(#{receive_timeout_ms => 200}, #{~"/page" => fun no_page/1}, Config),
+    Server = serve(#{receive_timeout_ms => 800}, #{~"/page" => fun no_page/1}, Config),
     {http, Socket} = Connection = open(Server, Config),
     ok = write(Socket, request(~"POST", ~"/page", [{~"content-length", ~"5"}], ~"four")),
     {408, _, _} = answer(Connection, ~"POST"),

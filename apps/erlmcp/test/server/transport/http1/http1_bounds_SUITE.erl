@@ -7,7 +7,7 @@
          body_is_bounded_while_it_arrives/1, body_that_stops_is_408/1,
          body_that_never_starts_is_408/1, refused_body_that_never_comes_is_not_waited_for/1,
          expectation_is_answered_with_continue/1, what_waits_behind_a_call_is_bounded/1,
-         a_head_in_many_packets_is_searched_once/1]).
+         a_head_in_many_packets_is_searched_once/1, memory_of_a_connection_is_bounded/1]).
 -export([connection_lives_after_each_refusal/1, http_1_0_is_served/1,
          pipelined_requests_are_answered_in_order/1,
          hundred_connections_are_served_at_once/1]).
@@ -61,6 +61,20 @@ depth_and_members_are_bounded(_) ->
     {400, #{~"error" := #{~"code" := -32700, ~"data" := #{~"limit" := 100}}}} =
         Echo(Wide, Members(101 - Own)),
     erlmcp_test_http:stop(Wide).
+
+%% Messages that a client sends ahead have no other bound.
+memory_of_a_connection_is_bounded(Config) ->
+    Socket = connect(server(Config)),
+    {ok, Own} = inet:sockname(Socket),
+    {Headers, Body} = message(~"tools/list", #{}, #{}),
+    ok = send(Socket, ~"POST", Headers, Body),
+    #{status := 200} = response(Socket),
+    [{max_heap_size, #{size := Words, kill := true}}] =
+        [process_info(Pid, max_heap_size)
+         || Pid <- processes(), {erlmcp_connection, http, Address, _} <- [proc_lib:get_label(Pid)],
+            Address =:= Own],
+    true = Words > 0,
+    close(Socket).
 
 %% Bounded refusal: 413 before the body that is too large is sent.
 body_is_bounded_by_its_length(_) ->
@@ -370,12 +384,18 @@ a_head_in_many_packets_is_searched_once(Config) ->
     Work = fun(Before) ->
         Socket = connect(Server),
         Bytes = iolist_to_binary([Before, [[Line, ~"\r\n"] || Line <- Lines], ~"\r\n"]),
-        Size = byte_size(Bytes) - 2_000,
+        Size = byte_size(Bytes) - 200,
         <<First:Size/binary, Rest/binary>> = Bytes,
         ok = write(Socket, First),
         [Pid] = connections(1, Listener),
+        Side = erlmcp_test_http:other_side(Socket),
+        ok = until_read(Size, Side),
         Reductions = erlmcp_test_reductions:of_process(Pid, fun() ->
-            [ok = write(Socket, <<Byte>>) || <<Byte>> <= Rest],
+            %% Each byte is a packet of its own.
+            [begin
+                 ok = write(Socket, <<Byte>>),
+                 ok = until_read(Size + Nth, Side)
+             end || {Nth, Byte} <- lists:enumerate(binary_to_list(Rest))],
             ok = write(Socket, Body),
             #{status := 200} = response(Socket)
         end),
@@ -384,9 +404,14 @@ a_head_in_many_packets_is_searched_once(Config) ->
         Reductions
     end,
     _ = Work(~""),
-    %% Packets may come together, which is less work.
     [Alone, Behind] = [lists:min([Work(Before) || _ <- [1, 2, 3]]) || Before <- [~"", ~"\r\n"]],
     {true, _} = {Behind < 2 * Alone, {Alone, Behind}}.
+
+until_read(Bytes, Port) ->
+    case inet:getstat(Port, [recv_oct]) of
+        {ok, [{recv_oct, Bytes}]} -> ok;
+        {ok, [{recv_oct, Fewer}]} when Fewer < Bytes -> until_read(Bytes, Port)
+    end.
 
 connections(Count, Listener) ->
     case ranch:procs(Listener, connections) of

@@ -6,8 +6,8 @@ each is answered as if it came first, whoever sends it and whichever session it 
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
--export([each_is_answered_as_the_first/1, each_text_is_read_as_the_first/1,
-         sessions_end_in_between/1]).
+-export([each_is_answered_as_the_first/1, line_feed_in_the_id/1,
+         each_text_is_read_as_the_first/1, sessions_end_in_between/1]).
 
 -include_lib("proper/include/proper.hrl").
 -include_lib("stdlib/include/assert.hrl").
@@ -22,7 +22,7 @@ all() ->
     [{group, nobody_is_asked}, {group, authenticated}].
 
 groups() ->
-    Cases = [each_is_answered_as_the_first, each_text_is_read_as_the_first,
+    Cases = [each_is_answered_as_the_first, line_feed_in_the_id, each_text_is_read_as_the_first,
              sessions_end_in_between],
     [{nobody_is_asked, Cases}, {authenticated, Cases}].
 
@@ -136,6 +136,26 @@ bytes({Name, Session, Spelt, _}) ->
     iolist_to_binary([~"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ",
                       integer_to_binary(byte_size(Body)), ~"\r\n",
                       [[Line, ~"\r\n"] || Line <- Lines], ~"\r\n", Body]).
+
+%% A line that ends in the place of an id ends its header, wherever in the id it is.
+line_feed_in_the_id(Config) ->
+    Ada = session(~"ada", Config),
+    Status = fun(Id) ->
+        Socket = connect(server(Config)),
+        [begin
+             write(Socket, bytes({~"ada", Ada, ~"mcp-session-id", whole})),
+             {200, _} = answer(Socket)
+         end || _ <- [1, 2]],
+        write(Socket, bytes({~"ada", Id, ~"mcp-session-id", whole})),
+        {Answered, _} = answer(Socket),
+        close(Socket),
+        Answered
+    end,
+    ?assertEqual(404, Status(binary:copy(~"x", byte_size(Ada)))),
+    [begin
+         <<Before:Place/binary, _, Behind/binary>> = Ada,
+         ?assertEqual({Place, 400}, {Place, Status(<<Before/binary, $\n, Behind/binary>>)})
+     end || Place <- lists:seq(0, byte_size(Ada) - 1)].
 
 %% What is read behind its id, once the `_meta` of its client is known, is answered as by a
 %% connection that knows nothing; and so is what is no such request, or has another `_meta`.

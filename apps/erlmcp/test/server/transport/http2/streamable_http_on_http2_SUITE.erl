@@ -8,6 +8,7 @@
 -export([hundred_streams_are_served_at_once/1, busy_connection_goes_on/1,
          slow_call_delays_no_other/1,
          reset_cancels_the_call/1, reset_while_streaming_cancels_the_call/1,
+         reset_in_the_packet_of_its_call/1, cancelled_in_the_packet_of_its_call/1,
          listener_that_does_not_read_ends_alone/1,
          disconnect_cancels_all_calls/1, body_is_bounded/1, body_that_stops_is_408/1,
          streams_of_a_connection_are_bounded/1, windows_are_opened_again/1]).
@@ -31,6 +32,7 @@ groups() ->
      {streams, [hundred_streams_are_served_at_once, busy_connection_goes_on,
                 slow_call_delays_no_other,
                 reset_cancels_the_call, reset_while_streaming_cancels_the_call,
+                reset_in_the_packet_of_its_call, cancelled_in_the_packet_of_its_call,
                 listener_that_does_not_read_ends_alone,
                 disconnect_cancels_all_calls, body_is_bounded, body_that_stops_is_408,
                 streams_of_a_connection_are_bounded, windows_are_opened_again]},
@@ -272,6 +274,54 @@ reset_while_streaming_cancels_the_call(Config) ->
     ok = gun:cancel(Connection, Stream),
     _ = ended(Pid),
     gun:close(Connection).
+
+%% The connection is ahead of the call's process then. The call's question waits for a client that
+%% comes back, and not for one that is there and does not answer.
+reset_in_the_packet_of_its_call(Config) ->
+    Server = start(#{reconnect_ms => 100}, Config),
+    #{session := Session} =
+        erlmcp_test_client:open(Server, http, ~"2025-11-25", #{elicitation => #{}}),
+    Socket = erlmcp_test_http:connect(Server),
+    ok = gen_tcp:send(Socket, [preface(), cow_http2:settings_ack()]),
+    ok = gen_tcp:send(Socket, [in_session(1, Session, ~"tools/call", #{name => ~"wait"}),
+                               cow_http2:rst_stream(1, cancel)]),
+    {Call, _} = running(),
+    finish(Call, {input_required, #{~"it" => erlmcp_input:elicit(~"What?", #{})}}),
+    _ = ended(Call),
+    ok = gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
+
+cancelled_in_the_packet_of_its_call(Config) ->
+    Session = erlmcp_test_http:initialize(server(Config), ~"2025-11-25"),
+    Socket = erlmcp_test_http:connect(server(Config)),
+    ok = gen_tcp:send(Socket, [preface(), cow_http2:settings_ack()]),
+    [begin
+         ok = gen_tcp:send(Socket, [in_session(Id, Session, ~"tools/call", #{name => ~"wait"}),
+                                    in_session(Id + 2, Session, ~"notifications/cancelled",
+                                               #{requestId => Id})]),
+         %% Its answer is empty, and all of the call is gone.
+         Of = lists:sort([frame(Socket, headers) || _ <- [call, cancelled]]),
+         [{headers, Id, _, head_fin, _}, {headers, _, fin, head_fin, _}] = Of,
+         [_ = ended(Call) || {Call, _} <- maybe_running()]
+     end || Id <- lists:seq(1, 41, 4)],
+    ok = gen_tcp:close(Socket).
+
+%% A call that was cancelled early may not have run.
+maybe_running() ->
+    receive
+        {running, Call, Arguments} -> [{Call, Arguments}]
+    after 0 ->
+        []
+    end.
+
+%% The frames of a message in a session, whose id is that of its stream.
+in_session(Id, Session, Method, Params) ->
+    Of = case Method of
+        <<"notifications/", _/binary>> -> none;
+        _ -> Id
+    end,
+    {Headers, Body} = message(Method, Params, #{session => Session, id => Of}),
+    [cow_http2:headers(Id, nofin, block(Headers)), cow_http2:data(Id, fin, Body)].
 
 %% A proxy may have one connection for all of its clients.
 listener_that_does_not_read_ends_alone(Config) ->

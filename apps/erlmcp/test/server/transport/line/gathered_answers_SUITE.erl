@@ -50,7 +50,7 @@ answers_that_wait_are_one_write(_) ->
     Socket = connect(Server),
     Ids = sent(~"wait", #{}, ?CALLS, Socket),
     Calls = [receive {waits, Call} -> {Call, monitor(process, Call)} end || _ <- Ids],
-    {connected, Connection} = erlang:port_info(other_side(Socket), connected),
+    {connected, Connection} = erlang:port_info(erlmcp_test_http:other_side(Socket), connected),
     true = erlang:suspend_process(Connection),
     [Call ! go || {Call, _} <- Calls],
     [receive {'DOWN', Monitor, _, _, _} -> ok end || {_, Monitor} <- Calls],
@@ -92,15 +92,7 @@ answers(Ids, Socket) ->
     Answers.
 
 written(Socket) ->
-    {ok, Written} = inet:getstat(other_side(Socket), [send_cnt, send_max]),
+    {ok, Written} = inet:getstat(erlmcp_test_http:other_side(Socket), [send_cnt, send_max]),
     maps:from_list(Written).
-
-%% Of the sockets of this node the one that this one is connected to.
-other_side(Socket) ->
-    {ok, Own} = inet:sockname(Socket),
-    [Found] = [Port || Port <- erlang:ports(), Port =/= Socket,
-                       erlang:port_info(Port, name) =:= {name, "tcp_inet"},
-                       inet:peername(Port) =:= {ok, Own}],
-    Found.
 
 text(#{~"result" := #{~"content" := [#{~"text" := Text}]}}) -> Text.

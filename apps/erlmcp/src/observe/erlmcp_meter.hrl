@@ -1,8 +1,0 @@
-%% The words of a row and of a failure in the counters of a meter (m:erlmcp_meter_counts).
--define(ROW_WORDS, 115).
--define(FAILURE_WORDS, 16).
-%% Each method of MCP has an index, and so have the three kinds of requests without one.
--define(METHOD_COUNT, 26).
--define(OTHER_METHOD, 0).
--define(UNREAD_METHOD, 1).
--define(TASK_METHOD, 2).

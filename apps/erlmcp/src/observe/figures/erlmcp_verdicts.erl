@@ -1,0 +1,60 @@
+-module(erlmcp_verdicts).
+-moduledoc """
+Keeps the last verdict on each server of the node: whether it is well, since when, and why not. The
+console judges servers while it runs. Everything else that tells an operator how a server is reads
+its verdicts here.
+
+Internal.
+""".
+
+-export([open/0, judged/2, forget/1, find/1]).
+
+-export_type([verdict/0]).
+
+%% Milliseconds for which a verdict holds. The console judges each five seconds.
+-define(HOLDS, 20_000).
+
+-doc """
+A verdict on a server: whether it is well, since which system time in milliseconds, and sentences
+that say why not.
+""".
+-type verdict() :: #{well := boolean(), since := integer(), causes := [binary()]}.
+
+-doc """
+Creates the table of verdicts. It belongs to the calling process, which judges the servers and alone
+may write to it.
+""".
+-spec open() -> ok.
+open() ->
+    ?MODULE = ets:new(?MODULE, [named_table, {read_concurrency, true}]),
+    ok.
+
+-doc "Sets the verdict on the server with the pid `Server`.".
+-spec judged(Server :: pid(), verdict()) -> ok.
+judged(Server, Verdict) ->
+    true = ets:insert(?MODULE, {Server, Verdict, erlmcp_clock:now_ms()}),
+    ok.
+
+-doc "Deletes the verdict on a server that has ended.".
+-spec forget(Server :: pid()) -> ok.
+forget(Server) ->
+    true = ets:delete(?MODULE, Server),
+    ok.
+
+-doc """
+Returns the verdict on a server, or `none` if the server was not judged in the last 20 seconds.
+""".
+-spec find(Server :: pid()) -> verdict() | none.
+find(Server) ->
+    try ets:lookup(?MODULE, Server) of
+        [{_, Verdict, At}] ->
+            case erlmcp_clock:now_ms() - At =< ?HOLDS of
+                true -> Verdict;
+                false -> none
+            end;
+        [] ->
+            none
+    catch
+        %% No console runs in this node.
+        error:badarg -> none
+    end.

@@ -1,0 +1,156 @@
+-module(erlmcp_span_buffer).
+-moduledoc """
+Spans that wait until they are sent to a collector, at most 10,000 for each collector. A process
+that adds a span never waits. Further spans are dropped and counted.
+
+The spans of all buffers of the node are in tables that the application's supervisor owns. So spans
+outlive the process that sends them (`m:erlmcp_span_exporter`). Each scheduler has a table, into
+which only the processes that it runs add spans. So they do not wait for each other, and the table
+needs no finer locks. Spans that are being sent count as waiting.
+
+Internal.
+""".
+
+-export([open/0, new/0, delete/1]).
+-export([id/1, add/2, take/3, done/3, counts/1, batch/0]).
+
+-export_type([buffer/0, counts/0]).
+
+-opaque buffer() :: {Id :: integer(), atomics:atomics_ref(), tables()}.
+%% Those of all buffers: one for each scheduler.
+-type tables() :: tuple().
+-type counts() :: #{
+    waiting := non_neg_integer(), sent := non_neg_integer(), dropped := non_neg_integer()
+}.
+
+-define(LIMIT, 10_000).
+%% The exporter is told when this number of spans waits. They are sent in one request.
+-define(BATCH, 2_000).
+%% The keys of a buffer in each table, which its spans take in turn. All spans of a key are taken at
+%% once.
+-define(KEYS, 16).
+
+-define(WAITING, 1).
+-define(SENT, 2).
+-define(DROPPED, 3).
+%% How many waiting spans an empty table lacked at the last look.
+-define(MISSING, 4).
+
+-doc """
+Returns 2,000, the number of spans that fill a request to a collector. A request may have more: all
+that wait with the same key as its last ones.
+""".
+-spec batch() -> pos_integer().
+batch() -> ?BATCH.
+
+-doc "Creates the tables of all buffers, owned by the calling process.".
+-spec open() -> ok.
+open() ->
+    Schedulers = erlang:system_info(schedulers),
+    persistent_term:put(?MODULE, list_to_tuple([ets:new(?MODULE, [public, duplicate_bag])
+                                                || _ <- lists:seq(1, Schedulers)])).
+
+-doc "Creates an empty buffer.".
+-spec new() -> buffer().
+new() ->
+    {?KEYS * erlang:unique_integer([positive]), atomics:new(4, []), persistent_term:get(?MODULE)}.
+
+-doc "Returns the id of a buffer, which the message of `add/2` has.".
+-spec id(buffer()) -> integer().
+id({Id, _, _}) -> Id.
+
+-doc "Deletes the spans of a buffer to which no process adds spans any more.".
+-spec delete(buffer()) -> ok.
+delete({Id, _, Tables}) ->
+    lists:foreach(fun({Table, Key}) -> ets:delete(Table, Key) end, places(Id, Tables)).
+
+places(Id, Tables) ->
+    [{Table, Key} || Table <- tuple_to_list(Tables), Key <- lists:seq(Id, Id + ?KEYS - 1)].
+
+-doc """
+Adds a span, or counts it as dropped if 10,000 spans wait in the buffer. The process registered as
+`Exporter` is sent `{erlmcp_span_buffer, full, Id}` when 2,000 spans wait, which fill a request.
+""".
+-spec add(erlmcp_otlp_tracer:ended(), {buffer(), Exporter :: atom()}) -> ok.
+add(Span, {{Id, Counts, Tables}, Exporter}) ->
+    case atomics:add_get(Counts, ?WAITING, 1) of
+        Waiting when Waiting > ?LIMIT ->
+            ok = atomics:sub(Counts, ?WAITING, 1),
+            atomics:add(Counts, ?DROPPED, 1);
+        Waiting ->
+            Table = element(erlang:system_info(scheduler_id) rem tuple_size(Tables) + 1, Tables),
+            ok = insert(Table, {Id + Waiting rem ?KEYS, Span}, Counts),
+            _ = Waiting =:= ?BATCH andalso tell(Exporter, Id),
+            ok
+    end.
+
+insert(Table, Row, Counts) ->
+    try
+        true = ets:insert(Table, Row),
+        ok
+    catch
+        %% The application has stopped before the server.
+        error:badarg -> atomics:add(Counts, ?DROPPED, 1)
+    end.
+
+tell(Exporter, Id) ->
+    try
+        Exporter ! {?MODULE, full, Id}
+    catch
+        error:badarg -> ok
+    end.
+
+-doc """
+Takes spans for one request out of a buffer, and calls `Add` with some of them at a time. Spans that
+were taken count as waiting until `done/3`. Returns how many spans were taken, and the last value
+that `Add` has returned.
+""".
+-spec take(fun(([erlmcp_otlp_tracer:ended(), ...], Acc) -> Acc), Acc, buffer()) ->
+    {Spans :: non_neg_integer(), Acc}.
+take(Add, Acc, {Id, Counts, Tables}) ->
+    %% Another place is the first each time: so none waits for long while the buffer is full.
+    Places = places(Id, Tables),
+    {Later, First} = lists:split(rand:uniform(length(Places)) - 1, Places),
+    case taken(First ++ Later, Add, 0, Acc) of
+        {0, _} = Nothing ->
+            ok = forget_lost(atomics:get(Counts, ?WAITING), Counts),
+            Nothing;
+        Taken ->
+            Taken
+    end.
+
+taken([{Table, Key} | Places], Add, Spans, Acc) when Spans < ?BATCH ->
+    case ets:take(Table, Key) of
+        [] -> taken(Places, Add, Spans, Acc);
+        Rows -> taken(Places, Add, Spans + length(Rows), Add([Span || {_, Span} <- Rows], Acc))
+    end;
+taken(_, _, Spans, Acc) ->
+    {Spans, Acc}.
+
+%% A process that is killed while it adds a span has counted it, and not inserted it. Such a span is
+%% missing at two looks at an empty buffer, a second apart.
+forget_lost(Waiting, Counts) ->
+    case atomics:exchange(Counts, ?MISSING, Waiting) of
+        Waiting ->
+            ok = atomics:sub(Counts, ?WAITING, Waiting),
+            atomics:put(Counts, ?MISSING, 0);
+        _ ->
+            ok
+    end.
+
+-doc """
+Counts spans that were taken out of a buffer: `Sent` of them were sent, and `Dropped` were dropped.
+""".
+-spec done(Sent :: non_neg_integer(), Dropped :: non_neg_integer(), buffer()) -> ok.
+done(Sent, Dropped, {_, Counts, _}) ->
+    ok = atomics:add(Counts, ?SENT, Sent),
+    ok = atomics:add(Counts, ?DROPPED, Dropped),
+    atomics:sub(Counts, ?WAITING, Sent + Dropped).
+
+-doc """
+Returns how many spans wait, and how many were sent and dropped since the buffer was created.
+""".
+-spec counts(buffer()) -> counts().
+counts({_, Counts, _}) ->
+    #{waiting => max(0, atomics:get(Counts, ?WAITING)), sent => atomics:get(Counts, ?SENT),
+      dropped => atomics:get(Counts, ?DROPPED)}.

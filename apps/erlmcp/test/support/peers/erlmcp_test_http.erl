@@ -1,0 +1,533 @@
+-module(erlmcp_test_http).
+-moduledoc """
+What the HTTP suites share: a server with one tool for each thing a call can do, and an HTTP/1.1
+client that writes exactly the bytes it is told to and reads one response, or one event, at a time.
+Everything waits ten seconds at most and fails then.
+""".
+
+-export([start/1, stop/1, shown/0, definitions/1, catalog/0, finish/2, running/0, ended/1]).
+-export([connect/1, write/2, send/4, close/1, other_side/1, until_refused/2]).
+-export([response/1, head/1, body/2, event/1, events/1, read_events/1, chunk/1, closed/1]).
+-export([call/3, call/4, post/3, message/3, meta/0]).
+-export([initialize/2, initialize/3, session_process/0, delete/2]).
+-export([start_call/4, get_stream/2, get_stream/3]).
+
+-export_type([server/0, socket/0, reply/0, options/0, headers/0]).
+
+-type socket() :: gen_tcp:socket() | ssl:sslsocket().
+-type server() :: #{pid := pid(), port := inet:port_number(), url := binary(), atom() => term()}.
+-type headers() :: [{iodata(), iodata()}].
+-doc """
+A whole response. `messages` are its JSON values: the one of a JSON body, those of all events of a
+stream, none of an empty body.
+""".
+-type reply() :: #{
+    status := 100..599, headers := #{binary() => binary()}, body := binary(), messages := [term()]
+}.
+-doc """
+How a message is sent. `session` is what `initialize/2` gave; without one the request is stateless.
+`meta` is merged into `_meta`; `headers` replace those of the same name, `none` removes one.
+""".
+-type options() :: #{
+    id => term(), meta => map(), headers => #{binary() => binary() | none}, session => session()
+}.
+-type session() :: {Id :: binary(), Revision :: binary()}.
+
+-define(TIMEOUT, 30_000).
+-define(MODERN, ~"2026-07-28").
+
+%% Servers.
+
+-doc "Starts a server on a port of its own, linked to the calling process.".
+-spec start(map()) -> server().
+start(Options) ->
+    Defaults = #{name => ~"test", version => ~"1.0.0", listen => [{http, #{}}]},
+    {ok, Pid} = erlmcp:start_server(maps:merge(Defaults, Options)),
+    [Listener | _] = erlmcp:listeners(Pid),
+    Listener#{pid => Pid}.
+
+-doc "Stops a server, if it still runs.".
+-spec stop(server()) -> ok.
+stop(#{pid := Pid}) ->
+    case erlmcp:stop_server(Pid) of
+        ok -> ok;
+        {error, not_found} -> ok
+    end.
+
+-doc "What a listener over TLS shows its clients: its option `tls`.".
+-spec shown() -> [ssl:tls_server_option()].
+shown() ->
+    Made = [{digest, sha256}, {key, {namedCurve, secp256r1}}],
+    Chain = #{root => Made, intermediates => [], peer => Made},
+    #{server_config := Shown} =
+        public_key:pkix_test_data(#{server_chain => Chain, client_chain => Chain}),
+    Shown.
+
+-doc """
+Definitions whose tools do what their names say:
+
+- `echo`: gives its `text` back
+- `add`: structured content
+- `wait`: tells `Test` that it runs (`running/0`) and waits until it is told its return (`finish/2`)
+- `stream`: as `wait`, and reports progress before and a log message
+- `progress`: reports 1, 2, 2, 1, 3 of 3
+- `log`: logs in each level
+- `crash`, `hog`, `slow`: fail, take memory without end, and run past their deadline
+""".
+-spec definitions(Test :: pid()) -> map().
+definitions(Test) ->
+    #{tools => [tool(~"echo", fun(#{~"text" := Text}, _) -> Text end),
+                tool(~"add", fun(#{~"a" := A, ~"b" := B}, _) -> #{sum => A + B} end),
+                tool(~"wait", fun(Arguments, _) -> wait(Test, Arguments) end),
+                tool(~"stream", fun(Arguments, Context) ->
+                    ok = erlmcp:progress(Context, 1, #{}),
+                    ok = erlmcp:log(Context, error, ~"streaming"),
+                    wait(Test, Arguments)
+                end),
+                tool(~"progress", fun(_, Context) ->
+                    [ok = erlmcp:progress(Context, N, #{total => 3, message => ~"step"})
+                     || N <- [1, 2, 2, 1, 3]],
+                    ~"done"
+                end),
+                tool(~"log", fun(_, Context) ->
+                    [ok = erlmcp:log(Context, Level, #{level => Level})
+                     || Level <- [debug, info, notice, warning, error, critical, alert, emergency]],
+                    ~"logged"
+                end),
+                tool(~"crash", fun(_, _) -> error(on_purpose) end),
+                tool(~"hog", fun(_, _) -> integer_to_binary(length(hog([]))) end),
+                (tool(~"slow", fun(Arguments, _) -> wait(Test, Arguments) end))
+                    #{timeout_ms => 200}],
+      resources => [#{uri => ~"test://text", name => ~"text", mime_type => ~"text/plain",
+                      handler => fun(_, _) -> ~"some text" end}],
+      resource_templates => [#{uri_template => ~"test://item/{id}", name => ~"item",
+                               handler => fun(#{~"id" := Id}, _) -> Id end}],
+      prompts => [#{name => ~"hello", handler => fun(_, _) -> ~"Say hello" end}]}.
+
+tool(Name, Handler) ->
+    #{name => Name, description => Name, handler => Handler}.
+
+hog(List) ->
+    hog([make_ref() | List]).
+
+wait(Test, Arguments) ->
+    Test ! {running, self(), Arguments},
+    receive
+        {finish, Return} -> Return
+    end.
+
+-doc """
+Options with everything that a definition and a content can have, to see what becomes of it for a
+client of each revision.
+""".
+-spec catalog() -> map().
+catalog() ->
+    Icons = [#{src => ~"data:image/png;base64,AA==", mimeType => ~"image/png", sizes => [~"1x1"]}],
+    Shown = #{title => ~"A title", description => ~"A description", icons => Icons,
+              meta => #{~"com.example/key" => 1}},
+    Annotations = #{audience => [user], priority => 0.5},
+    Schema = #{type => object, properties => #{a => #{type => string}}, required => [a]},
+    #{title => ~"The test", description => ~"A server to test", icons => Icons,
+      website_url => ~"https://example.com", instructions => ~"Call the tools.",
+      tools => [Shown#{name => ~"contents", annotations => #{readOnlyHint => true},
+                       input_schema => Schema, handler => fun(_, _) -> contents() end},
+                Shown#{name => ~"structured",
+                       output_schema => #{type => object, properties => #{n => #{type => integer}}},
+                       handler => fun(_, _) -> #{n => 1} end},
+                #{name => ~"list", output_schema => #{type => array},
+                  handler => fun(_, _) -> {structured, [1, ~"two", null]} end},
+                #{name => ~"number", handler => fun(_, _) -> {structured, 1.5} end},
+                #{name => ~"fails", handler => fun(_, _) -> {error, ~"on purpose"} end},
+                #{name => ~"fails_richly", handler => fun(_, _) -> {error, contents()} end},
+                #{name => ~"context", handler => fun(_, Context) ->
+                    Known = [client_info, client_capabilities, revision, name, method],
+                    maps:with(Known, Context)
+                  end}],
+      resources => [Shown#{uri => ~"test://text", name => ~"text", mime_type => ~"text/plain",
+                           size => 9, annotations => Annotations, ttl_ms => 5000,
+                           cache_scope => public, handler => fun(_, _) -> ~"some text" end},
+                    #{uri => ~"test://blob", name => ~"blob", mime_type => ~"image/png",
+                      handler => fun(_, _) -> {blob, <<0, 255, 1>>} end},
+                    #{uri => ~"test://both", name => ~"both", handler => fun(_, #{uri := Uri}) ->
+                        [#{uri => Uri, text => ~"1"}, #{uri => Uri, blob => ~"AA=="}]
+                      end},
+                    #{uri => ~"test://empty", name => ~"empty", handler => fun(_, _) -> [] end},
+                    #{uri => ~"test://gone", name => ~"gone",
+                      handler => fun(_, _) -> {error, not_found} end},
+                    #{uri => ~"test://broken", name => ~"broken",
+                      handler => fun(_, _) -> {error, ~"disk on fire"} end},
+                    #{uri => ~"test://item/direct", name => ~"direct",
+                      handler => fun(_, _) -> ~"direct" end}],
+      resource_templates => [Shown#{uri_template => ~"test://item/{id}", name => ~"item",
+                                    mime_type => ~"text/plain", annotations => Annotations,
+                                    handler => fun(#{~"id" := ~"none"}, _) -> {error, not_found};
+                                                  (#{~"id" := Id}, _) -> Id
+                                               end}],
+      prompts => [Shown#{name => ~"greet",
+                         arguments => [#{name => ~"who", title => ~"Who", required => true,
+                                         description => ~"Whom to greet"},
+                                       #{name => ~"how"}],
+                         handler => fun(#{~"who" := Who} = Arguments, _) ->
+                             How = maps:get(~"how", Arguments, ~"Hello"),
+                             <<How/binary, " ", Who/binary>>
+                         end},
+                  #{name => ~"talk", handler => fun(_, _) ->
+                      #{description => ~"Made for you",
+                        messages => [#{role => user, content => erlmcp_content:text(~"Hi")}
+                                     | [#{role => assistant, content => Content}
+                                        || Content <- contents()]]}
+                    end},
+                  #{name => ~"fails", handler => fun(_, _) -> {error, ~"on purpose"} end}]}.
+
+contents() ->
+    [~"plain", erlmcp_content:text(~"text", #{annotations => #{priority => 1}}),
+     erlmcp_content:image(<<1, 2>>, ~"image/png"), erlmcp_content:audio(<<3, 4>>, ~"audio/wav"),
+     erlmcp_content:resource_link(~"test://text", ~"text", #{mimeType => ~"text/plain"}),
+     erlmcp_content:embedded(~"test://text", ~"text/plain", ~"some text"),
+     erlmcp_content:embedded(~"test://blob", ~"image/png", {blob, <<0, 255, 1>>})].
+
+-doc "Awaits that a `wait` tool runs.".
+-spec running() -> {pid(), Arguments :: map()}.
+running() ->
+    receive
+        {running, Pid, Arguments} -> {Pid, Arguments}
+    after ?TIMEOUT ->
+        error(no_call_runs)
+    end.
+
+-doc "Ends a `wait` tool with this return.".
+-spec finish(pid(), term()) -> ok.
+finish(Pid, Return) ->
+    Pid ! {finish, Return},
+    ok.
+
+-doc "Awaits the end of a process.".
+-spec ended(pid() | port()) -> Reason :: term().
+ended(Pid) ->
+    Monitor = case is_pid(Pid) of
+        true -> monitor(process, Pid);
+        false -> monitor(port, Pid)
+    end,
+    receive
+        {'DOWN', Monitor, _, Pid, Reason} -> Reason
+    after ?TIMEOUT ->
+        error({still_alive, Pid})
+    end.
+
+%% The client.
+
+-doc """
+A connection, in passive mode, to the server's address of the loopback; over TLS if the server has
+that. With `from` among what is known of the server it comes from that address of the loopback.
+""".
+-spec connect(server()) -> socket().
+connect(#{port := Port} = Server) ->
+    To = case Server of
+        #{ip := {127, _, _, _} = Ip} -> Ip;
+        #{} -> {127, 0, 0, 1}
+    end,
+    From = [{ip, Own} || #{from := Own} <- [Server]],
+    Options = [binary, {active, false}, {nodelay, true} | From],
+    {ok, Socket} = case Server of
+        #{url := <<"https:", _/binary>>} ->
+            ssl:connect(To, Port, [{verify, verify_none} | Options], ?TIMEOUT);
+        #{} ->
+            gen_tcp:connect(To, Port, Options, ?TIMEOUT)
+    end,
+    Socket.
+
+received(Socket, Size) when is_port(Socket) -> gen_tcp:recv(Socket, Size, ?TIMEOUT);
+received(Socket, Size) -> ssl:recv(Socket, Size, ?TIMEOUT).
+
+packets(Socket, Type) when is_port(Socket) -> ok = inet:setopts(Socket, [{packet, Type}]);
+packets(Socket, Type) -> ok = ssl:setopts(Socket, [{packet, Type}]).
+
+-doc "Writes bytes as they are.".
+-spec write(socket(), iodata()) -> ok.
+write(Socket, Bytes) ->
+    ok = case is_port(Socket) of
+        true -> gen_tcp:send(Socket, Bytes);
+        false -> ssl:send(Socket, Bytes)
+    end.
+
+-doc """
+Writes a request with `Host`, and with `Content-Length` for its body, unless they are given; `none`
+leaves one out.
+""".
+-spec send(socket(), Method :: iodata(), [{iodata(), iodata() | none}], Body :: iodata()) ->
+    ok.
+send(Socket, Method, Headers, Body) ->
+    Names = [string:lowercase(iolist_to_binary(Name)) || {Name, _} <- Headers],
+    Added = [{Name, Value}
+             || {Name, Value} <- [{~"host", ~"127.0.0.1"},
+                                  {~"content-length", integer_to_binary(iolist_size(Body))}],
+                not lists:member(Name, Names)],
+    ok = erlmcp_test_wire:sent(Socket, #{string:lowercase(iolist_to_binary(Name)) =>
+                                             iolist_to_binary([Value])
+                                         || {Name, Value} <- Headers, Value =/= none},
+                               iolist_to_binary(Body)),
+    write(Socket, [Method, ~" /mcp HTTP/1.1\r\n",
+                   [[Name, ~": ", Value, ~"\r\n"]
+                    || {Name, Value} <- Added ++ Headers, Value =/= none],
+                   ~"\r\n", Body]).
+
+-doc "One POST on a connection of its own, and its response.".
+-spec post(server(), headers(), iodata()) -> reply().
+post(Server, Headers, Body) ->
+    Socket = connect(Server),
+    ok = send(Socket, ~"POST", Headers, Body),
+    Reply = response(Socket),
+    ok = close(Socket),
+    Reply.
+
+-doc "Closes the connection.".
+-spec close(socket()) -> ok.
+close(Socket) when is_port(Socket) -> gen_tcp:close(Socket);
+close(Socket) -> ssl:close(Socket).
+
+-doc "Of the sockets of this node the one that this one is connected to.".
+-spec other_side(gen_tcp:socket()) -> port().
+other_side(Socket) ->
+    {ok, Own} = inet:sockname(Socket),
+    [Found] = [Port || Port <- erlang:ports(), Port =/= Socket,
+                       erlang:port_info(Port, name) =:= {name, "tcp_inet"},
+                       inet:peername(Port) =:= {ok, Own}],
+    Found.
+
+-doc """
+Awaits that nobody listens on a port. The system closes a listening socket a moment after its
+process has said so. The address should be one where nobody else takes a port that is free.
+""".
+-spec until_refused(inet:ip_address(), inet:port_number()) -> ok.
+until_refused(Ip, Port) ->
+    erlmcp_test_servers:await(fun() ->
+        case gen_tcp:connect(Ip, Port, []) of
+            {error, econnrefused} ->
+                {ok, ok};
+            {error, econnreset} ->
+                again;
+            {ok, Socket} ->
+                ok = gen_tcp:close(Socket),
+                again
+        end
+    end).
+
+-doc "Reads a whole response.".
+-spec response(socket()) -> reply().
+response(Socket) ->
+    {Status, Headers} = head(Socket),
+    Body = body(Socket, Headers),
+    Messages = erlmcp_test_wire:received(Socket, messages(Headers, Body)),
+    #{status => Status, headers => Headers, body => Body, messages => Messages}.
+
+-doc "Reads the status line and the headers of a response.".
+-spec head(socket()) -> {Status :: 100..599, #{binary() => binary()}}.
+head(Socket) ->
+    ok = packets(Socket, http_bin),
+    {ok, {http_response, _, Status, _}} = received(Socket, 0),
+    Headers = headers(Socket, #{}),
+    ok = packets(Socket, raw),
+    {Status, Headers}.
+
+headers(Socket, Known) ->
+    case received(Socket, 0) of
+        {ok, {http_header, _, _, Name, Value}} ->
+            headers(Socket, Known#{string:lowercase(Name) => Value});
+        {ok, http_eoh} ->
+            Known
+    end.
+
+-doc "Reads the body that follows these headers.".
+-spec body(socket(), #{binary() => binary()}) -> binary().
+body(Socket, #{~"transfer-encoding" := ~"chunked"}) ->
+    iolist_to_binary(chunks(Socket));
+body(Socket, #{~"content-length" := Length}) ->
+    read(Socket, binary_to_integer(Length));
+body(_, _) ->
+    <<>>.
+
+chunks(Socket) ->
+    case chunk(Socket) of
+        <<>> -> [];
+        Chunk -> [Chunk | chunks(Socket)]
+    end.
+
+-doc "Reads the next chunk of a chunked body; the last one is empty.".
+-spec chunk(socket()) -> binary().
+chunk(Socket) ->
+    ok = packets(Socket, line),
+    {ok, Line} = received(Socket, 0),
+    ok = packets(Socket, raw),
+    Size = binary_to_integer(string:trim(Line), 16),
+    Chunk = read(Socket, Size),
+    ~"\r\n" = read(Socket, 2),
+    Chunk.
+
+read(_, 0) ->
+    <<>>;
+read(Socket, Size) ->
+    {ok, Bytes} = received(Socket, Size),
+    Bytes.
+
+messages(_, <<>>) ->
+    [];
+messages(#{~"content-type" := ~"application/json"}, Body) ->
+    [json:decode(Body)];
+messages(#{~"content-type" := ~"text/event-stream"}, Body) ->
+    [Message || {_, Message} <- events(Body)].
+
+-doc "The events in the bytes of a stream, from its beginning.".
+-spec read_events(binary()) -> [erlmcp_sse_reader:event()].
+read_events(Bytes) ->
+    %% No event is larger than all of them.
+    {Events, _} = erlmcp_sse_reader:push(Bytes, erlmcp_sse_reader:new(byte_size(Bytes) + 1)),
+    Events.
+
+-doc "The events in these bytes. Only what the server is to write: one line of data, and comments.".
+-spec events(binary()) -> [{Id :: binary() | none, Message :: term()}].
+events(Bytes) ->
+    Parts = binary:split(Bytes, ~"\n\n", [global]),
+    ~"" = lists:last(Parts),
+    lists:append([data(Part, none) || Part <- lists:droplast(Parts)]).
+
+data(<<"id: ", Rest/binary>>, none) ->
+    [Id, Event] = binary:split(Rest, ~"\n"),
+    data(Event, Id);
+data(<<"retry: ", Rest/binary>>, Id) ->
+    [_, Event] = binary:split(Rest, ~"\n"),
+    data(Event, Id);
+%% What has an id alone says where to come back to.
+data(<<"data: ">>, Id) when Id =/= none -> [];
+data(<<"data: ", Data/binary>>, Id) -> [{Id, json:decode(Data)}];
+data(<<":", _/binary>>, none) -> [].
+
+-doc "Reads the next event of a stream whose head was read, or its end.".
+-spec event(socket()) -> {event, Message :: term()} | fin.
+event(Socket) ->
+    case chunk(Socket) of
+        <<>> ->
+            fin;
+        Chunk ->
+            case events(Chunk) of
+                [] -> event(Socket);
+                [{_, Message}] -> {event, erlmcp_test_wire:received(Socket, Message)}
+            end
+    end.
+
+-doc "Awaits that the peer has closed the connection; what it still sends is dropped.".
+-spec closed(socket()) -> ok.
+closed(Socket) ->
+    case received(Socket, 0) of
+        {ok, _} -> closed(Socket);
+        {error, Reason} when Reason =:= closed; Reason =:= econnreset -> ok
+    end.
+
+%% Messages.
+
+-doc "The protocol fields of a stateless request.".
+-spec meta() -> map().
+meta() ->
+    #{~"io.modelcontextprotocol/protocolVersion" => ?MODERN,
+      ~"io.modelcontextprotocol/clientInfo" => #{name => ~"suite", version => ~"1"},
+      ~"io.modelcontextprotocol/clientCapabilities" => #{}}.
+
+-doc "The headers and the body of a request, or of a notification if its `id` is `none`.".
+-spec message(Method :: binary(), Params :: map(), options()) -> {headers(), binary()}.
+message(Method, Params, #{session := {Id, Revision}} = Options) ->
+    ok = erlmcp_test_wire:session(Id, Revision),
+    Version = case Revision >= ~"2025-06-18" of
+        true -> Revision;
+        false -> none
+    end,
+    Headers = #{~"mcp-session-id" => Id, ~"mcp-protocol-version" => Version},
+    {headers_of(Headers, Options), encoded(Method, Params, Options)};
+message(Method, Params, Options) ->
+    Meta = maps:merge(meta(), maps:get(meta, Options, #{})),
+    [Name | _] = [Value || Key <- [name, uri, taskId], #{Key := Value} <- [Params],
+                           is_binary(Value)] ++ [none],
+    Headers = #{~"mcp-protocol-version" => ?MODERN, ~"mcp-method" => Method, ~"mcp-name" => Name},
+    {headers_of(Headers, Options), encoded(Method, Params#{'_meta' => Meta}, Options)}.
+
+headers_of(Headers, Options) ->
+    All = maps:merge(Headers#{~"content-type" => ~"application/json",
+                              ~"accept" => ~"application/json, text/event-stream"},
+                     maps:get(headers, Options, #{})),
+    [{Name, Value} || Name := Value <- All, Value =/= none].
+
+encoded(Method, Params, Options) ->
+    Message = #{jsonrpc => ~"2.0", method => Method, params => Params},
+    iolist_to_binary(json:encode(case maps:get(id, Options, 1) of
+        none -> Message;
+        Id -> Message#{id => Id}
+    end)).
+
+-doc "Sends a stateless request on a connection of its own and gives the response.".
+-spec call(server(), Method :: binary(), Params :: map()) -> reply().
+call(Server, Method, Params) ->
+    call(Server, Method, Params, #{}).
+
+-doc "The same with options.".
+-spec call(server(), Method :: binary(), Params :: map(), options()) -> reply().
+call(Server, Method, Params, Options) ->
+    {Headers, Body} = message(Method, Params, Options),
+    post(Server, Headers, Body).
+
+-doc "Opens a session of a revision: `initialize` and `notifications/initialized`.".
+-spec initialize(server(), Revision :: binary()) -> session().
+initialize(Server, Revision) ->
+    #{status := 200, headers := #{~"mcp-session-id" := Id}, messages := [#{~"result" := Result}]} =
+        initialize(Server, Revision, #{}),
+    #{~"protocolVersion" := Revision} = Result,
+    Session = {Id, Revision},
+    #{status := 202} =
+        call(Server, ~"notifications/initialized", #{}, #{id => none, session => Session}),
+    Session.
+
+-doc "Sends `initialize` alone, with headers that replace the usual ones.".
+-spec initialize(server(), Revision :: binary(), #{binary() => binary() | none}) -> reply().
+initialize(Server, Revision, Headers) ->
+    Params = #{protocolVersion => Revision, capabilities => #{},
+               clientInfo => #{name => ~"suite", version => ~"1"}},
+    None = #{~"mcp-session-id" => none, ~"mcp-protocol-version" => none},
+    call(Server, ~"initialize", Params,
+         #{session => {~"", Revision}, headers => maps:merge(None, Headers)}).
+
+-doc "The process of the node's one session.".
+-spec session_process() -> pid().
+session_process() ->
+    [Pid] = [P || P <- processes(),
+                  proc_lib:translate_initial_call(P) =:= {erlmcp_session, init, 1}],
+    Pid.
+
+-doc "Ends a session.".
+-spec delete(server(), session()) -> reply().
+delete(Server, {Id, _}) ->
+    Socket = connect(Server),
+    ok = send(Socket, ~"DELETE", [{~"mcp-session-id", Id}], ~""),
+    Reply = response(Socket),
+    ok = close(Socket),
+    Reply.
+
+-doc "Calls a tool that waits, in a session; gives the connection and the handler's process.".
+-spec start_call(server(), session(), Tool :: binary(), Id :: binary() | integer()) ->
+    {socket(), pid()}.
+start_call(Server, Session, Tool, Id) ->
+    Socket = connect(Server),
+    {Headers, Body} = message(~"tools/call", #{name => Tool, '_meta' => #{progressToken => 1}},
+                              #{session => Session, id => Id}),
+    ok = send(Socket, ~"POST", Headers, Body),
+    {Call, _} = running(),
+    {Socket, Call}.
+
+-doc "Asks for a session's stream; gives the connection and the head of the response.".
+-spec get_stream(server(), session()) -> {socket(), {100..599, map()}}.
+get_stream(Server, Session) ->
+    get_stream(Server, Session, [{~"accept", ~"text/event-stream"}]).
+
+-doc "The same with these headers.".
+-spec get_stream(server(), session(), headers()) -> {socket(), {100..599, map()}}.
+get_stream(Server, {Id, Revision}, Headers) ->
+    Socket = connect(Server),
+    ok = erlmcp_test_wire:session(Id, Revision),
+    ok = send(Socket, ~"GET", [{~"mcp-session-id", Id} | Headers], ~""),
+    {Socket, head(Socket)}.

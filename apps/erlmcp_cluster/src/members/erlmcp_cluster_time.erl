@@ -1,0 +1,69 @@
+-module(erlmcp_cluster_time).
+-moduledoc """
+The time of day, as the nodes of a cluster agree on it. The store has times of deaths, of facts of
+sessions, and of tasks. One node has written them, and others compare them with theirs. A node whose
+clock is wrong would forget what the others need, or write what they take for old.
+
+`m:erlmcp_cluster_clock` compares the clocks, and finds by how much the time differs from Erlang's
+monotonic time. That difference stays until the next comparison, so a clock that jumps changes
+nothing. Before the first comparison the time is Erlang's.
+
+Internal.
+""".
+
+-export([now/1, may_delete/0, report/0]).
+-export([offset/0, agree/2, forget/0]).
+
+-export_type([report/0]).
+
+-doc """
+The clock of this node, compared with those of the others. It is `right`, or `apart` from them by
+more than a minute. It is `doubtful` if some clocks differ by more than a minute, and no node knows
+which one is right. `ahead_s` is by how many seconds the clock is ahead of the others: negative if
+it is behind, and 0 if it is `right`.
+""".
+-type report() :: #{state := right | doubtful | apart, ahead_s := integer()}.
+
+-doc "Returns the time since 1970, as the nodes agree on it.".
+-spec now(second | millisecond) -> integer().
+now(Unit) ->
+    erlang:convert_time_unit(erlang:monotonic_time() + offset(), native, Unit).
+
+-doc """
+Returns `true` unless the node is in doubt about the time. Then nothing may be deleted for its age.
+""".
+-spec may_delete() -> boolean().
+may_delete() ->
+    #{state := State} = report(),
+    State =/= doubtful.
+
+-doc """
+Returns what the last comparison has found. Before the first one the clock counts as `right`.
+""".
+-spec report() -> report().
+report() ->
+    {_, Report} = agreed(),
+    Report.
+
+-doc "Returns the difference of the time to Erlang's monotonic time, in native units.".
+-spec offset() -> integer().
+offset() ->
+    {Offset, _} = agreed(),
+    Offset.
+
+-doc "Sets the difference to Erlang's monotonic time, and what the comparison has found.".
+-spec agree(Offset :: integer(), report()) -> ok.
+agree(Offset, Report) ->
+    persistent_term:put(?MODULE, {Offset, Report}).
+
+-doc "Forgets all comparisons (`erlmcp_cluster_clock:forget/0`).".
+-spec forget() -> ok.
+forget() ->
+    _ = persistent_term:erase(?MODULE),
+    ok.
+
+agreed() ->
+    case persistent_term:get(?MODULE, none) of
+        none -> {erlang:time_offset(), #{state => right, ahead_s => 0}};
+        Agreed -> Agreed
+    end.

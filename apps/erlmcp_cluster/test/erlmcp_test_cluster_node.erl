@@ -1,0 +1,99 @@
+-module(erlmcp_test_cluster_node).
+-moduledoc """
+What suites run on the nodes of a cluster: servers, and calls that wait until a suite ends them.
+""".
+
+-compile(nowarn_missing_spec_documented).
+
+-export([serve/2, answered/1, initialize/2, await_waiting/2, is_waiting/2, finish/3]).
+-export([hold_sessions/2, await_held/2, release/2]).
+%% On the nodes.
+-export([start/1, wait/1, finish_here/2, supervisor/1]).
+
+%% Starts a server on a node, and returns it with its listeners.
+serve(Member, Options) ->
+    erlmcp_test_cluster:call(Member, ?MODULE, start, [Options]).
+
+%% A server ends with the process that has started it.
+start(Options) ->
+    Caller = self(),
+    {Keeper, Monitor} = spawn_monitor(fun() ->
+        {ok, Server} = erlmcp:start_server(Options),
+        Caller ! {self(), Server, erlmcp:listeners(Server)},
+        receive never -> ok end
+    end),
+    receive
+        {Keeper, Server, Listeners} ->
+            true = demonitor(Monitor, [flush]),
+            {Server, Listeners};
+        {'DOWN', Monitor, process, Keeper, Reason} ->
+            error(Reason)
+    end.
+
+%% A busy machine may let a lease end for a moment, and requests are refused with 1080 until it is
+%% back. Asks until a response is none of these.
+answered(Ask) ->
+    {Response, _} = erlmcp_test_cluster:await(fun() ->
+        case Ask() of
+            #{messages := [#{~"error" := #{~"data" := #{~"refusal" := 1080}}}]} -> false;
+            Response -> Response
+        end
+    end, 30_000),
+    Response.
+
+%% Opens a session, as `erlmcp_test_http:initialize/2`.
+initialize(Server, Revision) ->
+    #{status := 200, headers := #{~"mcp-session-id" := Id}, messages := [#{~"result" := Result}]} =
+        answered(fun() -> erlmcp_test_http:initialize(Server, Revision, #{}) end),
+    #{~"protocolVersion" := Revision} = Result,
+    Session = {Id, Revision},
+    #{status := 202} =
+        answered(fun() ->
+            erlmcp_test_http:call(Server, ~"notifications/initialized", #{},
+                                  #{session => Session, id => none})
+        end),
+    Session.
+
+%% For handlers: waits under a name for its return.
+wait(Name) ->
+    true = register(registered(Name), self()),
+    receive {finish, Return} -> Return end.
+
+registered(Name) ->
+    binary_to_atom(<<"waiting as ", Name/binary>>).
+
+is_waiting(Member, Name) ->
+    is_pid(erlmcp_test_cluster:call(Member, erlang, whereis, [registered(Name)])).
+
+%% Returns the process of the handler that waits under a name.
+await_waiting(Member, Name) ->
+    {_, _} = erlmcp_test_cluster:await(fun() -> is_waiting(Member, Name) end, 30_000),
+    erlmcp_test_cluster:call(Member, erlang, whereis, [registered(Name)]).
+
+finish(Member, Name, Return) ->
+    erlmcp_test_cluster:call(Member, ?MODULE, finish_here, [Name, Return]).
+
+finish_here(Name, Return) ->
+    _ = registered(Name) ! {finish, Return},
+    ok.
+
+%% Lets requests of a server wait that need the process of a session, until they are released.
+hold_sessions(Member, Server) ->
+    Supervisor = erlmcp_test_cluster:call(Member, ?MODULE, supervisor, [Server]),
+    ok = erlmcp_test_cluster:call(Member, sys, suspend, [Supervisor]),
+    Supervisor.
+
+%% Returns when a request waits.
+await_held(Member, Supervisor) ->
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        erlmcp_test_cluster:call(Member, erlang, process_info, [Supervisor, message_queue_len])
+            =/= {message_queue_len, 0}
+    end, 30_000),
+    ok.
+
+release(Member, Supervisor) ->
+    erlmcp_test_cluster:call(Member, sys, resume, [Supervisor]).
+
+supervisor(Server) ->
+    {ok, _, Instance} = erlmcp_registry:whereis(Server),
+    erlmcp_instance:supervisor(sessions, Instance).

@@ -1,0 +1,805 @@
+-module(cluster_members_SUITE).
+-moduledoc """
+Three nodes, each a process of the operating system: they agree on who is alive, whatever happens to
+one of them. A node is killed, stands still, is cut off, leaves, and comes back.
+""".
+
+-export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
+-export([three_nodes_form_one_cluster/1, a_killed_leader_is_declared_dead_once/1,
+         a_slow_leader_goes_on/1, elections_for_a_busy_leader_become_rare/1,
+         leases_come_back_while_the_leader_is_slow/1,
+         a_lease_that_was_opened_unheard_is_ended/1, a_home_that_begins_late_is_unseen/1,
+         a_node_that_stood_still_is_fenced/1, a_minority_has_no_lease/1,
+         a_node_alone_among_silent_ones_has_no_lease/1,
+         a_store_that_cannot_start_is_tried_again/1, reads_end_while_the_store_stops/1,
+         a_part_that_cannot_start_says_so_once/1,
+         a_silent_node_holds_no_other_up/1, a_silent_node_holds_no_join_up/1,
+         one_node_writes_a_death_down/1,
+         a_node_leaves_and_comes_back/1,
+         a_dead_node_is_forgotten/1, a_node_that_is_forgotten_joins_again/1,
+         nodes_find_each_other_by_dns/1,
+         a_node_waits_for_its_cluster/1, options_are_checked/1]).
+%% On the nodes.
+-export([sample/1, samples/0, slow_down/1, hear/0, log/2, heard/0, lose_an_opening/0, opening/3,
+         hold_elections/0, election/3, elections/0, fail_to_start/1, starting/3, tries/0,
+         watch_burials/0, hold_burials/0, burial/3, burials/0, read_until_it_stops/0]).
+
+%% A death takes 1,250 ms of stillness, and at most 250 ms until it is noticed. Add the election of
+%% a leader, and the other suites of this machine.
+-define(DECLARED_MS, 4_000).
+
+suite() ->
+    [{timetrap, {minutes, 3}}].
+
+all() ->
+    [options_are_checked, three_nodes_form_one_cluster, a_killed_leader_is_declared_dead_once,
+     a_slow_leader_goes_on, elections_for_a_busy_leader_become_rare,
+     leases_come_back_while_the_leader_is_slow,
+     a_lease_that_was_opened_unheard_is_ended, a_home_that_begins_late_is_unseen,
+     a_node_that_stood_still_is_fenced, a_minority_has_no_lease,
+     a_node_alone_among_silent_ones_has_no_lease, a_store_that_cannot_start_is_tried_again,
+     reads_end_while_the_store_stops, a_part_that_cannot_start_says_so_once,
+     a_silent_node_holds_no_other_up, a_silent_node_holds_no_join_up,
+     one_node_writes_a_death_down, a_node_leaves_and_comes_back,
+     a_dead_node_is_forgotten, a_node_that_is_forgotten_joins_again,
+     nodes_find_each_other_by_dns, a_node_waits_for_its_cluster].
+
+init_per_testcase(options_are_checked, Config) ->
+    Config;
+init_per_testcase(nodes_find_each_other_by_dns, Config) ->
+    {Dns, Port} = erlmcp_test_dns:start(#{"mcp.test" => [{127, 0, 0, 2}, {127, 0, 0, 3},
+                                                         {127, 0, 0, 4}]}),
+    Inetrc = filename:join(proplists:get_value(priv_dir, Config), "inetrc"),
+    ok = file:write_file(Inetrc, io_lib:format("{resolv_conf, \"\"}.~n{hosts_file, \"\"}.~n"
+                                               "{lookup, [dns]}.~n"
+                                               "{nameserver, {127,0,0,1}, ~b}.~n", [Port])),
+    with_members(#{options => #{discovery => {dns, "mcp.test"}},
+                   args => ["-kernel", "inetrc", lists:flatten(io_lib:format("~0p", [Inetrc]))]},
+                 [{dns, Dns} | Config]);
+init_per_testcase(_, Config) ->
+    with_members(#{}, Config).
+
+with_members(Extra, Config) ->
+    [{members, erlmcp_test_cluster:start(Config, Extra)} | Config].
+
+end_per_testcase(_, Config) ->
+    _ = [erlmcp_test_dns:stop(Dns) || {dns, Dns} <- Config],
+    lists:foreach(fun erlmcp_test_cluster:stop/1, proplists:get_value(members, Config, [])).
+
+options_are_checked(Config) ->
+    {ok, Started} = application:ensure_all_started(erlmcp_cluster),
+    Folder = filename:join(proplists:get_value(priv_dir, Config), "options"),
+    Good = #{data_dir => Folder, discovery => {seeds, ['mcp@127.0.0.2']},
+             secret => {env, "ERLMCP_TEST_NO_SECRET"}},
+    Bad = fun(Name, Value) ->
+        {error, {bad_option, Name, Expected}} = erlmcp_cluster:join(Good#{Name => Value}),
+        true = is_binary(Expected)
+    end,
+    [Bad(Name, Value)
+     || {Name, Values} <- [{data_dir, [none, ""]}, {join_ms, [0, infinity]},
+                           {size, [0, 65, three]},
+                           {discovery, [{seeds, []}, {seeds, [mcp]}, {seeds, ["mcp@a"]},
+                                        {seeds, lists:duplicate(65, 'mcp@a')}, {dns, ""}, dns]},
+                           {secret, ["0123456789012345678901234567890123456789", [], {file, ""},
+                                     [{env, "A"}, {env, "B"}, {env, "C"}]]},
+                           {no_such_option, [1]}],
+        Value <- Values],
+    [{error, {bad_option, Name, _}} = erlmcp_cluster:join(maps:remove(Name, Good))
+     || Name <- [data_dir, discovery, secret]],
+    {error, not_distributed} = erlmcp_cluster:join(Good),
+    {error, not_joined} = erlmcp_cluster:leave(),
+    {error, not_joined} = erlmcp_cluster:forget('mcp@127.0.0.2'),
+    {error, not_joined} = erlmcp_cluster:status(),
+    false = erlmcp_cluster_lease:is_valid(),
+    [ok = application:stop(Application) || Application <- lists:reverse(Started)].
+
+three_nodes_form_one_cluster(Config) ->
+    [A | _] = Members = joined(Config),
+    Statuses = [erlmcp_test_cluster:status(Member) || Member <- Members],
+    [_] = lists:usort([maps:get(members, Status) || Status <- Statuses]),
+    3 = length(lists:usort([maps:get(incarnation, Status) || Status <- Statuses])),
+    [] = [Status || #{deaths := Deaths} = Status <- Statuses, Deaths =/= []],
+    {error, already_joined} =
+        erlmcp_test_cluster:call(A, erlmcp_cluster, join, [maps:get(options, A)]),
+    %% A session that one of them opens is known to each, for its principal.
+    Id = opened(A, ~"alice"),
+    Home = {node_of(A), incarnation(A)},
+    [{ok, #{session := #{revision := '2025-06-18', client_info := #{~"name" := ~"suite"}}}, Home} =
+         found(Member, Id, ~"alice") || Member <- Members],
+    [unknown = found(Member, Id, ~"bob") || Member <- Members],
+    %% A node that has not seen the last renewal of a lease does not end it.
+    [changed = erlmcp_test_cluster:call(Member, erlmcp_cluster_store, end_lease,
+                                        [incarnation(A), {alive, node_of(A), 0}, dead])
+     || Member <- Members],
+    %% For three seconds the leases last, and no node is declared dead. The machine may be too busy
+    %% for them now and then.
+    ok = sampled(Members),
+    receive after 3_000 -> ok end,
+    [begin
+         Samples = samples(Member),
+         Without = [Sample || {_, false, _} = Sample <- Samples],
+         true = length(Without) * 20 =< length(Samples)
+     end || Member <- Members],
+    [#{deaths := []} = erlmcp_test_cluster:status(Member) || Member <- Members].
+
+a_killed_leader_is_declared_dead_once(Config) ->
+    Members = joined(Config),
+    {Leader, Survivors} = leader(Members),
+    Number = incarnation(Leader),
+    Ids = [opened(Leader, ~"alice") || _ <- lists:seq(1, 30)],
+    ok = sampled(Survivors),
+    ok = erlmcp_test_cluster:kill(Leader),
+    {_, Took} = erlmcp_test_cluster:in_time(fun() -> all_say([Number], Survivors) end,
+                                          ?DECLARED_MS),
+    ct:pal("declared dead after ~b ms; leases of the others: ~p",
+           [Took, [length([false || {_, false, _} <- samples(Member)]) || Member <- Survivors]]),
+    %% All see the same, and see it once.
+    [[Death]] = lists:usort([deaths(Member) || Member <- Survivors]),
+    {Number, #{epoch := 1, survivors := Left}} = Death,
+    Left = lists:sort([incarnation(Member) || Member <- Survivors]),
+    %% Both survivors agree on the home of each session, and each has some.
+    Homes = [begin
+                 [{ok, _, Home}] = lists:usort([found(Member, Id, ~"alice")
+                                                || Member <- Survivors]),
+                 Home
+             end || Id <- Ids],
+    2 = length(lists:usort(Homes)),
+    [] = [Home || {Node, _} = Home <- Homes, Node =:= node_of(Leader)],
+    %% It comes back with what it had on disk, as another incarnation, and takes nothing.
+    Back = erlmcp_test_cluster:revive(Leader),
+    try
+        [ok] = erlmcp_test_cluster:join([Back]),
+        true = incarnation(Back) > Number,
+        {_, _} = erlmcp_test_cluster:await(fun() -> alive([Back | Survivors]) end, 30_000),
+        Homes = [begin
+                     {ok, _, Home} = found(Back, Id, ~"alice"),
+                     Home
+                 end || Id <- Ids],
+        [[Death]] = lists:usort([deaths(Member) || Member <- [Back | Survivors]])
+    after
+        erlmcp_test_cluster:stop(Back)
+    end.
+
+%% To elect another one would make it slower.
+a_slow_leader_goes_on(Config) ->
+    Members = joined(Config),
+    {Leader, [Other, _]} = leader(Members),
+    Term = doubted(Leader, Other),
+    {Leader, _} = leader(Members),
+    Term = term(Leader).
+
+%% Returns the term before a doubt in which the leader was slow for 150 ms at most. A busy machine
+%% can make it slower.
+doubted(Leader, By) ->
+    Term = term(Leader),
+    Began = erlang:monotonic_time(millisecond),
+    ok = erlmcp_test_cluster:call(Leader, sys, suspend, [erlmcp_cluster]),
+    ok = erlmcp_test_cluster:call(By, erlmcp_cluster_store, doubt, []),
+    ok = erlmcp_test_cluster:call(Leader, sys, resume, [erlmcp_cluster]),
+    Took = erlang:monotonic_time(millisecond) - Began,
+    %% Until the doubt is over.
+    _ = erlmcp_test_cluster:call(By, sys, get_state, [erlmcp_cluster_store]),
+    case Took =< 150 of
+        true -> Term;
+        false -> doubted(Leader, By)
+    end.
+
+term(#{node := Node} = Member) ->
+    #{term := Term} = erlmcp_test_cluster:call(Member, ra, key_metrics, [{erlmcp_cluster, Node}]),
+    Term.
+
+%% Each one makes the cluster slower, and this node waits longer before the next one, until a leader
+%% has answered. No election is held, so that the same leader is busy for all of the time.
+elections_for_a_busy_leader_become_rare(Config) ->
+    Members = joined(Config),
+    {Leader, [By, Other]} = leader(Members),
+    [ok = erlmcp_test_cluster:call(Member, ?MODULE, hold_elections, []) || Member <- [By, Other]],
+    Store = fun(Do) -> ok = erlmcp_test_cluster:call(Leader, sys, Do, [erlmcp_cluster]) end,
+    Elections = fun() -> erlmcp_test_cluster:call(By, ?MODULE, elections, []) end,
+    Doubt = fun() ->
+        ok = erlmcp_test_cluster:call(By, erlmcp_cluster_store, doubt, []),
+        _ = erlmcp_test_cluster:call(By, sys, get_state, [erlmcp_cluster_store])
+    end,
+    Store(suspend),
+    Began = erlang:monotonic_time(millisecond),
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        ok = erlmcp_test_cluster:call(By, erlmcp_cluster_store, doubt, []),
+        erlang:monotonic_time(millisecond) - Began >= 2_500
+    end, 10_000),
+    %% The next one is not due before 200, 400, 800 and 1,600 ms have passed.
+    Held = Elections(),
+    ct:pal("~b elections in 2.5 seconds", [Held]),
+    true = Held >= 1 andalso Held =< 3,
+    Store(resume),
+    [Doubt() || _ <- [1, 2]],
+    Answered = Elections(),
+    Store(suspend),
+    {Took, _} = timer:tc(Doubt, millisecond),
+    Store(resume),
+    true = Elections() > Answered,
+    true = Took < 1_600.
+
+%% A renewal takes longer than until the next one is due, so the lease ends. But the node finds out
+%% whether it still has it, and one that begins again has a lease that is valid.
+leases_come_back_while_the_leader_is_slow(Config) ->
+    Members = joined(Config),
+    {Leader, [Other, _]} = leader(Members),
+    ok = erlmcp_test_cluster:call(Leader, ?MODULE, slow_down, [150]),
+    {_, _} = erlmcp_test_cluster:await(fun() -> not has_lease(Other) end, 10_000),
+    {_, Took} = erlmcp_test_cluster:await(fun() -> has_lease(Other) end, 10_000),
+    Number = incarnation(Other),
+    ok = erlmcp_test_cluster:call(Other, ?MODULE, hear, []),
+    ok = lose_lease(Other),
+    {_, Began} = erlmcp_test_cluster:await(fun() -> newer(Other, Number) end, 10_000),
+    ct:pal("a lease after ~b ms, and another one after ~b ms", [Took, Began]),
+    [true | _] = [Valid || {cluster_lease_begun, _, Valid} <- heard(Other)].
+
+%% The store has opened it, but did not answer in time. Nobody needs to declare it dead.
+a_lease_that_was_opened_unheard_is_ended(Config) ->
+    [A, _, C] = Members = joined(Config),
+    Number = incarnation(C),
+    Unheard = lists:max([incarnation(Member) || Member <- Members]) + 1,
+    [ok = erlmcp_test_cluster:call(Member, ?MODULE, hear, []) || Member <- Members],
+    ok = erlmcp_test_cluster:call(C, ?MODULE, lose_an_opening, []),
+    ok = lose_lease(C),
+    {_, _} = erlmcp_test_cluster:await(fun() -> newer(C, Unheard) end, 10_000),
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        [] =:= [Number, Unheard] -- [Dead || {Dead, _} <- deaths(A)]
+    end, 10_000),
+    %% C may be the first to declare its own one dead.
+    Declared = [Dead || Member <- Members,
+                        {cluster_node_declared_dead, Dead, _} <- heard(Member)],
+    {true, false} = {lists:member(Number, Declared), lists:member(Unheard, Declared)}.
+
+heard(Member) ->
+    erlmcp_test_cluster:call(Member, ?MODULE, heard, []).
+
+%% Its number was given out before that of one that has begun. Whoever has not heard of it waits.
+a_home_that_begins_late_is_unseen(Config) ->
+    [A, B, C] = joined(Config),
+    {ok, Late} = erlmcp_test_cluster:call(A, erlmcp_cluster_store, next_incarnation, []),
+    ok = lose_lease(C),
+    {Number, _} = erlmcp_test_cluster:await(fun() -> newer(C, Late) end, 10_000),
+    Home = fun(First) ->
+        erlmcp_test_cluster:call(B, erlmcp_cluster_members, home, [<<7:96>>, First])
+    end,
+    {_, _} = erlmcp_test_cluster:await(fun() -> is_tuple(Home(Number)) end, 5_000),
+    unseen = Home(Late),
+    ok = erlmcp_test_cluster:call(A, erlmcp_cluster_store, open_lease, [Late]),
+    Node = node_of(A),
+    {{ok, {Node, Late}, _}, _} = erlmcp_test_cluster:await(fun() ->
+        case Home(Late) of
+            unseen -> false;
+            Known -> Known
+        end
+    end, 5_000).
+
+lose_lease(Member) ->
+    Lease = erlmcp_test_cluster:call(Member, erlang, whereis, [erlmcp_cluster_lease]),
+    true = erlmcp_test_cluster:call(Member, erlang, exit, [Lease, kill]),
+    ok.
+
+%% The leader stands still, which is harder for the others: no connection closes.
+a_node_that_stood_still_is_fenced(Config) ->
+    Members = joined(Config),
+    {Still, Others} = leader(Members),
+    Number = incarnation(Still),
+    ok = sampled(Members),
+    Id = opened(Still, ~"alice"),
+    ok = erlmcp_test_cluster:pause(Still),
+    {_, Took} = erlmcp_test_cluster:in_time(fun() -> all_say([Number], Others) end,
+                                          ?DECLARED_MS),
+    Declared = erlang:system_time(millisecond),
+    receive after max(0, 3_000 - Took) -> ok end,
+    [[{Number, #{survivors := Left}}]] = lists:usort([deaths(Member) || Member <- Others]),
+    Left = lists:sort([incarnation(Member) || Member <- Others]),
+    Woken = erlang:system_time(millisecond),
+    ok = erlmcp_test_cluster:resume(Still),
+    {New, Back} = erlmcp_test_cluster:await(fun() -> newer(Still, Number) end, 30_000),
+    Samples = samples(Still),
+    %% From its declaration until it had a new incarnation, no request there saw a valid lease.
+    Valid = [Time || {Time, true, Of} <- Samples, Of =:= Number, Time >= Declared],
+    ct:pal("declared after ~b ms, woken after ~b more, again in the cluster ~b ms after that as ~b",
+           [Took, Woken - Declared, Back, New]),
+    [] = Valid,
+    {_, _} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 30_000),
+    %% Its sessions stay where they went.
+    [{ok, _, {Home, _}}] = lists:usort([found(Member, Id, ~"alice") || Member <- Members]),
+    false = Home =:= node_of(Still),
+    %% The others hardly noticed.
+    ct:pal("samples without a lease at the others: ~p",
+           [[length([Sample || {_, false, _} = Sample <- samples(Member)])
+             || Member <- Others]]).
+
+a_minority_has_no_lease(Config) ->
+    Members = joined(Config),
+    {Alone, Others} = leader(Members),
+    Number = incarnation(Alone),
+    ok = erlmcp_test_cluster:cut([Alone], Others),
+    {_, Took} = erlmcp_test_cluster:in_time(fun() -> not has_lease(Alone) end, 1_500),
+    ct:pal("no lease after ~b ms", [Took]),
+    {_, _} = erlmcp_test_cluster:in_time(fun() -> all_say([Number], Others) end, ?DECLARED_MS),
+    {_, _} = erlmcp_test_cluster:await(fun() -> lists:all(fun has_lease/1, Others) end, 30_000),
+    %% It cannot open a session, nor does it declare anybody dead.
+    no_lease = certified(Alone, ~"alice"),
+    [] = deaths(Alone),
+    ok = erlmcp_test_cluster:heal([Alone], Others),
+    {_, Back} = erlmcp_test_cluster:await(fun() -> newer(Alone, Number) end, 30_000),
+    ct:pal("back after ~b ms", [Back]),
+    {_, _} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 30_000),
+    {_, _} = erlmcp_test_cluster:await(fun() -> all_say([Number], Members) end, 30_000).
+
+%% Two of three stand still: nothing closes a connection, and there is no majority.
+a_node_alone_among_silent_ones_has_no_lease(Config) ->
+    Members = joined(Config),
+    {Leader, [Alone, Other]} = leader(Members),
+    Silent = [Leader, Other],
+    Before = [incarnation(Member) || Member <- Members],
+    lists:foreach(fun erlmcp_test_cluster:pause/1, Silent),
+    {_, Took} = erlmcp_test_cluster:in_time(fun() -> not has_lease(Alone) end, 1_500),
+    ct:pal("no lease after ~b ms", [Took]),
+    receive after 2_000 -> ok end,
+    false = has_lease(Alone),
+    %% It knows of no leader any more. Whoever asks for what the cluster has agreed on is told so.
+    {error, _} = erlmcp_test_cluster:call(Alone, erlmcp_cluster_store, leases, [consistency]),
+    lists:foreach(fun erlmcp_test_cluster:resume/1, Silent),
+    {_, _} = erlmcp_test_cluster:await(fun() -> lists:all(fun has_lease/1, Members) end, 30_000),
+    %% No node could declare another one dead, so none has.
+    receive after 500 -> ok end,
+    [] = lists:append([deaths(Member) || Member <- Members]),
+    Before = [incarnation(Member) || Member <- Members].
+
+%% As on a full disk. The node needs nobody when it can start again.
+a_store_that_cannot_start_is_tried_again(Config) ->
+    [A, B, C] = Members = joined(Config),
+    Number = incarnation(C),
+    ok = erlmcp_test_cluster:call(C, ?MODULE, fail_to_start, [true]),
+    Store = erlmcp_test_cluster:call(C, erlang, whereis, [erlmcp_cluster_store]),
+    true = erlmcp_test_cluster:call(C, erlang, exit, [Store, kill]),
+    {_, _} = erlmcp_test_cluster:await(fun() -> all_say([Number], [A, B]) end, ?DECLARED_MS),
+    {error, already_joined} =
+        erlmcp_test_cluster:call(C, erlmcp_cluster, join, [maps:get(options, C)]),
+    ok = erlmcp_test_cluster:call(C, ?MODULE, fail_to_start, [false]),
+    {_, Took} = erlmcp_test_cluster:await(fun() -> has_lease(C) end, 10_000),
+    ct:pal("a lease after ~b ms", [Took]),
+    %% A supervisor whose processes have restarted too often ends in this way.
+    ok = erlmcp_test_cluster:call(C, gen_server, stop,
+                                  [erlmcp_cluster_member_sup, shutdown, 30_000], 30_000),
+    {_, _} = erlmcp_test_cluster:await(fun() -> has_lease(C) andalso alive(Members) end, 10_000),
+    %% An operator who has stopped its processes lets it join again.
+    ok = erlmcp_test_cluster:call(C, supervisor, terminate_child, [erlmcp_cluster_sup, member],
+                                  30_000),
+    {error, not_joined} = erlmcp_test_cluster:call(C, erlmcp_cluster, status, []),
+    [ok] = erlmcp_test_cluster:join([C]),
+    {_, _} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 5_000).
+
+%% As when its disk is full. Whoever reads at that moment gets an error, and does not crash.
+reads_end_while_the_store_stops(Config) ->
+    [_, _, C] = joined(Config),
+    [normal] = erlmcp_test_cluster:call(C, ?MODULE, read_until_it_stops, []).
+
+%% The process of the store lives on, and tries again twice a second. So does a process that looks
+%% for tasks meanwhile, whose tables have ended.
+a_part_that_cannot_start_says_so_once(Config) ->
+    [_, _, C] = Members = joined(Config),
+    ok = erlmcp_test_cluster:call(C, ?MODULE, hear, []),
+    ok = erlmcp_test_cluster:call(C, ?MODULE, fail_to_start, [true]),
+    Results = fun() ->
+        [Result || {cluster_store_started_again, Result, _} <- heard(C)]
+    end,
+    [begin
+         ok = erlmcp_test_cluster:call(C, ?MODULE, fail_to_start, [true]),
+         Looks = erlmcp_test_cluster:call(C, erlang, whereis, [erlmcp_cluster_lost_tasks]),
+         ok = erlmcp_test_cluster:call(C, ra_system, stop, [erlmcp_cluster]),
+         behind = erlmcp_test_cluster:call(C, erlang, send, [Looks, behind]),
+         _ = erlmcp_test_cluster:call(C, sys, get_state, [Looks]),
+         {_, _} = erlmcp_test_cluster:await(fun() -> Results() =/= Before end, 10_000),
+         Tries = fun() -> erlmcp_test_cluster:call(C, ?MODULE, tries, []) end,
+         Tried = Tries(),
+         {_, _} = erlmcp_test_cluster:await(fun() -> Tries() >= Tried + 2 end, 10_000),
+         ok = erlmcp_test_cluster:call(C, ?MODULE, fail_to_start, [false]),
+         {_, _} = erlmcp_test_cluster:await(fun() -> lists:last(Results()) =:= ok end, 10_000),
+         After = Before ++ [{error, enospc}, ok],
+         After = Results(),
+         {_, _} = erlmcp_test_cluster:await(fun() -> has_lease(C) andalso alive(Members) end,
+                                            10_000)
+     end || Before <- [[], [{error, enospc}, ok]]].
+
+%% It stands still, and OTP has not noticed yet. Another node can stop, and is told that it cannot
+%% start: with one of three there is no majority.
+a_silent_node_holds_no_other_up(Config) ->
+    [Silent, A, B] = Members = joined(Config),
+    ok = erlmcp_test_cluster:pause(Silent),
+    {Stopped, ok} = timer:tc(fun() ->
+        erlmcp_test_cluster:call(A, erlmcp_cluster_sup, stop_member, [], 60_000)
+    end, millisecond),
+    {Joined, [{error, timeout}]} = timer:tc(fun() ->
+        erlmcp_test_cluster:join([A], 1_000)
+    end, millisecond),
+    ct:pal("stopped after ~b ms, and gave up after ~b ms", [Stopped, Joined]),
+    true = Stopped < 12_000 andalso Joined < 20_000,
+    ok = erlmcp_test_cluster:resume(Silent),
+    [ok] = erlmcp_test_cluster:join([A]),
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        lists:all(fun has_lease/1, [A, B]) andalso alive(Members)
+    end, 20_000).
+
+%% It is no member, and stands still when the new node has started its part of the store.
+a_silent_node_holds_no_join_up(Config) ->
+    [Silent, A, #{options := Options} = B] = proplists:get_value(members, Config),
+    ok = erlmcp_test_cluster:cut([A], [B]),
+    Seeds = Options#{discovery => {seeds, [node_of(A), node_of(B)]}},
+    [ok] = erlmcp_test_cluster:join([A#{options := (maps:get(options, A))#{
+                                           discovery => {seeds, [node_of(A)]}}}]),
+    true = erlmcp_test_cluster:call(B, net_kernel, connect_node, [node_of(Silent)]),
+    Pauses = erlmcp_test_pauses:start(),
+    Test = self(),
+    _ = spawn_link(fun() ->
+        Test ! {joined, timer:tc(fun() ->
+            erlmcp_test_cluster:join([B#{options := Seeds}], 8_000)
+        end, millisecond)}
+    end),
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        %% It answers.
+        [node_of(B)] =:= erlmcp_test_cluster:call(B, erlmcp_cluster_store, members, [])
+    end, 30_000),
+    ok = erlmcp_test_cluster:pause(Silent),
+    ok = erlmcp_test_cluster:heal([A], [B]),
+    {Took, Joined} = receive {joined, Timed} -> Timed end,
+    Paused = erlmcp_test_pauses:total_ms(Pauses),
+    ok = erlmcp_test_pauses:stop(Pauses),
+    ct:pal("~p after ~b ms, with pauses of ~b ms", [Joined, Took, Paused]),
+    [{error, timeout}] = Joined,
+    true = Took - Paused < 35_000,
+    ok = erlmcp_test_cluster:resume(Silent),
+    [ok] = erlmcp_test_cluster:join([B#{options := Seeds}]),
+    {_, _} = erlmcp_test_cluster:await(fun() -> alive([A, B]) end, 30_000).
+
+%% A node that stops does not wait for that. If the oldest one does not do it, another one does.
+one_node_writes_a_death_down(Config) ->
+    [A, B, C] = Members = joined(Config),
+    [ok = erlmcp_test_cluster:call(Member, ?MODULE, watch_burials, []) || Member <- Members],
+    [{_, Oldest}, {_, Other}] = lists:sort([{incarnation(Member), Member} || Member <- [A, B]]),
+    Stop = fun() ->
+        Number = incarnation(C),
+        Began = erlang:monotonic_time(millisecond),
+        ok = erlmcp_test_cluster:call(C, erlmcp_cluster_sup, stop_member, [], 30_000),
+        {_, _} = erlmcp_test_cluster:await(fun() -> is_dead(Number, [A, B]) end, 10_000),
+        {Number, erlang:monotonic_time(millisecond) - Began}
+    end,
+    Writes = fun(Member, Number) -> lists:member(Number, burials(Member)) end,
+    {First, Took} = Stop(),
+    ct:pal("written down after ~b ms", [Took]),
+    false = Writes(C, First),
+    case {Writes(Oldest, First), Writes(Other, First)} of
+        {true, false} -> ok;
+        %% Half a second later the other one tries, too.
+        {_, true} when Took >= 500 -> ok
+    end,
+    [ok] = erlmcp_test_cluster:join([C]),
+    {_, _} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 5_000),
+    ok = erlmcp_test_cluster:call(Oldest, ?MODULE, hold_burials, []),
+    {Second, _} = Stop(),
+    true = Writes(Other, Second).
+
+is_dead(Number, Members) ->
+    lists:all(fun(Member) -> lists:keymember(Number, 1, deaths(Member)) end, Members).
+
+burials(Member) ->
+    erlmcp_test_cluster:call(Member, ?MODULE, burials, []).
+
+a_node_leaves_and_comes_back(Config) ->
+    [A, B, Leaving] = joined(Config),
+    Number = incarnation(Leaving),
+    Id = opened(Leaving, ~"alice"),
+    ok = erlmcp_test_cluster:call(Leaving, erlmcp_cluster, leave, [], 30_000),
+    {_, Took} = erlmcp_test_cluster:await(fun() -> all_say([Number], [A, B]) end, 30_000),
+    ct:pal("its sessions had another home after ~b ms", [Took]),
+    {error, not_joined} = erlmcp_test_cluster:call(Leaving, erlmcp_cluster, status, []),
+    Two = lists:sort([node_of(A), node_of(B)]),
+    {_, _} = erlmcp_test_cluster:await(fun() -> members([A, B]) =:= [Two] end, 30_000),
+    [{ok, _, {Home, _}}] = lists:usort([found(Member, Id, ~"alice") || Member <- [A, B]]),
+    true = lists:member(Home, Two),
+    [ok] = erlmcp_test_cluster:join([Leaving]),
+    true = incarnation(Leaving) > Number,
+    {_, _} = erlmcp_test_cluster:await(fun() -> alive([A, B, Leaving]) end, 30_000).
+
+a_dead_node_is_forgotten(Config) ->
+    [A, B, Dead] = joined(Config),
+    {error, alive} = erlmcp_test_cluster:call(A, erlmcp_cluster, forget, [node_of(Dead)]),
+    Number = incarnation(Dead),
+    %% Ra writes its own tables seconds later.
+    [ok = erlmcp_test_cluster:call(Dead, dets, sync, [Table])
+     || Table <- erlmcp_test_cluster:call(Dead, dets, all, [])],
+    ok = erlmcp_test_cluster:kill(Dead),
+    {_, _} = erlmcp_test_cluster:in_time(fun() -> all_say([Number], [A, B]) end, ?DECLARED_MS),
+    ok = erlmcp_test_cluster:call(A, erlmcp_cluster, forget, [node_of(Dead)], 30_000),
+    {error, not_member} =
+        erlmcp_test_cluster:call(A, erlmcp_cluster, forget, [node_of(Dead)], 30_000),
+    Two = lists:sort([node_of(A), node_of(B)]),
+    {_, _} = erlmcp_test_cluster:await(fun() -> members([A, B]) =:= [Two] end, 30_000),
+    %% It comes back with what it had on disk, and joins as a new one.
+    Back = erlmcp_test_cluster:revive(Dead),
+    try
+        [ok] = erlmcp_test_cluster:join([Back]),
+        {_, _} = erlmcp_test_cluster:await(fun() -> alive([A, B, Back]) end, 30_000),
+        3 = length(hd(members([A, B, Back])))
+    after
+        erlmcp_test_cluster:stop(Back)
+    end.
+
+%% It was cut off, and is alive.
+a_node_that_is_forgotten_joins_again(Config) ->
+    [A, B, Alone] = Members = joined(Config),
+    Number = incarnation(Alone),
+    Id = opened(Alone, ~"alice"),
+    ok = erlmcp_test_cluster:cut([Alone], [A, B]),
+    {_, _} = erlmcp_test_cluster:in_time(fun() -> all_say([Number], [A, B]) end, ?DECLARED_MS),
+    ok = erlmcp_test_cluster:call(A, erlmcp_cluster, forget, [node_of(Alone)], 30_000),
+    Two = lists:sort([node_of(A), node_of(B)]),
+    {_, _} = erlmcp_test_cluster:await(fun() -> members([A, B]) =:= [Two] end, 30_000),
+    ok = erlmcp_test_cluster:heal([Alone], [A, B]),
+    {_, Back} = erlmcp_test_cluster:await(fun() -> newer(Alone, Number) end, 60_000),
+    ct:pal("joined again after ~b ms", [Back]),
+    {_, _} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 30_000),
+    [[_, _, _]] = members(Members),
+    [{ok, _, {Home, _}}] = lists:usort([found(Member, Id, ~"alice") || Member <- Members]),
+    true = lists:member(Home, Two).
+
+nodes_find_each_other_by_dns(Config) ->
+    Members = joined(Config),
+    [[_, _, _]] = members(Members),
+    %% A node that asks for another name stays alone.
+    [Any | _] = Members,
+    [] = erlmcp_test_cluster:call(Any, erlmcp_cluster_discovery, nodes, [{dns, "none.test"}]).
+
+%% Two of three are no cluster, when it is new.
+a_node_waits_for_its_cluster(Config) ->
+    [A, B, C] = proplists:get_value(members, Config),
+    [{error, no_cluster}, {error, no_cluster}] = erlmcp_test_cluster:join([A, B], 2_000),
+    [ok, ok, ok] = erlmcp_test_cluster:join([A, B, C]),
+    {_, _} = erlmcp_test_cluster:await(fun() -> alive([A, B, C]) end, 30_000).
+
+%% What the nodes say.
+
+joined(Config) ->
+    Members = proplists:get_value(members, Config),
+    [ok, ok, ok] = erlmcp_test_cluster:join(Members),
+    {_, Took} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 30_000),
+    ct:pal("all see all ~b ms after they have joined", [Took]),
+    Members.
+
+node_of(#{node := Node}) -> Node.
+
+incarnation(Member) ->
+    #{incarnation := Number} = erlmcp_test_cluster:status(Member),
+    Number.
+
+%% Each sees the present incarnations of all of these, and no others.
+alive(Members) ->
+    Expected = lists:sort([{node_of(Member), incarnation(Member)} || Member <- Members]),
+    lists:all(fun(Member) ->
+                  #{alive := Alive} = erlmcp_test_cluster:status(Member),
+                  Expected =:= lists:sort([{Node, Number} || Number := Node <- Alive])
+              end, Members).
+
+%% A machine that is too busy may have had more.
+all_say(Deaths, Members) ->
+    lists:all(fun(Member) ->
+                  #{deaths := Said} = erlmcp_test_cluster:status(Member),
+                  [] =:= Deaths -- Said
+              end, Members).
+
+members(Members) ->
+    lists:usort([lists:sort(maps:get(members, erlmcp_test_cluster:status(Member)))
+                 || Member <- Members]).
+
+deaths(Member) ->
+    erlmcp_cluster_deaths:list(erlmcp_test_cluster:call(Member, erlmcp_cluster_members, deaths,
+                                                        [])).
+
+has_lease(Member) ->
+    erlmcp_test_cluster:call(Member, erlmcp_cluster_lease, is_valid, []).
+
+newer(Member, Than) ->
+    case erlmcp_test_cluster:call(Member, erlmcp_cluster_lease, incarnation, []) of
+        Number when is_integer(Number), Number > Than -> Number;
+        _ -> false
+    end.
+
+leader(Members) ->
+    #{leader := Node} = erlmcp_test_cluster:status(hd(Members)),
+    {[Leader], Others} = lists:partition(fun(Member) -> node_of(Member) =:= Node end, Members),
+    {Leader, Others}.
+
+%% A busy machine may let a lease end for a moment.
+opened(Member, Principal) ->
+    {Id, _} = erlmcp_test_cluster:await(fun() ->
+        case certified(Member, Principal) of
+            {ok, New, _} -> New;
+            no_lease -> false
+        end
+    end, 30_000),
+    Id.
+
+certified(Member, Principal) ->
+    Session = #{principal => Principal, scopes => all, revision => '2025-06-18',
+                client_info => #{~"name" => ~"suite", ~"version" => ~"1"},
+                client_capabilities => #{}, log_level => 6, initialized => false},
+    erlmcp_test_cluster:call(Member, erlmcp_cluster_sessions, certify,
+                             [Session, erlmcp_cluster_session_id:server(~"server")]).
+
+found(Member, Id, Principal) ->
+    case erlmcp_test_cluster:call(Member, erlmcp_cluster_sessions, home,
+                                  [Id, erlmcp_cluster_session_id:server(~"server"), Principal]) of
+        {ok, Birth, Home, _} -> {ok, Birth, Home};
+        unknown -> unknown
+    end.
+
+%% What a request would see on a node, each 5 ms.
+
+sampled(Members) ->
+    lists:foreach(fun(Member) ->
+                      Sampler = erlmcp_test_cluster:call(Member, erlang, spawn,
+                                                         [?MODULE, sample, [[]]]),
+                      true = erlmcp_test_cluster:call(Member, erlang, register,
+                                                      [sampler, Sampler])
+                  end, Members).
+
+samples(Member) ->
+    erlmcp_test_cluster:call(Member, ?MODULE, samples, []).
+
+-doc false.
+sample(Samples) ->
+    receive
+        {samples, From} ->
+            From ! {samples, Samples},
+            sample(Samples)
+    after 5 ->
+        Number = erlmcp_cluster_lease:incarnation(),
+        sample([{erlang:system_time(millisecond), is_integer(Number), Number} | Samples])
+    end.
+
+-doc false.
+samples() ->
+    sampler ! {samples, self()},
+    receive {samples, Samples} -> Samples end.
+
+%% Whatever is sent to this node's part of the store arrives so many milliseconds later.
+-doc false.
+slow_down(Milliseconds) ->
+    Store = whereis(erlmcp_cluster),
+    true = unregister(erlmcp_cluster),
+    true = register(erlmcp_cluster, spawn(fun() -> delay(Store, Milliseconds) end)),
+    ok.
+
+delay(Store, Milliseconds) ->
+    receive Message -> erlang:send_after(Milliseconds, Store, Message) end,
+    delay(Store, Milliseconds).
+
+%% What the node logs of incarnations and of its store from now on, and whether its own lease was
+%% valid then.
+-doc false.
+hear() ->
+    true = register(hears, spawn(fun() -> hear([]) end)),
+    ok = logger:set_primary_config(level, notice),
+    logger:add_handler(?MODULE, ?MODULE, #{}).
+
+hear(Heard) ->
+    receive
+        {heard, From} ->
+            From ! {heard, lists:reverse(Heard)},
+            hear(Heard);
+        Event ->
+            hear([Event | Heard])
+    end.
+
+-doc false.
+log(#{msg := {report, #{what := What, incarnation := Number}}}, _) ->
+    hears ! {What, Number, erlmcp_cluster_lease:is_valid()};
+log(#{msg := {report, #{what := What, result := Result}}}, _) ->
+    hears ! {What, Result, erlmcp_cluster_lease:is_valid()};
+log(_, _) ->
+    ok.
+
+-doc false.
+heard() ->
+    hears ! {heard, self()},
+    receive {heard, Heard} -> Heard end.
+
+%% The first lease that this node opens from now on is open, but the node does not hear of it.
+-doc false.
+lose_an_opening() ->
+    erlmcp_bench_wrapping:around(erlmcp_cluster_store,
+                                 [{{open_lease, 1}, {?MODULE, opening, lost}}]).
+
+-doc false.
+opening(lost, Arguments, Whole) ->
+    Opened = apply(Whole, Arguments),
+    case persistent_term:get({?MODULE, lost}, not_yet) of
+        not_yet ->
+            ok = persistent_term:put({?MODULE, lost}, already),
+            {error, timeout};
+        already ->
+            Opened
+    end.
+
+%% This node counts the elections that it would ask for.
+-doc false.
+hold_elections() ->
+    ok = persistent_term:put({?MODULE, elections}, counters:new(1, [])),
+    erlmcp_bench_wrapping:around(erlmcp_cluster_store,
+                                 [{{elect, 0}, {?MODULE, election, held}}]).
+
+-doc false.
+election(held, _, _) ->
+    counters:add(persistent_term:get({?MODULE, elections}), 1, 1).
+
+-doc false.
+elections() ->
+    counters:get(persistent_term:get({?MODULE, elections}), 1).
+
+%% Whether this node's part of the store cannot be started.
+-doc false.
+fail_to_start(Fails) ->
+    case persistent_term:get({?MODULE, fails}, none) of
+        none ->
+            ok = persistent_term:put({?MODULE, fails}, Fails),
+            ok = persistent_term:put({?MODULE, tries}, counters:new(1, [])),
+            erlmcp_bench_wrapping:around(erlmcp_cluster_store,
+                                         [{{start_store, 1}, {?MODULE, starting, fails}}]);
+        _ ->
+            persistent_term:put({?MODULE, fails}, Fails)
+    end.
+
+-doc false.
+starting(fails, Arguments, Whole) ->
+    ok = counters:add(persistent_term:get({?MODULE, tries}), 1, 1),
+    case persistent_term:get({?MODULE, fails}) of
+        true -> {error, enospc};
+        false -> apply(Whole, Arguments)
+    end.
+
+-doc false.
+tries() ->
+    counters:get(persistent_term:get({?MODULE, tries}), 1).
+
+%% Which deaths this node writes down, or tries to.
+-doc false.
+watch_burials() ->
+    ok = persistent_term:put({?MODULE, burials}, []),
+    erlmcp_bench_wrapping:around(erlmcp_cluster_store, [{{bury, 1}, {?MODULE, burial, of_node}}]).
+
+-doc false.
+hold_burials() ->
+    persistent_term:put({?MODULE, burials}, held).
+
+-doc false.
+burial(of_node, [Incarnation] = Arguments, Whole) ->
+    case persistent_term:get({?MODULE, burials}) of
+        held ->
+            {error, timeout};
+        Before ->
+            ok = persistent_term:put({?MODULE, burials}, [Incarnation | Before]),
+            apply(Whole, Arguments)
+    end.
+
+-doc false.
+burials() ->
+    persistent_term:get({?MODULE, burials}).
+
+%% Returns how the readers have ended.
+-doc false.
+read_until_it_stops() ->
+    Readers = [spawn_monitor(fun() -> read_until_it_stops(Favor) end)
+               || _ <- lists:seq(1, 50), Favor <- [low_latency, consistency]],
+    receive after 100 -> ok end,
+    ok = ra_system:stop(erlmcp_cluster),
+    lists:usort([receive {'DOWN', Monitor, process, _, Reason} -> Reason end
+                 || {_, Monitor} <- Readers]).
+
+read_until_it_stops(Favor) ->
+    case erlmcp_cluster_store:leases(Favor) of
+        {ok, _} -> read_until_it_stops(Favor);
+        {error, _} -> ok
+    end.

@@ -1,0 +1,206 @@
+-module(cluster_rates_SUITE).
+-moduledoc """
+Three nodes with one server, and a client that has a rate: the nodes let in what the rate allows,
+however its requests are spread over them. Requests pass real sockets. What is let in is compared
+with the time that has passed, so a slow machine changes nothing. The later cases hurt nodes.
+""".
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([a_quota_is_that_of_all_nodes/1, a_server_that_starts_again_learns_what_was_counted/1,
+         other_versions_do_no_harm/1, a_load_moves_between_nodes/1,
+         without_a_node_the_others_have_the_rate/1, without_a_majority_a_node_has_its_part/1]).
+%% On the nodes.
+-export([done/2]).
+
+%% Messages a second, and how many percent more or less may be let in.
+-define(RATE, 200).
+-define(PERCENT, 5).
+-define(QUOTA, 6).
+%% Requests a second of one connection.
+-define(OF_ONE, 30).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [a_quota_is_that_of_all_nodes, a_server_that_starts_again_learns_what_was_counted,
+     other_versions_do_no_harm, a_load_moves_between_nodes,
+     without_a_node_the_others_have_the_rate, without_a_majority_a_node_has_its_part].
+
+init_per_suite(Config) ->
+    Started = erlmcp_test_applications:start([erlmcp], Config),
+    Members = erlmcp_test_cluster:start(Config, #{}),
+    [ok, ok, ok] = erlmcp_test_cluster:join(Members),
+    Servers = [{rated, #{principal_messages_per_second => ?RATE}},
+               {quota, #{principal_messages_per_day => ?QUOTA}}],
+    [{members, [Member#{servers => #{Id => served(Member, options(Id, Limits))
+                                     || {Id, Limits} <- Servers}} || Member <- Members]}
+     | Started].
+
+end_per_suite(Config) ->
+    lists:foreach(fun erlmcp_test_cluster:stop/1, members(Config)),
+    erlmcp_test_applications:stop(Config).
+
+served(Member, Options) ->
+    {_, [Listener]} = erlmcp_test_cluster_node:serve(Member, Options),
+    Listener.
+
+options(Id, Limits) ->
+    #{id => Id, name => ~"rates", version => ~"1", cluster => erlmcp_cluster, limits => Limits,
+      tools => [#{name => ~"work", description => ~"Works", handler => fun ?MODULE:done/2}],
+      listen => [{http, #{}}]}.
+
+%% On the nodes.
+
+done(_, _) -> ~"done".
+
+%% One after the other, at each node in turn. A message counts more than once until all nodes have
+%% heard of it, so a node may refuse what it lets in a moment later. A node that has not heard of
+%% the last ones yet lets at most one more in.
+a_quota_is_that_of_all_nodes(Config) ->
+    Members = members(Config),
+    Used = let_in(Members, ?QUOTA, erlang:monotonic_time(millisecond) + 10_000),
+    More = length([Member || _ <- lists:seq(1, 10), Member <- Members, is_let_in(Member, quota)]),
+    ct:pal("~b and ~b of a quota of ~b", [Used, More, ?QUOTA]),
+    ?assert(Used >= ?QUOTA),
+    ?assert(Used + More =< ?QUOTA + 2).
+
+let_in(Members, Most, Until) ->
+    let_in(Members, Most, Until, 0).
+
+let_in(Members, Most, Until, Before) ->
+    Let = Before + length([Member || Member <- Members, is_let_in(Member, quota)]),
+    case Let < Most andalso erlang:monotonic_time(millisecond) < Until of
+        true -> let_in(Members, Most, Until, Let);
+        false -> Let
+    end.
+
+%% It lets in what comes before the others have answered: its part.
+a_server_that_starts_again_learns_what_was_counted(Config) ->
+    [_, _, #{servers := #{quota := #{port := Port}}} = C] = members(Config),
+    Options = options(quota, #{principal_messages_per_day => ?QUOTA}),
+    ok = call(C, erlmcp, stop_server, [quota]),
+    _ = served(C, Options#{listen := [{http, #{port => Port}}]}),
+    Let = [C || _ <- lists:seq(1, 20), is_let_in(C, quota)],
+    ct:pal("~b more", [length(Let)]),
+    ?assert(length(Let) =< ?QUOTA div 3).
+
+other_versions_do_no_harm(Config) ->
+    [A | _] = members(Config),
+    Process = call(A, erlang, whereis, [erlmcp_cluster_rates]),
+    [_ = call(A, erlang, send, [Process, Message])
+     || Message <- [{erlmcp_cluster_rates, 2, new}, {erlmcp_cluster_rates, 1, strange}, strange]],
+    _ = call(A, sys, get_state, [Process]),
+    Process = call(A, erlang, whereis, [erlmcp_cluster_rates]).
+
+%% "Quota error at most 5 % with loads of 90/5/5", also when the load moves. First the client uses
+%% what it has not used before.
+a_load_moves_between_nodes(Config) ->
+    [A, B, C] = members(Config),
+    Began = now_us(),
+    First = load([{A, 360}, {B, 20}, {C, 20}], 3_000),
+    Second = load([{A, 20}, {B, 360}, {C, 20}], 2_500),
+    Ended = now_us(),
+    at_most(?RATE, First ++ Second, Began, Ended),
+    as_the_rate(?RATE, First ++ Second, Began + 1_300_000).
+
+%% Whoever waits for an answer of the node does not wait longer.
+without_a_node_the_others_have_the_rate(Config) ->
+    [A, B, C] = members(Config),
+    ok = erlmcp_test_cluster:kill(C),
+    Began = now_us(),
+    Results = load([{A, 300}, {B, 60}], 4_000),
+    as_the_rate(?RATE, Results, Began + 1_500_000).
+
+%% Its lease has ended, and two others may be elsewhere, with their parts.
+without_a_majority_a_node_has_its_part(Config) ->
+    [A, B, _] = members(Config),
+    ok = erlmcp_test_cluster:kill(B),
+    Began = now_us(),
+    Results = load([{A, 360}], 4_000),
+    Part = call(A, erlmcp_cluster_rates, nodes, []),
+    as_the_rate(?RATE div Part, Results, Began + 2_000_000).
+
+%% Compares what was let in with what a rate allows, all of it at first.
+at_most(Rate, Results, From, To) ->
+    Sure = length([It || {Sent, Received, true} = It <- Results, Sent >= From, Received =< To]),
+    Allowed = Rate + Rate * (To - From) / 1_000_000,
+    ct:pal("~b let in, ~.1f allowed", [Sure, Allowed]),
+    ?assert(Sure =< Allowed * (1 + ?PERCENT / 100)).
+
+%% From the first refusal, after which nothing is left of an earlier time, until the last request
+%% was sent. Nobody saw when a request was let in: it was after it was sent, and before it was
+%% answered. On a busy machine the nodes hear late of each other, about as late as of the slowest
+%% request.
+as_the_rate(Rate, Results, Earliest) ->
+    {Refused, From} = lists:min([{Received, Sent} || {Sent, Received, false} <- Results,
+                                                     Sent >= Earliest]),
+    To = lists:max([Sent || {Sent, _, _} <- Results]),
+    Let = [It || {Sent, Received, true} = It <- Results, Received >= From, Sent =< To],
+    Sure = [It || {Sent, Received, _} = It <- Let, Sent >= Refused, Received =< To],
+    Slowest = lists:max([Received - Sent || {Sent, Received, _} <- Results]),
+    Allowed = Rate * (To - From) / 1_000_000,
+    Late = Rate * Slowest / 1_000_000,
+    ct:pal("from ~b to ~b let in, ~.1f allowed, of ~b requests; ~b us for the slowest",
+           [length(Sure), length(Let), Allowed, length(Results), Slowest]),
+    ?assert(length(Sure) =< Allowed * (1 + ?PERCENT / 100) + Late),
+    %% A slow machine may have sent fewer.
+    Given = length([It || {Sent, Received, _} = It <- Results, Received >= From, Sent =< To]),
+    ?assert(length(Let) >= min(Allowed, Given) * (1 - ?PERCENT / 100) - Late).
+
+%% Clients.
+
+members(Config) -> proplists:get_value(members, Config).
+
+%% Sends requests to each member at its rate. Returns when each was sent and answered, and whether
+%% it was let in.
+load(Loads, Milliseconds) ->
+    Until = now_us() + Milliseconds * 1_000,
+    Clients = [spawn_monitor(fun() -> client(Member, 1_000_000 * Count div PerSecond, Until) end)
+               || {Member, PerSecond} <- Loads,
+                  Count <- [ceil(PerSecond / ?OF_ONE)], _ <- lists:seq(1, Count)],
+    lists:append([receive {'DOWN', Monitor, process, Pid, {done, Results}} -> Results end
+                  || {Pid, Monitor} <- Clients]).
+
+client(Member, Interval, Until) ->
+    Socket = erlmcp_test_http:connect(server(Member, rated)),
+    %% Not all at the same moment.
+    Results = requests(Socket, now_us() + rand:uniform(Interval), Interval, Until),
+    ok = erlmcp_test_http:close(Socket),
+    exit({done, Results}).
+
+requests(Socket, Next, Interval, Until) ->
+    case now_us() of
+        Now when Now > Until ->
+            [];
+        Now ->
+            receive after max(0, (Next - Now) div 1_000) -> ok end,
+            Sent = now_us(),
+            Let = is_let_in(Socket),
+            [{Sent, now_us(), Let} | requests(Socket, Next + Interval, Interval, Until)]
+    end.
+
+is_let_in(Member, Id) ->
+    Socket = erlmcp_test_http:connect(server(Member, Id)),
+    Let = is_let_in(Socket),
+    ok = erlmcp_test_http:close(Socket),
+    Let.
+
+is_let_in(Socket) ->
+    %% As from a load balancer, whose connections wait for no client that comes back too soon.
+    Via = #{headers => #{~"via" => ~"1.1 balancer"}},
+    {Headers, Body} = erlmcp_test_http:message(~"tools/list", #{}, Via),
+    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+    case erlmcp_test_http:response(Socket) of
+        #{status := 200} -> true;
+        #{status := 429} -> false
+    end.
+
+server(#{servers := Servers}, Id) -> map_get(Id, Servers).
+
+now_us() -> erlang:monotonic_time(microsecond).
+
+call(Member, Module, Function, Arguments) ->
+    erlmcp_test_cluster:call(Member, Module, Function, Arguments, 30_000).
