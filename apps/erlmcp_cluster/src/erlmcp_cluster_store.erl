@@ -623,12 +623,21 @@ start_store(#{data_dir := Folder, join_ms := Milliseconds}) ->
             name => ?STORE, data_dir => Name, wal_data_dir => Name,
             wal_max_size_bytes => ?WAL_BYTES, names => ra_system:derive_names(?STORE)},
         {ok, _} ?= ra_system:start(Config),
-        {ok, ?STORE} ?= start_khepri(Milliseconds),
-        ok
+        start_khepri(Milliseconds)
     end.
 
 start_khepri(Milliseconds) ->
-    within(Milliseconds, fun() -> khepri:start(?STORE, ?STORE, ?JOIN_MS) end).
+    maybe
+        {ok, ?STORE} ?= within(Milliseconds,
+                               fun() -> khepri:start(?STORE, ?STORE, ?JOIN_MS) end),
+        name_kept()
+    end.
+
+%% Ra writes the name of a new member to the disk up to some seconds late. A node that was killed
+%% before that would come back as another member, without what it has agreed to.
+name_kept() ->
+    #{directory_rev := Names} = ra_system:derive_names(?STORE),
+    dets:sync(Names).
 
 stop_khepri() ->
     within(?STOP_MS, fun() -> khepri:stop(?STORE) end).
@@ -699,6 +708,8 @@ take({join, Node}) ->
         ok ?= within(?LOCK_MS + ?JOIN_MS, fun() ->
             khepri_cluster:join({?STORE, Node}, ?JOIN_MS)
         end),
+        %% Khepri has begun this node's part anew.
+        ok ?= name_kept(),
         joined
     else
         {error, Reason} -> Reason
@@ -716,8 +727,7 @@ part_with([_, _ | _], Node) ->
         false ?= lists:member(Own, Members),
         ok ?= stop_khepri(),
         ok ?= ra:force_delete_server(?STORE, Own),
-        {ok, ?STORE} ?= start_khepri(?JOIN_MS),
-        ok
+        start_khepri(?JOIN_MS)
     else
         true -> {error, still_member};
         {timeout, _} -> {error, timeout};

@@ -18,7 +18,8 @@ one of them. A node is killed, stands still, is cut off, leaves, and comes back.
          a_node_leaves_and_comes_back/1,
          a_dead_node_is_forgotten/1, a_node_that_is_forgotten_joins_again/1,
          nodes_find_each_other_by_dns/1,
-         a_node_waits_for_its_cluster/1, options_are_checked/1]).
+         a_node_waits_for_its_cluster/1, a_cluster_that_is_killed_at_once_comes_back/1,
+         options_are_checked/1]).
 %% On the nodes.
 -export([sample/1, samples/0, slow_down/1, hear/0, log/2, heard/0, lose_an_opening/0, opening/3,
          hold_elections/0, election/3, elections/0, fail_to_start/1, starting/3, tries/0,
@@ -42,7 +43,8 @@ all() ->
      a_silent_node_holds_no_other_up, a_silent_node_holds_no_join_up,
      one_node_writes_a_death_down, a_node_leaves_and_comes_back,
      a_dead_node_is_forgotten, a_node_that_is_forgotten_joins_again,
-     nodes_find_each_other_by_dns, a_node_waits_for_its_cluster].
+     nodes_find_each_other_by_dns, a_node_waits_for_its_cluster,
+     a_cluster_that_is_killed_at_once_comes_back].
 
 init_per_testcase(options_are_checked, Config) ->
     Config;
@@ -559,6 +561,21 @@ a_node_waits_for_its_cluster(Config) ->
     [{error, no_cluster}, {error, no_cluster}] = erlmcp_test_cluster:join([A, B], 2_000),
     [ok, ok, ok] = erlmcp_test_cluster:join([A, B, C]),
     {_, _} = erlmcp_test_cluster:await(fun() -> alive([A, B, C]) end, 30_000).
+
+%% What each node is goes to the disk before it has joined.
+a_cluster_that_is_killed_at_once_comes_back(Config) ->
+    Members = proplists:get_value(members, Config),
+    [ok, ok, ok] = erlmcp_test_cluster:join(Members),
+    Last = lists:max([incarnation(Member) || Member <- Members]),
+    ok = lists:foreach(fun erlmcp_test_cluster:kill/1, Members),
+    Back = erlmcp_test_cluster:at_once(fun erlmcp_test_cluster:revive/1, Members),
+    try
+        [ok, ok, ok] = erlmcp_test_cluster:join(Back, 30_000),
+        %% Those of a new cluster would begin with 1.
+        [] = [Number || Number <- [incarnation(Member) || Member <- Back], Number =< Last]
+    after
+        lists:foreach(fun erlmcp_test_cluster:stop/1, Back)
+    end.
 
 %% What the nodes say.
 
