@@ -78,8 +78,10 @@ Internal.
 -define(WAL_BYTES, 16_000_000).
 %% Milliseconds between two looks whether the node's part of the store runs.
 -define(LOOK_MS, 500).
-%% How often a leader that is about to stop asks the others to lead, and milliseconds in between.
+%% How often a leader that is about to stop asks the others to lead, and how often it looks whether
+%% one does before it asks the next one. Milliseconds in between.
 -define(TRIES, 20).
+-define(LOOKS, 10).
 -define(RESIGN_MS, 10).
 %% A part that has ended is started again when its disk has room for so much.
 -define(ROOM_BYTES, 1_048_576).
@@ -168,14 +170,15 @@ doubt() ->
 -doc """
 Lets another node lead the cluster, if this one does and is about to stop. If a leader stops, the
 others can change nothing until they have noticed it, and have elected another one. Tries this up to
-20 times, 10 ms apart.
+20 times, 10 ms apart. The node that is asked may be slow, or lose the election. So after 100 ms
+without another leader, the next node is asked for an election.
 """.
 -spec resign() -> ok.
 resign() ->
     maybe
         true ?= leader() =:= node(),
         {ok, Leases} ?= leases(low_latency),
-        resign([Node || {alive, Node, _} <- maps:values(Leases)], ?TRIES)
+        resign([Node || {alive, Node, _} <- maps:values(Leases), Node =/= node()], ?TRIES)
     else
         _ -> ok
     end.
@@ -183,8 +186,8 @@ resign() ->
 resign(_, 0) ->
     ok;
 resign(Nodes, Tries) ->
-    case lists:any(fun takes_the_lead/1, Nodes) of
-        true -> ok;
+    case lists:search(fun takes_the_lead/1, Nodes) of
+        {value, Node} -> followed(lists:delete(Node, Nodes) ++ [Node], ?LOOKS);
         %% Each lacks an entry, which it will have in a moment.
         false -> receive after ?RESIGN_MS -> resign(Nodes, Tries - 1) end
     end.
@@ -194,6 +197,20 @@ takes_the_lead(Node) ->
         ra:transfer_leadership({?STORE, node()}, {?STORE, Node}, ?COMMAND_MS) =:= ok
     catch
         exit:_ -> false
+    end.
+
+%% This node leads no more, but knows no other leader until one has been elected.
+followed([], _) ->
+    ok;
+followed([Next | Nodes], 0) ->
+    _ = elect(Next),
+    followed(Nodes, ?LOOKS);
+followed(Nodes, Looks) ->
+    case leader() of
+        Leader when Leader =:= none; Leader =:= node() ->
+            receive after ?RESIGN_MS -> followed(Nodes, Looks - 1) end;
+        _ ->
+            ok
     end.
 
 -doc """
@@ -808,8 +825,11 @@ answers(Node, Milliseconds) ->
     ra:ping({?STORE, Node}, Milliseconds) =:= {pong, leader}.
 
 elect() ->
+    elect(node()).
+
+elect(Node) ->
     try
-        ra:trigger_election({?STORE, node()}, ?ELECTION_MS)
+        ra:trigger_election({?STORE, Node}, ?ELECTION_MS)
     catch
         %% The member starts, stops, or is busy.
         exit:_ -> ok

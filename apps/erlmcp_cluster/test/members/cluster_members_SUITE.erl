@@ -7,7 +7,7 @@ one of them. A node is killed, stands still, is cut off, leaves, and comes back.
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([three_nodes_form_one_cluster/1, a_killed_leader_is_declared_dead_once/1,
          a_slow_leader_goes_on/1, elections_for_a_busy_leader_become_rare/1,
-         leases_come_back_while_the_leader_is_slow/1,
+         a_leader_that_resigns_asks_another_one/1, leases_come_back_while_the_leader_is_slow/1,
          a_lease_that_was_opened_unheard_is_ended/1, a_home_that_begins_late_is_unseen/1,
          a_node_that_stood_still_is_fenced/1, a_minority_has_no_lease/1,
          a_node_alone_among_silent_ones_has_no_lease/1,
@@ -35,6 +35,7 @@ suite() ->
 all() ->
     [options_are_checked, three_nodes_form_one_cluster, a_killed_leader_is_declared_dead_once,
      a_slow_leader_goes_on, elections_for_a_busy_leader_become_rare,
+     a_leader_that_resigns_asks_another_one,
      leases_come_back_while_the_leader_is_slow,
      a_lease_that_was_opened_unheard_is_ended, a_home_that_begins_late_is_unseen,
      a_node_that_stood_still_is_fenced, a_minority_has_no_lease,
@@ -220,6 +221,25 @@ elections_for_a_busy_leader_become_rare(Config) ->
     Store(resume),
     true = Elections() > Answered,
     true = Took < 1_600.
+
+%% The node that it asks first has said nothing against it, and stands still. No node that doubts the
+%% leader helps.
+a_leader_that_resigns_asks_another_one(Config) ->
+    Members = joined(Config),
+    {Leader, Others} = leader(Members),
+    [ok = erlmcp_test_cluster:call(Member, ?MODULE, hold_elections, []) || Member <- Members],
+    [{_, First}, {_, Second}] = lists:sort([{incarnation(Other), Other} || Other <- Others]),
+    ok = erlmcp_test_cluster:call(First, sys, suspend, [erlmcp_cluster]),
+    ok = erlmcp_test_cluster:call(Leader, erlmcp_cluster_store, resign, []),
+    {_, _} = erlmcp_test_cluster:await(fun() -> leads(Second, Second) end, 10_000),
+    ok = erlmcp_test_cluster:call(First, sys, resume, [erlmcp_cluster]),
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        lists:all(fun(Member) -> leads(Second, Member) end, Members)
+    end, 10_000).
+
+%% Whether a node leads, as another one sees it.
+leads(#{node := Node}, Member) ->
+    erlmcp_test_cluster:call(Member, erlmcp_cluster_store, leader, []) =:= Node.
 
 %% A renewal takes longer than until the next one is due, so the lease ends. But the node finds out
 %% whether it still has it, and one that begins again has a lease that is valid.
