@@ -141,13 +141,24 @@ booted(Machine, Nodes, #{folder := Folder, disks := Disks} = Plan) ->
     %% Without its filters, which drop what Ra says of its elections.
     Log = [{handler, default, logger_std_h,
             #{filters => [], config => #{file => filename:join(Folder, name(Machine) ++ ".log")}}}],
-    erlmcp_test_cluster:boot(
+    at_full_share(erlmcp_test_cluster:boot(
         (clock(Machine, Plan))#{
           machine => Machine, address => Address, port => ?DIST_PORT,
           args => ["-kernel", "logger", lists:flatten(io_lib:format("~0p", [Log]))],
-          exec => erlmcp_test_cluster_network:command(Machine, [Erl, "-boot", "no_dot_erlang"]),
+          exec => erlmcp_test_cluster_network:command(
+                      Machine, ["nice", "-n", "10", Erl, "-boot", "no_dot_erlang"]),
           options => #{discovery => {seeds, Nodes}, secret => {env, "ERLMCP_TEST_SECRET"},
-                       data_dir => data(map_get(Machine, Disks))}}).
+                       data_dir => data(map_get(Machine, Disks))}})).
+
+revived(Member) ->
+    at_full_share(erlmcp_test_cluster:revive(Member)).
+
+%% A program that starts takes the time that the others leave. On machines of their own, it would
+%% take none of theirs. From now on the node has the same share as each of them.
+at_full_share(#{os_pid := Pid} = Member) ->
+    {ok, Threads} = file:list_dir("/proc/" ++ Pid ++ "/task"),
+    {ok, _} = erlmcp_chaos_program:run("renice", ["-n", "0", "-p" | Threads]),
+    Member.
 
 %% A clock of its own, only where it is needed: such a clock takes longer to read.
 clock(Machine, #{faults := Faults, folder := Folder}) ->
@@ -313,7 +324,7 @@ dead_at(Machine) ->
     now_us().
 
 back(Machine, Member, #{members := Members, folder := Folder} = Run) ->
-    Back = erlmcp_test_cluster:revive(Member),
+    Back = revived(Member),
     ok = in_service([Back], Folder),
     Whole = Run#{members := Members#{Machine := Back}},
     _ = whole(Whole),
@@ -360,7 +371,7 @@ with_wrong_clock(Machine, Milliseconds, #{members := Members, folder := Folder} 
     #{Machine := #{clock := File} = Member} = Members,
     ok = drained(Member),
     ok = erlmcp_test_faked_clock:set(File, ?WRONG_S),
-    Wrong = erlmcp_test_cluster:revive(Member),
+    Wrong = revived(Member),
     [{error, {clock_apart, Seconds}}] = erlmcp_test_cluster:join([Wrong], ?APART_MS),
     say("the node says that its clock is ~b s ahead", [Seconds]),
     Caller = self(),
