@@ -219,10 +219,11 @@ answer(~"tools/call", #{~"params" := #{~"arguments" := #{~"text" := Text}}}) ->
 answer(_, _) ->
     #{error => #{code => -32601, message => ~"no such method"}}.
 
-%% As a shell sees a program that SIGPIPE ended.
+%% As a shell sees a program that SIGPIPE ended. It starts when the reader has had time to go.
 a_closed_pipe_ends_in_silence(Config) ->
     [?assertEqual({0, "141\n", ""},
-                  run("/bin/bash", ["-c", "\"$0\" \"$@\" | exec true; echo ${PIPESTATUS[0]}",
+                  run("/bin/bash", ["-c", "{ sleep 2; exec \"$0\" \"$@\"; } | exec true; "
+                                          "echo ${PIPESTATUS[0]}",
                                     program(Config) | Words], Config), Words)
      || Words <- [["help"], ["list", url(Config)], ["list", url(Config), "--json"]]],
     %% A reader that has what it wants.

@@ -52,7 +52,7 @@ hidden(Module, Place, Message) ->
     [begin
          {_, _} = binary:match(shown(Report), atom_to_binary(Module)),
          ok = without_words(Report)
-     end || _ <- [gen_server, proc_lib], Report <- [receive {logged, Event} -> Event end]],
+     end || _ <- [gen_server, proc_lib], Report <- [receive {logged, Pid, Event} -> Event end]],
     ok.
 
 without_words(Term) ->
@@ -64,5 +64,5 @@ shown(Term) ->
     unicode:characters_to_binary(io_lib:format("~p ~w", [Term, Term])).
 
 -doc false.
-log(Event, #{config := Test}) ->
-    Test ! {logged, Event}.
+log(#{meta := #{pid := Pid}} = Event, #{config := Test}) ->
+    Test ! {logged, Pid, Event}.

@@ -4,8 +4,8 @@ Tests for all faults and drills, in their short forms, each really injected. Eve
 judged, and so are the times. So the faults run one after the other, and `scripts/test.sh` runs this
 suite in a node of its own, after all others. Where the machine has other things to do, a fault
 waits until it has less of them, for some time. If one was not met in time, and the machine has
-paused meanwhile or the time was missed by less than such a pause, it is injected again, twice at
-most.
+paused meanwhile, or its host has not given it its processors, or the time was missed by less than
+such a pause, it is injected again, twice at most.
 
 A fault that the machine cannot have is named in a file `not_run`, which `scripts/test.sh` prints.
 """.
@@ -38,25 +38,28 @@ init_per_testcase(_, Config) ->
 end_per_testcase(_, _) -> ok.
 
 await_quiet(Deadline) ->
-    {Free, All} = processor_time(),
+    {Free, _, All} = processor_time(),
     receive after ?LOOK_MS -> ok end,
-    {FreeNow, AllNow} = processor_time(),
+    {FreeNow, _, AllNow} = processor_time(),
     case FreeNow - Free >= ?FREE * (AllNow - All)
         orelse erlang:monotonic_time(millisecond) >= Deadline of
         true -> ok;
         false -> await_quiet(Deadline)
     end.
 
-%% Of all processors since the machine has started: the fourth and fifth number are idle.
+%% Of all processors since the machine has started, in hundredths of a second: what was free, what
+%% the host of the machine has given to others meanwhile, and all. The fourth and fifth number are
+%% idle, and the eighth is stolen.
 processor_time() ->
     case file:read_file("/proc/stat") of
         {ok, Stat} ->
             [Line | _] = binary:split(Stat, ~"\n"),
             [~"cpu" | Words] = binary:split(Line, ~" ", [global, trim_all]),
-            [_, _, _, Idle, Waiting | _] = Times = [binary_to_integer(Word) || Word <- Words],
-            {Idle + Waiting, lists:sum(lists:sublist(Times, 8))};
+            [_, _, _, Idle, Waiting, _, _, Stolen | _] = Times =
+                [binary_to_integer(Word) || Word <- Words],
+            {Idle + Waiting, Stolen, lists:sum(lists:sublist(Times, 8))};
         {error, enoent} ->
-            {0, 0}
+            {0, 0, 0}
     end.
 
 all() ->
@@ -179,7 +182,10 @@ lack_of_the_machine_is_named(Config) ->
 
 only_late_ones_of_a_paused_machine_are_repeated(_) ->
     Failed = fun(Violations, Us) ->
-        is_disturbed(#{status => failed, violations => Violations, figures => #{pause_us => Us}})
+        Outcome = #{status => failed, violations => Violations, figures => #{pause_us => Us}},
+        %% A pause of the server may show only as time that its host has not given.
+        Disturbed = is_disturbed(Outcome, 0),
+        Disturbed = is_disturbed(Outcome#{figures := #{pause_us => 0}}, Us)
     end,
     Late = {late, recovery, 2_000_000, 100},
     true = Failed([Late, {before, [{refused, 1078}]}, {code, 1078, never_seen}], ?PAUSE_US),
@@ -189,9 +195,9 @@ only_late_ones_of_a_paused_machine_are_repeated(_) ->
     false = Failed([Late, {lost, load, 1}], ?PAUSE_US),
     false = Failed([{fell_over, server_restarted}], ?PAUSE_US),
     %% A scenario that was broken off has no figures.
-    false = is_disturbed(#{status => failed, violations => [{scenario, killed}]}),
+    false = is_disturbed(#{status => failed, violations => [{scenario, killed}]}, ?PAUSE_US),
     Figures = #{pause_us => ?PAUSE_US},
-    false = is_disturbed(#{status => passed, violations => [], figures => Figures}).
+    false = is_disturbed(#{status => passed, violations => [], figures => Figures}, 0).
 
 fault_without_a_reason_fails(Config) ->
     Outcome = erlmcp_chaos_run:run(erlmcp_test_fault, #{setup => {not_run, ~"no tmpfs here"}}),
@@ -203,9 +209,12 @@ passed(Id, Config, Also) ->
     passed(Id, Config, Also, ?TRIES).
 
 passed(Id, Config, Also, Tries) ->
+    {_, Before, _} = processor_time(),
     {ok, Outcome} = erlmcp_bench_chaos:run_scenario(Id, #{short => true}),
-    ct:log("~p", [Outcome]),
-    case Tries > 1 andalso is_disturbed(Outcome) of
+    {_, After, _} = processor_time(),
+    StolenUs = 10_000 * (After - Before),
+    ct:log("~b us were stolen~n~p", [StolenUs, Outcome]),
+    case Tries > 1 andalso is_disturbed(Outcome, StolenUs) of
         true ->
             ok = await_quiet(erlang:monotonic_time(millisecond) + ?QUIET_MS),
             passed(Id, Config, Also, Tries - 1);
@@ -214,15 +223,16 @@ passed(Id, Config, Also, Tries) ->
     end.
 
 %% Only what takes time is judged again. A pause loses no request.
-is_disturbed(#{status := failed, violations := Violations, figures := #{pause_us := Longest}}) ->
+is_disturbed(#{status := failed, violations := Violations, figures := #{pause_us := Longest}},
+             StolenUs) ->
+    Paused = max(Longest, StolenUs) >= ?PAUSE_US,
     lists:all(fun
         ({late, _, Us, BoundMs}) ->
-            Longest >= ?PAUSE_US orelse Us - 1_000 * BoundMs =< ?PAUSE_US;
+            Paused orelse Us - 1_000 * BoundMs =< ?PAUSE_US;
         (Violation) ->
-            Longest >= ?PAUSE_US
-                andalso lists:member(element(1, Violation), [never, before, unseen, code])
+            Paused andalso lists:member(element(1, Violation), [never, before, unseen, code])
     end, Violations);
-is_disturbed(#{}) ->
+is_disturbed(#{}, _) ->
     false.
 
 judged(#{status := not_run, scenario := Id, lacks := [_ | _] = Lacks}, _, File) ->

@@ -158,7 +158,7 @@ no_crash_report_shows_the_secret(_) ->
         [_ | planted] = sys:replace_state(Pid, fun(Masters) -> Masters ++ planted end),
         Pid ! refresh,
         receive {'EXIT', Pid, Reason} -> ok = hidden(io_lib:format("~w", [Reason])) end,
-        Reports = [receive {logged, Event} -> Event end || _ <- [gen_server, proc_lib]],
+        Reports = [receive {logged, Pid, Event} -> Event end || _ <- [gen_server, proc_lib]],
         [begin
              Text = io_lib:format("~p ~w", [Report, Report]),
              {_, _} = binary:match(unicode:characters_to_binary(Text), ~"erlmcp_cluster_secret"),
@@ -212,8 +212,8 @@ hidden(Text) ->
     ok.
 
 -doc false.
-log(Event, #{config := Test}) ->
-    Test ! {logged, Event}.
+log(#{meta := #{pid := Pid}} = Event, #{config := Test}) ->
+    Test ! {logged, Pid, Event}.
 
 secret() ->
     list_to_binary(?SECRET).
