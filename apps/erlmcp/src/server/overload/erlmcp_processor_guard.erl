@@ -24,7 +24,7 @@ Internal.
 -record(reading, {
     %% the new process whose wait is measured
     probe = none :: none | {pid(), Since :: integer()},
-    %% milliseconds that the last one waited
+    %% milliseconds that the last one waited, or has waited so far
     waited = 0 :: non_neg_integer()
 }).
 

@@ -43,7 +43,10 @@ Internal.
 %% Every request reads it.
 -compile({inline, [cache/0, meta/0]}).
 
--doc "Decodes a message as `erlmcp_json:decode/2` does, and learns its `_meta`.".
+-doc """
+Decodes a message as `erlmcp_json:decode/2` does. Learns its `_meta`, unless the client has repeated
+one before, or three were learnt.
+""".
 -spec decode(binary(), erlmcp_json:limits()) ->
     {ok, erlmcp_json:json_term()} | {error, erlmcp_json:decode_error()}.
 decode(Bytes, Limits) ->
