@@ -450,7 +450,7 @@ init({Instance, Id, #{revision := Revision, principal := Principal} = Session}) 
     State = #state{id = Id, instance = Instance, principal = Principal,
                    calls = erlmcp_calls:new(Instance),
                    streams = erlmcp_session_streams:new(Revision, home(Id, Instance), Key, Limits)},
-    %% Before `attend/2`: from then on changes are sent to this process and not noted in the row.
+    %% Before the process attends: from then on changes are sent to it, and not noted in the row.
     ok = erlmcp_subscriptions:add(State#state.topics, owner(), session, Principal, table(State)),
     case erlmcp_session_table:attend(Id, Instance) of
         {ok, Missed} ->

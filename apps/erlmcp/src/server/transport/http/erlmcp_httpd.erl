@@ -152,7 +152,7 @@ its end (GOAWAY).
 last_requests_ms() ->
     ?LAST_REQUESTS.
 
--doc "Returns the addresses and URLs of a listener at `Ip` and `Port`.".
+-doc "Returns the address and the URLs of a listener at `Ip` and `Port`.".
 -spec address({inet:ip_address(), inet:port_number()}, map()) ->
     #{ip := inet:ip_address(), port := inet:port_number(), url => binary(), sse_url => binary(),
       pages => [binary(), ...]}.

@@ -164,7 +164,9 @@ verdict(refused, #body{version = Version} = Body) ->
     ok = forget(Body),
     {refused, erlmcp_unfinished_messages:refusal(), closing(Version)}.
 
--doc "Refuses a request whose body did not arrive in time.".
+-doc """
+Refuses a request whose body did not arrive in time. Only ends a request that was refused before.
+""".
 -spec late(body()) -> progress().
 late(#body{parts = forgotten}) ->
     {ended, [stop]};

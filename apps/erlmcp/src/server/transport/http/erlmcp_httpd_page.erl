@@ -21,11 +21,12 @@ Internal.
 -define(BODY, 65_536).
 %% The pages of a listener that run at once.
 -define(MOST_RUNNING, 100).
-%% Milliseconds until a page has to answer, or to begin its stream, if calls may take longer.
+%% Milliseconds until a page has to answer, or to begin its stream. It is `call_timeout_ms` if that
+%% is less.
 -define(DEADLINE, 10_000).
 %% Milliseconds that a page has to end by itself when its request has ended.
 -define(SHUTDOWN, 1_000).
-%% Milliseconds until a client may try again that came while as many ran.
+%% Milliseconds until a client may try again whose page was one too many.
 -define(RETRY, 1_000).
 %% Headers that only the listener sets.
 -define(OWN, [~"connection", ~"content-length", ~"keep-alive", ~"proxy-connection", ~"te",

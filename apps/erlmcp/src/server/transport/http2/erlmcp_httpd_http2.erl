@@ -90,8 +90,8 @@ has_calls() ->
     Calls > 0.
 
 -doc """
-Sends the stream `Stream` of this process the message `closing` when its connection begins to close.
-Has no effect in a connection of HTTP/1.1, which sends that message itself.
+Registers the stream `Stream` of this process, which is sent `closing` when its connection begins to
+close. Has no effect in a connection of HTTP/1.1, which sends that message itself.
 """.
 -spec stream_lasts(Stream :: {pid(), cowboy_stream:streamid()}) -> ok.
 stream_lasts(Stream) ->

@@ -3,7 +3,7 @@
 A connection that carries messages in both directions, as a value. It takes bytes and returns bytes,
 with one message on each line. For HTTP+SSE it takes decoded messages and returns events. The
 process that keeps the value writes the bytes, and owns the calls. That process is an
-`m:erlmcp_connection_process`, for TCP and stdio, or an `m:erlmcp_httpd_sse_session`.
+`m:erlmcp_connection_process`, for messages on lines, or an `m:erlmcp_httpd_sse_session`.
 
 Source: specification 2026-07-28, "Transports / stdio".
 
@@ -45,7 +45,7 @@ Internal.
 %% Every message passes here.
 -compile({inline, [input/2, read/4, has_room/2, session/2, handled/3, resumed/1]}).
 
-%% Microseconds that a quick call takes at most.
+%% Microseconds after which a yield shows that a call is not short.
 -define(QUICK, 50).
 %% Bytes of answers that are collected before calls run in processes of their own.
 -define(READY, 131_072).
