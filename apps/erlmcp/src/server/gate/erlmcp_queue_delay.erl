@@ -30,8 +30,8 @@ Internal.
 
 %% A queue is a standing one after this part of the longest time.
 -define(LASTING, 4).
-%% The part of the longest time that is allowed in a standing queue, and the largest part that is
-%% allowed there to a tenant whose requests do not always wait.
+%% The part of the longest time that is allowed in a standing queue. A tenant whose requests do not
+%% always wait may be allowed the larger part `ROUND` there.
 -define(STANDING, 10).
 -define(ROUND, 5).
 %% The weight of the newest turn in the mean time between two turns.

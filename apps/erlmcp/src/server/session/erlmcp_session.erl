@@ -9,9 +9,9 @@ Requests do not pass through it, nor do the answers of calls that report nothing
 
 A session ends on DELETE, and when it was unused for `session_idle_ms`, unless a call runs or its
 own stream is open. If it has no process, an `m:erlmcp_sweeper` ends it. A session that its client
-never used after `initialize` ends after `unused_session_ms`, or earlier if the server or its tenant
-has no room for a new session. So a flood of `initialize` ends its own sessions, and none that is in
-use.
+never used after `initialize` ends after `unused_session_ms`. It ends earlier if the server or its
+tenant has no room for a new session. So a flood of `initialize` ends its own sessions, and none
+that is in use.
 
 Source: specification 2025-11-25, "Transports / Session Management".
 
@@ -147,8 +147,8 @@ still_inherited(Id, Principal, #{cluster := {Module, State}} = Instance) ->
 
 -doc """
 Stores a change of a session for its next home, if the server has a cluster. Returns `ended` if the
-session has ended. Returns a refusal if the change may not have been stored, or the cluster keeps
-too many changes, of all clients or of the session's client.
+session has ended. Returns a refusal if the change may not have been stored. Returns one, too, if
+the cluster keeps too many changes, of all clients or of the session's client.
 """.
 -spec change(Id :: binary(), erlmcp_server_cluster:change(), erlmcp_instance:instance()) ->
     ok | ended | {error, erlmcp_refusal:refusal()}.

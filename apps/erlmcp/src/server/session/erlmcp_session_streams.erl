@@ -231,9 +231,8 @@ Attaches a connection to the stream of the event `EventId`, in place of the conn
 stream has, and sends it the later events. Returns `gone` if a call's stream does not keep all of
 these any more, or if the stream has sent no such event.
 
-The session's own stream goes on from now if later events are not kept, or if an earlier home of the
-session has sent the event. The result is then `missed`: the client has missed notifications of
-changes.
+The session's own stream goes on from now if later events are not kept, or if an earlier home has
+sent the event. The result is then `missed`: the client has missed notifications of changes.
 
 A call's stream of an earlier home ends after the events that were copied from there. If the call
 still runs at a node that is leaving, the client reconnects for its later events.

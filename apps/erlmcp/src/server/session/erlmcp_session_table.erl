@@ -437,7 +437,7 @@ ms_until_idle(Id, #{sessions := #sessions{rows = Rows}, limits := #{session_idle
         {unused, _} -> lasting(Idle)
     end.
 
-%% The index has the unused sessions in the order in which they were opened, so the oldest one, of
+%% The index has the unused sessions in the order in which they were opened. So the oldest one, of
 %% all or of a tenant, is found without a search. Each session has two rows,
 %% `{{Opened, Id}, Tenant}` and `{{Tenant, Opened, Id}}`; pairs come before triples.
 

@@ -99,8 +99,8 @@ update(Process, Responses) ->
     call(Process, {update, 1, Responses}).
 
 -doc """
-Cancels the task, and returns it. Returns `over` if the task or its process has ended before, and
-`unavailable` if its node does not answer, or its record cannot be written now.
+Cancels the task, and returns it. Returns `over` if the task or its process has ended before.
+Returns `unavailable` if its node does not answer, or its record cannot be written now.
 """.
 -spec cancel(pid()) ->
     {ok, erlmcp_task_store:task()} | over | erlmcp_task_store:unavailable().

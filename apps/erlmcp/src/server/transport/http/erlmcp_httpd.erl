@@ -113,8 +113,8 @@ streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) 
       erlmcp => config(Options, Instance),
       request_timeout => ReceiveTimeout,
       preface_timeout => min(?HANDSHAKE, ReceiveTimeout),
-      %% A stream waits for its call, which has a deadline, or for the bytes of its request, for
-      %% which the stream has a time-out of its own.
+      %% A stream waits for its call, which has a deadline, or for the bytes of its request. For
+      %% these the stream has a time-out of its own.
       idle_timeout => infinity,
       inactivity_timeout => 300_000,
       goaway_initial_timeout => ?LAST_REQUESTS,
@@ -168,8 +168,8 @@ address({Ip, Port}, #{tls := Tls, pages := Pages} = Options) ->
     maps:merge(#{ip => Ip, port => Port}, maps:from_list(Urls)).
 
 -doc """
-Records that a proof of possession was used on another node, so that no listener of this server
-accepts it until `Until`, in seconds of system time.
+Records that a proof of possession was used on another node. No listener of this server accepts it
+until `Until`, in seconds of system time.
 """.
 -spec proof_used({Thumbprint :: binary(), Id :: binary()}, Until :: integer(),
                  erlmcp_instance:instance()) -> ok.

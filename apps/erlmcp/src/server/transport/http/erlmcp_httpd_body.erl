@@ -83,8 +83,8 @@ continue(_) ->
 -doc """
 Answers a request with a refusal at once. On HTTP/1.1 the rest of its body is read and dropped, so
 that the connection can stay open. There the connection ends if the body has more than 1,000,000
-bytes or does not arrive in time, or if the client waits for `100 Continue`. `Extra` are headers of
-the response.
+bytes or does not arrive in time. It also ends if the client waits for `100 Continue`. `Extra` are
+headers of the response.
 """.
 -spec refuse(erlmcp_refusal:refusal(), Extra :: #{binary() => binary()}, cowboy_req:req(),
              erlmcp_call:owner(), limits()) -> progress().

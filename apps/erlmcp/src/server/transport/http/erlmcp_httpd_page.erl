@@ -6,7 +6,7 @@ gate, so that pages are answered while the server refuses calls. In place of the
 bounds the number of its pages that run at once.
 
 The process sends the whole response as an exit signal, and ends. The process of a stream sends the
-connection one piece after the other, and goes on when a piece was written and the client has taken
+connection one piece after the other. It goes on when a piece was written, and the client has taken
 the pieces before it.
 
 Internal.

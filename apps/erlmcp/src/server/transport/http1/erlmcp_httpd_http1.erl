@@ -306,7 +306,7 @@ parsed(Octets, Behind, Connection) ->
             refused(Status, Connection)
     end.
 
-%% Finds a kept head. A proxy sends requests of many sessions on a connection, so a head is also
+%% Finds a kept head. A proxy sends requests of many sessions on a connection. So a head is also
 %% found if it differs from a kept one only in the id of its session.
 cached(Octets, #connection{cached = Cached, session_at = At}) ->
     case Cached of
