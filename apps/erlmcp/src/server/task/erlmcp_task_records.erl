@@ -23,7 +23,7 @@ open({Module, Options}, Limits) ->
 module({Module, _}) ->
     Module.
 
--doc "Returns what `open/2` of a store's module returned.".
+-doc "Returns the state that `open/2` of a store's module returned.".
 -spec state(store()) -> State :: term().
 state({_, State}) ->
     State.

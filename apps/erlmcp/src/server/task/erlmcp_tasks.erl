@@ -43,8 +43,8 @@ exceed.
                                       | {error, changed | {full, pos_integer()} | unavailable}).
 
 -doc """
-Opens the store of a server's tasks, and creates the table of their processes. Both belong to the
-calling process, the server's supervisor.
+Opens the store of a server's tasks, and creates the table of their processes. This table, and those
+of the default store, belong to the calling process, the server's supervisor.
 """.
 -spec open({module(), map()}, erlmcp_server_options:limits()) -> tables().
 open(Store, Limits) ->

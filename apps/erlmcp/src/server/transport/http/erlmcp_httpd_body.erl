@@ -110,7 +110,10 @@ refuse(Refusal, Extra, _, _, _) ->
 closing('HTTP/2') -> #{};
 closing(_) -> #{~"connection" => ~"close"}.
 
--doc "Adds the next bytes of a body, and refuses a body with more than `message_bytes` bytes.".
+-doc """
+Adds the next bytes of a body, and refuses a body with more than `message_bytes` bytes. Drops the
+bytes of a request that was refused before.
+""".
 -spec data(cowboy_stream:fin(), binary(), body()) -> progress().
 data(IsFin, Data, #body{parts = forgotten, size = Size} = Body) ->
     case Size + byte_size(Data) of

@@ -103,7 +103,10 @@ find(Path, [{Own, Page} | Pages], Running) ->
 asks_identity(#{page := {_, _, #{authenticate := true}}}) -> true;
 asks_identity(_) -> false.
 
--doc "Begins to handle a request for a page.".
+-doc """
+Begins to handle a request for a page. Refuses a method other than GET, HEAD and POST, and a body
+whose announced length is more than 65,536 bytes.
+""".
 -spec init(request(), erlmcp_call:owner(), cowboy_req:req(), erlmcp_httpd:config()) ->
     {cowboy_stream:commands(), state()}.
 init(#{request := #{method := Method}} = Asked, Owner, Received, Config) ->

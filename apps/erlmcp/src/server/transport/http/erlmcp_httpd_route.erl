@@ -116,7 +116,9 @@ resolve(#{headers := Headers} = Received, #{erlmcp_route := Listener} = Options)
             at_path(Request, Options)
     end.
 
--doc "Returns `true` if the path of a request is that of a page.".
+-doc """
+Returns `true` if the path of a request is that of a page, or below it, and is not an endpoint's.
+""".
 -spec is_page(cowboy_req:req(), cowboy:opts()) -> boolean().
 is_page(#{path := Path}, #{erlmcp_route := #{endpoints := Endpoints, pages := Pages}}) ->
     not lists:member(Path, Endpoints) andalso erlmcp_httpd_page:find(Path, Pages) =/= none.
