@@ -42,7 +42,7 @@ Internal.
 -type in_flight() :: erlmcp_gate_counters:share() | 0.
 -type taken() :: [erlmcp_gate_counters:taken()].
 
-%% Milliseconds between two looks. The pause after a look is at least this many times as long as the
+%% Milliseconds between two looks. The pause after a look is at least `?PAUSE` times as long as the
 %% look.
 -define(LOOK, 1000).
 -define(PAUSE, 20).

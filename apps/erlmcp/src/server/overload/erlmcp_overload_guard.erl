@@ -217,7 +217,7 @@ tell() ->
             tell()
     end.
 
-%% Nothing is refused while no process measures.
+%% Nothing is refused for a guard that has ended.
 -doc false.
 terminate(_, #state{words = Words}) ->
     ok = atomics:put(Words, ?OVER, 0),

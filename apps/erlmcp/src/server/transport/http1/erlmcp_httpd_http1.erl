@@ -85,7 +85,7 @@ Internal.
     %% whether its first bytes may be the preface of HTTP/2
     is_new :: boolean(),
     %% the latest heads, since the next head is often one of them; a head with the id of a session
-    %% is kept as the octets before and behind the id
+    %% is also kept as the octets before and behind the id
     cached = #{} ::
         #{Octets :: binary() | {Before :: binary(), Behind :: binary()} =>
               {erlmcp_httpd_http1_message:head(), Request :: map()}},
@@ -461,7 +461,7 @@ no_room(#connection{stream = Stream} = Connection) ->
                 Connection)
     end.
 
-%% Answers a head that cannot be read, and ends the connection.
+%% Answers a request that cannot be read or served, and ends the connection.
 -spec refused(cowboy:http_status(), #connection{}) -> no_return().
 refused(Status, Connection) ->
     Headers = #{~"content-length" => ~"0", ~"connection" => ~"close",
