@@ -12,7 +12,7 @@ message behind a request that is served. The bytes of an incomplete head, and th
 request, are counted (`m:erlmcp_unfinished_messages`). A client that does not read its responses
 loses its connection after `send_timeout_ms`. An idle process hibernates.
 
-Source: RFC 9112; RFC 9113, section 3.3 (the preface).
+Source: RFC 9112; RFC 9113, section 3.4 (the preface).
 
 Internal.
 """.
