@@ -10,10 +10,11 @@ for all, with `write_concurrency`, takes twice as long.
 The process of this module gives back the permits of dead processes. Each second it looks at all
 rows, and removes those whose holders are dead. A process may also be killed between taking its
 shares and writing its row, or between removing its row and giving its shares back. Then a counter
-differs from the sum of the rows. If the difference is the same in three looks at a generation that
-is over, it is given back. The correction takes up to eight seconds. It takes longer if a look takes
-more than 50 ms, or if permits with a share of the same counter leave during the looks. The process
-also removes idle counters of keys.
+differs from the sum of the rows. Shares belong to a generation
+(`erlmcp_gate_counters:next_generation/1`). If the difference is the same in three looks at a
+generation that is over, it is given back. The correction takes up to eight seconds. It takes longer
+if a look takes more than 50 ms, or if permits with a share of the same counter leave during the
+looks. The process also removes idle counters of keys.
 
 Internal.
 """.
@@ -41,7 +42,7 @@ Internal.
 -type in_flight() :: erlmcp_gate_counters:share() | 0.
 -type taken() :: [erlmcp_gate_counters:taken()].
 
-%% Milliseconds between two looks. The pause after a look is at least this many times as long as the
+%% Milliseconds between two looks. The pause after a look is at least `?PAUSE` times as long as the
 %% look.
 -define(LOOK, 1000).
 -define(PAUSE, 20).

@@ -2,7 +2,7 @@
 -moduledoc """
 The process of a gate in which requests wait until they may be in flight. A request has taken its
 share of the limits of waiting requests before (`m:erlmcp_gate`). Tenants take turns
-(`m:erlmcp_fair_queue`), so a flood of one tenant makes only that tenant wait.
+(`m:erlmcp_fair_queue`), so a flood of one tenant hardly makes others wait.
 
 A request waits `queue_ms` milliseconds at most. If it has waited for too long at its turn
 (`m:erlmcp_queue_delay`) and others wait, it is refused, and the next request has the turn. A
@@ -50,8 +50,9 @@ start_link(Gate) ->
 -doc """
 Waits in the calling process until a request may run, for up to `Milliseconds` or the limit
 `queue_ms`, whichever is less. Returns the time at which the request came in flight, or the time at
-which it entered if it need not wait in the queue. A request that cannot run in time is refused,
-with the milliseconds after which it is worthwhile to try again.
+which it entered if it need not wait in the queue. A request is refused if it cannot run in time or
+has waited for too long at its turn. It is also refused if its permit was given back, or if the
+queue does not run. After `RetryMs` milliseconds it is worthwhile to try again.
 """.
 -spec wait(erlmcp_gate_permits:id(), waiting(), Milliseconds :: non_neg_integer(),
            erlmcp_gate:gate()) ->

@@ -5,9 +5,9 @@ milliseconds of any clock.
 
 The algorithm is from Nichols and Jacobson, "Controlling Queue Delay" (ACM Queue 10.5, 2012). Its
 form for servers is from Maurer, "Fail at Scale" (ACM Queue 13.8, 2015). If the queue was empty
-recently, a request may wait for the longest time. A queue that was not empty for a quarter of that
-time is a standing queue, which only makes every request late. There a request may wait for a tenth
-of the longest time, or for as long as one turn takes if that is more.
+recently, a request may wait for the longest time. A queue that has had requests for longer than a
+quarter of that time is a standing queue, which only makes every request late. There a request may
+wait for a tenth of the longest time, or for the time since the last turn if that is more.
 
 Tenants take turns in the queue, and a tenant whose requests always wait asks for too much. Requests
 of other tenants may wait longer in a standing queue: for a round of turns more, up to a fifth of
@@ -30,8 +30,8 @@ Internal.
 
 %% A queue is a standing one after this part of the longest time.
 -define(LASTING, 4).
-%% The part of the longest time that is allowed in a standing queue, and the largest part that is
-%% allowed there to a tenant whose requests do not always wait.
+%% The part of the longest time that is allowed in a standing queue. A tenant whose requests do not
+%% always wait may be allowed the larger part `ROUND` there.
 -define(STANDING, 10).
 -define(ROUND, 5).
 %% The weight of the newest turn in the mean time between two turns.

@@ -1,10 +1,10 @@
 -module(erlmcp_overload_guard).
 -moduledoc """
 Keeps a node that is short of a resource from taking on more work. A process, the guard of the
-resource, measures repeatedly how much of the resource is used. Above a bound new work is refused,
-until the use is well below the bound again. Requests read what the guards have found. Nearly always
-no resource is short. So all guards share one persistent term that says so (`?NODE_IS_CLEAR`), and a
-request makes one read.
+resource, measures repeatedly how much of the resource is used. When the use reaches a bound, new
+work is refused until the use is well below the bound again. Requests read what the guards have
+found. Nearly always no resource is short. So all guards share one persistent term that says so
+(`?NODE_IS_CLEAR`), and a request makes one read.
 
 A module with this behaviour measures one resource. The bounds are the node's, and so they are in
 the environment of the application. The guard reads them at each look, so they may be changed while
@@ -35,8 +35,8 @@ known. An amount with the bound `infinity` is never too much.
 -doc "Checks the value of a bound. An error describes the values that the bound may have.".
 -callback expected(Bound :: atom(), Value :: term()) -> ok | {error, Expected :: binary()}.
 -doc """
-Returns the names of the events above and below the bound. Below `Lower` percent of the bound, new
-work is let in again.
+Returns the names of two events: the use has reached the bound, and new work is let in again. The
+second one comes when the use is less than `Lower` percent of the bound.
 """.
 -callback events() ->
     {Over :: erlmcp_event_table:name(), Under :: erlmcp_event_table:name(), Lower :: 1..99}.
@@ -217,7 +217,7 @@ tell() ->
             tell()
     end.
 
-%% Nothing is refused while no process measures.
+%% Nothing is refused for a guard that has ended.
 -doc false.
 terminate(_, #state{words = Words}) ->
     ok = atomics:put(Words, ?OVER, 0),

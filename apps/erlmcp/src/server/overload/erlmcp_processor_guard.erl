@@ -15,7 +15,7 @@ Internal.
 -export([state/0, refusal/1, start_link/0]).
 -export([bounds/0, expected/2, events/0, open/0, look/2, received/3]).
 
-%% Milliseconds from one look to the next, and while there is no bound.
+%% Milliseconds from one look to the next, and the same while there is no bound.
 -define(PAUSE, 20).
 -define(IDLE_PAUSE, 200).
 %% New work is let in again below this percentage of the bound.
@@ -24,7 +24,7 @@ Internal.
 -record(reading, {
     %% the new process whose wait is measured
     probe = none :: none | {pid(), Since :: integer()},
-    %% milliseconds that the last one waited
+    %% milliseconds that the last one waited, or has waited so far
     waited = 0 :: non_neg_integer()
 }).
 

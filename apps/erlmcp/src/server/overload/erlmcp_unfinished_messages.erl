@@ -1,17 +1,18 @@
 -module(erlmcp_unfinished_messages).
 -moduledoc """
-Bounds the bytes of messages that have begun and not ended. They are bodies of HTTP requests, lines,
-and bytes that wait on a connection behind a running request. No gate has admitted these messages
-yet, and all servers of a node hold them in the same memory. So the bound is one of the node.
+Bounds the bytes of messages that have begun and not ended. They are heads and bodies of HTTP
+requests, lines, and bytes that wait on a connection behind a running request. No gate has admitted
+these messages yet, and all servers of a node hold them in the same memory. So the bound is one of
+the node.
 
 A process that holds such bytes counts them (`count/4`), in a row of a table and in a sum. A message
-that arrives in one read is never counted. If the sum exceeds the bound, the holder waits, and reads
-nothing meanwhile. Then the process of this module makes room: it refuses the largest and slowest
-messages until an eighth of the bound is free. It orders them by the bytes of their connection times
-the square of their age. So a large message of a quick client is safe, since it is never old. Then
-the waiting holders go on, the smallest and newest messages first. The process also kills refused
-holders that do not give their bytes back within two seconds, and gives back the bytes of dead
-processes.
+that arrives in one read is not counted, unless it waits behind others. If the sum exceeds the
+bound, the holder waits, and reads nothing meanwhile. Then the process of this module makes room: it
+refuses the largest and slowest messages until an eighth of the bound is free. It orders them by the
+bytes of their connection times the square of their age. So a large message of a quick client is
+rarely refused, since it is never old. Then as many waiting holders go on as there is room for, the
+smallest and newest messages first. The process also kills refused holders that do not give their
+bytes back within two seconds, and gives back the bytes of dead processes.
 
 A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
 
@@ -95,9 +96,10 @@ start_link() ->
 
 -doc """
 Counts `Now` bytes of a message in place of the `Before` bytes that were counted last. A message
-with 0 bytes is no longer counted. After `wait` the calling process reads no more of the message
-until it is sent `go_on`. If it is sent `refused`, it refuses the message and counts 0 bytes. The
-age of the message is the time since its first count.
+with 0 bytes is no longer counted. Returns `wait` if the bytes grow and the node's sum then exceeds
+the bound. After `wait` the calling process reads no more of the message until it is sent `go_on`.
+If it is sent `refused`, it refuses the message and counts 0 bytes. The age of the message is the
+time since its first count.
 """.
 -spec count(owner(), Before :: non_neg_integer(), Now :: non_neg_integer()) -> ok | wait.
 count(_, Held, Held) -> ok;
@@ -197,7 +199,8 @@ init([]) ->
             {stop, {bad_option, Name, Expected}}
     end.
 
-%% Returns the memory of the machine, or that of the smallest control group if that is less.
+%% Returns the memory of the machine, or that of the smallest control group if that is less. Returns
+%% `infinity` if neither can be read.
 memory() ->
     Facts = erlmcp_machine:facts("/"),
     lists:min([maps:get(Key, Facts, infinity) || Key <- [memory, group_memory]]).

@@ -60,7 +60,10 @@ notify(List, Audience, Instance) ->
     ok = erlmcp_session_table:note_change(List, Audience, Instance),
     erlmcp_subscriptions:publish(List, Audience, erlmcp_instance:subscriptions(Instance)).
 
--doc "Deletes the cached contents of a resource, and notifies the clients that subscribe to it.".
+-doc """
+Deletes the cached contents of a resource, and notifies the clients that subscribe to it and may see
+it.
+""".
 -spec resource_updated(Uri :: binary(), erlmcp_instance:instance()) -> ok.
 resource_updated(Uri, Instance) ->
     ok = erlmcp_result_cache:forget(Uri, Instance),
@@ -85,9 +88,9 @@ pass_on(Change, #{cluster := {Module, State}}) ->
     Module:publish(Change(), State).
 
 -doc """
-Notifies the clients of this node of a `t:change/0` on another one. Deletes the cached contents of a
-changed resource, and all cached results if changes were missed. A change in a form of a later
-release, which this release does not know, has no effect.
+Notifies the clients of this node of a `t:change/0` on another node. Deletes the cached contents of
+a changed resource. After missed changes, deletes all cached results, and notifies of all lists and
+of all resources that have subscribers. A change in a form of a later release has no effect.
 """.
 -spec heard(Change :: term(), erlmcp_instance:instance()) -> ok.
 heard({list, List, all}, Instance) when ?IS_LISTED(List) ->

@@ -2,7 +2,8 @@
 -moduledoc """
 The events that were sent on the streams of one session, for a client that has lost a connection.
 The kept events are bounded in number, bytes and age: over a bound the oldest events are dropped
-first. The newest event stays whatever its size, since it may be the only answer. Pure.
+first. The newest event stays until it is too old, whatever its size: it may be the only answer.
+Pure.
 
 Internal.
 """.

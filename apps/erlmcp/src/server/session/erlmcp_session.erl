@@ -9,9 +9,9 @@ Requests do not pass through it, nor do the answers of calls that report nothing
 
 A session ends on DELETE, and when it was unused for `session_idle_ms`, unless a call runs or its
 own stream is open. If it has no process, an `m:erlmcp_sweeper` ends it. A session that its client
-never used after `initialize` ends after `unused_session_ms`, or earlier if the server or its tenant
-has no room for a new session. So a flood of `initialize` ends its own sessions, and none that is in
-use.
+never used after `initialize` ends after `unused_session_ms`. It ends earlier if the server or its
+tenant has no room for a new session. So a flood of `initialize` ends its own sessions, and none
+that is in use.
 
 Source: specification 2025-11-25, "Transports / Session Management".
 
@@ -147,8 +147,8 @@ still_inherited(Id, Principal, #{cluster := {Module, State}} = Instance) ->
 
 -doc """
 Stores a change of a session for its next home, if the server has a cluster. Returns `ended` if the
-session has ended. Returns a refusal if the change may not have been stored, or the cluster keeps
-too many changes, of all clients or of the session's client.
+session has ended. Returns a refusal if the change may not have been stored. Returns one, too, if
+the cluster keeps too many changes, of all clients or of the session's client.
 """.
 -spec change(Id :: binary(), erlmcp_server_cluster:change(), erlmcp_instance:instance()) ->
     ok | ended | {error, erlmcp_refusal:refusal()}.
@@ -306,7 +306,7 @@ close(Pid) ->
     gen_server:cast(Pid, close).
 
 -doc """
-Returns the open sessions, the last used ones first. Of more than 100 sessions, any 100 are
+Returns the open sessions, the most recently used ones first. Of more than 100 sessions, any 100 are
 returned.
 """.
 -spec list(erlmcp_instance:instance()) -> [erlmcp:open_session()].
@@ -358,7 +358,8 @@ attach(Pid, Owner, Request) ->
         ended ->
             {error, closed};
         late ->
-            %% The session attaches the connection later, and sends it what the client has missed.
+            %% The session may still attach the connection, and send it events that nobody reads.
+            %% So it detaches the connection, and notifies the client of all changes again.
             ok = gen_server:cast(Pid, {refused, Owner}),
             {error, late()};
         Answer ->
@@ -378,8 +379,8 @@ detach(Pid, Owner) ->
 -doc """
 Subscribes the session to changes of a resource. `IsNew` is `false` if it has this subscription
 already. Returns `ended` if the session has ended. Returns a refusal if the limit `subscriptions` or
-`subscriptions_per_principal` is reached, or if the session does not answer within five seconds. In
-the second case the session may subscribe all the same.
+`subscriptions_per_principal` is reached. Returns one, too, if the session does not answer within
+five seconds; it may subscribe after that.
 """.
 -spec subscribe(pid(), Uri :: binary()) ->
     {ok, IsNew :: boolean()} | ended | {error, erlmcp_refusal:refusal()}.
@@ -388,15 +389,16 @@ subscribe(Pid, Uri) ->
 
 -doc """
 Ends a new subscription that could not be stored, unless the client has subscribed to the same
-resource again since. Returns `ended` or a refusal as `subscribe/2` does.
+resource again since. Returns `ended` if the session has ended, and a refusal if it does not answer
+within five seconds.
 """.
 -spec undo_subscribe(pid(), Uri :: binary()) -> ok | ended | {error, erlmcp_refusal:refusal()}.
 undo_subscribe(Pid, Uri) ->
     in_time(call(Pid, {undo_subscribe, Uri})).
 
 -doc """
-Ends the session's subscription to changes of a resource. Returns `ended` or a refusal as
-`subscribe/2` does.
+Ends the session's subscription to changes of a resource. Returns `ended` if the session has ended,
+and a refusal if it does not answer within five seconds.
 """.
 -spec unsubscribe(pid(), Uri :: binary()) -> ok | ended | {error, erlmcp_refusal:refusal()}.
 unsubscribe(Pid, Uri) ->
@@ -448,7 +450,7 @@ init({Instance, Id, #{revision := Revision, principal := Principal} = Session}) 
     State = #state{id = Id, instance = Instance, principal = Principal,
                    calls = erlmcp_calls:new(Instance),
                    streams = erlmcp_session_streams:new(Revision, home(Id, Instance), Key, Limits)},
-    %% Before `attend/2`: from then on changes are sent to this process and not noted in the row.
+    %% Before the process attends: from then on changes are sent to it, and not noted in the row.
     ok = erlmcp_subscriptions:add(State#state.topics, owner(), session, Principal, table(State)),
     case erlmcp_session_table:attend(Id, Instance) of
         {ok, Missed} ->

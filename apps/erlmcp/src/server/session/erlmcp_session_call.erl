@@ -24,8 +24,8 @@ connection that waits for the answer can be sent a stream.
 }.
 
 -doc """
-Adds `Count` to the running calls of a session. Returns a refusal, and adds nothing, if there would
-be more than `calls_per_connection`.
+Adds `Count` to the running calls of a session, unless it has ended. Returns a refusal, and adds
+nothing, if there would be more than `calls_per_connection`.
 """.
 -spec take(erlmcp_session_table:session_id(), Count :: non_neg_integer(),
            erlmcp_instance:instance()) ->
@@ -141,7 +141,8 @@ give_back(Marks, Count, Id, Instance) ->
 
 -doc """
 Returns `true` if a call that the session's process is about to adopt has already ended and sent its
-answer itself. Most calls have. The session need not adopt such a call.
+answer itself. Most calls have. The session need not adopt such a call, whose exit signal this
+function has received.
 """.
 -spec has_ended(Call :: pid(), erlmcp_call_messages:marks()) -> boolean().
 has_ended(Call, Marks) ->

@@ -11,9 +11,9 @@ session it is the owner that waits for the answer, or that is attached to a stre
 
 On the home, a process handles the request and ends (`erlmcp_session_request:visit/1`). While no
 home can be reached, the request waits, for up to two seconds. It also waits if its home dies before
-the answer, and the request may run twice. Otherwise its client gets an error, as it does if the
-home has not begun with the request after five seconds. A stream that GET has opened ends, and its
-client opens it again.
+it has sent anything, and the request is safe to repeat. Otherwise the client gets an error, as it
+does if the home has not begun with the request after five seconds. A stream that GET has opened
+ends instead, and its client opens it again.
 
 The connection is sent, in addition:
 
@@ -220,7 +220,7 @@ in_time(Milliseconds, #state{timer = Timer} = State) ->
 wait(State) ->
     wait(lost(~"the node of this session cannot be reached"), State).
 
-%% `Late` is the refusal if that lasts too long.
+%% `Late` is the refusal of a request that has waited for too long.
 wait(Late, #state{until = none} = State) ->
     wait(Late, State#state{until = erlmcp_clock:now_ms() + ?WAIT});
 wait(Late, #state{waiting = none, instance = #{gate := Gate}} = State) ->

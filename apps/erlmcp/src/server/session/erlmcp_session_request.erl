@@ -35,7 +35,7 @@ is `true` if its client reads streams. A quick call may run in the calling proce
 -doc """
 The outcome of a message: its answer, or `accepted` if it has none. With `session`, which has the
 session's process, the owner is sent the answer later. With `gone`, the session has ended before the
-request with this id could begin a call.
+request with this id could begin a call; a batch has no id.
 """.
 -type outcome() ::
     erlmcp_reply:reply() | accepted | {session, pid()} | {gone, erlmcp_message:id() | undefined}.

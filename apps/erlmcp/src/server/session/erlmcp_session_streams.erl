@@ -1,7 +1,8 @@
 -module(erlmcp_session_streams).
 -moduledoc """
 The streams of one HTTP session, a value that the session's process keeps. Stream 0 is the session's
-own, which a GET opens. Each call that reports something before its answer has another one.
+own, which a GET opens. Each call that reports something before its answer, or has lost its
+connection, has another one.
 
 A stream outlives its connections. Its events are kept within bounds (`m:erlmcp_event_log`). A
 client that has lost a connection names the last event that it got, as `Stream-Position`, and gets
@@ -227,12 +228,11 @@ open(Owner, #{streams := #{0 := Stream}} = State) ->
 
 -doc """
 Attaches a connection to the stream of the event `EventId`, in place of the connection that the
-stream has, and sends it the later events. Returns `gone` if one of these is not kept any more, or
-if the stream has sent no such event.
+stream has, and sends it the later events. Returns `gone` if a call's stream does not keep all of
+these any more, or if the stream has sent no such event.
 
-The session's own stream goes on from now if later events are not kept, or if an earlier home of the
-session has sent the event. The result is then `missed`: the client has missed notifications of
-changes.
+The session's own stream goes on from now if later events are not kept, or if an earlier home has
+sent the event. The result is then `missed`: the client has missed notifications of changes.
 
 A call's stream of an earlier home ends after the events that were copied from there. If the call
 still runs at a node that is leaving, the client reconnects for its later events.
@@ -261,8 +261,8 @@ go_on(Owner, State) ->
     {missed, Open}.
 
 %% The stream of an earlier home, as it is known here now. It has ended for its connection. The
-%% client may have had events that were not copied any more. The error in place of the answer has an
-%% id of its own, so that it is sent once.
+%% client may have got events that were never copied. The error in place of the answer has an id of
+%% its own, so that it is sent once.
 resume_earlier(Stream, Position, Owner, #{home := {_, Session, {Module, Known}}} = State) ->
     case Module:kept_stream(Session, Stream, Known) of
         {ok, #{state := ended} = Kept} when is_integer(Position) ->
@@ -377,8 +377,8 @@ retry_ms(#{retry_ms := Milliseconds}) ->
 
 -doc """
 Answers a call that ends with its session here. If the session goes on at another node of a cluster,
-a stream that has begun ends without that answer. Its client comes back, and gets it from the next
-home (`resume/3`).
+a stream that has begun ends without that answer. Its client comes back, and gets the rest from the
+next home (`resume/3`).
 """.
 -spec end_call(Call :: pid(), binary(), GoesOn :: boolean(), streams()) -> streams().
 end_call(Call, Bytes, GoesOn, #{home := Home, calls := Calls} = State) ->

@@ -13,8 +13,8 @@ The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls,
 - `Tenant` is the tenant for which the session is counted (`m:erlmcp_tenant_counts`).
 
 The id of an HTTP+SSE session is `{sse, Id}`, so that no session of one kind is found as one of the
-other. Its process keeps its state. `RunningCalls` is the number of messages that the process has
-not taken yet.
+other. Its process keeps its state. Its `RunningCalls` is the number of messages that the process
+has not taken yet.
 
 Internal.
 """.
@@ -426,8 +426,8 @@ idle_ms({unused, _}, _) -> unused;
 idle_ms(Used, Now) -> max(0, Now - Used).
 
 -doc """
-Returns the milliseconds until a session ends if it stays unused. A session that has ended, or was
-never used, counts as used just now.
+Returns the milliseconds until a session ends if it stays unused, and 0 or less if they are over. A
+session that has ended, or was never used, counts as used just now.
 """.
 -spec ms_until_idle(session_id(), erlmcp_instance:instance()) -> integer().
 ms_until_idle(Id, #{sessions := #sessions{rows = Rows}, limits := #{session_idle_ms := Idle}}) ->
@@ -437,7 +437,7 @@ ms_until_idle(Id, #{sessions := #sessions{rows = Rows}, limits := #{session_idle
         {unused, _} -> lasting(Idle)
     end.
 
-%% The index has the unused sessions in the order in which they were opened, so the oldest one, of
+%% The index has the unused sessions in the order in which they were opened. So the oldest one, of
 %% all or of a tenant, is found without a search. Each session has two rows,
 %% `{{Opened, Id}, Tenant}` and `{{Tenant, Opened, Id}}`; pairs come before triples.
 

@@ -133,7 +133,7 @@ remove_task(Id, Table) ->
     true = ets:match_delete(Table, {{{task, '_', Id}, '_', session}, '_', '_', '_'}),
     ok.
 
--doc "Publishes a change of a topic, a list or a resource, to the subscribers in `Audience`.".
+-doc "Publishes a change of a topic, which is a list or a resource, to subscribers in `Audience`.".
 -spec publish(erlmcp_engine:topic(), Audience :: erlmcp_definition:audience(), ets:table()) -> ok.
 publish(Topic, Audience, Table) ->
     Notification = {method(Topic), params(Topic)},

@@ -1,7 +1,7 @@
 -module(erlmcp_task_process).
 -moduledoc """
 The process of a running task: the owner of its call, and the only writer of its record. It outlives
-the connection that asked for the task. It ends with the task: when the call has answered or is
+the connection that asked for the task. It ends with the task: when the call has ended or is
 cancelled, or when the task has expired.
 
 The record keeps the call's requests to the client until they are answered (`update/2`). A client of
@@ -99,8 +99,8 @@ update(Process, Responses) ->
     call(Process, {update, 1, Responses}).
 
 -doc """
-Cancels the task, and returns it. Returns `over` if the process has ended, and `unavailable` if its
-node does not answer, or its record cannot be written now.
+Cancels the task, and returns it. Returns `over` if the task or its process has ended before.
+Returns `unavailable` if its node does not answer, or its record cannot be written now.
 """.
 -spec cancel(pid()) ->
     {ok, erlmcp_task_store:task()} | over | erlmcp_task_store:unavailable().
@@ -242,7 +242,7 @@ handle_cast({cannot_ask, 1, Pid}, #state{waiting = Waiting, unable = Unable} = S
     case lists:member(Pid, Waiting) of
         true ->
             Next = State#state{waiting = lists:delete(Pid, Waiting), unable = Unable ++ [Pid]},
-            %% If nobody else is left, it has just been asked.
+            %% If no other process is left to try, all have been asked.
             ok = case Next of
                 #state{waiting = []} -> ok;
                 #state{} -> ask(Next)

@@ -1,7 +1,7 @@
 -module(erlmcp_task_records).
 -moduledoc """
 Calls the store of a server's option `task_store`, a module with `-behaviour(erlmcp_task_store)`.
-Each function calls the callback of its name.
+Each function that has the name of a callback calls it.
 
 Internal.
 """.
@@ -23,7 +23,7 @@ open({Module, Options}, Limits) ->
 module({Module, _}) ->
     Module.
 
--doc "Returns what `open/2` of a store's module returned.".
+-doc "Returns the state that `open/2` of a store's module returned.".
 -spec state(store()) -> State :: term().
 state({_, State}) ->
     State.

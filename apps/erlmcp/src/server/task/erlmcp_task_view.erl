@@ -22,7 +22,7 @@ created(Task, #{revision := '2026-07-28' = Revision, call := #{server_meta := Se
 created(Task, _) ->
     json:encode(#{~"task" => fields_2025(Task)}).
 
--doc "Returns the result of `tasks/get`, or of `tasks/cancel`.".
+-doc "Returns the result of `tasks/get`, or of `tasks/cancel` in 2025-11-25.".
 -spec shown(erlmcp_task_store:task(), erlmcp_engine:context()) -> iodata().
 shown(Task, #{revision := '2026-07-28' = Revision, call := #{server_meta := ServerMeta}}) ->
     Result = [{~"result", {encoded, result(Task)}} || is_map_key(result, Task)],

@@ -43,8 +43,8 @@ exceed.
                                       | {error, changed | {full, pos_integer()} | unavailable}).
 
 -doc """
-Opens the store of a server's tasks, and creates the table of their processes. Both belong to the
-calling process, the server's supervisor.
+Opens the store of a server's tasks, and creates the table of their processes. This table, and those
+of the default store, belong to the calling process, the server's supervisor.
 """.
 -spec open({module(), map()}, erlmcp_server_options:limits()) -> tables().
 open(Store, Limits) ->
@@ -277,8 +277,8 @@ waiting(Sent, #{id := Id, process := Process, owner := Owner, monitor := Monitor
             Ids = #{ask(Id, Request, Owner) => Key || Key := Request <- New},
             waiting(maps:merge(Sent, Ids), Wait);
         {erlmcp_task, 1, {answered, Keys}} ->
-            %% The client has answered. What it has answered here is not withdrawn by that, since
-            %% the owner does not know it any more.
+            %% The client has answered. The owner has forgotten the requests that were answered
+            %% here, and withdraws only the others.
             Answered = [Request || Request := Key <- Sent, lists:member(Key, Keys)],
             ok = withdraw(Answered, Owner),
             waiting(maps:without(Answered, Sent), Wait);
@@ -503,7 +503,8 @@ lost(#{version := Version} = Task, Message, Instance) ->
 Takes over a task whose process was lost. `Why` is a text that says how it was lost. If the tool is
 `repeatable`, this node runs the task again, and its time of expiry stays. Otherwise the task fails,
 as it does if no process can start with its record. Does nothing if another node has taken the task
-over. Returns `unavailable` if the record cannot be written now.
+over, or if the record would exceed a bound. Returns `unavailable` if the record cannot be written
+now.
 """.
 -spec take_over(erlmcp_task_store:task(), Why :: binary(), swap(), erlmcp_instance:instance()) ->
     ok | erlmcp_task_store:unavailable().

@@ -43,7 +43,10 @@ Internal.
 %% Every request reads it.
 -compile({inline, [cache/0, meta/0]}).
 
--doc "Decodes a message as `erlmcp_json:decode/2` does, and learns its `_meta`.".
+-doc """
+Decodes a message as `erlmcp_json:decode/2` does. Learns its `_meta`, unless the client has repeated
+one before, or three were learnt.
+""".
 -spec decode(binary(), erlmcp_json:limits()) ->
     {ok, erlmcp_json:json_term()} | {error, erlmcp_json:decode_error()}.
 decode(Bytes, Limits) ->
@@ -83,8 +86,8 @@ validated(Object, {_, Known, Valid}) ->
 
 -doc """
 Reads a stateless request whose head has announced its method, without decoding all of it. `Begun`
-is what `erlmcp_admission:enter_announced/5` returned. This works if `Text` stands right behind the
-id, and the `_meta` was learnt. Otherwise returns `other`, and the message has to be decoded.
+comes from `erlmcp_admission:enter_announced/5`. This works if `Text` stands right behind the id,
+and the `_meta` was learnt. Otherwise returns `other`, and the message has to be decoded.
 """.
 -spec request(binary(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()},
               erlmcp_admission:announced(), erlmcp_json:limits()) ->

@@ -29,7 +29,10 @@ policy(Options) ->
     end,
     #{hosts => Hosts, origins => maps:get(allowed_origins, Options, [])}.
 
--doc "Checks the host and the origin of a request. An error names the one that is not allowed.".
+-doc """
+Checks the host and the origin of a request. `Host` is in lower case and has no port. An error names
+the one that is not allowed.
+""".
 -spec check(Host :: binary(), Origin :: binary() | undefined, policy()) ->
     ok | {error, host | origin}.
 check(Host, Origin, #{hosts := Hosts, origins := Origins}) ->

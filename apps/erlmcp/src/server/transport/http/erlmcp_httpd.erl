@@ -113,8 +113,8 @@ streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) 
       erlmcp => config(Options, Instance),
       request_timeout => ReceiveTimeout,
       preface_timeout => min(?HANDSHAKE, ReceiveTimeout),
-      %% A stream waits for its call, which has a deadline, or for the bytes of its request, for
-      %% which the stream has a time-out of its own.
+      %% A stream waits for its call, which has a deadline, or for the bytes of its request. For
+      %% these the stream has a time-out of its own.
       idle_timeout => infinity,
       inactivity_timeout => 300_000,
       goaway_initial_timeout => ?LAST_REQUESTS,
@@ -152,7 +152,7 @@ its end (GOAWAY).
 last_requests_ms() ->
     ?LAST_REQUESTS.
 
--doc "Returns the addresses and URLs of a listener at `Ip` and `Port`.".
+-doc "Returns the address and the URLs of a listener at `Ip` and `Port`.".
 -spec address({inet:ip_address(), inet:port_number()}, map()) ->
     #{ip := inet:ip_address(), port := inet:port_number(), url => binary(), sse_url => binary(),
       pages => [binary(), ...]}.
@@ -168,8 +168,8 @@ address({Ip, Port}, #{tls := Tls, pages := Pages} = Options) ->
     maps:merge(#{ip => Ip, port => Port}, maps:from_list(Urls)).
 
 -doc """
-Records that a proof of possession was used on another node, so that no listener of this server
-accepts it until `Until`, in seconds of system time.
+Records that a proof of possession was used on another node. No listener of this server accepts it
+until `Until`, in seconds of system time.
 """.
 -spec proof_used({Thumbprint :: binary(), Id :: binary()}, Until :: integer(),
                  erlmcp_instance:instance()) -> ok.

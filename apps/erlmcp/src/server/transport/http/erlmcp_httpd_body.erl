@@ -83,8 +83,8 @@ continue(_) ->
 -doc """
 Answers a request with a refusal at once. On HTTP/1.1 the rest of its body is read and dropped, so
 that the connection can stay open. There the connection ends if the body has more than 1,000,000
-bytes or does not arrive in time, or if the client waits for `100 Continue`. `Extra` are headers of
-the response.
+bytes or does not arrive in time. It also ends if the client waits for `100 Continue`. `Extra` are
+headers of the response.
 """.
 -spec refuse(erlmcp_refusal:refusal(), Extra :: #{binary() => binary()}, cowboy_req:req(),
              erlmcp_call:owner(), limits()) -> progress().
@@ -110,7 +110,10 @@ refuse(Refusal, Extra, _, _, _) ->
 closing('HTTP/2') -> #{};
 closing(_) -> #{~"connection" => ~"close"}.
 
--doc "Adds the next bytes of a body, and refuses a body with more than `message_bytes` bytes.".
+-doc """
+Adds the next bytes of a body, and refuses a body with more than `message_bytes` bytes. Drops the
+bytes of a request that was refused before.
+""".
 -spec data(cowboy_stream:fin(), binary(), body()) -> progress().
 data(IsFin, Data, #body{parts = forgotten, size = Size} = Body) ->
     case Size + byte_size(Data) of
@@ -164,7 +167,9 @@ verdict(refused, #body{version = Version} = Body) ->
     ok = forget(Body),
     {refused, erlmcp_unfinished_messages:refusal(), closing(Version)}.
 
--doc "Refuses a request whose body did not arrive in time.".
+-doc """
+Refuses a request whose body did not arrive in time. Only ends a request that was refused before.
+""".
 -spec late(body()) -> progress().
 late(#body{parts = forgotten}) ->
     {ended, [stop]};

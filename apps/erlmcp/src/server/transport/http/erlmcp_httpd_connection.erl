@@ -7,8 +7,8 @@ certificates. If ALPN selects HTTP/2, cowboy serves the connection. Any other co
 HTTP/1.1 (`erlmcp_httpd_http1`).
 
 A connection that gets no permit is still accepted, and does not wait in a queue of the operating
-system. Its first request is answered with the refusal, or with the page that it asks for
-(`erlmcp_httpd_refused`), and it ends.
+system. Its requests for pages are answered. Any other request gets the refusal, and then the
+connection ends (`m:erlmcp_httpd_refused`).
 
 Internal.
 """.

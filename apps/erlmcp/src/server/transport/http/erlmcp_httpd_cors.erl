@@ -22,7 +22,7 @@ Internal.
 -doc "The allowed methods of each endpoint, by its path.".
 -type methods() :: #{Path :: binary() => Methods :: binary()}.
 
-%% Seconds that a browser may keep the answer to a preflight request. No browser accepts more.
+%% Seconds that a browser may keep the answer to a preflight request. Chromium keeps it no longer.
 -define(REMEMBERED, ~"7200").
 
 -doc "Returns the origins that a listener's options allow by name, with their headers.".

@@ -2,7 +2,7 @@
 -moduledoc """
 The logger that cowboy uses. It drops cowboy's warnings about messages for streams that have ended.
 A session's call may outlive its stream, so such messages are no fault. The warnings would also show
-data of the call.
+data of the call. A crash of a stream handler is logged without its request, which may have tokens.
 
 Internal.
 """.

@@ -70,7 +70,9 @@ url(Endpoint, Metadata) ->
     Parts = maps:without([query, fragment], uri_string:parse(Resource)),
     iolist_to_binary(uri_string:recompose(Parts#{path => inserted(path_of(Resource))})).
 
--doc "Returns the answer to a request for the metadata.".
+-doc """
+Returns the answer to a request for the metadata: 405 for a method other than GET, HEAD and OPTIONS.
+""".
 -spec respond(Method :: binary(), Endpoint :: binary(), metadata()) -> cowboy_stream:commands().
 respond(Method, Endpoint, Metadata) when Method =:= ~"GET"; Method =:= ~"HEAD" ->
     Body = erlmcp_json:encode(document(Endpoint, Metadata)),

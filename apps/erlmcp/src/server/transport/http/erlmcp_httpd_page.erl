@@ -6,7 +6,7 @@ gate, so that pages are answered while the server refuses calls. In place of the
 bounds the number of its pages that run at once.
 
 The process sends the whole response as an exit signal, and ends. The process of a stream sends the
-connection one piece after the other, and goes on when a piece was written and the client has taken
+connection one piece after the other. It goes on when a piece was written, and the client has taken
 the pieces before it.
 
 Internal.
@@ -21,11 +21,12 @@ Internal.
 -define(BODY, 65_536).
 %% The pages of a listener that run at once.
 -define(MOST_RUNNING, 100).
-%% Milliseconds until a page has to answer, or to begin its stream, if calls may take longer.
+%% Milliseconds until a page has to answer, or to begin its stream. It is `call_timeout_ms` if that
+%% is less.
 -define(DEADLINE, 10_000).
 %% Milliseconds that a page has to end by itself when its request has ended.
 -define(SHUTDOWN, 1_000).
-%% Milliseconds until a client may try again that came while as many ran.
+%% Milliseconds until a client may try again whose page was one too many.
 -define(RETRY, 1_000).
 %% Headers that only the listener sets.
 -define(OWN, [~"connection", ~"content-length", ~"keep-alive", ~"proxy-connection", ~"te",
@@ -102,7 +103,10 @@ find(Path, [{Own, Page} | Pages], Running) ->
 asks_identity(#{page := {_, _, #{authenticate := true}}}) -> true;
 asks_identity(_) -> false.
 
--doc "Begins to handle a request for a page.".
+-doc """
+Begins to handle a request for a page. Refuses a method other than GET, HEAD and POST, and a body
+whose announced length is more than 65,536 bytes.
+""".
 -spec init(request(), erlmcp_call:owner(), cowboy_req:req(), erlmcp_httpd:config()) ->
     {cowboy_stream:commands(), state()}.
 init(#{request := #{method := Method}} = Asked, Owner, Received, Config) ->

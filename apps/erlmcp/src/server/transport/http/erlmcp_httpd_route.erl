@@ -9,8 +9,8 @@ answer to a page of another origin has the headers that its browser looks for
 (`m:erlmcp_httpd_cors`).
 
 Real clients are not all as strict as the specification, and harmless deviations are accepted. A
-missing `Accept`, or one with wildcards, counts as both media types. A client that accepts
-`application/json` alone gets JSON, and no notifications of its calls.
+missing `Accept`, or `*/*`, counts as both media types. A client that accepts `application/json`
+alone gets JSON, and no notifications of its calls.
 
 Source: specification 2026-07-28, "Streamable HTTP" and "Authorization"; RFC 9728; RFC 6750.
 
@@ -116,7 +116,9 @@ resolve(#{headers := Headers} = Received, #{erlmcp_route := Listener} = Options)
             at_path(Request, Options)
     end.
 
--doc "Returns `true` if the path of a request is that of a page.".
+-doc """
+Returns `true` if the path of a request is that of a page, or below it, and is not an endpoint's.
+""".
 -spec is_page(cowboy_req:req(), cowboy:opts()) -> boolean().
 is_page(#{path := Path}, #{erlmcp_route := #{endpoints := Endpoints, pages := Pages}}) ->
     not lists:member(Path, Endpoints) andalso erlmcp_httpd_page:find(Path, Pages) =/= none.

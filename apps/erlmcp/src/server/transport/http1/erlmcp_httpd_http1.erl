@@ -12,7 +12,7 @@ message behind a request that is served. The bytes of an incomplete head, and th
 request, are counted (`m:erlmcp_unfinished_messages`). A client that does not read its responses
 loses its connection after `send_timeout_ms`. An idle process hibernates.
 
-Source: RFC 9112; RFC 9113, section 3.3 (the preface).
+Source: RFC 9112; RFC 9113, section 3.4 (the preface).
 
 Internal.
 """.
@@ -85,7 +85,7 @@ Internal.
     %% whether its first bytes may be the preface of HTTP/2
     is_new :: boolean(),
     %% the latest heads, since the next head is often one of them; a head with the id of a session
-    %% is kept as the octets before and behind the id
+    %% is also kept as the octets before and behind the id
     cached = #{} ::
         #{Octets :: binary() | {Before :: binary(), Behind :: binary()} =>
               {erlmcp_httpd_http1_message:head(), Request :: map()}},
@@ -306,7 +306,7 @@ parsed(Octets, Behind, Connection) ->
             refused(Status, Connection)
     end.
 
-%% Finds a kept head. A proxy sends requests of many sessions on a connection, so a head is also
+%% Finds a kept head. A proxy sends requests of many sessions on a connection. So a head is also
 %% found if it differs from a kept one only in the id of its session.
 cached(Octets, #connection{cached = Cached, session_at = At}) ->
     case Cached of
@@ -461,7 +461,7 @@ no_room(#connection{stream = Stream} = Connection) ->
                 Connection)
     end.
 
-%% Answers a head that cannot be read, and ends the connection.
+%% Answers a request that cannot be read or served, and ends the connection.
 -spec refused(cowboy:http_status(), #connection{}) -> no_return().
 refused(Status, Connection) ->
     Headers = #{~"content-length" => ~"0", ~"connection" => ~"close",

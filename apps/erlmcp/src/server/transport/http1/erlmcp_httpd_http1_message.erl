@@ -44,8 +44,8 @@ a length. The other values are for a body in chunks, and name what comes next:
 -doc "The HTTP status with which a request is refused.".
 -type status() :: 400 | 414 | 417 | 431 | 501 | 505.
 
-%% The most bytes of a request line, of a whole head, of a name and of a value. `Authorization` may
-%% be longer: a scheme and the longest accepted token.
+%% The most bytes of a request line, a whole head, a name, a value, a host and a method.
+%% `Authorization` may be longer: a scheme and the longest accepted token.
 -define(REQUEST_LINE, 8_000).
 -define(HEAD, 524_288).
 -define(NAME, 64).

@@ -8,8 +8,9 @@ Streams that do not end by themselves end when cowboy announces the end of the c
 their server ends.
 
 Cowboy answers each PING and SETTINGS, and bounds their rate only together with all other frames, of
-which a busy proxy sends many. If they exceed a rate of their own, the connection ends with GOAWAY,
-ENHANCE_YOUR_CALM. A connection over TLS ends with a closure alert, which cowboy does not send.
+which a busy proxy sends many. If PING and SETTINGS exceed a rate of their own, the connection ends
+with GOAWAY, ENHANCE_YOUR_CALM. A connection over TLS ends with a closure alert, which cowboy does
+not send.
 
 Sources: RFC 9113, section 10.5; RFC 8446, section 6.1.
 
@@ -90,8 +91,8 @@ has_calls() ->
     Calls > 0.
 
 -doc """
-Sends the stream `Stream` of this process the message `closing` when its connection begins to close.
-Has no effect in a connection of HTTP/1.1, which sends that message itself.
+Registers the stream `Stream` of this process, which is sent `closing` when its connection begins to
+close. Has no effect in a connection of HTTP/1.1, which sends that message itself.
 """.
 -spec stream_lasts(Stream :: {pid(), cowboy_stream:streamid()}) -> ok.
 stream_lasts(Stream) ->

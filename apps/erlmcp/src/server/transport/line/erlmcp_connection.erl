@@ -3,7 +3,7 @@
 A connection that carries messages in both directions, as a value. It takes bytes and returns bytes,
 with one message on each line. For HTTP+SSE it takes decoded messages and returns events. The
 process that keeps the value writes the bytes, and owns the calls. That process is an
-`m:erlmcp_connection_process`, for TCP and stdio, or an `m:erlmcp_httpd_sse_session`.
+`m:erlmcp_connection_process`, for messages on lines, or an `m:erlmcp_httpd_sse_session`.
 
 Source: specification 2026-07-28, "Transports / stdio".
 
@@ -45,7 +45,7 @@ Internal.
 %% Every message passes here.
 -compile({inline, [input/2, read/4, has_room/2, session/2, handled/3, resumed/1]}).
 
-%% Microseconds that a quick call takes at most.
+%% Microseconds after which a yield shows that a call is not short.
 -define(QUICK, 50).
 %% Bytes of answers that are collected before calls run in processes of their own.
 -define(READY, 131_072).
@@ -97,9 +97,9 @@ admitted(Permits, Connection) ->
 
 -doc """
 Handles bytes that have arrived. Returns all answers that are ready, as one piece, and the state of
-the input. It is `complete` if no message is unfinished, `started` if the unfinished message came
-after another one in these bytes, and `unfinished` if these bytes end no message. `stranger` means
-that the peer is not an MCP client, and that the connection has to end after the answer.
+the input. It is `complete` if no message is unfinished. It is `started` if the unfinished message
+came after another one in these bytes, and `unfinished` if these bytes end no message. `stranger`
+means that the peer is not an MCP client, and that the connection has to end after the answer.
 """.
 -spec data(binary(), connection()) ->
     {started | unfinished | complete | stranger, iodata(), connection()}.
@@ -409,8 +409,8 @@ effects([{cancel, Id} | Effects], Out, Connection) ->
 effects([accepted | Effects], Out, Connection) ->
     effects(Effects, Out, Connection).
 
-%% A call runs in this process only if no other call runs, since the connection is ended with a call
-%% that does not end in time. The process of an HTTP+SSE session has to serve its stream, too.
+%% A call runs in this process only if no other call runs: a call that does not end in time is ended
+%% with its connection. The process of an HTTP+SSE session has to serve its stream, too.
 quick(_, #{framing := Framing, room := Room}) when Framing =:= events; not Room ->
     start;
 quick(Call, #{instance := #{of_calls := Known}, since := Since} = Connection) ->

@@ -2,7 +2,7 @@
 -moduledoc """
 The process of a line-framed connection. It takes the bytes that arrive, lets `erlmcp_connection`
 answer, and writes the answers that are ready in one piece. The callbacks of the behaviour are what
-differs between transports (sockets, pipes).
+differs between transports (sockets, pipes, messages).
 
 When the input ends, accepted requests are answered before the process ends; their calls have
 deadlines. When the transport is lost, the calls end.
@@ -25,8 +25,8 @@ Internal.
 
 -doc """
 Interprets a message to the connection's process. Returns `other` for a message that is not from the
-transport, and `lost` if nothing can be written any more. After `passive` nothing more is read until
-`read_on/1`.
+transport, and `ignore` for one that has no effect. Returns `lost` if nothing can be written any
+more. After `passive` nothing more is read until `c:read_on/1`.
 """.
 -callback received(Message :: term(), transport()) ->
     {data, binary()} | passive | end_of_input | lost | ignore | other.
@@ -35,9 +35,9 @@ Writes bytes. May wait for the client, as long as the transport allows. After an
 connection ends.
 """.
 -callback write(transport(), iodata()) -> ok | {error, term()}.
--doc "Stops reading until `read_on/1`.".
+-doc "Stops reading until `c:read_on/1`.".
 -callback pause(transport()) -> ok.
--doc "Resumes reading after `pause/1`, or after `passive`.".
+-doc "Resumes reading after `c:pause/1`, or after `passive`.".
 -callback read_on(transport()) -> ok.
 -doc "Waits a moment for the client to read the last answer, before the transport is closed.".
 -callback linger(transport()) -> ok.
@@ -121,7 +121,8 @@ handle(Message, Shell) ->
             written(write(Ready, Next), Next)
     end.
 
-%% All messages that wait in the mailbox are handled before anything is written.
+%% Messages that wait in the mailbox are handled before anything is written, up to `?GATHER` of them
+%% and until enough bytes are ready.
 gather({'EXIT', Parent, Reason}, Ready, #shell{parent = Parent} = Shell, _) ->
     _ = write(Ready, Shell),
     ok = stop(Shell),

@@ -129,8 +129,8 @@ start_link({Module, Function, Arguments}, Address) ->
     apply(Module, Function, Arguments).
 
 -doc """
-Loads the modules of applications now. In interactive mode a module is loaded at its first call, and
-then no descriptor may be free to read its file.
+Loads the modules of applications now, if the node runs in interactive mode. There a module is
+loaded at its first call, and then no descriptor may be free to read its file.
 """.
 -spec load([atom()]) -> ok.
 load(Applications) ->

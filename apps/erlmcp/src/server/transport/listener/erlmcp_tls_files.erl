@@ -42,7 +42,10 @@ replaced(Options) ->
     end,
     [Option || {Name, _} = Option <- Options, lists:member(Name, Names)].
 
--doc "Returns a term for each file, which differs after the file has changed.".
+-doc """
+Returns a term for each file: its size, the time of its last change in seconds, and its inode, or
+the reason why it cannot be found.
+""".
 -spec stamps([file:filename_all()]) -> [term()].
 stamps(Names) ->
     [case file:read_file_info(Name, [raw, {time, posix}]) of

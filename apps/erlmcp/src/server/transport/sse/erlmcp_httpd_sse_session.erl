@@ -6,9 +6,10 @@ which the requests are answered. It sends messages to the stream of the client's
 is in the process of an HTTP connection.
 
 The stream writes one piece at a time, and confirms it. So bytes that the client has not read wait
-here. The session ends if more than `unread_bytes` wait, unless a single message has them all, or if
-the stream has not written a piece after `send_timeout_ms`. An unused session ends if another one
-needs its room. The session also ends with its stream and with the server. Its calls end with it.
+here. The session ends if more than `unread_bytes` wait, unless a single message has them all. It
+also ends if the stream has not written a piece after `send_timeout_ms`. A session that was never
+used ends after `unused_session_ms`, or earlier if another one needs its room. The session also ends
+with its stream and with the server. Its calls end with it.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE".
 
