@@ -49,8 +49,8 @@ descriptors: 1 to 100. Each process may have a connection that is not counted ye
 acceptors(Number) ->
     max(1, min(?ACCEPTORS, closing_begins_at(Number) div ?LISTENERS)).
 
-%% The number of free descriptors at which connections begin to be closed without an answer, and to
-%% be refused with one.
+%% The numbers of free descriptors below which connections are closed without an answer, and are
+%% refused with one.
 closing_begins_at(Number) -> spare(Number) div 2.
 
 refusing_begins_at(Number) -> spare(Number) * 3 div 4.

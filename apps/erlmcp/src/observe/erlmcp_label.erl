@@ -28,7 +28,7 @@ set(Parts) ->
 
 -doc """
 Sets the label of the calling process, which belongs to the server with the key `Key`, to a tuple of
-`Parts` and the server's `id`.
+`Parts` and the server's `id` (`erlmcp_log:server/1`). The parts are cut as `set/1` does it.
 """.
 -spec set(Parts :: [term(), ...], Key :: reference()) -> ok.
 set(Parts, Key) ->

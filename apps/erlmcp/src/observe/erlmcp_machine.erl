@@ -1,9 +1,9 @@
 -module(erlmcp_machine).
 -moduledoc """
 Reads facts about the machine, the control group and the node: memory, descriptors, ports,
-processes, cores, and limits of the kernel on sockets. The facts are read from `/proc` and
-`/sys/fs/cgroup` under a root folder, which is `/` except in tests. Facts whose files are missing
-are left out.
+processes, cores, and limits of the kernel on sockets. Ports, processes, schedulers and cores are
+the runtime's own numbers. The other facts are read from `/proc` and `/sys/fs/cgroup` under a root
+folder, which is `/` except in tests. Facts that are not known are left out.
 
 The limit and the usage of memory are read from control groups of version 1 or 2: the node's group,
 and each one above it. Cached file pages that are not in use do not count as used, since the kernel
@@ -19,8 +19,9 @@ Internal.
 -doc """
 Facts about the machine, the control group and the node.
 
-- `descriptors`: how many file descriptors the node may open. `descriptors_hard`: the number to
-  which the node may raise this limit without privileges.
+- `descriptors`: how many file descriptors the node may open. If `/proc` does not say it, it is the
+  limit that the runtime found when it started. `descriptors_hard`: the number to which the node may
+  raise this limit without privileges.
 - `ports`, `processes`: how many of them the node may have at once.
 - `schedulers`: the number of schedulers that are online. `cores`: the number of processors that the
   node may use.
