@@ -304,8 +304,8 @@ own(Kinds, #{entries := Entries}) ->
 
 -doc """
 Adds the definitions of the catalog `Mounted` under `Prefix`, except skills and their files. Also
-returns those that are left out because their name or URI is taken or too long. Definitions that were
-mounted already, according to `Since`, are not compiled again: see `erlmcp_mount:mount/6`.
+returns those that are left out because their name or URI is taken or too long. Definitions that
+were mounted already, according to `Since`, are not compiled again: see `erlmcp_mount:mount/6`.
 """.
 -spec mount(Prefix :: erlmcp_mount:prefix(), Since :: erlmcp_mount:since(), Mounted :: catalog(),
             erlmcp_mount:offers(), catalog()) -> {catalog(), [erlmcp_mount:left_out()]}.
