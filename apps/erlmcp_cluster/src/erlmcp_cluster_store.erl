@@ -785,7 +785,7 @@ handle_call(leave, _, State) ->
     end.
 
 -doc false.
-%% It waited for the end of another one.
+%% This doubt is older than the answer to the last one, for which it had to wait.
 handle_cast({doubt, At}, #state{doubted = Doubted} = State) when At < Doubted ->
     {noreply, State};
 handle_cast({doubt, At}, #state{patience = Before, doubted = Doubted} = State) ->

@@ -260,11 +260,11 @@ near(Before, Offset) ->
         false -> Offset
     end.
 
-%% Once for each change.
+%% Logs each change of the state once.
 say(#{state := State}, #{state := State}) ->
     ok;
 say(_, #{state := right}) ->
-    %% By which tokens of clients are judged.
+    %% Tokens of clients are judged by Erlang's time.
     case erlang:system_time(millisecond) - erlmcp_cluster_time:now(millisecond) of
         Ahead when abs(Ahead) > ?APART_MS ->
             erlmcp_log:report(warning, #{what => cluster_clock_right,
