@@ -82,7 +82,7 @@ find(Id, Principal, #{bound := Server, idle_s := Idle}) ->
         true ?= is_integer(Own),
         {ok, Birth, {Node, Home}, Watch} ?= home(Id, Server, Principal),
         case Home of
-            %% It is not among this node's sessions.
+            %% This node is the home, but the session is not among its sessions.
             Own -> inherited(Birth, Idle);
             _ -> {away, Node, Watch}
         end
@@ -99,7 +99,7 @@ inherited(#{nonce := Name, incarnation := First}, Idle) ->
                 true -> inherited;
                 false -> unknown
             end;
-        %% This node opened it, so it has ended.
+        %% This node opened the session, so the session has ended.
         never ->
             unknown
     end.
