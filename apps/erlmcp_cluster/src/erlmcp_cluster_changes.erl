@@ -105,8 +105,8 @@ answer(?VERSION, Server, Question) -> erlmcp_server_cluster:answer(Server, Quest
 answer(_, _, _) -> unsupported.
 
 -doc """
-Returns how many messages this node has sent to other nodes and received from them, and how many
-changes were dropped, for which `missed` was sent.
+Returns how many messages this node has sent to other nodes and received from them. `missed` is how
+many changes were dropped, for which a message `missed` was sent.
 """.
 -spec counts() -> #{sent | received | missed := non_neg_integer()}.
 counts() ->

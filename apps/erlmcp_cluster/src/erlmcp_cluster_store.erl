@@ -29,7 +29,7 @@ part of the store on this node. A change may then be stored or not.
 The process starts the node's part of the store, joins the others, and stops that part at its own
 end. If that part ends by itself, as when its disk is full, the process starts it again as soon as
 the disk can be written. If the others took this node out of the cluster while it was cut off, it
-joins them again as soon as it reaches one of them (`without_lease/0`).
+joins them again once it reaches one of them (`without_lease/0`).
 
 Internal.
 """.
@@ -159,9 +159,9 @@ Asks the leader, which has not done something in time, whether it lives. If no a
 200 to 350 ms, this node asks the others to become the leader: the old one may have stopped without
 closing its connections, which Ra notices only after some seconds. A leader that answers is only
 slow, and an election would make it slower. So each election that this node has asked for doubles
-the time, up to 2 seconds, until a leader answers or no doubt comes for ten seconds. The time is
-random, so that of many nodes with this doubt one is the first. The function does not wait for all
-this.
+the time, up to 2 seconds. This ends when a leader answers, or no doubt comes for ten seconds. The
+time is random, so that of many nodes with this doubt one is the first. The function does not wait
+for all this.
 """.
 -spec doubt() -> ok.
 doubt() ->
@@ -659,8 +659,8 @@ name_kept() ->
 stop_khepri() ->
     within(?STOP_MS, fun() -> khepri:stop(?STORE) end).
 
-%% Khepri takes a lock on all connected nodes to start, stop, join or leave, and waits for one that
-%% stands still until OTP closes the connection, which takes a minute.
+%% Khepri takes a lock on all connected nodes to start, stop, join or leave. It waits for a node
+%% that stands still until OTP closes the connection, which takes a minute.
 within(Milliseconds, Do) ->
     Caller = self(),
     {Pid, Monitor} = spawn_monitor(fun() -> Caller ! {self(), Do()} end),

@@ -98,9 +98,10 @@ login(Given, #{path := Path, below := Below, scheme := Scheme, headers := Header
     end.
 
 -doc """
-Returns `own` if a page of the same origin has sent a request, `other` if another page has, and
-`none` if the request has no `Origin`. Behind a proxy that ends TLS, this program does not know the
-scheme of the browser's URL. So a request with `Sec-Fetch-Site: same-origin` may have any scheme.
+Returns `own` if a page of the same origin has sent a request, and `other` if another page has.
+Returns `none` if the request has no `Origin`. Behind a proxy that ends TLS, this program does not
+know the scheme of the browser's URL. So a request with `Sec-Fetch-Site: same-origin` may have any
+scheme.
 """.
 -spec origin(erlmcp_page:request()) -> own | other | none.
 origin(#{headers := #{~"origin" := Origin} = Headers, scheme := Scheme} = Request) ->

@@ -16,7 +16,8 @@ Internal.
 %% The reserve is a fourth of the descriptors, within these bounds, and at most half of them.
 -define(LEAST, 256).
 -define(MOST, 1_024).
-%% The number of listeners all of whose acceptors may have just accepted a connection.
+%% The number of listeners for which descriptors are kept, in case that all acceptors have just
+%% accepted a connection.
 -define(LISTENERS, 5).
 -define(ACCEPTORS, 100).
 %% Seconds between two log entries.

@@ -36,7 +36,7 @@ Facts about the machine, the control group and the node.
     cores => pos_integer(), memory => pos_integer(), group_memory => pos_integer(),
     backlog => pos_integer(), local_ports => pos_integer()
 }.
--doc "A source of numbers on memory: the machine, or a control group whose files can be read.".
+-doc "A source of numbers on memory: the machine, or a control group that has a file of its limit.".
 -opaque memory_source() ::
     {machine, file:filename()}
     | {group, Limit :: file:filename(), Held :: file:filename(), Stat :: file:filename(),
@@ -84,8 +84,8 @@ memories(Root) ->
     end.
 
 -doc """
-Returns the sources of numbers on the node's memory under `Root`. The sources are the machine, and
-each control group of the node that has a file with its limit.
+Returns the sources of numbers on the node's memory under `Root`. The sources are the machine, the
+node's control group, and each one above it. A group without a file of its limit is left out.
 """.
 -spec memory_sources(Root :: file:filename()) -> [memory_source()].
 memory_sources(Root) ->

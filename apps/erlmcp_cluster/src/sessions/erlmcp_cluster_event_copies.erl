@@ -3,12 +3,12 @@
 The kept events of calls' streams: those of this node's sessions, and copies of those of other
 nodes. The tables belong to the process that creates them. It alone writes them; any process reads.
 
-The events of a session are bounded as at its home (`stored_events`, `stored_bytes`, `stored_ms`),
-and all events of this node in bytes, where each counts as 200 bytes more than it has. Over a bound
-the oldest events are deleted, but never the newest one of a session for that session's bounds. A
-stream that still runs is remembered without events, too. A stream that has ended is deleted with
-its last event. If that was lost, the stream is deleted when its events would be. With a stream go
-its other events: some may have been sent again, and be younger.
+The events of a session are bounded as at its home (`stored_events`, `stored_bytes`, `stored_ms`).
+All events of this node are bounded in bytes, where each counts as 200 bytes more than it has. Over
+a bound the oldest events are deleted, but never the newest one of a session for that session's
+bounds. A stream that still runs is remembered without events, too. A stream that has ended is
+deleted with its last event. If that was lost, the stream is deleted when its events would be. With
+a stream go its other events: some may have been sent again, and be younger.
 
 Each session may have a target, the incarnation to which its events are sent. The keys of events
 that have not been sent there stand in a table of their own.

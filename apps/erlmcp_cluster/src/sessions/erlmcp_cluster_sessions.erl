@@ -285,9 +285,9 @@ servers() ->
     [Instance || {_, _, #{cluster := {erlmcp_cluster, _}} = Instance} <- erlmcp_registry:servers()].
 
 -doc """
-Returns what this node counts of changes: a word with the number of those that it is about to store,
-the turns of those that it makes, and the shares of clients in the facts. Returns `none` before the
-process has run.
+Returns what this node counts of changes. The first element is a word with the number of those that
+it is about to store. Then come the turns of those that it makes, and the shares of clients in the
+facts. Returns `none` before the process has run.
 """.
 -spec counts() ->
     {Storing :: atomics:atomics_ref(), erlmcp_cluster_turns:turns(),

@@ -173,8 +173,8 @@ decode(Binary, #{depth := Depth, members := Most}, _) ->
 -doc """
 Decodes only `params`, the last of a request's four members. The first `At` bytes are skipped: they
 have the version and the id. Then comes `Text`, which has the method and the key `params`. Returns
-`other` if the binary has another text there, is invalid, has more bytes after the request, or
-breaks a limit, or if it has more than 65,536 bytes. `decode/3` can decode some of these.
+`other` if the binary has another text there, is invalid, or breaks a limit. The same holds if it
+has bytes after the request, or more than 65,536 bytes. `decode/3` can decode some of these.
 
 ## Examples
 
