@@ -78,8 +78,8 @@ Internal.
 -define(WAL_BYTES, 16_000_000).
 %% Milliseconds between two looks whether the node's part of the store runs.
 -define(LOOK_MS, 500).
-%% How often a leader that is about to stop asks the others to lead, and how often it looks whether
-%% one does before it asks the next one. Milliseconds in between.
+%% How often a leader that is about to stop asks the others to lead. How often it looks whether one
+%% does, before it asks the next one. Milliseconds in between.
 -define(TRIES, 20).
 -define(LOOKS, 10).
 -define(RESIGN_MS, 10).
@@ -442,9 +442,9 @@ session(Name) ->
     end.
 
 -doc """
-Returns the sessions that have facts, as this node knows them: whether the session has ended, the
-system time of its last change in seconds, and for how many seconds its facts are needed after its
-last use.
+Returns the sessions that have facts, as this node knows them. Each comes with `true` if it has
+ended, and with the system time of its last change in seconds. `Idle` is for how many seconds its
+facts are needed after its last use.
 """.
 -spec sessions() ->
     #{Name :: erlmcp_cluster_session_id:nonce() =>

@@ -78,8 +78,9 @@ within(Url, Resource) ->
     end.
 
 -doc """
-Returns `true` if two texts name the same resource. They are equal, or valid URLs that differ only
-in the case of scheme and host, a default port, or the slash of an empty path.
+Returns `true` if two texts name the same resource: they are equal, or valid URLs that mean the
+same. These may differ in the case of scheme and host, a default port, or the slash of an empty
+path.
 """.
 -spec same_resource(binary(), binary()) -> boolean().
 same_resource(Same, Same) ->

@@ -64,8 +64,8 @@ members in it at all levels.
 
 -define(IS_SPACE(C), C =:= $\s; C =:= $\n; C =:= $\r; C =:= $\t).
 %% Whether none of seven bytes of a string is a control character, a quote, a backslash, or outside
-%% of ASCII. Subtracting a greater byte sets the highest bit of a byte that did not have it. (A byte
-%% equals a quote if its difference to a quote is less than 1.)
+%% of ASCII. Subtracting a greater byte sets the highest bit of a byte that did not have it. A byte
+%% equals a quote if `bxor` with a quote makes it less than 1.
 -define(ALL(Byte), (Byte * 16#01010101010101)).
 -define(LESS(Seven, Byte), ((Seven - ?ALL(Byte)) band bnot Seven)).
 -define(ARE_PLAIN(Seven),
