@@ -444,7 +444,7 @@ session(Name) ->
 -doc """
 Returns the sessions that have facts, as this node knows them. Each comes with `true` if it has
 ended, and with the system time of its last change in seconds. `Idle` is for how many seconds its
-facts are needed after its last use.
+facts are needed after its last use. The map is empty while this node has no part of the store.
 """.
 -spec sessions() ->
     #{Name :: erlmcp_cluster_session_id:nonce() =>
@@ -460,7 +460,10 @@ sessions() ->
         error:badarg -> #{}
     end.
 
--doc "Returns how many facts of sessions there are, as this node knows them.".
+-doc """
+Returns how many facts of sessions there are, as this node knows them: 0 while it has no part of the
+store.
+""".
 -spec session_facts() -> non_neg_integer().
 session_facts() ->
     case ets:info(?SESSIONS, size) of
@@ -470,7 +473,7 @@ session_facts() ->
 
 -doc """
 Returns the units of all facts of each owner (`erlmcp_cluster_shares:units/1`), as this node knows
-them.
+them. The map is empty while this node has no part of the store.
 """.
 -spec owners() -> #{erlmcp_cluster_shares:owner() => pos_integer()}.
 owners() ->
@@ -484,7 +487,7 @@ owners() ->
 
 -doc """
 Returns `true` if a session has a fact, as this node knows it. A node knows at least the facts that
-it has stored itself.
+it has stored itself. Returns `false` while this node has no part of the store.
 """.
 -spec has_fact(Name :: erlmcp_cluster_session_id:nonce(), fact()) -> boolean().
 has_fact(Name, Fact) ->
