@@ -78,7 +78,8 @@ The state of the cluster, as this node knows it (`status/0`).
 - `lease_ms`: milliseconds for which its lease is valid; 0 if it has none now.
 - `leader`: the node that leads the store, as this node knows it.
 - `members`: the nodes of the store. A dead node stays a member until `forget/1`.
-- `alive`: the incarnations that live, and those that are leaving, with their nodes.
+- `alive`: the incarnations that live or are leaving, with their nodes. One that has ended stays
+  here until its death is written down.
 - `deaths`: the incarnations that have died or left, or are leaving, the last first; 1,000 at most.
 - `changes`: messages about changes of servers that this node has `sent` to other nodes and
   `received` from them, and the changes that were dropped (`missed`).
@@ -242,8 +243,8 @@ later has the definitions of its own options.
 ## Errors
 
 The nodes that have not added the definition, each with its reason. A reason is one of
-`erlmcp:add/3`, `not_joined`, or `unreachable` if the node did not answer within ten seconds. The
-other nodes have added it.
+`erlmcp:add/3`, `not_joined` of this node alone, or `unreachable`: there was no answer within ten
+seconds, and the node may have added the definition. The other nodes have added it.
 """.
 -spec add(Id :: term(), erlmcp:kind(), erlmcp:definition()) -> ok | {error, #{node() => term()}}.
 add(Id, Kind, Definition) ->

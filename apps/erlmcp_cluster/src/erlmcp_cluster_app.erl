@@ -1,5 +1,8 @@
 -module(erlmcp_cluster_app).
--moduledoc "The callbacks of the application `erlmcp_cluster`: they start and stop its supervisor.".
+-moduledoc """
+The callbacks of the application `erlmcp_cluster`: they start its supervisor, and forget the time
+that the nodes agreed on when it has stopped.
+""".
 
 -behaviour(application).
 

@@ -68,7 +68,8 @@ start_link() ->
 
 -doc """
 Passes a change of a server on to the other nodes. Returns at once. If 20,000 changes wait for the
-process of this module, the change is dropped, and the other nodes hear `missed`.
+process of this module, the change is dropped, and the other nodes hear `missed`. Does nothing while
+this node is in no cluster.
 """.
 -spec publish(Server :: term(), Change :: term()) -> ok.
 publish(Server, Change) ->
@@ -87,7 +88,7 @@ publish(Server, Change) ->
 
 -doc """
 Asks a server on another node, as `c:erlmcp_server_cluster:ask/3` says. Returns `unreachable` if no
-answer comes within a second.
+answer comes within a second, or the node's release does not know the question's version.
 """.
 -spec ask(node(), Server :: term(), Question :: term()) -> {ok, term()} | unreachable.
 ask(Node, Server, Question) ->
@@ -104,8 +105,8 @@ answer(?VERSION, Server, Question) -> erlmcp_server_cluster:answer(Server, Quest
 answer(_, _, _) -> unsupported.
 
 -doc """
-Returns how many messages this node has sent to other nodes and received from them, and how many
-changes were dropped, for which `missed` was sent.
+Returns how many messages this node has sent to other nodes and received from them. `missed` is how
+many changes were dropped, for which a message `missed` was sent.
 """.
 -spec counts() -> #{sent | received | missed := non_neg_integer()}.
 counts() ->
@@ -162,8 +163,9 @@ handle_info({Monitor, join, _, Pids}, #state{monitor = Monitor} = State) ->
 handle_info(_, State) ->
     {noreply, State}.
 
-%% Processes that have not heard of what was published here before. Neither have the clients here
-%% heard what a process before one of these had for them. It cannot say so if it has no servers yet.
+%% The processes of other nodes that were found have not heard what was published here before. The
+%% clients here may have missed changes of those nodes, too. A node that has no servers yet cannot
+%% say so, so this process does.
 found([], State) ->
     State;
 found(Pids, #state{late = Late} = State) ->

@@ -29,7 +29,7 @@ part of the store on this node. A change may then be stored or not.
 The process starts the node's part of the store, joins the others, and stops that part at its own
 end. If that part ends by itself, as when its disk is full, the process starts it again as soon as
 the disk can be written. If the others took this node out of the cluster while it was cut off, it
-joins them again as soon as it reaches one of them (`without_lease/0`).
+joins them again once it reaches one of them (`without_lease/0`).
 
 Internal.
 """.
@@ -78,8 +78,8 @@ Internal.
 -define(WAL_BYTES, 16_000_000).
 %% Milliseconds between two looks whether the node's part of the store runs.
 -define(LOOK_MS, 500).
-%% How often a leader that is about to stop asks the others to lead, and how often it looks whether
-%% one does before it asks the next one. Milliseconds in between.
+%% How often a leader that is about to stop asks the others to lead. How often it looks whether one
+%% does, before it asks the next one. Milliseconds in between.
 -define(TRIES, 20).
 -define(LOOKS, 10).
 -define(RESIGN_MS, 10).
@@ -159,9 +159,9 @@ Asks the leader, which has not done something in time, whether it lives. If no a
 200 to 350 ms, this node asks the others to become the leader: the old one may have stopped without
 closing its connections, which Ra notices only after some seconds. A leader that answers is only
 slow, and an election would make it slower. So each election that this node has asked for doubles
-the time, up to 2 seconds, until a leader answers or no doubt comes for ten seconds. The time is
-random, so that of many nodes with this doubt one is the first. The function does not wait for all
-this.
+the time, up to 2 seconds. This ends when a leader answers, or no doubt comes for ten seconds. The
+time is random, so that of many nodes with this doubt one is the first. The function does not wait
+for all this.
 """.
 -spec doubt() -> ok.
 doubt() ->
@@ -442,9 +442,9 @@ session(Name) ->
     end.
 
 -doc """
-Returns the sessions that have facts, as this node knows them: whether the session has ended, the
-system time of its last change in seconds, and for how many seconds its facts are needed after its
-last use.
+Returns the sessions that have facts, as this node knows them. Each comes with `true` if it has
+ended, and with the system time of its last change in seconds. `Idle` is for how many seconds its
+facts are needed after its last use. The map is empty while this node has no part of the store.
 """.
 -spec sessions() ->
     #{Name :: erlmcp_cluster_session_id:nonce() =>
@@ -460,7 +460,10 @@ sessions() ->
         error:badarg -> #{}
     end.
 
--doc "Returns how many facts of sessions there are, as this node knows them.".
+-doc """
+Returns how many facts of sessions there are, as this node knows them: 0 while it has no part of the
+store.
+""".
 -spec session_facts() -> non_neg_integer().
 session_facts() ->
     case ets:info(?SESSIONS, size) of
@@ -470,7 +473,7 @@ session_facts() ->
 
 -doc """
 Returns the units of all facts of each owner (`erlmcp_cluster_shares:units/1`), as this node knows
-them.
+them. The map is empty while this node has no part of the store.
 """.
 -spec owners() -> #{erlmcp_cluster_shares:owner() => pos_integer()}.
 owners() ->
@@ -484,7 +487,7 @@ owners() ->
 
 -doc """
 Returns `true` if a session has a fact, as this node knows it. A node knows at least the facts that
-it has stored itself.
+it has stored itself. Returns `false` while this node has no part of the store.
 """.
 -spec has_fact(Name :: erlmcp_cluster_session_id:nonce(), fact()) -> boolean().
 has_fact(Name, Fact) ->
@@ -659,8 +662,8 @@ name_kept() ->
 stop_khepri() ->
     within(?STOP_MS, fun() -> khepri:stop(?STORE) end).
 
-%% Khepri takes a lock on all connected nodes to start, stop, join or leave, and waits for one that
-%% stands still until OTP closes the connection, which takes a minute.
+%% Khepri takes a lock on all connected nodes to start, stop, join or leave. It waits for a node
+%% that stands still until OTP closes the connection, which takes a minute.
 within(Milliseconds, Do) ->
     Caller = self(),
     {Pid, Monitor} = spawn_monitor(fun() -> Caller ! {self(), Do()} end),
@@ -785,7 +788,7 @@ handle_call(leave, _, State) ->
     end.
 
 -doc false.
-%% It waited for the end of another one.
+%% This doubt is older than the answer to the last one, for which it had to wait.
 handle_cast({doubt, At}, #state{doubted = Doubted} = State) when At < Doubted ->
     {noreply, State};
 handle_cast({doubt, At}, #state{patience = Before, doubted = Doubted} = State) ->

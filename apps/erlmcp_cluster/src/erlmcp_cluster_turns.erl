@@ -29,7 +29,7 @@ new() ->
 -doc """
 Makes a change, and returns its result, when fewer than 64 others are under way. Returns `no_turn`
 if that takes longer than a second, or 500 others wait. A change that has begun is made even if the
-calling process is killed.
+calling process is killed. If the fun fails, the function exits.
 """.
 -spec run(turns(), fun(() -> Result)) -> Result | no_turn.
 run(Turns, Do) ->

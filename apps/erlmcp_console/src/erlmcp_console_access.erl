@@ -3,7 +3,7 @@
 Decides which requests may see the console and act in it. Without a token these are the requests of
 programs on the same machine, unless they came through a proxy. With a token each browser has to
 send the token once. It is exchanged for a cookie that holds for twelve hours, and that other sites
-cannot use.
+cannot use. Other programs send it as a bearer token with each request.
 
 An action is a POST of the page itself: its `Origin` is that of the request. A page of another
 origin gets nothing, even if the listener allows its origin.
@@ -77,7 +77,7 @@ name(Token) ->
 
 -doc """
 Exchanges the token `Given` for a cookie. Returns the value of `Set-Cookie` for the page at the path
-of the request, or `denied` if the token is wrong.
+of the request, or `denied` if the token is wrong, or the console has none.
 """.
 -spec login(Given :: binary(), erlmcp_page:request(), token()) ->
     {ok, SetCookie :: iodata()} | denied.
@@ -98,9 +98,10 @@ login(Given, #{path := Path, below := Below, scheme := Scheme, headers := Header
     end.
 
 -doc """
-Returns `own` if a page of the same origin has sent a request, `other` if another page has, and
-`none` if the request does not name a page. A browser that says itself that the origin is the same
-knows the scheme of its URL. Behind a proxy that ends TLS, this program does not.
+Returns `own` if a page of the same origin has sent a request, and `other` if another page has.
+Returns `none` if the request has no `Origin`. Behind a proxy that ends TLS, this program does not
+know the scheme of the browser's URL. So a request with `Sec-Fetch-Site: same-origin` may have any
+scheme.
 """.
 -spec origin(erlmcp_page:request()) -> own | other | none.
 origin(#{headers := #{~"origin" := Origin} = Headers, scheme := Scheme} = Request) ->

@@ -103,8 +103,8 @@ A cluster: the milliseconds for which this node's lease is valid (`lease`), and 
 -define(SOON_MS, 1_800_000).
 -define(VERY_SOON_MS, 600_000).
 -define(BUSY, 0.9).
-%% The fewest requests from which the time of 95 of 100 says something, and the fewest calls of a
-%% tool from which the time of half of them does.
+%% The fewest requests from which the time of 95 of 100 says something. The fewest calls of a tool
+%% from which the time of half of them does.
 -define(LEAST, 20).
 -define(LEAST_CALLS, 5).
 %% The share of the requests that may be refused for want of room.

@@ -18,7 +18,7 @@ read() ->
 
 -doc """
 Returns the modules whose code has changed since the given `t:code/0` was read, and the present code
-of the node.
+of the node. A module that was not loaded then is not among them.
 """.
 -spec changes(code()) -> {[module()], code()}.
 changes({Bytes, Before} = Known) ->

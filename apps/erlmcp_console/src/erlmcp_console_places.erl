@@ -58,7 +58,10 @@ looked(Now) ->
          || {seen, At, Before} <- ets:lookup(?MODULE, seen), Now - At < ?LASTS_MS],
     ets:insert(?MODULE, {seen, Now, Seen}).
 
--doc "Returns what the last two looks have found, if that was less than 30 seconds ago.".
+-doc """
+Returns what the last two looks have found, or an empty map if the last one was more than 30 seconds
+ago.
+""".
 -spec found() -> places().
 found() ->
     Now = erlmcp_clock:now_ms(),

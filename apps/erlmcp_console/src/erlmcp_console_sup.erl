@@ -1,7 +1,7 @@
 -module(erlmcp_console_sup).
 -moduledoc """
-The supervisor of the console's one process, the collector. It owns the tables of the page's calls,
-of errors in the log, and of places that grow.
+The supervisor of the console's one process, the collector. The supervisor owns the tables of the
+page's calls, of errors in the log, and of places that grow.
 """.
 
 -behaviour(supervisor).

@@ -16,7 +16,8 @@ Internal.
 %% The reserve is a fourth of the descriptors, within these bounds, and at most half of them.
 -define(LEAST, 256).
 -define(MOST, 1_024).
-%% The number of listeners all of whose acceptors may have just accepted a connection.
+%% The number of listeners for which descriptors are kept, in case that all acceptors have just
+%% accepted a connection.
 -define(LISTENERS, 5).
 -define(ACCEPTORS, 100).
 %% Seconds between two log entries.
@@ -49,8 +50,8 @@ descriptors: 1 to 100. Each process may have a connection that is not counted ye
 acceptors(Number) ->
     max(1, min(?ACCEPTORS, closing_begins_at(Number) div ?LISTENERS)).
 
-%% The number of free descriptors at which connections begin to be closed without an answer, and to
-%% be refused with one.
+%% The numbers of free descriptors below which connections are closed without an answer, and are
+%% refused with one.
 closing_begins_at(Number) -> spare(Number) div 2.
 
 refusing_begins_at(Number) -> spare(Number) * 3 div 4.

@@ -5,7 +5,7 @@ alone.
 
 `log/1` and `log/2` wait while the log handlers block. A process that others wait for calls
 `log_apart/2`, which logs in a process of its own. At most 1,000 such processes wait in the node.
-Further reports are dropped, and the next report has their number as `dropped`.
+Further reports are dropped, and the next one that is logged apart has their number as `dropped`.
 
 The arguments of a call are not for the log. So a report has the reason and the stack of an
 exception without the values that the runtime has put into them (`outline/2`).
@@ -47,7 +47,7 @@ log(Report, Key) ->
 -doc """
 Logs a report of an error of the server with the key `Key` in another process, without waiting, and
 returns the report's id. If 1,000 reports wait already, the report is dropped, and its id is
-returned nevertheless.
+returned nevertheless. After the application has stopped, the calling process logs the report.
 """.
 -spec log_apart(#{what := atom(), atom() => term()}, Key :: reference()) -> Id :: binary().
 log_apart(Report, Key) ->
@@ -77,8 +77,9 @@ waiting(Report, Key, Backlog) ->
 
 -doc """
 Returns the reason and the stack of an exception for a report. The stack has arities in place of
-arguments. In a reason that the runtime raises, such as `badmatch`, the value is replaced by its
-shape. A reason that code raises by itself stays.
+arguments, and so has the reason of an exit. In a reason that the runtime raises, such as
+`badmatch`, the value is replaced by its shape. So are the fields `term` and `args` of an Elixir
+exception. Other reasons stay.
 
 ## Examples
 
@@ -92,7 +93,8 @@ outline(Reason, Stack) ->
     #{reason => outline(Reason), stacktrace => lists:map(fun without_arguments/1, Stack)}.
 
 -doc """
-Returns the reason of an exit for a report, without values and arguments, as `outline/2` does.
+Returns the reason of an exception or an exit for a report, without values and arguments, as
+`outline/2` does.
 """.
 -spec outline(Reason :: term()) -> term().
 outline({Kind, Value} = Reason) when is_atom(Kind) ->

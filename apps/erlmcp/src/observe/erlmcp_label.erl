@@ -27,8 +27,8 @@ set(Parts) ->
     proc_lib:set_label(list_to_tuple([bounded(Part) || Part <- Parts])).
 
 -doc """
-Sets the label of the calling process, which belongs to the server with the key `Key`, to a tuple of
-`Parts` and the server's `id`.
+Sets the label of the calling process to a tuple of `Parts` and the `id` of the server with the key
+`Key` (`erlmcp_log:server/1`). The parts are cut as `set/1` does it.
 """.
 -spec set(Parts :: [term(), ...], Key :: reference()) -> ok.
 set(Parts, Key) ->

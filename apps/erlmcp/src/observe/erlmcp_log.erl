@@ -57,8 +57,8 @@ text(Level, Format, Arguments) ->
     logger:log(Level, Format, Arguments, ?METADATA).
 
 -doc """
-Returns the status of a process (`c:gen_server:format_status/1`) without its state and messages. The
-state and the messages may have results, answers or other secrets of clients.
+Returns the status of a process (`c:gen_server:format_status/1`) without its state, messages and
+log. These may have results, answers or other secrets of clients.
 """.
 -spec without_state(gen_server:format_status()) -> gen_server:format_status().
 without_state(Status) ->

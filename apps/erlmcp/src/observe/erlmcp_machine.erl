@@ -1,9 +1,9 @@
 -module(erlmcp_machine).
 -moduledoc """
 Reads facts about the machine, the control group and the node: memory, descriptors, ports,
-processes, cores, and limits of the kernel on sockets. The facts are read from `/proc` and
-`/sys/fs/cgroup` under a root folder, which is `/` except in tests. Facts whose files are missing
-are left out.
+processes, cores, and limits of the kernel on sockets. Ports, processes, schedulers and cores are
+the runtime's own numbers. The other facts are read from `/proc` and `/sys/fs/cgroup` under a root
+folder, which is `/` except in tests. Facts that are not known are left out.
 
 The limit and the usage of memory are read from control groups of version 1 or 2: the node's group,
 and each one above it. Cached file pages that are not in use do not count as used, since the kernel
@@ -19,8 +19,9 @@ Internal.
 -doc """
 Facts about the machine, the control group and the node.
 
-- `descriptors`: how many file descriptors the node may open. `descriptors_hard`: the number to
-  which the node may raise this limit without privileges.
+- `descriptors`: how many file descriptors the node may open. If `/proc` does not say it, it is the
+  limit that the runtime found when it started. `descriptors_hard`: the number to which the node may
+  raise this limit without privileges.
 - `ports`, `processes`: how many of them the node may have at once.
 - `schedulers`: the number of schedulers that are online. `cores`: the number of processors that the
   node may use.
@@ -35,7 +36,7 @@ Facts about the machine, the control group and the node.
     cores => pos_integer(), memory => pos_integer(), group_memory => pos_integer(),
     backlog => pos_integer(), local_ports => pos_integer()
 }.
--doc "A source of numbers on memory: the machine, or a control group whose files can be read.".
+-doc "A source of numbers on memory: the machine, or a control group that has a file of its limit.".
 -opaque memory_source() ::
     {machine, file:filename()}
     | {group, Limit :: file:filename(), Held :: file:filename(), Stat :: file:filename(),
@@ -83,8 +84,8 @@ memories(Root) ->
     end.
 
 -doc """
-Returns the sources of numbers on the node's memory under `Root`. The sources are the machine, and
-each control group of the node that has a file with its limit.
+Returns the sources of numbers on the node's memory under `Root`. The sources are the machine, the
+node's control group, and each one above it. A group without a file of its limit is left out.
 """.
 -spec memory_sources(Root :: file:filename()) -> [memory_source()].
 memory_sources(Root) ->

@@ -182,7 +182,8 @@ item(Text, _) when is_binary(Text) -> erlmcp_content:text(Text);
 item(#{type := _} = Content, Revision) -> in_revision(Content, Revision);
 item(Other, _) -> bad_return(content, Other).
 
-%% Content of a type that the revision does not have is replaced by a text that says so.
+%% Content of a type that the revision does not have is replaced by a text: a link by its name and
+%% URI, other content by a note.
 in_revision(#{type := Type} = Content, Revision) ->
     case lists:member(Type, erlmcp_revision:content_types(Revision)) of
         true -> Content;

@@ -94,7 +94,8 @@ no_method(Message) ->
 -doc """
 Returns the operation that a request about tasks asks for, and its arguments. `erlmcp_engine` has
 checked that the revision has the method. The request is refused if the server has no tasks
-(`Offered` is `false`), or if its client does not declare the extension (2026-07-28).
+(`Offered` is `false`). It is also refused if its client does not declare the extension
+(2026-07-28), or if its parameters are malformed.
 """.
 -spec operation(Method :: binary(), Params :: map(), erlmcp_engine:client(),
                 Offered :: boolean()) ->

@@ -109,8 +109,9 @@ name(Name, _) when is_binary(Name) -> Name;
 name(Name, Path) -> throw({bad_shorthand, Path, Name}).
 
 -doc """
-Returns `true` if a map counts as JSON Schema, and not as a shorthand. Such a map has a keyword like
-`$ref`, `properties` or `anyOf`, or a `type` with the name of a type.
+Returns `true` if a map counts as JSON Schema, and not as a shorthand. Such a map has a key that
+begins with `$`, or the key `properties`, `additionalProperties`, `anyOf`, `oneOf` or `allOf`, or a
+`type` with names of types.
 """.
 -spec is_json_schema(map()) -> boolean().
 is_json_schema(Map) ->

@@ -45,7 +45,8 @@ visible(Bytes) ->
 
 -doc """
 Returns the whole characters in the first `Most` bytes of a text, as a binary of their own. A part
-of a message that outlives it would keep the whole message in memory.
+of a message that outlives it would keep the whole message in memory. If these bytes are not UTF-8,
+all of them are returned.
 
 ## Examples
 

@@ -153,8 +153,8 @@ error(Id, Refusal) ->
     [~"{\"jsonrpc\":\"2.0\",\"id\":", id(Id), ~",\"error\":", erlmcp_refusal:encode(Refusal), $}].
 
 -doc """
-Encodes the same error as the response to a request, or to each request of a batch. The response to
-a batch without requests, whose other messages were answered with it, is one error without an id.
+Encodes the same error as the response to a request, or to each request of a batch. A batch without
+requests gets one error without an id.
 """.
 -spec errors({call | batch, [id()]}, erlmcp_refusal:refusal()) -> iodata().
 errors({call, [Id]}, Refusal) -> error(Id, Refusal);

@@ -112,7 +112,7 @@ question(Params, Fun) ->
 
 -doc """
 Asks the user whether a login may lead to a host, and returns the answer. Returns `false` without a
-terminal.
+terminal, and at the end of the input.
 """.
 -spec allows(erlmcp_oauth:host_question()) -> boolean().
 allows(#{host := Host, url := Url, why := Why}) ->

@@ -54,8 +54,8 @@ text(heal) -> "the fault has ended";
 text(ended) -> "the server has ended".
 
 -doc """
-Returns the figures by which each harm was seen, a line for each harm, and then the verdict. Each
-violation has a line of its own.
+Returns the figures by which each harm was seen, a line for each figure, and then the verdict. Each
+violation has a line of its own. A scenario that was not run has one line, with the reason.
 """.
 -spec verdict(erlmcp_chaos_run:outcome()) -> unicode:chardata().
 verdict(#{scenario := Id, status := not_run, reason := Reason}) ->
@@ -139,7 +139,8 @@ detected(none, _) -> "-";
 detected(DetectMs, Figures) ->
     time(detection_us, bound(DetectMs, maps:get(detection_moved_us, Figures, 0)), Figures).
 
-%% What the judge cannot tell apart is added to the bound, and what pauses have moved it by.
+%% Two times are added to the bound: the one below which the judge cannot tell times apart, and the
+%% one by which pauses have moved the bound.
 bound(Milliseconds, MoreUs) ->
     io_lib:format("~b+~b ms", [Milliseconds, MoreUs div 1000]).
 

@@ -34,7 +34,7 @@ choices(Argument, Commands) ->
         Other -> Other
     end.
 
-%% A word that is one of the shell's is quoted in none of them.
+%% Names stand without quotes, since none is a reserved word of a shell.
 bash(Commands) ->
     ["# Completion of erlmcp for bash, made by `erlmcp completion bash`.\n"
      "_erlmcp() {\n"

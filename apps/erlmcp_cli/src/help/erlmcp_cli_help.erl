@@ -43,7 +43,7 @@ described(#{name := Name}) -> atom_to_list(Name).
 
 -doc """
 Returns the kind of an argument's value: words to choose from, a file or folder, the name of a
-command, any other value, or `none`.
+command, or any other value. An option without a value has `none`.
 """.
 -spec values(argparse:argument()) -> {words, [string()]} | file | command | any | none.
 values(#{type := boolean}) ->

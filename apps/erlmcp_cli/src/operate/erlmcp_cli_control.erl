@@ -48,8 +48,8 @@ files() ->
 Asks a question at a control socket, and waits `Milliseconds` at most for each part of the answer.
 
 - `gone`: no process listens there any more.
-- `timeout`: a part of the answer did not come in time. `closed`: the connection ended before the
-  answer.
+- `timeout`: the connection was not accepted within five seconds, or a part of the answer did not
+  come in time. `closed`: the connection ended before the answer.
 - Other errors are those of the socket.
 """.
 -spec ask(file:filename_all(), Question :: iodata(), Milliseconds :: timeout()) ->

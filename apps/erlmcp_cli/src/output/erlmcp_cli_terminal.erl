@@ -50,7 +50,7 @@ is_terminal(Descriptor) ->
 can_ask() ->
     is_terminal(0) andalso is_terminal(2).
 
--doc "Returns the number of characters in a line of stderr.".
+-doc "Returns the number of characters in a line of stderr; 80 if it is not known.".
 -spec columns() -> pos_integer().
 columns() ->
     application:get_env(erlmcp_cli, columns, 80).

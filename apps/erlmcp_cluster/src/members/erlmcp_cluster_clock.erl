@@ -1,10 +1,10 @@
 -module(erlmcp_cluster_clock).
 -moduledoc """
 Compares the clock of this node with those of the others, when the node wants a lease and each ten
-seconds, and says what time it is for all (`m:erlmcp_cluster_time`). Nodes that have had a lease
-since they joined count: they have written times. All count if there is no such node, or if the
-clocks of all such nodes have jumped. A node is apart if it differs from the median of those that
-count, itself included, by more than 60 seconds. While it is apart, no lease of the node begins
+seconds. Says what time it is for all (`m:erlmcp_cluster_time`). Nodes that have had a lease since
+they joined count: they have written times. All count if there is no such node, or if the clocks of
+all such nodes have jumped. A node is apart if it differs from the median of those that count,
+itself included, by more than 60 seconds. While it is apart, no lease of the node begins
 (`begins/0`).
 
 - Before the first lease of a node, it must also have compared its clock with another one, unless it
@@ -132,7 +132,7 @@ median(Which, Differences) ->
 
 -doc """
 Returns the state of a node whose clock is ahead of the two medians by `Nearer` and `Farther`
-milliseconds, and by how many milliseconds it counts as ahead of the others.
+milliseconds. `Milliseconds` is by how many it counts as ahead of the others.
 """.
 -spec state(Nearer :: integer(), Farther :: integer()) ->
     {right | doubtful | apart, Milliseconds :: integer()}.
@@ -260,11 +260,11 @@ near(Before, Offset) ->
         false -> Offset
     end.
 
-%% Once for each change.
+%% Logs each change of the state once.
 say(#{state := State}, #{state := State}) ->
     ok;
 say(_, #{state := right}) ->
-    %% By which tokens of clients are judged.
+    %% Tokens of clients are judged by Erlang's time.
     case erlang:system_time(millisecond) - erlmcp_cluster_time:now(millisecond) of
         Ahead when abs(Ahead) > ?APART_MS ->
             erlmcp_log:report(warning, #{what => cluster_clock_right,

@@ -25,7 +25,7 @@ Internal.
 -type incarnation() :: 1..16#FFFFFFFF.
 -doc """
 A death: its place among the deaths (`epoch`), and the incarnations that survived it. `at` is in
-seconds of system time, by the clock of the node that declared it.
+seconds since 1970, by the agreed time (`m:erlmcp_cluster_time`) of the node that declared it.
 """.
 -type death() :: #{epoch := pos_integer(), at := integer(), survivors := [incarnation()]}.
 

@@ -54,8 +54,8 @@ start_link(Sources) ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, Sources, []).
 
 -doc """
-Returns when the table has the keys of today. Whoever changes the time that the nodes agree on calls
-this.
+Returns when the table has the keys of today. A process that changes the time that the nodes agree
+on calls it.
 """.
 -spec refresh() -> ok.
 refresh() ->

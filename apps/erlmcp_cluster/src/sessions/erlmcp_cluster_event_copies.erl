@@ -3,11 +3,12 @@
 The kept events of calls' streams: those of this node's sessions, and copies of those of other
 nodes. The tables belong to the process that creates them. It alone writes them; any process reads.
 
-The events of a session are bounded as at its home (`stored_events`, `stored_bytes`, `stored_ms`),
-and all events of this node in bytes. Over a bound the oldest events are deleted. An event counts as
-200 bytes more than it has. A stream that still runs is remembered without events, too. A stream
-that has ended is deleted with its last event. If that was lost, the stream is deleted when its
-events would be. With a stream go its other events: some may have been sent again, and be younger.
+The events of a session are bounded as at its home (`stored_events`, `stored_bytes`, `stored_ms`).
+All events of this node are bounded in bytes, where each counts as 200 bytes more than it has. Over
+a bound the oldest events are deleted, but never the newest one of a session for that session's
+bounds. A stream that still runs is remembered without events, too. A stream that has ended is
+deleted with its last event. If that was lost, the stream is deleted when its events would be. With
+a stream go its other events: some may have been sent again, and be younger.
 
 Each session may have a target, the incarnation to which its events are sent. The keys of events
 that have not been sent there stand in a table of their own.
@@ -173,7 +174,10 @@ forget(Key, Stream, #{streams := Streams, events := Events} = Copies) ->
 bytes(#{words := Words}) ->
     atomics:get(Words, ?BYTES).
 
--doc "Returns whether a session has ever been this node's own, and its present target.".
+-doc """
+Returns whether a session has ever been this node's own, and its present target. A session of which
+nothing is known has `{false, none}`.
+""".
 -spec session(key(), copies()) -> {Own :: boolean(), target()}.
 session(Key, #{sessions := Sessions}) ->
     case ets:lookup(Sessions, Key) of
@@ -214,7 +218,7 @@ aim(Key, Target, #{sessions := Sessions, unsent := Unsent, of_sessions := OfSess
 streams(Key, #{streams := Streams}) ->
     [Stream || {_, Stream} <- while(fun({Whose, _}) -> Whose =:= Key end, Streams, {Key, 0})].
 
-%% The keys of an ordered table behind `Key`, as long as they are such ones.
+%% Returns the keys of an ordered table after `Key`, up to the first one that `IsSuch` refuses.
 while(IsSuch, Table, Key) ->
     Next = ets:next(Table, Key),
     case Next =/= '$end_of_table' andalso IsSuch(Next) of
@@ -262,7 +266,7 @@ event({Key, Stream, Position} = EventKey, #{events := Events, streams := Streams
     {Requests, Ended} = case ets:lookup(Streams, {Key, Stream}) of
         [{_, Of, Last, lost, _}] -> {Of, Position > Last};
         [{_, Of, Last, HasEnded, _}] -> {Of, HasEnded andalso Position =:= Last};
-        %% It has ended without an answer.
+        %% The stream has ended without an answer.
         [] -> {{call, []}, true}
     end,
     #{stream => Stream, requests => Requests, position => Position, ended => Ended,

@@ -73,7 +73,7 @@ keep(Id, #{bytes := Bytes} = Event, Of) ->
             end
     end.
 
-%% There are no more of these than of calls.
+%% The beginnings and the ends of streams are as few as calls.
 keep_place(Id, #{bytes := Bytes, ended := Ended} = Event, Of) when Ended; Bytes =:= none ->
     give(Id, Event#{bytes := none}, Of);
 keep_place(_, _, _) ->
@@ -140,7 +140,7 @@ flush(Until) ->
         sent ->
             ok
     catch
-        %% It is busy, or it has ended, and its events with it.
+        %% The process is busy, or it has ended, and its events with it.
         exit:_ -> ok
     end.
 

@@ -82,7 +82,7 @@ find(Id, Principal, #{bound := Server, idle_s := Idle}) ->
         true ?= is_integer(Own),
         {ok, Birth, {Node, Home}, Watch} ?= home(Id, Server, Principal),
         case Home of
-            %% It is not among this node's sessions.
+            %% This node is the home, but the session is not among its sessions.
             Own -> inherited(Birth, Idle);
             _ -> {away, Node, Watch}
         end
@@ -99,7 +99,7 @@ inherited(#{nonce := Name, incarnation := First}, Idle) ->
                 true -> inherited;
                 false -> unknown
             end;
-        %% This node opened it, so it has ended.
+        %% This node opened the session, so the session has ended.
         never ->
             unknown
     end.
@@ -285,9 +285,9 @@ servers() ->
     [Instance || {_, _, #{cluster := {erlmcp_cluster, _}} = Instance} <- erlmcp_registry:servers()].
 
 -doc """
-Returns what this node counts of changes: a word with the number of those that it is about to store,
-the turns of those that it makes, and the shares of clients in the facts. Returns `none` before the
-process has run.
+Returns what this node counts of changes. The first element is a word with the number of those that
+it is about to store. Then come the turns of those that it makes, and the shares of clients in the
+facts. Returns `none` before the process has run.
 """.
 -spec counts() ->
     {Storing :: atomics:atomics_ref(), erlmcp_cluster_turns:turns(),

@@ -73,8 +73,8 @@ look(State, Own) ->
     lists:foreach(fun({_, Instance}) -> erlmcp_tasks:end_others(Own, Instance) end, servers()),
     take_lost(State#state{own = Own}).
 
-%% If a task cannot be taken now, or its incarnation is leaving and still runs it, or the tables are
-%% not there, all are looked at again.
+%% All tasks are looked at again if one cannot be taken now, or its incarnation is leaving and still
+%% runs it. The same holds if the tables are not there.
 take_lost(#state{own = Own, epoch = Epoch} = State) ->
     Deaths = erlmcp_cluster_members:deaths(),
     maybe

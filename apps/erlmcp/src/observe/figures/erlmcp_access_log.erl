@@ -61,7 +61,7 @@ outcome({refused, Refusal}) ->
 outcome(Outcome) ->
     #{outcome => Outcome}.
 
-%% A request without a call has no context, in which these two are.
+%% The principal and the trace are in the context of a call. A request without a call has none.
 of_call(#{principal := Principal} = Context) ->
     Trace = #{trace_id => Id || #{trace := #{trace_id := Id}} <- [Context]},
     Trace#{principal => Principal};

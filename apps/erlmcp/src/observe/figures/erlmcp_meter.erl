@@ -93,7 +93,8 @@ a family that found no free row, and `removed` those that were removed.
 -type whose() :: own | other | removed.
 -doc """
 The requests of a row that ended with the same error, and with the same JSON-RPC code in their
-answers. The code is `none` if their answers had none, or if it is not known any more.
+answers. The code is `none` if their answers had none, or if it is not known any more. It is `other`
+for all codes that are not counted apart (`erlmcp_meter_counts:code_index/1`).
 """.
 -type failure() ::
     {row(), error(), Code :: integer() | other | none, erlmcp_meter_counts:times()}.
@@ -161,8 +162,9 @@ ended(About, Outcome, BytesOut, Server) ->
     ended(About, Outcome, BytesOut, none, Server).
 
 -doc """
-Counts the end of a request, whose answer has `BytesOut` bytes, and tells the server's observers.
-`Answer` is for an operator who looks at payloads: a reply, the result of a task, or `none`.
+Counts the end of a request, whose answer has `BytesOut` bytes. Ends the request's span, and calls
+the server's observers. `Answer` is for an operator who looks at payloads: a reply, the result of a
+task, or `none`.
 """.
 -spec ended(about(), outcome(), BytesOut :: non_neg_integer(), Answer :: term(), server()) -> ok.
 ended(About, Outcome, BytesOut, Answer, Server) ->
@@ -193,7 +195,10 @@ end_span(Tracer, About, Outcome, Now) ->
 arrival(#{arrival := Arrival}) -> Arrival;
 arrival({_, Arrival}) -> Arrival.
 
--doc "Returns the row in which a request is counted: that of its definition, or of its method.".
+-doc """
+Returns the row in which a request is counted: that of its definition, or of its method. The runs of
+all tasks have one row.
+""".
 -spec row(about()) -> row().
 row(#{id := task}) -> ?METHOD(?TASK_METHOD);
 row(#{definition := #{row := Row}}) -> Row;
@@ -202,8 +207,8 @@ row(#{context := #{method := Method}}) -> method_row(Method);
 row({{_, Method, _}, _}) -> method_row(Method).
 
 -doc """
-Returns the row of a method. All methods that are not MCP's share a row, and so do requests whose
-method is not known (`undefined`).
+Returns the row of a method. All methods that are not MCP's share a row. Requests whose method is
+not known (`undefined`) have another one.
 """.
 -spec method_row(Method :: binary() | undefined) -> row().
 method_row(Method) ->

@@ -163,7 +163,7 @@ moving(Slots, Move) ->
 
 -doc """
 Returns the value of `Read`, a fun that reads counts. If counts were moved meanwhile, `Read` is
-called again, ten times at most.
+called again. The value of the tenth call is returned even if counts were moved.
 """.
 -spec steady(slots(), Read :: fun(() -> Result)) -> Result.
 steady(Slots, Read) ->

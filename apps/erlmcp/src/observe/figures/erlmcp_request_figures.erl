@@ -16,7 +16,7 @@ Internal.
 -doc """
 Returns the failures of requests that are counted together, by their errors and codes. A meter may
 have several failures with the same error and code: two processes may be the first to count it, and
-those that found no place are counted apart.
+those that found no slot are counted apart.
 """.
 -spec failures([{Requests, Error :: atom(), Code :: integer() | other | none,
                  erlmcp_meter_counts:times()}]) ->

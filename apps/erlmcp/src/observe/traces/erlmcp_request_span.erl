@@ -52,7 +52,8 @@ target(_) -> undefined.
 -doc """
 Starts the span of the call of a task. The span begins a trace, with a link to the request that
 asked for the task. The context of the call has the trace context of that request, and gets that of
-the span in its place. Does nothing if the server has no tracer.
+the span in its place. If the trace is not to be recorded, the span is `unsampled`, and the context
+has no trace context. Without a tracer the call stays as it is.
 """.
 -spec start_task(erlmcp_engine:call(), erlmcp_meter:arrival(), erlmcp_tracer:tracer() | none) ->
     erlmcp_engine:call().

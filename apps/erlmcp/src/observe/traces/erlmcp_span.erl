@@ -103,7 +103,10 @@ with_baggage(Baggage, #{parent := none} = Start) -> Start#{baggage => Baggage};
 with_baggage(Baggage, #{parent := Parent} = Start) ->
     Start#{parent := Parent#{baggage => Baggage}}.
 
--doc "Ends a span at `Ended`, in nanoseconds of the monotonic clock.".
+-doc """
+Ends a span at `Ended`, in nanoseconds of the monotonic clock. `none` needs no end. If the tracer
+fails, the failure is logged.
+""".
 -spec finish(span(), last(), Ended :: integer()) -> ok.
 finish(none, _, _) ->
     ok;

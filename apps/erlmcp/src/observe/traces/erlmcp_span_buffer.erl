@@ -33,7 +33,7 @@ Internal.
 -define(WAITING, 1).
 -define(SENT, 2).
 -define(DROPPED, 3).
-%% How many waiting spans an empty table lacked at the last look.
+%% How many spans counted as waiting at the last look at an empty buffer.
 -define(MISSING, 4).
 
 -doc """
@@ -68,8 +68,9 @@ places(Id, Tables) ->
     [{Table, Key} || Table <- tuple_to_list(Tables), Key <- lists:seq(Id, Id + ?KEYS - 1)].
 
 -doc """
-Adds a span, or counts it as dropped if 10,000 spans wait in the buffer. The process registered as
-`Exporter` is sent `{erlmcp_span_buffer, full, Id}` when 2,000 spans wait, which fill a request.
+Adds a span. Counts it as dropped if 10,000 spans wait in the buffer, or the application has
+stopped. The process registered as `Exporter` is sent `{erlmcp_span_buffer, full, Id}` when 2,000
+spans wait, which fill a request.
 """.
 -spec add(erlmcp_otlp_tracer:ended(), {buffer(), Exporter :: atom()}) -> ok.
 add(Span, {{Id, Counts, Tables}, Exporter}) ->

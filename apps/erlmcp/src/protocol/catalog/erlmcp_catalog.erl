@@ -303,9 +303,9 @@ own(Kinds, #{entries := Entries}) ->
          is_own(Definition)}.
 
 -doc """
-Adds the definitions of the catalog `Mounted` under `Prefix`, except skills and their files. Returns
-those that are left out because their name or URI is taken or too long. Definitions that were
-mounted already, according to `Since`, are not compiled again: see `erlmcp_mount:mount/6`.
+Adds the definitions of the catalog `Mounted` under `Prefix`, except skills and their files. Also
+returns those that are left out because their name or URI is taken or too long. Definitions that
+were mounted already, according to `Since`, are not compiled again: see `erlmcp_mount:mount/6`.
 """.
 -spec mount(Prefix :: erlmcp_mount:prefix(), Since :: erlmcp_mount:since(), Mounted :: catalog(),
             erlmcp_mount:offers(), catalog()) -> {catalog(), [erlmcp_mount:left_out()]}.
@@ -333,7 +333,7 @@ with_keys(Keys, #{settings := Settings, directories := Directories} = Catalog) -
 
 -doc """
 Returns a catalog of at most 256 definitions with all of them in one layer, which is cheapest to
-read. Returns `large` for a catalog of more definitions.
+read. Returns `large` if there may be more (`erlmcp_catalog_entries:size/1`).
 """.
 -spec whole(catalog()) -> {ok, catalog()} | large.
 whole(#{entries := Entries} = Catalog) ->
@@ -369,7 +369,7 @@ join(#{directories := apart} = Catalog, Parts) ->
 join(#{entries := Few} = Catalog, Many) ->
     Catalog#{entries := erlmcp_catalog_entries:join(Few, Many)}.
 
--doc "Returns the version of a catalog, a number that grows with each change.".
+-doc "Returns the version of a catalog, a number that grows with each change of definitions.".
 -spec version(catalog()) -> non_neg_integer().
 version(#{entries := Entries}) ->
     erlmcp_catalog_entries:next(Entries).

@@ -296,7 +296,10 @@ definitions(Kind, #{layers := Layers}) ->
     Entries = lists:keysort(1, [Entry || _ := {_, _, _} = Entry <- Known]),
     [Definition || {_, Definition, _} <- Entries].
 
--doc "Returns the number of definitions and of marks for removed ones.".
+-doc """
+Returns an upper bound of the number of definitions: marks for removed ones count, too, and so do
+definitions that an upper layer hides.
+""".
 -spec size(entries()) -> non_neg_integer().
 size(#{layers := Layers}) ->
     size(Layers, 0).

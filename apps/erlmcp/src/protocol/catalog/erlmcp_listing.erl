@@ -9,7 +9,7 @@ page is full.
 
 A cursor has the position of the definition that a page begins after, so it stays valid while others
 are added and removed. Positions are numbers of one server. Another server with the same keys knows
-by the cursor's `numbering` that the position is none of its own, and begins after the definition
+by the cursor's `numbering` that the position is none of its own. It begins after the definition
 with the same key. If there is no such definition, the server takes the position as its own.
 
 A cursor is sealed, so that no client can find out how many definitions it does not see. If a list

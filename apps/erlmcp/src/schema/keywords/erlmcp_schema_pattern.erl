@@ -3,10 +3,10 @@
 The patterns of schemas: regular expressions of ECMA-262 in its Unicode mode. Most patterns are
 simple, and `m:erlmcp_schema_shape` matches them; `m:re` matches the others. Pure.
 
-No pattern can run without a bound. A match is tried with a bound on its steps, then twice more with
-larger bounds, at larger costs to the validation's budget. After the third try the value is refused.
-An honest pattern can be refused in this way, too, if it has a repetition, no `^` and no early
-match, and the text has more than 10,000 bytes.
+No pattern can run without a bound. A match is tried with a bound on its steps, then at most twice
+more with larger bounds, at larger costs to the validation's budget. After the last try the value is
+refused. An honest pattern can be refused in this way, too: with a repetition, without `^`, and
+without an early match in a text of more than 10,000 bytes.
 
 Internal.
 """.
@@ -23,8 +23,8 @@ Internal.
 
 %% The three tries: the steps that `m:re` may take, and the cost to the budget, for an empty text.
 -define(TRIES, [{500, 20}, {20_000, 1_000}, {1_000_000, 50_000}]).
-%% The steps of the three tries if one step may read the whole text. The costs grow with the text's
-%% bytes.
+%% The steps of the tries if one step may read the whole text. The costs grow with the text's bytes.
+%% Of a long text no try may take more steps than the first, so there are fewer tries.
 -define(RUNS, [64, 20_000, 1_000_000]).
 -define(MOST_BYTES, 100_000_000).
 -define(BYTES_A_STEP, 500).

@@ -8,9 +8,9 @@ is plain http, as in tests and on a developer's machine. If that server is on th
 http URLs may be on the loopback, too; otherwise they must be on the server's own host. So the
 metadata of a distant server never leads to plain http on another host.
 
-A URL is valid here if its scheme is http or https, and it has a host, at most 4,096 bytes of
-visible ASCII, and neither user information nor a fragment. Functions without `invalid_url` among
-their return values need valid URLs, except those that return a boolean or a list of hosts.
+A URL is valid here if its scheme is http or https, and it has a host, but neither user information
+nor a fragment. It may have at most 4,096 bytes, all visible ASCII. Functions without `invalid_url`
+among their return values need valid URLs, except those that return a boolean or a list of hosts.
 
 Internal.
 """.
@@ -78,8 +78,9 @@ within(Url, Resource) ->
     end.
 
 -doc """
-Returns `true` if two texts name the same resource. They are equal, or URLs that differ only in the
-case of scheme and host, in a default port, or in the slash of an empty path.
+Returns `true` if two texts name the same resource: they are equal, or valid URLs that mean the
+same. These may differ in the case of scheme and host, a default port, or the slash of an empty
+path.
 """.
 -spec same_resource(binary(), binary()) -> boolean().
 same_resource(Same, Same) ->

@@ -54,9 +54,9 @@ decoded_name(Name) ->
     end.
 
 -doc """
-Checks that `Mcp-Method` equals the body's method, and that `Mcp-Name` equals the name, URI or task
-id in the body, if the method has one (`source/1`). They are compared case-sensitively, `Mcp-Name`
-after decoding. A body that lacks the member passes: the method refuses it later.
+Checks that `Mcp-Method` equals the body's method. If the method has a name, a URI or a task id
+(`source/1`), `Mcp-Name` must equal it. They are compared case-sensitively, `Mcp-Name` after
+decoding. A body that lacks the member passes: the method refuses it later.
 """.
 -spec check(Method :: binary(), Params :: map(), values()) ->
     ok | {error, erlmcp_refusal:refusal()}.

@@ -64,8 +64,8 @@ members in it at all levels.
 
 -define(IS_SPACE(C), C =:= $\s; C =:= $\n; C =:= $\r; C =:= $\t).
 %% Whether none of seven bytes of a string is a control character, a quote, a backslash, or outside
-%% of ASCII. Subtracting a greater byte sets the highest bit of a byte that did not have it. (A byte
-%% equals a quote if its difference to a quote is less than 1.)
+%% of ASCII. Subtracting a greater byte sets the highest bit of a byte that did not have it. A byte
+%% equals a quote if `bxor` with a quote makes it less than 1.
 -define(ALL(Byte), (Byte * 16#01010101010101)).
 -define(LESS(Seven, Byte), ((Seven - ?ALL(Byte)) band bnot Seven)).
 -define(ARE_PLAIN(Seven),
@@ -173,8 +173,8 @@ decode(Binary, #{depth := Depth, members := Most}, _) ->
 -doc """
 Decodes only `params`, the last of a request's four members. The first `At` bytes are skipped: they
 have the version and the id. Then comes `Text`, which has the method and the key `params`. Returns
-`other` if the binary has another text there, is invalid, has more bytes after the request, or
-breaks a limit, or if it has more than 65,536 bytes. `decode/3` can decode some of these.
+`other` if the binary has another text there, is invalid, or breaks a limit. The same holds if it
+has bytes after the request, or more than 65,536 bytes. `decode/3` can decode some of these.
 
 ## Examples
 
