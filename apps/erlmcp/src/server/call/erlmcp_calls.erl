@@ -1,7 +1,7 @@
 -module(erlmcp_calls).
 -moduledoc """
-The running calls of one connection or HTTP session, as a value that its process keeps. The calls
-are linked to that process, which traps exits. The process starts calls, up to the limit
+The running calls of one connection, HTTP session or batch, as a value that its process keeps. The
+calls are linked to that process, which traps exits. The process starts calls, up to the limit
 `calls_per_connection`, or adopts calls that were started elsewhere. A call that it has started
 answers with its exit signal.
 

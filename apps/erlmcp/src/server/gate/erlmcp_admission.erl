@@ -150,8 +150,8 @@ forward(Json, Bytes, #{gate := Gate} = Instance) ->
     end.
 
 -doc """
-Returns the id and the method of a decoded message that is refused before the engine gets it. The
-parameters are left out.
+Returns the id and the method of a decoded message that is refused before the engine gets it. Each
+is `undefined` if the message has no valid one. The parameters are left out.
 """.
 -spec summary(Json :: term()) -> erlmcp_engine:summary().
 summary(#{~"method" := Method} = Json) when is_binary(Method) -> {id(Json), Method, #{}};
@@ -200,7 +200,8 @@ id(_) -> undefined.
 -doc """
 Returns the engine's effects for an admitted message. Counts the requests that the engine has
 answered, and adds the refusals of a batch to the batch's answer. Gives back the permits of messages
-that are answered already. Adds to each call its permit, its tenant, its arrival and its span.
+that do not become calls. Adds to each call its permit, its tenant, its arrival and its span, if
+any.
 
 A subscription, or its end, is left to the transport, which answers it by `watched/4`.
 """.
@@ -298,9 +299,10 @@ announced(_, Accept) ->
 
 -doc """
 Returns `ok`, or a refusal with further headers of its answer. A message is refused if the server
-takes no requests now, and any request if the principal has too many connections. Only the head of
-the request is needed. A message in a session may be an answer that a call waits for, and is read in
-any state of the server. An announced request (`announced/2`) is refused later, when it enters.
+takes no requests now, and any request if the principal may have no further connection
+(`erlmcp_gate:connect_tenant/2`). Only the head of the request is needed. A message in a session may
+be an answer that a call waits for, and is read in any state of the server. For an announced request
+(`announced/2`) the state is checked later, when it enters.
 
 A connection counts as one of each principal from the principal's first request on it. Principals
 after the first 100 on a connection are not counted there.
@@ -400,7 +402,7 @@ unavailable(Refusal) ->
 -doc """
 Returns the answer of HTTP to a message that may not enter. For a request of a session its status is
 200, as for any other error of the request. Some clients take another status for the end of the
-session.
+session. `server/discover` is refused with 503 in place of 429, as by `refused_by_head/2`.
 """.
 -spec refused(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(), Json :: term(),
               erlmcp_engine:request_context(), InSession :: boolean()) -> erlmcp_reply:reply().

@@ -122,8 +122,8 @@ A window of measurements.
 
 %% The least limit for each scheduler: with fewer requests it would be idle between two of them.
 -define(LEAST, 4).
-%% The first limit: the requests that one connection may have in flight, and twenty for each
-%% scheduler.
+%% The first limit is the larger one of these: as many requests as one connection may have in flight
+%% by default, and twenty for each scheduler.
 -define(FIRST, 100).
 -define(FIRST_OF_SCHEDULER, 20).
 

@@ -215,7 +215,7 @@ limit(Limit, Counters) ->
     end, Counters),
     ok.
 
--doc "Returns the limit of waiting requests that `queue_limit/2` has set.".
+-doc "Returns the limit of waiting requests that `queue_limit/2` has set, or `most/0` before.".
 -spec queue_limit(counters()) -> pos_integer().
 queue_limit(#counters{words = Words}) ->
     atomics:get(Words, ?QUEUE_LIMIT).
@@ -584,7 +584,10 @@ change(Words, Index, Change) ->
         _ -> change(Words, Index, Change)
     end.
 
--doc "Returns for how long the messages of an account are paid for, if each of them paid once.".
+-doc """
+Returns for how long the messages of an account are paid for, if each of them paid once. Leaves out
+the periods that are paid for until now at most.
+""".
 -spec paid(account()) -> [paid()].
 paid({_, Array, Rates, Counters}) ->
     Now = now(Counters),
