@@ -26,8 +26,8 @@ Internal.
 %% Milliseconds between two sweeps of the failures. Others may take the place of a failure that was
 %% not counted in between.
 -define(FAILURES, 60_000).
-%% The milliseconds between two sweeps of the sessions are this part of the time that a session may
-%% be unused, between a least and a most.
+%% Milliseconds between two sweeps of the sessions, at least and at most. Between these bounds they
+%% are this part of the time that a session may be unused.
 -define(LEAST, 10).
 -define(MOST, 30_000).
 -define(PART, 4).

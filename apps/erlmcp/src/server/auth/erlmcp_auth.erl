@@ -1,7 +1,7 @@
 -module(erlmcp_auth).
 -moduledoc """
 The identity of an HTTP request, as the listener's `authenticate` returns it. `authenticate` is
-called once for each request, before the request's body is read.
+called at most once for a request, before the request's body is read.
 
 A principal is a term that identifies a client. Sessions, sealed state and restricted lists belong
 to one principal, and principals are compared by `=:=`. So a principal must not contain values that

@@ -77,9 +77,9 @@ is_valid({Index, Generation}, #{keys := Keys}) ->
     ets:lookup_element(Keys, Index, 2, none) =:= Generation.
 
 -doc """
-Remembers the identity of a token until `Until`, in seconds of system time, as long as the keys of
-its source are of the generation in `Source`. A table with 10,000 identities stores no more, and the
-token is checked again next time.
+Remembers the identity of a token until `Until`, in seconds of system time. With a generation as
+`Source`, the identity counts only while the keys of that source are of this generation. A table
+with 10,000 identities stores no more, and the token is checked again next time.
 """.
 -spec remember(digest(), Until :: integer(),
                Source :: lasting | {Index :: pos_integer(), Generation :: reference()},

@@ -158,12 +158,12 @@ withdraw(Owner, Id) ->
 close_connection(Owner) ->
     pass_on(Owner, close_connection).
 
--doc "Sends a task's process its status message.".
+-doc "Sends a task's process the new status message of the task.".
 -spec task_status(erlmcp_call:owner(), binary()) -> ok.
 task_status(Owner, Text) ->
     pass_on(Owner, {status, Text}).
 
--doc "Sends a task's process the requests that its handler needs answers to.".
+-doc "Sends a task's process the requests that the task's handler needs answers to, by name.".
 -spec task_input(erlmcp_call:owner(), #{Name :: binary() => Request :: map()}) -> ok.
 task_input(Owner, Requests) ->
     pass_on(Owner, {input, self(), Requests}).

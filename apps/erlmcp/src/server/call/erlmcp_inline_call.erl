@@ -11,7 +11,7 @@ of their own. A connection starts an ordinary call if `run/2` returns `start`, i
 
 Whether a definition is quick is observed (`m:erlmcp_inline_call_watchdog`). A definition is not
 quick for a minute after a call that used too many reductions or lasted too long. A call that does
-not end is ended with its connection, and its definition is never quick again.
+not end is ended with its connection, and its definition is not quick again until it is replaced.
 
 An inline call has a permit of the gate, but the gate counts neither a wait nor its work
 (`erlmcp_gate:add_work/1`). It does not wait, and its work is a part of its connection's work.

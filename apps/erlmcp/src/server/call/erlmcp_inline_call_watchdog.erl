@@ -8,14 +8,14 @@ watchdog's answer before it goes on. So a process is never ended for a call that
 half a minute if it has had no processor time.
 
 A late call does not mean that its definition is slow. On a busy node all calls are late, and a call
-may be interrupted and wait for a scheduler. A definition is not quick if the process of the call
-waits for something else, uses many reductions, or is in native code all the time. A process that
-only waited for a scheduler is looked at again.
+may be interrupted and wait for a scheduler. A definition is not quick if the call's process waits
+for something else, uses many reductions, or is in native code all the time. A process that only
+waited for a scheduler is looked at again.
 
 The watchdog also keeps which definitions are quick. Each definition with `quick => true` has a mark
 (`mark/0`): the time until which it is not quick. The pause is one minute after a call that used too
 many reductions, or was late and did not only wait for a scheduler. If the watchdog has ended the
-call, the definition is never quick again. Both are logged, and are events.
+call, the definition is not quick again until it is replaced. Both are logged, and are events.
 
 A timer or a message for each call would cost more than most calls. So a process writes the deadline
 of its call into an atomic of its own, its word, and later that the call is over. A table has all

@@ -283,8 +283,9 @@ abandon({_, Permit}) -> erlmcp_gate:leave(Permit).
 -doc """
 Returns `{announced, Method, Text}` for a stateless request whose head names its method, so that it
 can enter before it is decoded. Returns `{post, Accept}` for any other message, which is decoded
-first. Such are messages whose head names no method, or one that needs escapes in JSON, messages of
-a session or of an older revision, and `server/discover`. The names of `Headers` are in lower case.
+first. Such are messages of a session or of an older revision, and `server/discover`. So are those
+whose head names no method, or one that needs escapes in JSON. The names of `Headers` are in lower
+case.
 """.
 -spec announced(Headers :: #{binary() => binary()}, Accept :: erlmcp_httpd_route:accept()) ->
     announced() | {post, erlmcp_httpd_route:accept()}.
@@ -419,9 +420,9 @@ refused(Id, Refusal, _, _, _) ->
 -doc """
 Returns how many milliseconds to wait before a refusal is sent. A refusal with a retry time says
 when the client may try again. If the client tries again earlier on the same connection, its next
-refusal waits until that time, but at most for a second after the refusal before it. The wait is
-shortened by up to a half, on each connection by another part, so that refusals are not all sent at
-once. So clients that try again immediately leave the server time for admitted requests. Neither
+refusal waits until that time. It waits at most until a second after the refusal before it. The wait
+is shortened by up to a half, on each connection by another part, so that refusals are not all sent
+at once. So clients that try again immediately leave the server time for admitted requests. Neither
 admitted requests nor refusals without a retry time wait.
 
 On the connection of a proxy, which many clients share, no refusal waits. If the listener trusts

@@ -36,8 +36,8 @@ Internal.
 
 %% The units of the clock in one turn.
 -define(TURN, (1 bsl 20)).
-%% The clock advances by at least one turn in this number of turns, or in as many as tenants have
-%% waiting requests if that is more.
+%% The clock advances by at least one turn in this number of turns. If more tenants have waiting
+%% requests, it does so in as many turns as there are such tenants.
 -define(OTHERS, 16).
 %% The credit of a tenant: it begins as one that was due four turns ago.
 -define(CREDIT, (4 * ?TURN)).

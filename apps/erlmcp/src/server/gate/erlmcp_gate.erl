@@ -10,7 +10,7 @@ refused with a code. Its words:
 - A **counter** counts what is held of one kind, and has a **limit**. A permit holds shares of
   counters.
 - A request that runs is **in flight**. A request that finds the limit of these reached **waits** in
-  the **queue**, in which tenants take turns, or is refused if the queue has no room.
+  the **queue**, in which tenants take turns. If the queue has no room, the request is refused.
 
 No process stands between a request and its permit. Counters are atomic words
 (`m:erlmcp_gate_counters`), and a permit is a row of a table (`m:erlmcp_gate_permits`). Only a
