@@ -93,8 +93,8 @@ watch(Server) ->
     ?MODULE:whereis(Server).
 
 -doc """
-Sends `{erlmcp_ready, Server}` to the processes that watch a server, since its publisher has
-started.
+Sends `{erlmcp_ready, Server}` to the processes that watch a server. The server's publisher calls
+this function when it has started.
 """.
 -spec ready(erlmcp_instance:instance()) -> ok.
 ready(#{key := Key}) ->

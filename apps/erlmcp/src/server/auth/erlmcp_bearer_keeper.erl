@@ -78,7 +78,8 @@ ask(Subject, Token, Waiter, Deadline, Tables) ->
 
 -doc """
 Fetches the keys of the source with the number `Index` again, in the background. Does nothing if
-they are being fetched, or may not be fetched again yet.
+they are being fetched, or may not be fetched again yet, or before the process of this module has
+started.
 """.
 -spec refresh(Index :: pos_integer(), erlmcp_bearer_tables:tables()) -> ok.
 refresh(Index, Tables) ->

@@ -76,7 +76,7 @@ is_one(Audience, Accepted) ->
 Returns the default principal, the scopes and the claims. The principal is `{Issuer, Subject}`, or
 `{Issuer, {client, Id}}` if the claims have only a `client_id`. `expires_at` is the system time in
 seconds from which the token is not accepted any more; `infinity` without the claim `exp`. Returns
-`no_subject` if the claims name no principal.
+`no_subject` if the claims name no principal, or have an invalid `sub`.
 """.
 -spec identity(claims(), wanted()) ->
     {ok, #{principal := erlmcp_auth:principal(), scopes := [binary()],

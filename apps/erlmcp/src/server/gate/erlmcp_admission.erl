@@ -26,7 +26,10 @@ Internal.
 -opaque admitted() ::
     {erlmcp_meter:arrival(),
      permit() | {batch, [{erlmcp_message:id() | undefined, permit()}], Refused :: [iodata()]}}.
--doc "An effect of the engine whose answer is counted, or that its transport will answer.".
+-doc """
+An effect for the transport. A reply is counted already. Calls, subscriptions and their ends are
+counted when they are answered.
+""".
 -type effect() ::
     erlmcp_reply:reply()
     | {call, erlmcp_engine:call()}
