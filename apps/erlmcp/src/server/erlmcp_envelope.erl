@@ -1,8 +1,8 @@
 -module(erlmcp_envelope).
 -moduledoc """
-Named sets of limits, one for each plan. `team`, `enterprise` and `gov` are data (`plans/0`).
-`measured` is the default, and is computed from the machine (`measured/0`). Limits that an envelope
-does not name have their defaults. Pure.
+Named sets of limits. `team`, `enterprise` and `gov` are plans, and data (`plans/0`). `measured` is
+the default, and is computed from the machine (`measured/0`). Limits that an envelope does not name
+have their defaults. Pure.
 
 Internal.
 """.

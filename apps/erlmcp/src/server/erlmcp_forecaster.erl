@@ -23,7 +23,7 @@ Internal.
 %% The most servers that are read. Each costs some kilobytes.
 -define(SERVERS, 100).
 
-%% The values of each owner's bounds, the newest first.
+%% The values of one owner's bounds, the newest first.
 -type history() :: [{AtMs :: integer(), #{atom() => non_neg_integer()}}].
 
 -doc "Makes the table of the forecasts. It belongs to the calling process.".

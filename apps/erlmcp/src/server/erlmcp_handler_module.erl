@@ -10,7 +10,7 @@ Internal.
 -doc """
 Returns the options of a handler module, with the definitions that its callbacks return. Such a
 definition without a handler gets one that calls the callback of its kind, such as `call_tool/3`, if
-the module exports that.
+the module exports that. Does not catch crashes of the callbacks.
 """.
 -spec options(module()) -> erlmcp:options().
 options(Module) ->

@@ -45,7 +45,7 @@ check(connections, #{gate := Gate, limits := #{connections := Limit}}) ->
     Bound#{passes => Held < Limit, observed => Held};
 check(cluster, #{cluster := {Module, State}}) ->
     #{lease_ms := Left} = Module:overview(State),
-    %% With a lease, a node may have given its sessions up.
+    %% A node that has a lease may have given its sessions up nevertheless.
     #{passes => Left > 0 andalso is_integer(Module:incarnation(sessions, State)),
       observed => Left};
 check(cluster_clock, #{cluster := {Module, State}}) ->

@@ -18,8 +18,8 @@ of_call(Limits) ->
     [{min_heap_size, ?FIRST}, {max_heap_size, max_of_call(Limits)}].
 
 -doc """
-Returns the option `max_heap_size` of a process that runs user code, or keeps its results: the limit
-`call_heap_bytes`. A process over the bound is killed, without a report in the log.
+Returns the value of `max_heap_size` for a process that runs user code, or keeps its results: the
+limit `call_heap_bytes`. A process over the bound is killed, without a report in the log.
 """.
 -spec max_of_call(erlmcp_server_options:limits()) -> map().
 max_of_call(#{call_heap_bytes := Bytes}) ->

@@ -103,7 +103,10 @@ put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
     true = ets:insert(Supervisors, {Kind, Pid}),
     ok.
 
--doc "Returns the supervisor of a kind, or `undefined` if that supervisor has not started yet.".
+-doc """
+Returns the supervisor of a kind, which may have ended, or `undefined` if that supervisor has not
+started yet.
+""".
 -spec supervisor(erlmcp_on_demand_sup:kind(), of_calls()) -> pid() | undefined.
 supervisor(Kind, #{supervisors := Supervisors}) ->
     ets:lookup_element(Supervisors, Kind, 2, undefined).

@@ -72,7 +72,10 @@ state(Gate) ->
         {refuse, Refusal} -> erlmcp_refusal:name(Refusal)
     end.
 
--doc "Returns the figures of each tool, for `erlmcp:info/1`.".
+-doc """
+Returns the figures of each tool that has its own, and those of all `other` tools together, for
+`erlmcp:info/1`.
+""".
 -spec tools(erlmcp_instance:instance()) -> #{binary() | other => erlmcp:tool_info()}.
 tools(#{meter := Meter} = Instance) ->
     {_, Rows} = counted([tool], Meter),

@@ -27,7 +27,7 @@ start_link(Kind, Module, Instance) ->
 
 -doc """
 Starts a process of `Kind`, with the instance and `Arguments` as its arguments. Exits if the
-supervisor of `Kind` does not run, since the server is starting or stopping.
+supervisor of `Kind` does not run, such as while the server starts or stops.
 """.
 -spec start_child(kind(), [term()], erlmcp_instance:of_calls()) -> supervisor:startchild_ret().
 start_child(Kind, Arguments, Instance) ->

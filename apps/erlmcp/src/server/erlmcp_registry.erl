@@ -83,8 +83,8 @@ servers() ->
 
 -doc """
 Returns the supervisor and the instance of a server, or `error` if the server does not run. In both
-cases the calling process is from now on sent `{erlmcp_ready, Server}` whenever a server with this
-id or pid, or its publisher, has started.
+cases the calling process is from now on sent `{erlmcp_ready, Server}`, whenever the publisher of
+that server has started.
 """.
 -spec watch(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 watch(Server) ->
@@ -93,8 +93,8 @@ watch(Server) ->
     ?MODULE:whereis(Server).
 
 -doc """
-Sends `{erlmcp_ready, Server}` to the processes that watch a server, since its publisher has
-started.
+Sends `{erlmcp_ready, Server}` to the processes that watch a server. The server's publisher calls
+this function when it has started.
 """.
 -spec ready(erlmcp_instance:instance()) -> ok.
 ready(#{key := Key}) ->

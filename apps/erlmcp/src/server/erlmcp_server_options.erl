@@ -2,8 +2,8 @@
 -moduledoc """
 Checks the options of a server when the server starts, and lists of definitions also when they are
 replaced or reloaded. Impure: it loads the modules that the options name, calls the fun of `keys`,
-reads the folders of skills and the facts of the machine, and makes a key. The limits are data
-(`limits/0`), which code, documents and tests read here.
+and reads the folders of skills and the facts of the machine. It also makes the server's key. The
+limits are data (`limits/0`), which code, documents and tests read here.
 
 Internal.
 """.
@@ -43,7 +43,10 @@ local funs in other options (`m:erlmcp_reload`).
     limits := limits()
 }.
 
--doc "Returns every limit, with its default and a description.".
+-doc """
+Returns every limit, with a description and its default, which an envelope may replace
+(`m:erlmcp_envelope`).
+""".
 -spec limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 limits() ->
     [{message_bytes, 4_194_304, ~"bytes of one message from a client"},
@@ -105,7 +108,7 @@ limits() ->
       ~"answers in a window of the error budget before its zone changes"}]
     ++ gate_limits().
 
--doc "Returns the limits of a server's gate (`m:erlmcp_gate`), with defaults and descriptions.".
+-doc "Returns those of `limits/0` that the server's gate counts (`m:erlmcp_gate`).".
 -spec gate_limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 gate_limits() ->
     [{connections, 10_000, ~"open connections of a server's listeners"},

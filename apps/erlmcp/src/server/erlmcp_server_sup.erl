@@ -8,6 +8,8 @@ end in the opposite one:
 - the catalog's publisher, HTTP sessions, tasks, listeners, sessions of HTTP+SSE
 - the sweeper of subscriptions
 
+Each other sweeper starts behind what it sweeps.
+
 Internal.
 """.
 
@@ -21,10 +23,11 @@ Internal.
 -define(TASKS, 10_000).
 %% Milliseconds between two sweeps of the subscriptions, whose processes may have been killed.
 -define(SUBSCRIPTIONS, 60_000).
-%% Milliseconds for which a failure is not counted before others may take its place.
+%% Milliseconds between two sweeps of the failures. Others may take the place of a failure that was
+%% not counted in between.
 -define(FAILURES, 60_000).
-%% The milliseconds between two sweeps of the sessions are this part of the time that a session may
-%% be unused, between a least and a most.
+%% Milliseconds between two sweeps of the sessions, at least and at most. Between these bounds they
+%% are this part of the time that a session may be unused.
 -define(LEAST, 10).
 -define(MOST, 30_000).
 -define(PART, 4).
@@ -55,12 +58,12 @@ log_listeners(Supervisor, Key) ->
                       ok
                   end, lists:sort(listener_ids(Supervisor))).
 
--doc "Returns the process that changes the server's catalog.".
+-doc "Returns the process that changes the server's catalog. Crashes if the process does not run.".
 -spec publisher(pid()) -> pid().
 publisher(Supervisor) ->
     child(publisher, Supervisor).
 
--doc "Returns the supervisor of the server's handlers of events.".
+-doc "Returns the supervisor of the server's event handlers. Crashes if it does not run.".
 -spec events(pid()) -> pid().
 events(Supervisor) ->
     child(events, Supervisor).

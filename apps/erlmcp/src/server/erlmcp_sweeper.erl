@@ -16,7 +16,7 @@ Internal.
 
 -doc """
 Starts a sweeper called `Name`. The sweeper calls `Sweep` every `Milliseconds`, and `Last` when it
-is stopped.
+ends, unless it is killed.
 """.
 -spec start_link(Name :: atom(), Milliseconds :: pos_integer(), {Sweep :: work(), Last :: work()},
                  erlmcp_instance:instance()) -> gen_server:start_ret().

@@ -1,7 +1,7 @@
 -module(erlmcp_auth).
 -moduledoc """
 The identity of an HTTP request, as the listener's `authenticate` returns it. `authenticate` is
-called once for each request, before the request's body is read.
+called at most once for a request, before the request's body is read.
 
 A principal is a term that identifies a client. Sessions, sealed state and restricted lists belong
 to one principal, and principals are compared by `=:=`. So a principal must not contain values that
@@ -19,9 +19,10 @@ Internal.
 
 -type principal() :: erlmcp:principal().
 -doc """
-The principal and the scopes of a request. `claims` are further claims of its token. The token is
-invalid from `expires_at` on, in seconds of system time: an open stream ends then. `scheme` is the
-token's scheme in `Authorization`, and `dpop_nonce` a new nonce for the client.
+The principal and the scopes of a request. `claims` are further claims of its token. The identity is
+invalid from `expires_at` on, in seconds of system time: an open stream ends then. Without it, or
+with `infinity`, the identity stays valid. `scheme` is the token's scheme in `Authorization`, and
+`dpop_nonce` a new nonce for the client. Only `m:erlmcp_bearer` sets these two.
 """.
 -type identity() :: #{
     principal := principal(),
@@ -32,7 +33,7 @@ token's scheme in `Authorization`, and `dpop_nonce` a new nonce for the client.
     dpop_nonce => binary()
 }.
 
--doc "Returns the identity of requests without authentication.".
+-doc "Returns the identity of requests that need no authentication: `anonymous`, with all scopes.".
 -spec anonymous() -> identity().
 anonymous() ->
     #{principal => anonymous, scopes => all}.

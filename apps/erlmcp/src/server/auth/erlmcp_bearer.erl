@@ -3,10 +3,10 @@
 The authentication of an HTTP request by its access token: `authenticate => {bearer, Options}` of a
 listener.
 
-A token that is remembered, listed, or signed with a known key is checked at once, in the calling
-process. Otherwise another machine is asked: for the keys of the issuer, or about the token. These
-questions run in a bounded number of processes, with a deadline. The caller gets a message when its
-request can go on, and does not block meanwhile.
+A token is checked at once, in the calling process, if no other machine is needed. Otherwise an
+issuer is asked for its keys, or an authorization server about the token. These questions run in a
+bounded number of processes, with a deadline. The caller gets a message when its request can go on,
+and does not block meanwhile.
 
 Sources: specification 2026-07-28, "Authorization"; RFC 6750 (bearer tokens), RFC 9068 and RFC 8725
 (JWT), RFC 7662 (introspection), RFC 9449 (DPoP), RFC 8705 (tokens bound to a certificate).
@@ -31,7 +31,8 @@ The process that continues a request which waits. It is sent
 -type owner() :: {pid(), Tag :: term()}.
 -doc """
 The identity of a request. The token is invalid from `expires_at` on, in seconds of system time: an
-open stream has to end then. `claims` are the claims of the token (none for a `static` token).
+open stream has to end then. With `infinity` the token stays valid. `claims` are the claims of the
+token (none for a `static` token).
 `scheme` is the scheme of `Authorization`; a remembered identity, which is of no request, has none.
 `dpop_nonce` is a new nonce for the client, sent as `DPoP-Nonce` with the answer.
 """.
@@ -69,7 +70,8 @@ child_spec(#{settings := Settings, tables := Tables}) ->
 
 -doc """
 Returns the identity of a request, its refusal, or `{wait, Wait}`. After `wait` the owner always
-gets a message, within `wait_ms`. A message for a request that no longer waits is dropped.
+gets a message, within `wait_ms`. The owner drops a message that comes when the request does not
+wait any more.
 """.
 -spec verify(handle(), erlmcp_listen:request(), owner()) -> answer().
 verify(#{settings := #{wait_ms := WaitMs}} = Handle, Request, Owner) ->
@@ -77,8 +79,9 @@ verify(#{settings := #{wait_ms := WaitMs}} = Handle, Request, Owner) ->
     decided(Handle, Request, #{}, Owner, Deadline).
 
 -doc """
-Continues a request with a message that the owner got. The result may be `{wait, Wait}` again: if
-another source must be asked, too, or if the message belongs to an earlier wait.
+Continues a request with a message that the owner got. The result may be `{wait, Wait}` again, with
+the same deadline: if another source must be asked, too, or if the message belongs to an earlier
+wait. At the deadline the result is a 503.
 """.
 -spec awaited(handle(), {?MODULE, reference(), term()}, wait()) -> answer().
 awaited(Handle, {?MODULE, Reference, Outcome}, #{reference := Reference} = Wait) ->

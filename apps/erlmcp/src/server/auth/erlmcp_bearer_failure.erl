@@ -58,7 +58,7 @@ expired() ->
 proof(Text) ->
     #{refusal => erlmcp_refusal:new(auth_failed, Text), error => ~"invalid_dpop_proof"}.
 
--doc "Returns the failure for a proof that does not have the nonce `Nonce`: 401 with that nonce.".
+-doc "Returns the failure for a proof without a valid nonce: 401, with `Nonce` for the next proof.".
 -spec nonce(Nonce :: binary()) -> failure().
 nonce(Nonce) ->
     #{refusal => erlmcp_refusal:new(auth_failed, ~"the proof needs the nonce in DPoP-Nonce"),
@@ -70,7 +70,10 @@ insufficient(Text, Scopes) ->
     #{refusal => erlmcp_refusal:new(authz_forbidden, Text), error => ~"insufficient_scope",
       scope => Scopes}.
 
--doc "Returns the failure if the authorization server cannot be asked now: 503.".
+-doc """
+Returns the failure if another machine is needed, and cannot be asked or does not answer in time:
+503.
+""".
 -spec unavailable(Text :: binary()) -> failure().
 unavailable(Text) ->
     #{refusal => erlmcp_refusal:new(dependency_unavailable, Text, #{retry_after_ms => ?RETRY_MS})}.

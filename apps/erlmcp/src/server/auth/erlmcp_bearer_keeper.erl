@@ -37,8 +37,9 @@ Internal.
 }).
 
 -define(ABOUT_TOKENS, 16).
-%% Milliseconds between two questions for the same keys, and after one without an answer.
+%% Milliseconds between two questions for the same keys, and the deadline of a refresh.
 -define(FETCH_MS, 10_000).
+%% Milliseconds between two questions for the same keys if the first one had no answer.
 -define(RETRY_MS, 2_000).
 -define(SWEEP_MS, 5_000).
 -define(LOG_MS, 60_000).
@@ -77,7 +78,8 @@ ask(Subject, Token, Waiter, Deadline, Tables) ->
 
 -doc """
 Fetches the keys of the source with the number `Index` again, in the background. Does nothing if
-they are being fetched, or may not be fetched again yet.
+they are being fetched, or may not be fetched again yet, or before the process of this module has
+started.
 """.
 -spec refresh(Index :: pos_integer(), erlmcp_bearer_tables:tables()) -> ok.
 refresh(Index, Tables) ->
@@ -110,7 +112,7 @@ handle_cast({ask, {keys, Index} = Subject, Token, Waiter, Deadline}, State) ->
         true ->
             {noreply, add_question(Subject, Token, [Waiter], Deadline, State)};
         false ->
-            %% The keys were fetched while this question was on its way.
+            %% The keys were fetched, or could not be, while this question was on its way.
             ok = tell_waiters(Subject, ok, [Waiter], Tables),
             {noreply, State}
     end;

@@ -48,8 +48,8 @@ tokens are hashed. These members are not options:
 -define(STATIC, 10_000).
 
 -doc """
-Checks options. `{bad_option, Option, Expected}` never has the given value, which may be a secret.
-Options of a source are named by their path: `{tokens, 1, issuer}`.
+Checks options. `Expected` never quotes a secret or a token. It may quote the name of an algorithm,
+or a member of a public key. Options of a source are named by their path: `{tokens, 1, issuer}`.
 """.
 -spec check(term()) -> ok | {error, {bad_option, Option :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
@@ -304,7 +304,8 @@ settings(#{tokens := Tokens} = Options) ->
 
 -doc """
 Returns the settings of a listener whose server is in a cluster: its nonces are those of all nodes,
-and all nodes learn of its used proofs. Without a cluster it returns the same settings.
+and all nodes learn of its used proofs. While the node is in no cluster, the nonces are its own.
+With `none` it returns the same settings.
 """.
 -spec in_cluster(none | {module(), State :: term()}, settings()) -> settings().
 in_cluster(none, Settings) ->
@@ -373,7 +374,8 @@ listed(Values) when is_list(Values) -> Values;
 listed(Value) -> [Value].
 
 -doc """
-Returns the URIs of the resources for which tokens are accepted. The metadata names the first one.
+Returns the URIs of the resources for which tokens are accepted, unless their source has an
+`audience` of its own. The metadata names the first one.
 Without the option `resource` that is `Url`, the URL of the endpoint. If `Url` has a loopback
 address, the same URL with the other names of that address is accepted, too.
 """.

@@ -1,8 +1,8 @@
 -module(erlmcp_bearer_source).
 -moduledoc """
 The sources of a listener, which find the identity of a token. They are tried in their order until
-one knows the token. The functions run in the calling process. Answers of other machines are passed
-to them as outcomes.
+one accepts or refuses the token, or needs another machine. The functions run in the calling
+process. Answers of other machines are passed to them as outcomes.
 
 Internal.
 """.
@@ -35,13 +35,16 @@ The subject of a question to another machine: the keys of a source, or the valid
 """.
 -type subject() :: {keys, Index :: pos_integer()}
                  | {token, Index :: pos_integer(), erlmcp_bearer_tables:digest()}.
--doc "The answer to a question. After `ok` the keys are in the table.".
+-doc """
+The answer to a question. `ok` means that the keys were asked for recently. They are in the table,
+unless that question had no answer.
+""".
 -type outcome() :: ok | {active, erlmcp_token_claims:claims()} | inactive | {error, unavailable}.
 -type outcomes() :: #{subject() => outcome()}.
 
 %% Seconds for which a checked signature is not checked again.
 -define(SIGNED_S, 60).
-%% Bytes of the algorithm's name in a token.
+%% The most bytes of a token's algorithm that an error text shows.
 -define(ALGORITHM_BYTES, 16).
 
 -record(question, {
@@ -56,7 +59,7 @@ The subject of a question to another machine: the keys of a source, or the valid
 }).
 
 -doc """
-Returns the identity of a token and its bindings, or the reason for its refusal. After
+Returns the identity of a token and its bindings, or the failure of the request. After
 `{wait, Subject, Token}` the caller asks another machine about `Subject`
 (`m:erlmcp_bearer_keeper`), and calls this function again with the outcome in `Outcomes`.
 """.

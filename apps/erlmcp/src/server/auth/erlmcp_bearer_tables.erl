@@ -1,11 +1,11 @@
 -module(erlmcp_bearer_tables).
 -moduledoc """
 The tables of a listener: the keys of issuers, the identities of recently checked tokens, inactive
-tokens, and used proofs. Every table has a bound, and every row expires.
+tokens, and used proofs. The tables of tokens and proofs have bounds, and their rows expire.
 
 Proofs are counted by the key that signed them, so that a flood of one key leaves room for the
-others. A key may have `dpop_proofs_per_key` proofs in use, and fewer if the proofs of other keys
-fill much of the table.
+others. A key may have `dpop_proofs_per_key` proofs in use, and the fewer, the more of the table the
+proofs of other keys fill.
 
 Tokens are stored as hashes with a secret. Times are in seconds of system time, except those of
 keys, which are in milliseconds of monotonic time.
@@ -77,9 +77,9 @@ is_valid({Index, Generation}, #{keys := Keys}) ->
     ets:lookup_element(Keys, Index, 2, none) =:= Generation.
 
 -doc """
-Remembers the identity of a token until `Until`, in seconds of system time, as long as the keys of
-its source are of the generation in `Source`. A table with 10,000 identities stores no more, and the
-token is checked again next time.
+Remembers the identity of a token until `Until`, in seconds of system time. With a generation as
+`Source`, the identity counts only while the keys of that source are of this generation. A table
+with 10,000 identities stores no more, and the token is checked again next time.
 """.
 -spec remember(digest(), Until :: integer(),
                Source :: lasting | {Index :: pos_integer(), Generation :: reference()},
@@ -89,7 +89,7 @@ remember(Digest, Until, Source, {Identity, Confirmation}, #{identities := Identi
         andalso ets:insert(Identities, {Digest, Until, Source, Identity, Confirmation}),
     ok.
 
--doc "Returns `true` if a source reported a token as inactive less than 10 seconds before `Now`.".
+-doc "Returns `true` if `remember_inactive/3` stored the token less than 10 seconds before `Now`.".
 -spec is_inactive({Index :: pos_integer(), digest()}, Now :: integer(), tables()) -> boolean().
 is_inactive(Key, Now, #{inactive := Inactive}) ->
     Now < ets:lookup_element(Inactive, Key, 2, Now).
@@ -106,8 +106,8 @@ remember_inactive(Key, Now, #{inactive := Inactive}) ->
 
 -doc """
 Uses up a proof, given by the thumbprint of its key and its id, and remembers it until `Until`, in
-seconds of system time. Returns `used` if it was used before. Returns `{full, key | all, Limit}` if
-the key, or all keys together, have as many proofs in use as they may.
+seconds of system time. Returns `{full, key | all, Limit}` if the key, or all keys together, have as
+many proofs in use as they may. Otherwise returns `used` if the proof was used before.
 """.
 -spec use_proof({Thumbprint :: binary(), Id :: binary()}, Until :: integer(), tables()) ->
     ok | used | {full, key | all, pos_integer()}.

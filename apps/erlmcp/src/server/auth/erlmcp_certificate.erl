@@ -1,7 +1,8 @@
 -module(erlmcp_certificate).
 -moduledoc """
 The authentication of a request by the client's TLS certificate. TLS has verified it
-(`verify_peer`); this module reads the name in it. Pure, except for the user's fun.
+(`verify_peer`); this module reads the name in it. Pure, except that it calls the user's fun and
+logs its crashes.
 
 Source: RFC 5280, sections 4.1.2.6 (subject) and 4.2.1.6 (subject alternative names).
 
@@ -39,9 +40,10 @@ each([{Name, _} | _]) ->
     {Name, ~"no such option of a certificate"}.
 
 -doc """
-Returns the identity of a request of the server with the key `Key`, or its refusal. That is 403
-without a certificate or with one that is refused. It is 500 if the fun of `principal` crashes or
-returns an invalid term.
+Returns the identity of a request of the server with the key `Key`, or its refusal. The identity
+expires with the certificate. The refusal is 403 without a certificate or with one that is refused.
+It is 500 if the certificate cannot be read, or if the fun of `principal` crashes or returns an
+invalid term.
 """.
 -spec identity(erlmcp_listen:certificate(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, erlmcp_auth:identity()} | {error, erlmcp_refusal:refusal()}.

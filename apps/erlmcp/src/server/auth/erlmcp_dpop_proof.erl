@@ -18,13 +18,13 @@ in seconds of system time.
 -type wanted() :: #{method := binary(), urls := [binary(), ...], token := binary(),
                     now := integer()}.
 -doc """
-A valid proof: the thumbprint of its key, an id that is unique for the key, and its nonce if it has
-one. It cannot be used from `until` on, in seconds of system time.
+A valid proof: the thumbprint of its key, an id that is unique for the key, and its nonce or `none`.
+It cannot be used from `until` on, in seconds of system time.
 """.
 -type proof() :: #{thumbprint := binary(), id := binary(), nonce := term(), until := integer()}.
 
 %% Seconds that a proof may be old, and ahead of this server's clock (section 11.1). A proof is
-%% remembered for both together.
+%% remembered until it is too old, so for both together at most.
 -define(OLDEST_S, 60).
 -define(AHEAD_S, 5).
 %% The greatest number of seconds in an error text.

@@ -31,7 +31,7 @@ Internal.
 -doc """
 Reads the header and the claims of a compact JWS with a signature, of at most 16,384 bytes. `type`
 is its `typ` in lower case, without `application/`. The signature is not checked. Returns `error`
-for any other text.
+for any other text, and for a header or claims that exceed the bounds of this module.
 """.
 -spec read(binary()) -> {ok, jwt()} | error.
 read(Text) when byte_size(Text) =< ?BYTES ->

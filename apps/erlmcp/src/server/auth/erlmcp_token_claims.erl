@@ -15,14 +15,14 @@ Internal.
 -type claims() :: #{binary() => erlmcp_json:json_term()}.
 -doc """
 The required claims. `issuer` must have issued the token, for at least one `audience`. `now` is in
-seconds of system time, and `leeway` how far clocks may differ. With `introspected` the issuer and
-the times may be missing, since the authorization server has checked them.
+seconds of system time, and clocks may differ by `leeway` seconds. With `introspected` the issuer
+and the times may be missing, since the authorization server has checked them.
 """.
 -type wanted() :: #{issuer := binary(), audience := [binary(), ...], now := integer(),
                     leeway := non_neg_integer(), introspected := boolean()}.
 -doc """
-The bindings of a token (`cnf`): the thumbprints of a key, of a certificate or both; `unknown` for a
-binding of another kind.
+The bindings of a token (`cnf`): the thumbprints of a key, of a certificate, of both or of neither.
+`unknown` stands for a binding of another kind.
 """.
 -type confirmation() :: [{jkt | certificate, binary()}] | unknown.
 -type reason() :: issuer | expiry | expired | not_yet | issued_at | audience.
@@ -31,8 +31,9 @@ binding of another kind.
 -define(LAST, 253_402_300_799).
 
 -doc """
-Checks the claims. The reason of an error names the claim that is missing or wrong. `expiry` means
-that `exp` is missing or not a number, and `expired` that the time of `exp` has passed.
+Checks the claims. The reason of an error says which claim is missing or wrong. `expiry` means that
+`exp` is missing or not a number, and `expired` that the time of `exp` has passed. `not_yet` is
+about `nbf`.
 """.
 -spec check(claims(), wanted()) -> ok | {error, reason()}.
 check(Claims, #{issuer := Issuer, now := Now, leeway := Leeway} = Wanted) ->
@@ -75,7 +76,7 @@ is_one(Audience, Accepted) ->
 Returns the default principal, the scopes and the claims. The principal is `{Issuer, Subject}`, or
 `{Issuer, {client, Id}}` if the claims have only a `client_id`. `expires_at` is the system time in
 seconds from which the token is not accepted any more; `infinity` without the claim `exp`. Returns
-`no_subject` if the claims name no principal.
+`no_subject` if the claims name no principal, or have an invalid `sub`.
 """.
 -spec identity(claims(), wanted()) ->
     {ok, #{principal := erlmcp_auth:principal(), scopes := [binary()],

@@ -1,8 +1,9 @@
 -module(erlmcp_batch).
 -moduledoc """
 A JSON-RPC batch of 2025-03-26. One process runs the calls of the batch at the same time, and sends
-their answers together. To its owner a batch is a call. The answers together have the bound of a
-single one, `reply_bytes`. If no request is left to be answered, the answer has the status 202.
+their answers together. To its owner a batch is a call. An answer is replaced by a refusal if all
+answers together would exceed `reply_bytes`. If no request is left to be answered, the answer has
+the status 202.
 
 Source: specification 2025-03-26, "Base protocol / Batching".
 
@@ -14,7 +15,8 @@ Internal.
 -doc """
 Starts a batch that is linked to the calling process, and returns `Calls` with the batch. `Given`
 has the calls of the batch, and the answers that are known already. Each call counts like a call
-outside of a batch. A call over the limit, or with an id in use, is refused in the batch's answer.
+outside of a batch. A call over the limit `calls_per_connection`, or with an id in use, is refused
+in the batch's answer.
 """.
 -spec start(Given :: [erlmcp_admission:effect(), ...], erlmcp_revision:revision(),
             Calls :: erlmcp_calls:calls()) -> erlmcp_calls:calls().
@@ -41,7 +43,8 @@ start_linked(Items, Instance) ->
 
 -doc """
 Starts a batch of an HTTP session, and returns its process, which is not linked to the calling one.
-`Waiting` is the connection that waits for the batch's answer.
+`Waiting` is the connection that waits for the batch's answer. If the session has ended, the calls
+do not begin.
 """.
 -spec start([erlmcp_admission:effect(), ...], erlmcp_instance:of_calls(),
             Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> pid().
@@ -53,7 +56,8 @@ start(Items, Instance, Waiting, Session) ->
             andalso [erlmcp_call:not_begun(Call, Instance) || {call, Call} <- Items]
     end).
 
-%% The batch may be ended before it has started its calls, and counts their requests then.
+%% The batch traps exits first. It may be ended before it has started its calls, and has to count
+%% their requests then.
 hold_permits(Items) ->
     process_flag(trap_exit, true),
     lists:foreach(fun erlmcp_call:take_over/1, [Call || {call, Call} <- Items]).
@@ -108,7 +112,8 @@ event(Calls, {Pid, _} = Owner) ->
             {[], {[], [], Calls}};
         {{erlmcp_call, Call}, {request, Asked, _, _} = Request} ->
             {[], Bytes, Next} = erlmcp_calls:message(Call, Request, Calls),
-            %% The answer comes here, so that what is not answered is known. An ended call has none.
+            %% The answer comes here, so that the calls know which requests are not answered. The
+            %% request of an ended call is not sent.
             ok = case Bytes of
                 [] -> ok;
                 _ -> erlmcp_call_messages:request(Owner, Asked, Bytes)
@@ -128,7 +133,8 @@ event(Calls, {Pid, _} = Owner) ->
             {erlmcp_calls:ids(Call, Calls), erlmcp_calls:exited(Call, Reason, Calls)}
     end.
 
-%% All answers together have the bound of a single one. One answer is always sent.
+%% All answers together have the bound of a single one. The first one has passed it already, in its
+%% call.
 with([], _, Answers, _) ->
     Answers;
 with(Out, [Id], [_ | _] = Answers, {Max, Key}) ->

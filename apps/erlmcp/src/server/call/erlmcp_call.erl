@@ -23,7 +23,7 @@ Internal.
 -define(REPORTED_BYTES, 1024).
 
 -type owner() :: {pid(), Tag :: term()}.
--doc "The subject of a call. `target` is the requested name or URI.".
+-doc "The subject of a call. `target` is the requested name or URI; `undefined` if it has none.".
 -type subject() :: #{
     id := erlmcp_message:id() | task | undefined, revision := erlmcp_revision:revision(),
     method := binary(), target := binary() | undefined,
@@ -57,8 +57,7 @@ start(Call, Instance, Tag) ->
     Owner = {self(), Tag},
     start_linked(fun() -> run_linked(Call, Owner, Instance) end, Call, Instance).
 
-%% The gate knows the process of each permit, and ends those that still run when the server is
-%% drained.
+%% The gate knows the process of each permit, so that a drain can end those that still run.
 start_linked(Run, #{permit := Permit}, Instance) ->
     Pid = start_process(Run, [link], Instance),
     ok = erlmcp_gate:hand_over(Permit, Pid),
@@ -126,8 +125,9 @@ admitted(#{context := Context} = Call, Owner, Instance) ->
 
 -doc """
 Runs `Run` and returns the answer of a call from its result. In place of a result that is too
-large, or after a crash, returns a refusal and logs an incident. The request has ended then
-(`m:erlmcp_meter`). `exit(shutdown)` is not caught.
+large, or after a crash, returns a refusal and logs an incident. A refusal with a message that is
+too large is replaced, too, without an incident. The request has ended then (`m:erlmcp_meter`).
+`exit(shutdown)` is not caught.
 """.
 -spec answered(erlmcp_engine:call(), erlmcp_instance:of_calls(),
                Run :: fun(() -> {ok | tool_error, iodata()}
@@ -282,7 +282,7 @@ not_begun(Call, Instance) ->
     ok = leave(Call),
     erlmcp_meter:ended(subject(Call), cancelled, 0, Instance).
 
--doc "Returns the mark of the call that a process runs; `none` if the process has none.".
+-doc "Returns the mark of the call that a process runs; `none` if it runs none or has ended.".
 -spec mark(pid()) -> mark() | none.
 mark(Pid) ->
     case process_info(Pid, {dictionary, ?MARK}) of
@@ -302,8 +302,8 @@ refuse(#{id := Id, context := #{revision := Revision}} = Call, Refusal, Instance
                           Instance).
 
 -doc """
-Returns the answer to a request whose call did not end within `Milliseconds`, or the refusal of a
-task. Logs an incident. The request has ended then.
+Returns the answer to a request whose call did not end within `Milliseconds`; for the call of a
+task, the refusal. Logs an incident. The request has ended then.
 """.
 -spec timed_out(Milliseconds :: non_neg_integer(), subject(), erlmcp_instance:of_calls()) ->
     {reply, erlmcp_reply:status(), iodata()} | {reply, error, erlmcp_refusal:refusal()}.
@@ -315,10 +315,10 @@ timed_out(Milliseconds, #{method := Method, target := Target} = Subject, Instanc
     ended(Refusal, Subject, Instance).
 
 -doc """
-Returns the answer to a request whose call died without one, or the refusal of a task. The call
-passed its heap bound, the server was drained, or an operator or another process has ended the
-call. Logs an incident, unless the drain or an operator has ended the call. The request has ended
-then.
+Returns the answer to a request whose call died without one; for the call of a task, the refusal.
+The call passed its heap bound, or was ended by a drain, an operator, its own `exit(shutdown)` or
+another process. Logs an incident, unless a drain or an operator has ended the call. The request has
+ended then.
 """.
 -spec died(Reason :: term(), subject(), erlmcp_instance:of_calls()) ->
     {reply, erlmcp_reply:status(), iodata()} | {reply, error, erlmcp_refusal:refusal()}.

@@ -1,7 +1,8 @@
 -module(erlmcp_call_messages).
 -moduledoc """
 The messages between running calls, the processes that own them, and the connections that wait for
-their answers. Each has a type here and a function that sends it; no other module builds one.
+their answers. Each has a type here and a function that sends it. Otherwise only
+`m:erlmcp_session_forward` builds such messages, for a session on another node.
 
 An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. There are five kinds of owners:
 
@@ -22,10 +23,11 @@ The exit signal with an answer is `{'EXIT', Call, {erlmcp_answer, Status, Bytes}
 handle the exit signal of a call anyway, so a message with the answer would only be one more.
 `ended/1` reads the reason of an exit signal.
 
-The receivers match the messages where they wait for them. `t:message/0` and `t:to_waiting/0` are
-received in `m:erlmcp_connection`, `m:erlmcp_httpd_stream`, `m:erlmcp_session`,
-`m:erlmcp_task_process`, `m:erlmcp_batch` and `m:erlmcp_calls`. `t:to_call/0` is received in
-`m:erlmcp_input_rounds`, `m:erlmcp_tasks` and `m:erlmcp_batch`.
+The receivers match the messages where they wait for them. `t:message/0` is received in
+`m:erlmcp_connection`, `m:erlmcp_httpd_stream`, `m:erlmcp_session`, `m:erlmcp_task_process`,
+`m:erlmcp_batch` and `m:erlmcp_calls`. `t:to_waiting/0` is received in `m:erlmcp_httpd_stream` and
+`m:erlmcp_session_forward`. `t:to_call/0` is received in `m:erlmcp_input_rounds`, `m:erlmcp_tasks`
+and `m:erlmcp_batch`, and `t:to_task_waiter/0` in `m:erlmcp_tasks`.
 
 Internal.
 """.
@@ -53,6 +55,7 @@ A message of a call to its owner:
 - `withdraw`: the call does not wait for the answer to a request any more.
 - `deadline`: the call has passed its deadline. The owner kills it.
 - `close_connection`: the owner ends the connection of the call's stream, and the client reconnects.
+  Only a session of 2025-11-25 on HTTP does so.
 - `status`, `input`: only from the call of a task. Its process answers `input` with `input/2`.
 - `answer`: only from a call of an HTTP session that has reported something before.
 """.
@@ -155,12 +158,12 @@ withdraw(Owner, Id) ->
 close_connection(Owner) ->
     pass_on(Owner, close_connection).
 
--doc "Sends a task's process its status message.".
+-doc "Sends a task's process the new status message of the task.".
 -spec task_status(erlmcp_call:owner(), binary()) -> ok.
 task_status(Owner, Text) ->
     pass_on(Owner, {status, Text}).
 
--doc "Sends a task's process the requests that its handler needs answers to.".
+-doc "Sends a task's process the requests that the task's handler needs answers to, by name.".
 -spec task_input(erlmcp_call:owner(), #{Name :: binary() => Request :: map()}) -> ok.
 task_input(Owner, Requests) ->
     pass_on(Owner, {input, self(), Requests}).

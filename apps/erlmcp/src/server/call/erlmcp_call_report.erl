@@ -14,7 +14,7 @@ Internal.
 %% The member of `_meta` that says how many notifications before this one were left out.
 -define(LEFT_OUT, ~"erlmcp/leftOut").
 
--doc "Returns the context of a call whose reports go to an owner.".
+-doc "Returns the context of a call with its owner, for a call that sends no notifications.".
 -spec owned(erlmcp_call:owner(), erlmcp_engine:context()) -> erlmcp_engine:context().
 owned(Owner, #{call := Call} = Context) ->
     Context#{call := Call#{owner => Owner}}.
@@ -88,8 +88,8 @@ progressed(#{progress_token := Token} = Context, Progress, Params) ->
          Params#{progressToken => Token, progress => Progress}).
 
 -doc """
-Sends the client a log message, if the client asked for messages of the level `Level`. Crashes if
-MCP has no such level.
+Sends the client a log message, if the client asked for messages of the level `Level` or of one that
+is less severe. Crashes if MCP has no such level.
 """.
 -spec log(erlmcp_engine:context(), Level :: binary(), Data :: term(), #{logger => binary()}) -> ok.
 log(#{log_level := Wanted} = Context, Level, Data, Details) ->

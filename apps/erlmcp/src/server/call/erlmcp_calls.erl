@@ -1,7 +1,7 @@
 -module(erlmcp_calls).
 -moduledoc """
-The running calls of one connection or HTTP session, as a value that its process keeps. The calls
-are linked to that process, which traps exits. The process starts calls, up to the limit
+The running calls of one connection, HTTP session or batch, as a value that its process keeps. The
+calls are linked to that process, which traps exits. The process starts calls, up to the limit
 `calls_per_connection`, or adopts calls that were started elsewhere. A call that it has started
 answers with its exit signal.
 
@@ -37,7 +37,7 @@ Internal.
     ids := #{erlmcp_message:id() => pid()}
 }.
 
--doc "Returns the calls of a new connection or session: none.".
+-doc "Returns the calls of a new connection, session or batch: none.".
 -spec new(erlmcp_instance:of_calls()) -> calls().
 new(Instance) ->
     #{instance => erlmcp_instance:of_calls(Instance), running => #{}, asked => #{}, ids => #{}}.
@@ -208,8 +208,8 @@ unanswered(Why, Is, #{asked := Asked} = Calls) ->
 
 -doc """
 Handles the exit signal of a linked process. Returns the withdrawn requests, the answer of the
-process's call, and the new value of the calls. The answer is an error if the call died without one,
-and empty if it went to another process.
+process's call, and the new value of the calls. The answer is an error if the call died without one.
+It is empty if it went to another process, or if the process has no call here.
 """.
 -spec exited(pid(), Reason :: term(), calls()) -> {withdrawn(), iodata(), calls()}.
 exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
@@ -292,7 +292,7 @@ end_call(Pid, Permit) ->
     exit(Pid, kill),
     leave(Permit).
 
--doc "Gives back the permit of a killed call, if it had one.".
+-doc "Gives back the permit of a call that was killed or has died, if the call had one.".
 -spec leave(permit()) -> ok.
 leave({permit, Permit}) -> erlmcp_gate:leave(Permit);
 leave(none) -> ok.

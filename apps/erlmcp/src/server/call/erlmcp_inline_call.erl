@@ -7,11 +7,11 @@ of their own. A connection starts an ordinary call if `run/2` returns `start`, i
 - Its client wants its progress or, in 2026-07-28, its log.
 - Its time limit is shorter than the second that a quick call may last.
 - Its definition was not quick recently.
-- The watchdog does not run.
+- The application, and the watchdog with it, has stopped.
 
 Whether a definition is quick is observed (`m:erlmcp_inline_call_watchdog`). A definition is not
 quick for a minute after a call that used too many reductions or lasted too long. A call that does
-not end is ended with its connection, and its definition is never quick again.
+not end is ended with its connection, and its definition is not quick again until it is replaced.
 
 An inline call has a permit of the gate, but the gate counts neither a wait nor its work
 (`erlmcp_gate:add_work/1`). It does not wait, and its work is a part of its connection's work.
@@ -27,8 +27,8 @@ Internal.
 
 -doc """
 Returns `true` if the calling process, which is the process of a connection, may run one more inline
-call. `Since` is its number of reductions when its messages arrived. The process may have used
-400,000 reductions since then.
+call. `Since` is its number of reductions when its messages arrived. The process may have used at
+most 400,000 reductions since then.
 """.
 -spec is_in_turn(Since :: non_neg_integer()) -> boolean().
 is_in_turn(Since) ->

@@ -8,21 +8,21 @@ watchdog's answer before it goes on. So a process is never ended for a call that
 half a minute if it has had no processor time.
 
 A late call does not mean that its definition is slow. On a busy node all calls are late, and a call
-may be interrupted and wait for a scheduler. A definition is not quick if the process of the call
-waits for something else, uses many reductions, or is in native code all the time. A process that
-only waited for a scheduler is looked at again.
+may be interrupted and wait for a scheduler. A definition is not quick if the call's process waits
+for something else, uses many reductions, or is in native code all the time. A process that only
+waited for a scheduler is looked at again.
 
 The watchdog also keeps which definitions are quick. Each definition with `quick => true` has a mark
 (`mark/0`): the time until which it is not quick. The pause is one minute after a call that used too
 many reductions, or was late and did not only wait for a scheduler. If the watchdog has ended the
-call, the definition is never quick again. Both are logged, and are events.
+call, the definition is not quick again until it is replaced. Both are logged, and are events.
 
 A timer or a message for each call would cost more than most calls. So a process writes the deadline
 of its call into an atomic of its own, its word, and later that the call is over. A table has all
 words, and the watchdog looks through them. Each look finds the first deadline, and the next look is
-at that time, or at most 100 milliseconds later. If a look finds no running call, none follows
-until a process that begins a call asks for one. Words that are not used any more are removed from
-the table. So idle and ended processes cost nothing here.
+at that time, or at most 100 milliseconds later. If a look finds no running call, the next ones, two
+seconds apart, remove the words that are not used any more. When no word is left, no look follows
+until a process that begins a call asks for one. So idle and ended processes cost nothing here.
 
 The table belongs to the application's supervisor. So a watchdog that is started again finds all
 words in it, including those of late calls.
@@ -147,7 +147,7 @@ used(_, _) ->
 
 -doc """
 Watches the calling process, which runs a quick call. The call has to end by `DeadlineMs`, in
-monotonic milliseconds. Returns `none` if there is no watchdog.
+monotonic milliseconds. Returns `none` if the application has stopped, and the watchdog with it.
 """.
 -spec watch(DeadlineMs :: integer(), watched()) -> call() | none.
 watch(Deadline, Watched) ->
@@ -226,7 +226,10 @@ settle(Word, Late, Over) ->
         Again -> settle(Word, Again, Over)
     end.
 
--doc "Returns `true` if `Pid` is among the last 100 processes that the watchdog has ended.".
+-doc """
+Returns `true` if `Pid` is among the last 100 processes that the watchdog has ended since its own
+start.
+""".
 -spec has_ended(Pid :: pid()) -> boolean().
 has_ended(Pid) ->
     try

@@ -31,7 +31,7 @@ Internal.
 
 -doc """
 Runs a call and returns its result or a refusal. `Owner` is sent the messages of the call, and
-`deadline` if the call takes too long.
+`deadline` if one run of the handler takes too long.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_engine:context(), Owner :: erlmcp_call:owner(),
           erlmcp_instance:of_calls()) ->

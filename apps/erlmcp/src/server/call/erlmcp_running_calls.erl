@@ -2,7 +2,8 @@
 -moduledoc """
 A server's calls that run now or wait for their turn, for its operator. The gate knows their
 processes, and each has a mark (`erlmcp_call:mark/1`), which is read only for an operator. Inline
-calls have no mark, since they run in their connection's process.
+calls have no mark, since they run in their connection's process. Calls of tasks, and calls that
+wait for their client, have no permit, and so the gate does not know them.
 
 Internal.
 """.

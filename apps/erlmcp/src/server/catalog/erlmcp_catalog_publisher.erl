@@ -4,10 +4,10 @@ The only process that changes a server's catalog. Readers take the published cat
 (`m:erlmcp_published_catalog`) without a lock or a message. A change is published whole, and open
 sessions are notified.
 
-A change begins a series of pauses of 100 milliseconds. In each pause clients are notified of the
-first 32 changes at once, and of later ones together at the end of the pause. The catalog is settled
-after a pause without changes, or after 100 pauses at the latest. Until then the node has a second
-copy of merged layers (`m:erlmcp_catalog_entries`).
+A change, of which clients are notified at once, begins a series of pauses of 100 milliseconds. In
+each pause clients are notified of the first 32 changes at once, and of later ones together at the
+end of the pause. The catalog is settled after a pause without changes, or after 100 pauses at the
+latest. Until then the node has a second copy of merged layers (`m:erlmcp_catalog_entries`).
 
 The publisher follows mounted servers. Their publishers send it their changes, monitors show their
 ends, and the registry sends a message when a server or its publisher runs again. A mounted
@@ -40,9 +40,9 @@ start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, []).
 
 -doc """
-Adds or removes a definition, with the errors of `erlmcp:add/3` and `erlmcp:remove/3`. Lists, calls
-and sessions see the change when this function returns, including those of servers that mount this
-one.
+Adds or removes a definition, with the errors of `erlmcp:add/3` and `erlmcp:remove/3`. Lists and
+calls see the change when this function returns, including those of servers that mount this one.
+Notifications of sessions may follow later.
 """.
 -spec change(pid(), {add, erlmcp_definition:kind(), erlmcp_definition:source()}
                     | {remove, erlmcp_definition:kind(), binary()}) -> ok | {error, term()}.

@@ -2,14 +2,14 @@
 -moduledoc """
 The catalog of a server as requests read it: a persistent term, which readers neither copy nor wait
 for. A small catalog is one term. The layers of a large one (`m:erlmcp_catalog_entries`) are terms
-of their own, and stay as they are while the layers above them change. Only
+of their own, and stay as they are while the layers above them change. While the server runs, only
 `m:erlmcp_catalog_publisher` writes.
 
 Overwriting a persistent term makes the runtime search every process of the node for the old value.
 So while a catalog changes, its uppermost layers, which are small, are in a table, and readers copy
 them. Erasing a term makes the caller wait for all schedulers. So the layers at one level have two
-names, in turn, and a published term is never overwritten. An unused name is erased when the catalog
-is settled.
+names, in turn, and a published layer is never overwritten. An unused name is erased when the
+catalog is settled.
 
 Internal.
 """.

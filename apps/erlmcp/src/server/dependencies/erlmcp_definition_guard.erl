@@ -47,7 +47,7 @@ start_link(Instance) ->
 Returns a fun for the catalog of the server with the key `Server`. The fun returns the middleware
 that guards a definition, or none for a definition without `max_calls`, `rates`, `breaker` and
 `workers`. The field `breaker` of the returned definition has the breaker with its name, which is
-the definition's key if no other definition shares the breaker.
+the definition's key for a breaker of its own.
 
 `breakers` are the server's breakers, and `workers` the names of its pools of workers. A definition
 that names others, or has wrong options of a breaker, is an error, with the field and what was
@@ -243,8 +243,8 @@ handle_info({'DOWN', _, process, Call, _}, #{watched := Watched} = State) when
     is_map_key(Call, Watched)
 ->
     {{_, {_, _, Breaker} = Guarded, Deadline}, Rest} = maps:take(Call, Watched),
-    %% Before its deadline, a call ends because its client cancelled it or went away. Such an end is
-    %% neither a success nor a failure.
+    %% Before its deadline, a call is killed mostly because its client cancelled it or went away.
+    %% Such an end is neither a success nor a failure.
     case erlmcp_clock:now_ms() >= Deadline of
         true -> ok = leave_breaker(Guarded, failed);
         false -> ok = erlmcp_breaker:spare(Breaker)

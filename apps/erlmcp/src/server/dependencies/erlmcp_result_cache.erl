@@ -180,8 +180,8 @@ tell(Process, Message) ->
     end.
 
 -doc """
-Returns how many results a server has cached, their bytes, how many calls have found a result
-(`hits`), and how many had to run (`misses`). Asks no process.
+Returns how many results a server has cached and their bytes. Since the cache started, `hits` calls
+have found a result, and `misses` calls had to run. Asks no process.
 """.
 -spec info(erlmcp_instance:instance()) -> erlmcp:cache_info().
 info(#{key := Server, cache := Table}) ->

@@ -194,7 +194,7 @@ mend({Table, _, _} = Seats) ->
 
 -doc """
 Returns the number of seats (`size`), of workers (`ready`), of workers that calls have (`taken`),
-and of waiting calls.
+and of calls that wait (`waiting`).
 """.
 -spec counts(seats()) ->
     #{size := pos_integer(), ready := non_neg_integer(), taken := non_neg_integer(),

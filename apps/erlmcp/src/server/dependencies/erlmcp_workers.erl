@@ -29,7 +29,8 @@ Internal.
 -opaque loan() :: {pool(), {taken, erlmcp_worker_table:claim()} | {lent, Monitor :: reference()}}.
 -doc "A pool: its process, and the table of its workers.".
 -type pool() :: {pid(), erlmcp_worker_table:seats()}.
-%% Milliseconds before a worker is started again that has ended or could not be started.
+%% Milliseconds, at first and at most, before a worker is started again that has ended or could not
+%% be started.
 -define(PAUSE, 100).
 -define(LONGEST_PAUSE, 10_000).
 %% Milliseconds that a worker may take to stop.
@@ -58,10 +59,10 @@ start_link(Name, Options, Instance) ->
 
 -doc """
 Lends a worker of the pool `Name` to the calling process, which waits for one. Returns a refusal if
-the pool has no worker, or if as many calls wait as its option `queue` allows. Returns one, too, if
-a worker will probably not be free before `Deadline`, in monotonic milliseconds. The wait itself
-does not end at `Deadline`. The caller gives the worker back; the pool takes it back if the caller
-ends before.
+the pool does not run or has no worker, or if as many calls wait as its option `queue` allows.
+Returns one, too, if a worker will probably not be free before `Deadline`, in monotonic
+milliseconds. The wait itself does not end at `Deadline`. The caller gives the worker back; the pool
+takes it back if the caller ends before.
 """.
 -spec borrow(Name :: atom(), Deadline :: integer(), erlmcp_instance:of_calls()) ->
     {ok, loan(), Worker :: term()} | {error, erlmcp_refusal:refusal()}.

@@ -26,7 +26,10 @@ Internal.
 -opaque admitted() ::
     {erlmcp_meter:arrival(),
      permit() | {batch, [{erlmcp_message:id() | undefined, permit()}], Refused :: [iodata()]}}.
--doc "An effect of the engine whose answer is counted, or that its transport will answer.".
+-doc """
+An effect for the transport. A reply is counted already. Calls, subscriptions and their ends are
+counted when they are answered.
+""".
 -type effect() ::
     erlmcp_reply:reply()
     | {call, erlmcp_engine:call()}
@@ -150,8 +153,8 @@ forward(Json, Bytes, #{gate := Gate} = Instance) ->
     end.
 
 -doc """
-Returns the id and the method of a decoded message that is refused before the engine gets it. The
-parameters are left out.
+Returns the id and the method of a decoded message that is refused before the engine gets it. Each
+is `undefined` if the message has no valid one. The parameters are left out.
 """.
 -spec summary(Json :: term()) -> erlmcp_engine:summary().
 summary(#{~"method" := Method} = Json) when is_binary(Method) -> {id(Json), Method, #{}};
@@ -200,7 +203,8 @@ id(_) -> undefined.
 -doc """
 Returns the engine's effects for an admitted message. Counts the requests that the engine has
 answered, and adds the refusals of a batch to the batch's answer. Gives back the permits of messages
-that are answered already. Adds to each call its permit, its tenant, its arrival and its span.
+that do not become calls. Adds to each call its permit, its tenant, its arrival and its span, if
+any.
 
 A subscription, or its end, is left to the transport, which answers it by `watched/4`.
 """.
@@ -282,8 +286,9 @@ abandon({_, Permit}) -> erlmcp_gate:leave(Permit).
 -doc """
 Returns `{announced, Method, Text}` for a stateless request whose head names its method, so that it
 can enter before it is decoded. Returns `{post, Accept}` for any other message, which is decoded
-first. Such are messages whose head names no method, or one that needs escapes in JSON, messages of
-a session or of an older revision, and `server/discover`. The names of `Headers` are in lower case.
+first. Such are messages of a session or of an older revision, and `server/discover`. So are those
+whose head names no method, or one that needs escapes in JSON. The names of `Headers` are in lower
+case.
 """.
 -spec announced(Headers :: #{binary() => binary()}, Accept :: erlmcp_httpd_route:accept()) ->
     announced() | {post, erlmcp_httpd_route:accept()}.
@@ -298,9 +303,10 @@ announced(_, Accept) ->
 
 -doc """
 Returns `ok`, or a refusal with further headers of its answer. A message is refused if the server
-takes no requests now, and any request if the principal has too many connections. Only the head of
-the request is needed. A message in a session may be an answer that a call waits for, and is read in
-any state of the server. An announced request (`announced/2`) is refused later, when it enters.
+takes no requests now, and any request if the principal may have no further connection
+(`erlmcp_gate:connect_tenant/2`). Only the head of the request is needed. A message in a session may
+be an answer that a call waits for, and is read in any state of the server. For an announced request
+(`announced/2`) the state is checked later, when it enters.
 
 A connection counts as one of each principal from the principal's first request on it. Principals
 after the first 100 on a connection are not counted there.
@@ -400,7 +406,7 @@ unavailable(Refusal) ->
 -doc """
 Returns the answer of HTTP to a message that may not enter. For a request of a session its status is
 200, as for any other error of the request. Some clients take another status for the end of the
-session.
+session. `server/discover` is refused with 503 in place of 429, as by `refused_by_head/2`.
 """.
 -spec refused(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(), Json :: term(),
               erlmcp_engine:request_context(), InSession :: boolean()) -> erlmcp_reply:reply().
@@ -417,9 +423,9 @@ refused(Id, Refusal, _, _, _) ->
 -doc """
 Returns how many milliseconds to wait before a refusal is sent. A refusal with a retry time says
 when the client may try again. If the client tries again earlier on the same connection, its next
-refusal waits until that time, but at most for a second after the refusal before it. The wait is
-shortened by up to a half, on each connection by another part, so that refusals are not all sent at
-once. So clients that try again immediately leave the server time for admitted requests. Neither
+refusal waits until that time. It waits at most until a second after the refusal before it. The wait
+is shortened by up to a half, on each connection by another part, so that refusals are not all sent
+at once. So clients that try again immediately leave the server time for admitted requests. Neither
 admitted requests nor refusals without a retry time wait.
 
 On the connection of a proxy, which many clients share, no refusal waits. If the listener trusts

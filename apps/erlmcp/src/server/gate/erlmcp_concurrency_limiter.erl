@@ -44,8 +44,8 @@ to run are counted too, at one moment of each window:
   connections, which read, answer and refuse. Fewer requests would wait as long. Then the limit
   rises, so that the server does not end up refusing all requests. It rises at once to the number of
   requests that start in half of a window, since a burst of such requests is no overload. The number
-  of ready processes does not show this case, because a refusal keeps a scheduler for a much shorter
-  time than a request that computes.
+  of ready processes does not show this case: a refusal keeps a scheduler for a much shorter time
+  than a request that computes.
 - Requests in flight that are not ready wait for something else, and take no processor time. They do
   not count in the limit.
 
@@ -57,9 +57,9 @@ limits of their own for that.
 The limiter also limits how many requests may wait. An overload begins when the queue was not empty
 for a quarter of the longest wait (`m:erlmcp_queue_delay`). Then only as many requests may wait as
 will run in two fifths of that wait, and 60 in any case. When the overload has lasted for the whole
-longest wait, only as many may wait as will run in a tenth of it, and 20 in any case. The queue
-would refuse further requests later, when they have waited too long, and that costs more than to
-refuse them at once.
+longest wait, a tenth replaces the two fifths, and 20 replaces the 60. The queue would refuse
+further requests later, when they have waited too long, and that costs more than to refuse them at
+once.
 
 A tenant may have as many waiting requests as are still free in the limit of all tenants
 (`erlmcp_gate:limit_queue/2`). So a flood of one tenant fills half of the queue, and the other half
@@ -122,8 +122,8 @@ A window of measurements.
 
 %% The least limit for each scheduler: with fewer requests it would be idle between two of them.
 -define(LEAST, 4).
-%% The first limit: the requests that one connection may have in flight, and twenty for each
-%% scheduler.
+%% The first limit is the larger one of these: as many requests as one connection may have in flight
+%% by default, and twenty for each scheduler.
 -define(FIRST, 100).
 -define(FIRST_OF_SCHEDULER, 20).
 
@@ -214,8 +214,8 @@ handle_info(_, Limiter) ->
 queue_seen(0, Limiter) -> Limiter#limiter{empty_ms = erlmcp_clock:now_ms()};
 queue_seen(_, Limiter) -> Limiter.
 
-%% Takes the median. One sample may follow a time in which the machine had no time for the node, and
-%% then all processes that have messages are ready at once.
+%% Takes the median. One sample may follow a time in which the machine had no time for the node.
+%% Then all processes that have messages are ready at once.
 sampled(Samples, Limiter) when length(Samples) =:= ?SAMPLES ->
     {Ready, InFlight} = lists:nth(?SAMPLES div 2 + 1, lists:sort(Samples)),
     probe(#{in_flight => InFlight, ready => Ready}),

@@ -34,9 +34,10 @@ Internal.
 }.
 -type requests() :: queue:queue({Id :: term(), Value :: term()}).
 
-%% The units of the clock in one turn. The clock advances by at least one turn in this number of
-%% turns.
+%% The units of the clock in one turn.
 -define(TURN, (1 bsl 20)).
+%% The clock advances by at least one turn in this number of turns. If more tenants have waiting
+%% requests, it does so in as many turns as there are such tenants.
 -define(OTHERS, 16).
 %% The credit of a tenant: it begins as one that was due four turns ago.
 -define(CREDIT, (4 * ?TURN)).
@@ -177,7 +178,7 @@ ahead(Tenant, #{tenants := Tenants} = Queue) ->
             min(?MODULE:length(Queue), (Own + 1) * map_size(Tenants))
     end.
 
--doc "Returns the number of turns in a round, in which each tenant has one turn.".
+-doc "Returns the number of turns in a round, one for each tenant with a waiting request.".
 -spec round(queue()) -> non_neg_integer().
 round(#{tenants := Tenants}) ->
     map_size(Tenants).

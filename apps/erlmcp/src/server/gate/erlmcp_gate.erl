@@ -10,7 +10,7 @@ refused with a code. Its words:
 - A **counter** counts what is held of one kind, and has a **limit**. A permit holds shares of
   counters.
 - A request that runs is **in flight**. A request that finds the limit of these reached **waits** in
-  the **queue**, in which tenants take turns.
+  the **queue**, in which tenants take turns. If the queue has no room, the request is refused.
 
 No process stands between a request and its permit. Counters are atomic words
 (`m:erlmcp_gate_counters`), and a permit is a row of a table (`m:erlmcp_gate_permits`). Only a
@@ -52,7 +52,7 @@ The limits of a gate. The default is `infinity`, unless another one is given in 
   three: of its requests, of those that wait, and of its connections. If several clients arrive at
   the same moment while one more count is allowed, each of them is let in.
 
-The limits that are not rates are 268,435,455 at most.
+The limits that are not rates are 268,435,455 at most; a greater number counts as that one.
 """.
 -type limits() :: #{
     in_flight => limit(), in_flight_per_principal => limit(),
@@ -87,8 +87,8 @@ The limits that are not rates are 268,435,455 at most.
      Since :: pos_integer() | {waits, erlmcp_gate_queue:waiting()} | not_a_request}
     | for_nothing.
 
-%% Milliseconds after which a client may try again that was refused because memory, processor time,
-%% descriptors or permits are short.
+%% Milliseconds after which a client may try again that was refused because the server drains, or
+%% because memory, processor time, descriptors or permits are short.
 -define(RETRY_MS, 1000).
 %% The work of one request in 16 is counted, since reading the reductions is expensive.
 -define(SAMPLED, 16).
@@ -439,7 +439,10 @@ lame(#{counters := Counters}) ->
 is_lame(#{counters := Counters}) ->
     erlmcp_gate_counters:is_lame(Counters).
 
--doc "Refuses all further requests and connections. Permits that were given stay valid.".
+-doc """
+Refuses all further requests and connections. Permits that were given stay valid, and requests that
+wait may still run.
+""".
 -spec drain(gate()) -> ok.
 drain(#{counters := Counters}) ->
     erlmcp_gate_counters:drain(Counters).

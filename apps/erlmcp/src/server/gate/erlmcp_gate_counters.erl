@@ -22,8 +22,8 @@ In a cluster, the rates of a tenant are those of all nodes, and each node has su
 While other nodes have not heard of a message, each of them may let one in at the same moment. So
 the message pays for as many as there are nodes (`c:erlmcp_server_cluster:rate_nodes/1`). When all
 have heard of it, it gets back what it has paid for others (`heard_by_all/3`). A message of another
-node pays once, as soon as this node hears of it (`count_heard/5`). If the rest of a rate pays for
-one message, but not for the number of nodes, one message may be let in at a time.
+node pays once, as soon as this node hears of it (`count_heard/5`). If a rate has room for one
+message, but not for as many as there are nodes, one message is let in at a time.
 
 This module also has the sums for `m:erlmcp_concurrency_limiter`. They say how long requests with a
 permit waited for a scheduler, and how much work they did. They also say how many requests found the
@@ -215,7 +215,7 @@ limit(Limit, Counters) ->
     end, Counters),
     ok.
 
--doc "Returns the limit of waiting requests that `queue_limit/2` has set.".
+-doc "Returns the limit of waiting requests that `queue_limit/2` has set, or `most/0` before.".
 -spec queue_limit(counters()) -> pos_integer().
 queue_limit(#counters{words = Words}) ->
     atomics:get(Words, ?QUEUE_LIMIT).
@@ -284,7 +284,7 @@ enter_next(#counters{words = Words}) ->
     take_in_flight(State, ?LIMIT_OF(State), Words).
 
 %% STATE was read first. If the first exchange succeeds, the requests in flight have not changed
-%% since, so no request is overtaken that was in the queue at that time. A later exchange may
+%% since. So no request is overtaken that was in the queue at that time. A later exchange may
 %% overtake a request that was added to the queue meanwhile.
 take_in_flight(State, Limit, Words) ->
     case take_word(Words, ?IN_FLIGHT, 1, ?GENERATION_OF(State), Limit) of
@@ -584,7 +584,10 @@ change(Words, Index, Change) ->
         _ -> change(Words, Index, Change)
     end.
 
--doc "Returns for how long the messages of an account are paid for, if each of them paid once.".
+-doc """
+Returns for how long the messages of an account are paid for, if each of them paid once. Leaves out
+the periods that are paid for until now at most.
+""".
 -spec paid(account()) -> [paid()].
 paid({_, Array, Rates, Counters}) ->
     Now = now(Counters),
@@ -596,8 +599,9 @@ paid({_, Array, Rates, Counters}) ->
 
 -doc """
 Moves the time until which the messages of the tenant `Key` are paid for, in each rate. The new time
-is at least the one that another node has reported as `Paid` (`paid/1`), and later by the messages
-of this node of which others have not heard. Does nothing if there is no room for another key.
+is at least the one that another node has reported as `Paid` (`paid/1`). Messages of this node of
+which others have not heard move that time further. Does nothing if there is no room for another
+key.
 """.
 -spec pay(key(), [paid()], Rates :: [rate()], Now :: pos_integer(), counters()) -> ok.
 pay(Key, Paid, Rates, Now, Counters) ->
