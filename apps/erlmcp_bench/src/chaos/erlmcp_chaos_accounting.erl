@@ -24,7 +24,7 @@ The outcome of a request, as an observer of `m:erlmcp_load` receives it. A refus
 }.
 -opaque accounting() :: #{erlmcp_chaos_scenario:source() => counts()}.
 
-%% The most kinds of wrong answers, or reasons of failures, that have separate counts.
+%% The most codes, reasons or kinds that have separate counts.
 -define(KINDS, 100).
 
 -doc "Returns empty counts.".

@@ -38,7 +38,7 @@ longest_us(Pid) ->
     {_, Longest} = measured(Pid),
     Longest.
 
--doc "Returns `true` if a pause since `SinceUs` has lasted `LeastUs` or longer.".
+-doc "Returns `true` if a pause that ended after `SinceUs` lasted `LeastUs` or longer.".
 -spec stood_still(SinceUs :: integer(), LeastUs :: pos_integer(), pid()) -> boolean().
 stood_still(SinceUs, LeastUs, Pid) ->
     [] =/= [Pause || {From, To} = Pause <- pauses(Pid), To > SinceUs, To - From >= LeastUs].

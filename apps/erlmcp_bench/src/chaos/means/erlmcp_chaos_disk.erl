@@ -30,7 +30,10 @@ start(Folder) ->
         written(~"before", File)
     end.
 
--doc "Handles a call of the tool `keep`: writes a value to the store, reads it, and deletes it.".
+-doc """
+Handles a call of the tool `keep`: writes a value to the store, reads it, and deletes it. Fails if
+one of these fails.
+""".
 -spec keep(map(), map()) -> binary().
 keep(_, _) ->
     {Store, _, Counters} = persistent_term:get(?MODULE),

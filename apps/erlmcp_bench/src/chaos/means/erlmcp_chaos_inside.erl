@@ -11,8 +11,8 @@ Faults use them to inspect and kill processes.
 -type state() :: #{supervisor := string(), processes := pos_integer(), ports := non_neg_integer(),
                    atoms := pos_integer(), memory_bytes := pos_integer()}.
 -doc """
-A group of the processes of a server. `catalog` is the process that publishes the catalog, and `Id`
-the id of a child of the server's supervisor.
+A group of the processes of a server. `connections` has none of stdio, `catalog` is the process that
+publishes the catalog, and `Id` is the id of a child of the server's supervisor.
 """.
 -type kind() :: calls | connections | catalog | supervisor | {child, Id :: atom()}.
 
@@ -45,7 +45,7 @@ kill(Kind) ->
     ok = lists:foreach(fun(Pid) -> exit(Pid, kill) end, Pids),
     length(Pids).
 
--doc "Returns the processes of a kind.".
+-doc "Returns the processes of a kind. Except for `supervisor`, fails while the server restarts.".
 -spec pids(kind()) -> [pid()].
 pids(supervisor) ->
     [Pid || Pid <- [erlmcp_bench_host:server()], is_pid(Pid)];
