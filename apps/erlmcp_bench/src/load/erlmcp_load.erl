@@ -30,7 +30,8 @@ does the load.
 
 ## Errors
 
-* `{bad_option, Name}` if an option of the plan is missing, invalid, or invalid for the target
+* `{bad_option, Name}` if an option of the plan is missing, unknown, invalid, or invalid for the
+  target
 * `{host, Reason}` if the target's host name cannot be resolved
 * `{open, Reason}` if no connection could be opened, with the reason of the last attempt
 """.
