@@ -45,7 +45,7 @@ An incoming event.
 - `message`: a message that answers no request, such as a notification.
 - `stray`: a reply that answers no request.
 - `session`: the `Mcp-Session-Id` of the reply that follows.
-- `failed`: a request that the peer dropped.
+- `failed`: a request that gets no reply, such as one that the peer dropped.
 - `closing`: the peer takes no more requests on this connection, but still answers those that were
   sent.
 """.
