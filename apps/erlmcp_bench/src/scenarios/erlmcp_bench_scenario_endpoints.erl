@@ -171,7 +171,8 @@ remove_latency(#{proxy := {Toxiproxy, Proxies}}) ->
     lists:foreach(fun(Proxy) -> ok = erlmcp_chaos_toxiproxy:remove(Toxiproxy, Proxy) end, Proxies).
 
 -doc """
-Closes `Count` connections of the crowd, evenly over the nodes. Returns how many of them have ended.
+Closes at most `Count` connections of the crowd, evenly over the nodes. Returns how many of them
+have ended within five seconds.
 """.
 -spec drop(endpoints(), Count :: pos_integer()) -> Dropped :: non_neg_integer().
 drop(#{nodes := Nodes}, Count) ->

@@ -43,7 +43,7 @@ distinguished.
 
 %% A node starts in a second or two, and more slowly on a busy machine.
 -define(START_MS, 60_000).
-%% Milliseconds until killed connections have ended.
+%% Milliseconds until a killed node, or killed connections, have ended.
 -define(ENDED_MS, 5_000).
 
 -doc """

@@ -39,7 +39,7 @@ record(Microseconds) ->
 
 -doc """
 Returns the metrics of this node's server. The times of its handlers are there if `start/1` was
-called.
+called. The other metrics have no values while the server restarts.
 """.
 -spec families() -> [erlmcp_bench_prometheus:family()].
 families() ->
