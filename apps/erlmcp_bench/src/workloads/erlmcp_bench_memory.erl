@@ -2,8 +2,8 @@
 -moduledoc """
 Measures the memory of a server's idle connections, sessions and streams, and of its running calls.
 Many of one kind are opened (`m:erlmcp_bench_holder`), first half of them and then the rest, and
-left alone until their processes hibernate. Then the growth of the node's memory and of its process
-is read. The items are ended, and both are read again.
+left alone until their processes hibernate, at most 30 seconds. Then the growth of the node's memory
+and of its process is read. The items are ended, and both are read again.
 
 Garbage in other processes does not belong to the items, so these processes are collected first. The
 node's memory is heap and state of processes, tables, binaries, and the emulator's memory for
@@ -144,7 +144,7 @@ quiet(Count, #{hibernating := Before}, Target) ->
 gone(#{count := Before}, Target) ->
     awaited(fun(#{count := Now}) -> Now =< Before end, Target).
 
-%% Waits until the node's memory has stopped changing, and reads it.
+%% Waits until the number of the node's processes has stopped changing, and reads the node's memory.
 settled(Target) ->
     awaited(fun(_) -> true end, Target).
 

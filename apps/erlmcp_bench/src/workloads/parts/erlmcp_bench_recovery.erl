@@ -73,8 +73,9 @@ seen(#recovery{times = Times}) ->
     atomics:put(Times, ?SEEN, erlang:monotonic_time(nanosecond)).
 
 -doc """
-Counts a request with its latency `Us`. It was sent at `SentNs` and ended at `DoneNs`, in monotonic
-nanoseconds. A request that ended before the failure does not count.
+Counts a request with its latency `Us`, in microseconds. It was sent at `SentNs` and ended at
+`DoneNs`, in monotonic nanoseconds. A request that ended before the failure, or a minute after it,
+does not count.
 """.
 -spec ended(Outcome :: answered | timeout | no_server | wrong | {refused, integer()},
             Us :: integer(), SentNs :: integer(), DoneNs :: integer(), recovery()) -> ok.

@@ -147,7 +147,7 @@ readings(Target, Load) ->
     #{counts := #{answered := Answered}} = erlmcp_load:peek(Load),
     {Answered, node_of(Target, read)}.
 
-%% Some calls waited for a processor, which is not their own time. So it is not the mean.
+%% Some calls waited for a processor, which is not their own time. So a time is not the mean.
 per_request(Unit, Entries, Before, Requests) ->
     Histogram = erlmcp_bench_histogram:from_list(erlmcp_bench_histogram:since(Entries, Before)),
     Each = case Unit of
