@@ -39,7 +39,7 @@ harm(#{harm := Way}, Harm, Unharmed, Do) ->
 -doc """
 Records `Value` as the figure `Figure` by which the harm `Harm` was seen. The name of the figure
 ends with the unit. Returns `unseen` if the value is out of its bound `Limit`: the harm was then
-absent or too small.
+not done as intended.
 """.
 -spec seen(context(), Harm :: atom(), Figure :: atom(), Value :: number(),
            erlmcp_chaos_verdict:limit()) -> ok | unseen.
@@ -103,7 +103,10 @@ counts(#{journal := Journal}, Source) ->
     #{accounting := Accounting} = erlmcp_chaos_journal:report(Journal),
     erlmcp_chaos_accounting:counts(Source, Accounting).
 
--doc "Returns how many open connections of the load have ended unexpectedly until now.".
+-doc """
+Returns how many open connections of the load have ended unexpectedly until now. Fails without a
+load.
+""".
 -spec lost_connections(context()) -> non_neg_integer().
 lost_connections(#{load := Load}) ->
     #{counts := #{lost := Lost}} = erlmcp_load:peek(Load),
@@ -163,7 +166,7 @@ until(Is, End) ->
 -spec private(context()) -> term().
 private(#{private := Private}) -> Private.
 
--doc "Returns `true` if a shorter run is enough.".
+-doc "Returns `true` if the options ask for a shorter run.".
 -spec is_short(context()) -> boolean().
 is_short(#{options := #{short := Short}}) -> Short.
 

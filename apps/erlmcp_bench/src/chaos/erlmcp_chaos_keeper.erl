@@ -87,7 +87,10 @@ unmade(Port, Output, Deadline) ->
         {error, {keeper, timeout, Output}}
     end.
 
--doc "Returns the machine's processes that a running shell has started and that still run.".
+-doc """
+Returns the ids of the machine's processes that a shell has started and that still run. The shell
+must run, too.
+""".
 -spec children(keeper()) -> [pos_integer()].
 children(Port) ->
     {os_pid, Shell} = erlang:port_info(Port, os_pid),

@@ -1,7 +1,8 @@
 -module(erlmcp_chaos_verdict).
 -moduledoc """
-Judges whether a server met a fault as promised. The fault must be seen, and the server must notice
-it by the right code and recover, both in time. It must lose nothing else. Pure.
+Judges whether a server met a fault as promised. The harm must be seen. The server must notice the
+fault by the right code, and recover, both in time. No other requests may fail than the bounds of
+the fault allow. Pure.
 
 The bound of a recovery is longer by the time in which the load can see it (`resolution_us`).
 

@@ -1,7 +1,7 @@
 -module(erlmcp_load).
 -moduledoc """
 Load for any MCP server. In a closed loop, connections send as fast as they are answered. In an open
-loop, requests are sent at a rate, regardless of earlier requests.
+loop, requests are due at a rate, regardless of earlier requests.
 
 Each reply is checked to its last byte, and each measured request has an outcome in the report. No
 slow reply is left out. In an open loop a latency begins when its request was due, so the stalls of

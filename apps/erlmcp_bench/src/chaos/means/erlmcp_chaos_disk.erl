@@ -13,8 +13,9 @@ log handler writes to a file.
 -define(KEPT, 2).
 
 -doc """
-Adds the tool and the log handler to the server of this node, with their files in `Folder`. Stores a
-value for `check/0`, and writes to the log.
+Adds the tool to the server of this node, and the log handler to the node, with their files in
+`Folder`. Stores a value for `check/0`, and writes to the log. The error is that of the step that
+failed.
 """.
 -spec start(Folder :: string()) -> ok | {error, term()}.
 start(Folder) ->

@@ -26,7 +26,7 @@ event(Event) ->
                                                                is_pid(Pid)],
     ok.
 
--doc "Handles a log event: turns a supervisor's report about a child into an event.".
+-doc "Handles a log event: turns a supervisor's report into an event, and ignores any other.".
 -spec log(logger:log_event(), logger:handler_config()) -> ok.
 log(#{msg := {report, #{label := {supervisor, What}}}}, _) ->
     event(#{event => supervisor_report, what => What});
