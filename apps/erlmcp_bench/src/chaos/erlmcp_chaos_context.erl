@@ -141,7 +141,10 @@ await_recovered(#{bounds := #{recover_ms := Bound}} = Context) ->
 patience(_, #{options := #{patience_ms := Milliseconds}}) -> Milliseconds;
 patience(Bound, #{}) -> max(?LEAST_MS, Bound * ?PATIENCE).
 
--doc "Calls a function in the server's node, and returns its value. Fails after a minute.".
+-doc """
+Calls a function in the server's node, and returns its value. Fails if the function fails or the
+node ends, or after a minute.
+""".
 -spec call(context(), module(), atom(), [term()]) -> term().
 call(#{target := Target}, Module, Function, Arguments) ->
     erlmcp_bench_target:call(Target, Module, Function, Arguments).

@@ -48,7 +48,8 @@ distinguished.
 
 -doc """
 Starts a server in a node of its own, and the process that owns it, linked to the caller. With the
-option `metrics`, the node serves its metrics on that port, or on a free port if that is 0.
+option `metrics`, the node serves its metrics on that port, or on a free port if that is 0. The
+error is that of `erlmcp_bench_target:start/1` or of the metrics' port, or `timeout` after a minute.
 """.
 -spec start_link(options()) -> gen_server:start_ret().
 start_link(Options) ->

@@ -38,7 +38,9 @@ state() ->
       processes => erlang:system_info(process_count), ports => erlang:system_info(port_count),
       atoms => erlang:system_info(atom_count), memory_bytes => erlang:memory(total)}.
 
--doc "Kills all processes of a kind at once, and returns their number. Does not wait for their ends.".
+-doc """
+Kills all processes of a kind at once, without waiting for their ends. Returns their number.
+""".
 -spec kill(kind()) -> non_neg_integer().
 kill(Kind) ->
     Pids = pids(Kind),

@@ -114,7 +114,10 @@ ended(OsPid, Signals, Remaining) ->
             ended(OsPid, Others, ?END_MS)
     end.
 
--doc "Writes bytes to the program's input, without waiting for the program to read them.".
+-doc """
+Writes bytes to the program's input, without waiting for the program to read them. If the program
+has ended, the bytes are lost.
+""".
 -spec send(program(), iodata()) -> ok.
 send(#{writer := Writer}, Bytes) ->
     Writer ! {write, Bytes},
