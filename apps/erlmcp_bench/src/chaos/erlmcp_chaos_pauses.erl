@@ -12,8 +12,8 @@ server under test nor its load runs in it.
 -doc "The beginning and the end of a pause, in monotonic microseconds.".
 -type pause() :: {FromUs :: integer(), ToUs :: integer()}.
 
-%% Milliseconds between two looks, and the microseconds of a pause that is kept. A timer of the
-%% runtime may be late by one millisecond.
+%% Milliseconds between two looks, and the fewest microseconds of a pause that is kept. A timer of
+%% the runtime may be late by one millisecond.
 -define(BEAT_MS, 2).
 -define(KEPT_US, 2_000).
 

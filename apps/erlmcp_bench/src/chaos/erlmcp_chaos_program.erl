@@ -12,7 +12,7 @@ Runs a program of the machine, such as `ip` or `mount`, and waits at most ten se
     | {failed, Name :: string(), Status :: integer() | timeout, Output :: binary()}.
 
 -define(RUN_MS, 10_000).
-%% Bytes of its output.
+%% Bytes of output after which no more are kept.
 -define(OUTPUT_BYTES, 1_000_000).
 
 -doc """

@@ -91,7 +91,7 @@ figure(Values) ->
 
 -doc """
 Returns a baseline with only the figures that can be compared on any machine of its kind, however
-busy it is (`erlmcp_bench_compare:is_stable/1`), and only the workloads that have such figures.
+busy it is (`erlmcp_bench_compare:is_stable/1`). Workloads without such figures are left out.
 """.
 -spec stable(baseline()) -> baseline().
 stable(#{~"workloads" := Workloads} = Baseline) ->

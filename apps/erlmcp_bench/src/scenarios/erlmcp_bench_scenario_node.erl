@@ -24,8 +24,8 @@ in the operating system while the node runs, and otherwise 0. `metrics` is the p
 }.
 -type address() :: #{ip := inet:ip_address(), port := inet:port_number(), url => binary()}.
 -doc """
-The node's process id in the operating system, its addresses for its clients and for its crowd, and
-the URL of its metrics if it has them. The crowd is the scenario's additional clients, see
+The node's process id in the operating system, its addresses for its clients and for its crowd. Also
+the URL of its metrics, if it has them. The crowd is the scenario's additional clients, see
 `t:erlmcp_bench_scenarios:scenario/0`. It has a listener of its own, so that its connections can be
 distinguished.
 """.
@@ -180,7 +180,7 @@ port_of(Url) ->
 handle_cast(_, State) ->
     {noreply, State}.
 
-%% The end of a killed node, or of the process that started this one.
+%% The exit signal of a killed node.
 -doc false.
 handle_info(_, State) ->
     {noreply, State}.

@@ -13,8 +13,9 @@ options(Options) ->
     Options#{middleware => [fun ?MODULE:timed/3 | maps:get(middleware, Options, [])]}.
 
 -doc """
-Serves the metrics of this node's server, which must have the options of `options/1`, on `Port` of
-the loopback interface, or on a free port if that is 0. Returns the port, or why it cannot listen.
+Serves the metrics of this node's server on `Port` of the loopback interface, or on a free port if
+that is 0. The server must have the options of `options/1`. Returns the port, or why it cannot
+listen.
 """.
 -spec start(Port :: inet:port_number()) -> {ok, inet:port_number()} | {error, term()}.
 start(Port) ->

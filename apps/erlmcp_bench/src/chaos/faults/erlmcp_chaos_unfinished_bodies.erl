@@ -15,7 +15,7 @@ The evidence: the bytes of unfinished messages that the node holds at once.
 -export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
 
 -define(MIB, 1_048_576).
-%% The bound on the node's memory in bytes, and by default also on the bytes of unfinished messages.
+%% The bound on the node's memory, in bytes. The bound on unfinished messages is a part of it.
 -define(BOUND, 192 * ?MIB).
 %% The clients, and the pieces of a message that each sends. Together that is more than the node may
 %% hold.

@@ -1,6 +1,6 @@
 -module(erlmcp_chaos_victims).
 -moduledoc """
-Kills random processes of a server and counts those that were killed, runs the drills that do so,
+Kills random processes of a server, and counts those that were killed. Runs the drills that do so,
 and sets up a server that survives them.
 """.
 
