@@ -47,12 +47,12 @@ run_scenario(Id, Options) ->
         [] -> {error, {unknown_scenario, Id}}
     end.
 
--doc "Runs all faults, one after the other.".
+-doc "Runs all faults, one after the other, each for its full time.".
 -spec run_all_scenarios() -> {ok, [erlmcp_chaos_run:outcome()]}.
 run_all_scenarios() ->
     run_all_scenarios(#{}).
 
--doc "Runs all faults with options, one after the other.".
+-doc "Runs all faults, one after the other, each as `run_scenario/2` does.".
 -spec run_all_scenarios(erlmcp_chaos_run:options()) -> {ok, [erlmcp_chaos_run:outcome()]}.
 run_all_scenarios(Options) ->
     {ok, [erlmcp_chaos_run:run(Module, Options) || #{module := Module} <- scenarios()]}.

@@ -13,7 +13,7 @@ earlier request had none, on a connection with ordered answers.
 
 -doc """
 The outcome of a request, as an observer of `m:erlmcp_load` receives it. A refusal carries the
-`data` of its error, or the result of a tool error.
+`data` of its error, the result of a tool error, or an empty map.
 """.
 -type outcome() ::
     answered | {refused, Code :: integer() | atom(), Details :: map()} | {failed, Reason :: term()}
@@ -24,7 +24,7 @@ The outcome of a request, as an observer of `m:erlmcp_load` receives it. A refus
 }.
 -opaque accounting() :: #{erlmcp_chaos_scenario:source() => counts()}.
 
-%% The most kinds of wrong answers, or reasons of failures, that have separate counts.
+%% The most codes, reasons or kinds that have separate counts.
 -define(KINDS, 100).
 
 -doc "Returns empty counts.".

@@ -39,7 +39,7 @@ harm(#{harm := Way}, Harm, Unharmed, Do) ->
 -doc """
 Records `Value` as the figure `Figure` by which the harm `Harm` was seen. The name of the figure
 ends with the unit. Returns `unseen` if the value is out of its bound `Limit`: the harm was then
-absent or too small.
+not done as intended.
 """.
 -spec seen(context(), Harm :: atom(), Figure :: atom(), Value :: number(),
            erlmcp_chaos_verdict:limit()) -> ok | unseen.
@@ -103,7 +103,10 @@ counts(#{journal := Journal}, Source) ->
     #{accounting := Accounting} = erlmcp_chaos_journal:report(Journal),
     erlmcp_chaos_accounting:counts(Source, Accounting).
 
--doc "Returns how many open connections of the load have ended unexpectedly until now.".
+-doc """
+Returns how many open connections of the load have ended unexpectedly until now. Fails without a
+load.
+""".
 -spec lost_connections(context()) -> non_neg_integer().
 lost_connections(#{load := Load}) ->
     #{counts := #{lost := Lost}} = erlmcp_load:peek(Load),
@@ -138,7 +141,10 @@ await_recovered(#{bounds := #{recover_ms := Bound}} = Context) ->
 patience(_, #{options := #{patience_ms := Milliseconds}}) -> Milliseconds;
 patience(Bound, #{}) -> max(?LEAST_MS, Bound * ?PATIENCE).
 
--doc "Calls a function in the server's node, and returns its value. Fails after a minute.".
+-doc """
+Calls a function in the server's node, and returns its value. Fails if the function fails or the
+node ends, or after a minute.
+""".
 -spec call(context(), module(), atom(), [term()]) -> term().
 call(#{target := Target}, Module, Function, Arguments) ->
     erlmcp_bench_target:call(Target, Module, Function, Arguments).
@@ -163,7 +169,7 @@ until(Is, End) ->
 -spec private(context()) -> term().
 private(#{private := Private}) -> Private.
 
--doc "Returns `true` if a shorter run is enough.".
+-doc "Returns `true` if the options ask for a shorter run.".
 -spec is_short(context()) -> boolean().
 is_short(#{options := #{short := Short}}) -> Short.
 

@@ -7,10 +7,10 @@ events, and the marks of the fault's beginning and end. Times are those of
 Detection is the first event or refusal with the fault's code after its injection. For a fault
 without a code it is any event, refusal, failure or wrong answer.
 
-The load has recovered when it is served as before the fault, and not with one good reply. A hundred
-of its requests in a row are answered. Their 99th percentile is at most 1.2 times the one before the
-fault, or at most ten milliseconds if that is longer. The time of the recovery is that of the first
-of these hundred answers. A later request that is not answered begins the count again at zero.
+The load has recovered when a hundred of its requests in a row are answered as fast as before the
+fault. Their 99th percentile is then at most 1.2 times the earlier one, or at most ten milliseconds
+if that is longer. The time of the recovery is that of the first of these hundred answers. A later
+request that is not answered begins the count again at zero.
 """.
 
 -behaviour(gen_server).
@@ -176,7 +176,7 @@ await(Journal, Awaited, Milliseconds) ->
 -spec answers() -> pos_integer().
 answers() -> ?WINDOW.
 
--doc "Returns everything that was recorded, with all that had come to the taps before.".
+-doc "Returns everything that was recorded, including all that had already come to the taps.".
 -spec report(pid()) -> report().
 report(Journal) ->
     Taps = gen_server:call(Journal, taps, infinity),

@@ -17,20 +17,20 @@ still runs.
 
 -opaque keeper() :: port().
 -doc """
-The exit status of a shell, and its output, of which about 2000 bytes are kept. The status is
+The exit status of a shell, and its output, of which at most 3000 bytes are kept. The status is
 `timeout` after 30 seconds, and `gone` if the shell was killed before `release/1`.
 """.
 -type reason() :: {keeper, Status :: integer() | timeout | gone, Output :: binary()}.
 
 -define(MAKE_MS, 30_000).
 -define(UNMAKE_MS, 30_000).
-%% Bytes of a script's output.
+%% Bytes of a script's output after which no further line is kept.
 -define(OUTPUT_BYTES, 2_000).
 
 -doc """
-Runs the script `Make`, and the script `Unmake` at the end. Both get `Words` as `$1`, `$2`, ... If
-`Make` fails, `Unmake` follows at once. If `Make` takes longer than 30 seconds, the result is an
-error, and `Unmake` follows when `Make` ends.
+Runs the script `Make`. The script `Unmake` runs on `release/1`, or when the caller ends. Both get
+`Words` as `$1`, `$2`, ... If `Make` fails, `Unmake` follows at once. If `Make` takes longer than 30
+seconds, the result is an error, and `Unmake` follows when `Make` ends.
 """.
 -spec keep(Make :: iodata(), Unmake :: iodata(), Words :: [string()]) ->
     {ok, keeper()} | {error, reason()}.
@@ -87,7 +87,10 @@ unmade(Port, Output, Deadline) ->
         {error, {keeper, timeout, Output}}
     end.
 
--doc "Returns the machine's processes that a running shell has started and that still run.".
+-doc """
+Returns the ids of the machine's processes that a shell has started and that still run. The shell
+must run, too.
+""".
 -spec children(keeper()) -> [pos_integer()].
 children(Port) ->
     {os_pid, Shell} = erlang:port_info(Port, os_pid),

@@ -12,8 +12,8 @@ server under test nor its load runs in it.
 -doc "The beginning and the end of a pause, in monotonic microseconds.".
 -type pause() :: {FromUs :: integer(), ToUs :: integer()}.
 
-%% Milliseconds between two looks, and the microseconds of a pause that is kept. A timer of the
-%% runtime may be late by one millisecond.
+%% Milliseconds between two looks, and the fewest microseconds of a pause that is kept. A timer of
+%% the runtime may be late by one millisecond.
 -define(BEAT_MS, 2).
 -define(KEPT_US, 2_000).
 
@@ -38,7 +38,7 @@ longest_us(Pid) ->
     {_, Longest} = measured(Pid),
     Longest.
 
--doc "Returns `true` if a pause since `SinceUs` has lasted `LeastUs` or longer.".
+-doc "Returns `true` if a pause that ended after `SinceUs` lasted `LeastUs` or longer.".
 -spec stood_still(SinceUs :: integer(), LeastUs :: pos_integer(), pid()) -> boolean().
 stood_still(SinceUs, LeastUs, Pid) ->
     [] =/= [Pause || {From, To} = Pause <- pauses(Pid), To > SinceUs, To - From >= LeastUs].

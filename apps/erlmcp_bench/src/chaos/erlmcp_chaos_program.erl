@@ -1,5 +1,7 @@
 -module(erlmcp_chaos_program).
--moduledoc "Runs a program of the machine to its end, such as `ip` or `mount`.".
+-moduledoc """
+Runs a program of the machine, such as `ip` or `mount`, and waits at most ten seconds for its end.
+""".
 
 -export([run/2, reason/1]).
 
@@ -10,14 +12,13 @@
     | {failed, Name :: string(), Status :: integer() | timeout, Output :: binary()}.
 
 -define(RUN_MS, 10_000).
-%% Bytes of its output.
+%% Bytes of output after which no more are kept.
 -define(OUTPUT_BYTES, 1_000_000).
 
 -doc """
-Runs the program `Name` of the path with the arguments `Words`. Returns its output, of which it
-keeps about a megabyte. The error says that there is no such program, or has the exit status and the
-output. The status is `timeout` if the program has not ended after ten seconds; then it may still
-run.
+Runs the program `Name` of the path with the arguments `Words`. Returns about a megabyte of its
+output at most. The error says that there is no such program, or has the exit status and the output.
+The status is `timeout` if the program has not ended after ten seconds; then it may still run.
 """.
 -spec run(Name :: string(), Words :: [string()]) -> {ok, binary()} | {error, reason()}.
 run(Name, Words) ->

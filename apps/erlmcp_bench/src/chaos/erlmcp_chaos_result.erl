@@ -3,11 +3,12 @@
 
 -export([write/2]).
 
-%% Returns the result of a fault; a fault that did not run has none. Recovery and detection are
-%% those of the worst round. `resolution_ms` is the shortest recovery that the load can measure,
-%% `longest_pause_ms` the machine's longest pause, and `settled_below_us` the 99th percentile under
-%% which it is settled. `detection_bound_moved_ms` and `recovery_bound_moved_ms` say by how much
-%% pauses have moved the bounds. `seen` has the figures that show each harm.
+%% Returns the result of a fault. A fault that did not run, or was broken off, has none. Recovery
+%% and detection are those of the worst round. `resolution_ms` is the shortest recovery that the
+%% load can measure, `longest_pause_ms` the machine's longest pause, and `settled_below_us` the
+%% highest 99th percentile of a load that is settled. `detection_bound_moved_ms` and
+%% `recovery_bound_moved_ms` say by how much pauses have moved the bounds. `seen` has the figures
+%% that show each harm.
 -spec new(erlmcp_chaos_run:outcome()) -> erlmcp_bench_result:result() | none.
 new(#{status := not_run}) ->
     none;

@@ -76,7 +76,7 @@ The context of a running fault. `target` and `options` may be read; functions of
 }.
 -doc """
 A fun that does the harm `Harm` by calling `Do`, and returns the value of `Do`. In a test suite, the
-fun does no harm and returns `Unharmed`.
+fun may instead do no harm and return `Unharmed`.
 """.
 -type way() :: fun((Harm :: atom(), Unharmed :: term(), Do :: fun(() -> term())) -> term()).
 

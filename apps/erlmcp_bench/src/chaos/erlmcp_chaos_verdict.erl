@@ -1,7 +1,10 @@
 -module(erlmcp_chaos_verdict).
 -moduledoc """
-Judges whether a server met a fault as promised. The fault was seen. The server used the right code,
-and noticed the fault and recovered in time. It lost nothing, and nothing else failed. Pure.
+Judges whether a server met a fault as promised. The harm must be seen. The server must notice the
+fault by the right code, and recover, both in time. No other requests may fail than the bounds of
+the fault allow. Pure.
+
+The bound of a recovery is longer by the time in which the load can see it (`resolution_us`).
 
 A pause of the machine stops the server, its load and the judge alike. A bound of time is longer by
 the pauses that come within it. A recovery starts over at the end of a pause that makes answers
@@ -18,7 +21,8 @@ Every broken promise is a term in a list. An empty list means that the server ha
 %% The number of the load's requests of which one must be answered in time, since a single request
 %% is sometimes slow without any fault.
 -define(LOOKS, 3).
-%% Microseconds of a pause that makes answers slow, and those that a recovery gets anew, in all.
+%% The fewest microseconds of a pause that makes answers slow, and the most that all such pauses
+%% give back to a recovery.
 -define(SLOW_US, 10_000).
 -define(ANEW_US, 1_000_000).
 
@@ -120,8 +124,9 @@ recovery(#{}, _, _, _) ->
 anew_us(#{pauses := own}) -> 0;
 anew_us(#{}) -> ?ANEW_US.
 
-%% By how much the pauses within `Within` of `Began` move a bound that begins then. They came before
-%% `At`, when its event did. `Anew` is how much of the time before them they give anew at most.
+%% Returns by how many microseconds pauses move a bound that begins at `Began`. They began before
+%% `At`, the time of the event, and no later than `Within` after the moved beginning. A pause that
+%% makes answers slow also gives back the time before it: all of them together at most `Anew`.
 moved(Began, At, Within, Anew, Pauses) ->
     {Beginning, _} = lists:foldl(fun({From, To}, {Begins, More}) when
         To > Began, From < At, From =< Begins + Within

@@ -1,7 +1,7 @@
 -module(erlmcp_load).
 -moduledoc """
 Load for any MCP server. In a closed loop, connections send as fast as they are answered. In an open
-loop, requests are sent at a rate, regardless of earlier requests.
+loop, requests are due at a rate, regardless of earlier requests.
 
 Each reply is checked to its last byte, and each measured request has an outcome in the report. No
 slow reply is left out. In an open loop a latency begins when its request was due, so the stalls of
@@ -30,7 +30,8 @@ does the load.
 
 ## Errors
 
-* `{bad_option, Name}` if an option of the plan is missing, invalid, or invalid for the target
+* `{bad_option, Name}` if an option of the plan is missing, unknown, invalid, or invalid for the
+  target
 * `{host, Reason}` if the target's host name cannot be resolved
 * `{open, Reason}` if no connection could be opened, with the reason of the last attempt
 """.

@@ -10,7 +10,7 @@ Checks the plan of a load and fills in its defaults. Draws the kinds of the requ
 -doc """
 The plan of a load.
 
-- `protocol` (http1) is the protocol of an endpoint. HTTP/2 in the clear begins without negotiation.
+- `protocol` (http1) is that of an HTTP target. HTTP/2 in the clear begins without negotiation.
 - `tls` has options of `ssl` for `https` URLs. Without `cacerts` or `cacertfile` the system's roots
   are trusted.
 - `era` is `stateless`, or the session of a revision, with `sessions_per_connection` (1; more only
@@ -36,7 +36,7 @@ The plan of a load.
 - `environment` changes the environment of a program, as a port's `env`. By default it removes only
   `ERLMCP_TOKEN`.
 - `server_os_pid` is the process whose processor time and memory are read. By default it is the
-  program, if one was started.
+  program of a target on stdio with a single connection.
 - `since` is when the windows of errors begin, in monotonic microseconds. By default it is the time
   when measuring begins.
 - `on_second` is called with each sample, in a process of the load.
@@ -107,8 +107,8 @@ the server's capacity: first those of the whole load, and later those of one gro
 }).
 
 -doc """
-Returns the settings of a plan. `bad_option` names an option that is missing, invalid, or invalid
-for the target. `host` says why the target's host name cannot be resolved.
+Returns the settings of a plan. `bad_option` names an option that is missing, unknown, invalid, or
+invalid for the target. `host` says why the target's host name cannot be resolved.
 """.
 -spec settings(plan()) ->
     {ok, settings()} | {error, {bad_option, atom()} | {host, Reason :: term()}}.

@@ -23,9 +23,9 @@ accepts every result.
 -doc """
 The judgement of a reply.
 
-- `refused` carries the number of the refusal from `data.refusal`, or else the JSON-RPC code, or
-  else the status of an HTTP reply without an error. `tool_error` is a result with `isError`. The
-  details are the `data` of the error, or the result of the tool error.
+- `refused` carries the number of the refusal from `data.refusal`, or else the JSON-RPC code. For an
+  HTTP reply without an error it is the status. `tool_error` is a result with `isError`. The details
+  are the `data` of the error or the result of the tool error, or empty.
 - `wrong` is a reply that does not match its request, with what is wrong about it.
 """.
 -type verdict() ::

@@ -29,8 +29,8 @@ Connects, and opens the sessions that the era requires. A program without sessio
 `server/discover` instead, so that it has started. The requests for this are numbered from `Tag` on.
 Returns the socket, the sessions, the state of the wire, and the number of the next request. The
 error says why the connection or one of its sessions could not be opened; the connection is closed
-then. Connecting may take as long as a request of the plan, but at most ten seconds, and opening all
-sessions as long as a request.
+then. Connecting may take the timeout of a request, but at most ten seconds. Opening all sessions
+may take that timeout again.
 """.
 -spec connect(erlmcp_load_socket:endpoint(), erlmcp_load_plan:settings(),
               Tag :: erlmcp_load_wire:tag()) ->

@@ -91,7 +91,7 @@ figure(Values) ->
 
 -doc """
 Returns a baseline with only the figures that can be compared on any machine of its kind, however
-busy it is (`erlmcp_bench_compare:is_stable/1`), and only the workloads that have such figures.
+busy it is (`erlmcp_bench_compare:is_stable/1`). Workloads without such figures are left out.
 """.
 -spec stable(baseline()) -> baseline().
 stable(#{~"workloads" := Workloads} = Baseline) ->
@@ -137,8 +137,8 @@ written(ok, _) -> ok;
 written({error, Posix}, File) -> {error, {Posix, File}}.
 
 -doc """
-Reads the baseline in a file, of at most 64 MiB. For a folder, it reads the file of this machine's
-kind.
+Reads the baseline in a file. For a folder, reads the file of this machine's kind. The error is
+`no_baseline` if the file has more than 64 MiB, or has something else in it.
 """.
 -spec read(file:filename()) -> {ok, baseline()} | {error, reason()}.
 read(Path) ->

@@ -23,8 +23,9 @@ each other.
 
 -doc """
 Returns the rules of the comparison. `Regex` matches the names of the figures, and `Worse` is the
-direction that is worse. A change by `Percent` in that direction is a regression, and a change by
-half of `Percent` is a warning. For example, twice the recovery time is 100 % worse.
+direction that is worse. A change by `Percent` or more in that direction is a regression, and a
+change by half of that or more is a warning. Changes within the spread of the baseline's runs do not
+count. For example, twice the recovery time is 100 % worse.
 """.
 -spec judged() -> [{Of :: binary(), Regex :: binary(), Worse :: lower | higher,
                     Percent :: pos_integer()}].

@@ -4,8 +4,8 @@ Predicts the capacity of more schedulers, nodes and machines than were measured.
 `m:erlmcp_bench_usl` to the results of the sweeps `scaling_schedulers` and `scaling_nodes`, and
 describes the fit in words. Pure.
 
-Nodes on one machine share its cores, so their common answers show how that machine is divided, and
-not what more machines carry. For machines the CPU time of a request is used instead. With N nodes
+Nodes on one machine share its cores, so all their answers show how that machine is divided, and not
+what more machines carry. For machines the CPU time of a request is used instead. With N nodes
 that do not share cores, N times the cores could work on requests. Each request takes the CPU time
 that was measured while N nodes ran. Anything between machines, such as a network or a shared store,
 is not included.

@@ -12,8 +12,8 @@ behind it. Pure.
 -type result() :: {File :: binary(), Fields :: #{binary() => term()}}.
 
 -doc """
-An axis. `format` says how its numbers are written. `one_of` is for an N of which one request is the
-slowest, and writes the percentage of the others: 100 as `99 %`.
+An axis. `format` says how its numbers are written. `one_of` is for one of N requests, and writes
+the percentage of the others: 100 as `99 %`.
 """.
 -type axis() :: #{label := binary(), scale := linear | log | time, format := number | us | one_of}.
 
@@ -326,7 +326,7 @@ transposed([], Xs) -> [[] || _ <- Xs];
 transposed([Column | Columns], Xs) ->
     [[Value | Values] || {Value, Values} <- lists:zip(Column, transposed(Columns, Xs))].
 
-%% At most `Most` rows, evenly spaced, including the last.
+%% At most `Most` rows, evenly spaced, and the last one.
 every(Most, Rows) ->
     Step = max(1, ceil(length(Rows) / Most)),
     [Row || {Nth, Row} <- lists:enumerate(0, Rows),

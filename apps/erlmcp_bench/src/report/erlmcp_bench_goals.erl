@@ -78,7 +78,7 @@ of_numbers() ->
     ++ [number(~"stress, uncapped", #{~"benchmark" => ~"stress"}, ?RATE, {at_least, 372_000}),
         number(~"stress, 100,000 requests a second", #{~"workload_id" => ~"stress_30s_100k_ops"},
                ?P99, {at_most, 150})]
-    %% The goals are twice the marks.
+    %% The goals are twice as good as the marks.
     ++ [number(<<"core operations: ", Of/binary>>, #{~"component" => Of}, Field,
                case erlmcp_bench_marks:better(Field) of
                    more -> {at_least, 2 * Mark};

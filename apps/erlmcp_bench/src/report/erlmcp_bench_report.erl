@@ -33,8 +33,8 @@ of the documentation from a folder of baselines (`m:erlmcp_bench_performance`).
 
 -doc """
 Writes an HTML page of the results in `Folder` into the file `Out`. The folder has at most 2,000
-files. Invalid results are left out, and listed in the page and in the return value. The library
-uPlot is fetched if it is not in the cache (`m:erlmcp_bench_uplot`).
+`.json` files. Invalid results are left out, and listed in the page and in the return value. The
+library uPlot is fetched if it is not in the cache (`m:erlmcp_bench_uplot`).
 """.
 -spec write(Folder :: file:filename(), Out :: file:filename()) ->
     {ok, #{results := non_neg_integer(), figures := non_neg_integer(), refused := refused()}}
@@ -64,7 +64,7 @@ assets(Library) ->
 
 -doc """
 Writes `docs/performance.md` from the baselines in `Folder` into the file `Out`. The folder has at
-most 2,000 files. Every `.json` file there is a baseline, except `as_of.json`, which has the ages of
+most 2,000 `.json` files. Each of them is a baseline, except `as_of.json`, which has the ages of
 commits and may be missing.
 """.
 -spec performance(Folder :: file:filename(), Out :: file:filename()) -> ok | {error, reason()}.
@@ -76,8 +76,9 @@ performance(Folder, Out) ->
     end.
 
 -doc """
-Writes the models of the baselines in `Folder` into the file `Page`. They replace its text between
-the lines `<!-- model: generated -->` and `<!-- end of model -->`, which the file must have.
+Writes the models of the baselines in `Folder`, as `performance/2` reads it, into the file `Page`.
+They replace its text between the lines `<!-- model: generated -->` and `<!-- end of model -->`,
+which the file must have.
 """.
 -spec capacity(Folder :: file:filename(), Page :: file:filename()) -> ok | {error, reason()}.
 capacity(Folder, Page) ->

@@ -57,7 +57,7 @@ cell(Text) ->
 
 -doc """
 Escapes a text for HTML, between tags or in quotes. Characters that control a terminal or the
-direction of writing become the replacement character.
+direction of writing become the replacement character, except line breaks and tabs.
 
 ```erlang
 > erlmcp_bench_text:html(~"<b title='x'>").

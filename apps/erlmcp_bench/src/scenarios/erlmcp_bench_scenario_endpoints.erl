@@ -2,7 +2,7 @@
 -moduledoc """
 The endpoints that the clients of a scenario connect to. They are servers in nodes of their own, or
 URLs of other servers. If the scenario's faults need it, half of the clients connect through a
-proxy. A single process calls these functions, and the nodes and the proxy end with it.
+proxy. The nodes and the proxy end with the process that called `open/2`.
 """.
 
 -export([open/2, close/1, clients/1, crowd/1, nodes/1, metrics/1, processes/1]).
@@ -110,7 +110,7 @@ crowd(#{crowd := Crowd}) -> Crowd.
 -spec nodes(endpoints()) -> non_neg_integer().
 nodes(#{nodes := Nodes}) -> length(Nodes).
 
--doc "Returns the URLs of the nodes' metrics.".
+-doc "Returns the URLs of the nodes' metrics. There are none without the option `metrics`.".
 -spec metrics(endpoints()) -> [binary()].
 metrics(Endpoints) -> [Url || #{metrics := Url} <- facts(Endpoints)].
 
@@ -171,7 +171,8 @@ remove_latency(#{proxy := {Toxiproxy, Proxies}}) ->
     lists:foreach(fun(Proxy) -> ok = erlmcp_chaos_toxiproxy:remove(Toxiproxy, Proxy) end, Proxies).
 
 -doc """
-Closes `Count` connections of the crowd, evenly over the nodes. Returns how many of them have ended.
+Closes at most `Count` connections of the crowd, evenly over the nodes. Returns how many of them
+have ended within five seconds.
 """.
 -spec drop(endpoints(), Count :: pos_integer()) -> Dropped :: non_neg_integer().
 drop(#{nodes := Nodes}, Count) ->

@@ -24,8 +24,8 @@ in the operating system while the node runs, and otherwise 0. `metrics` is the p
 }.
 -type address() :: #{ip := inet:ip_address(), port := inet:port_number(), url => binary()}.
 -doc """
-The node's process id in the operating system, its addresses for its clients and for its crowd, and
-the URL of its metrics if it has them. The crowd is the scenario's additional clients, see
+The node's process id in the operating system, its addresses for its clients and for its crowd. Also
+the URL of its metrics, if it has them. The crowd is the scenario's additional clients, see
 `t:erlmcp_bench_scenarios:scenario/0`. It has a listener of its own, so that its connections can be
 distinguished.
 """.
@@ -43,12 +43,13 @@ distinguished.
 
 %% A node starts in a second or two, and more slowly on a busy machine.
 -define(START_MS, 60_000).
-%% Milliseconds until killed connections have ended.
+%% Milliseconds until a killed node, or killed connections, have ended.
 -define(ENDED_MS, 5_000).
 
 -doc """
 Starts a server in a node of its own, and the process that owns it, linked to the caller. With the
-option `metrics`, the node serves its metrics on that port, or on a free port if that is 0.
+option `metrics`, the node serves its metrics on that port, or on a free port if that is 0. The
+error is that of `erlmcp_bench_target:start/1` or of the metrics' port, or `timeout` after a minute.
 """.
 -spec start_link(options()) -> gen_server:start_ret().
 start_link(Options) ->
@@ -179,7 +180,7 @@ port_of(Url) ->
 handle_cast(_, State) ->
     {noreply, State}.
 
-%% The end of a killed node, or of the process that started this one.
+%% The exit signal of a killed node.
 -doc false.
 handle_info(_, State) ->
     {noreply, State}.

@@ -47,8 +47,8 @@ the part of them that is not payload, if that is known and there were any bytes.
     received_mib_per_s := float(), sent_mib_per_s := float(), overhead_percent => float()
 }.
 -doc """
-The resources of a phase, and the fields of the garbage collections in our own nodes together
-(`erlmcp_bench_pauses:fields/3`), if a request of the phase was answered.
+The resources of a phase. If a request of the phase was answered, also the fields of the garbage
+collections in all our own nodes together (`erlmcp_bench_pauses:fields/3`).
 """.
 -type phase() :: #{phase := atom(), at_s := float(), duration_s := float(),
                    nodes := [erlmcp_bench_scenario_resources:node_figures()],

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenario_plan).
 -moduledoc """
-Plans a load scenario. Its phases become steps in time, each with its clients and their rate, and
-with the changes since the last step. Pure.
+Plans a load scenario. Its phases become steps in time, each with its clients and their rate. Groups
+of clients start and stop from one step to the next. Pure.
 """.
 
 -export([steps/2, seconds/1, clients/2, change/3, split/2]).
@@ -28,7 +28,7 @@ seconds(#{phases := Phases}) ->
                     Seconds + Sum
                 end, 0, Phases).
 
--doc "Returns the number of clients of a scenario at `Scale`, at least one.".
+-doc "Returns the number of clients of a scenario at `Scale`, without its crowd, at least one.".
 -spec clients(erlmcp_bench_scenarios:scenario(), Scale :: number()) -> pos_integer().
 clients(#{clients := #{clients := Clients}}, Scale) ->
     max(1, round(Clients * Scale)).

@@ -32,11 +32,14 @@ at the end, and the most of all readings.
     sent_bytes => non_neg_integer()
 }.
 
--doc "A second, or the rest of one, that ended `at_s` seconds after the beginning.".
+-doc """
+The figures of one process in a second, or in the rest of one, that ended `at_s` seconds after the
+beginning.
+""".
 -type second() :: #{phase := atom(), at_s := float(), duration_s := float(), node := binary(),
                     atom() => term()}.
 
--doc "A phase that ended `at_s` seconds after the beginning.".
+-doc "The figures of all processes in a phase that ended `at_s` seconds after the beginning.".
 -type phase() :: #{phase := atom(), at_s := float(), duration_s := float(),
                    nodes := [node_figures()]}.
 
@@ -127,8 +130,8 @@ network(Name, Readings) ->
     end.
 
 -doc """
-Returns the processor time of each process between the first and the last reading of the peak, and
-its memory at the last one. A process that was not the same at both is left out.
+Returns the processor time of each process from the beginning to the end of the peak, and its memory
+at the end. A process that was not the same at both is left out.
 """.
 -spec used([reading()]) ->
     #{Name :: binary() => #{cpu_us := non_neg_integer(), rss_bytes := non_neg_integer()}}.

@@ -82,7 +82,10 @@ bad(#{refused := Refused, failed := Failed, wrong := Wrong}) when
 errors(#{unsent := Unsent} = Sums) when is_integer(Unsent) ->
     bad(Sums) + Unsent.
 
--doc "Returns the percentage of errors among all requests that ended or were never sent.".
+-doc """
+Returns the percentage of errors among all requests that ended or were never sent, or 0.0 if there
+are none.
+""".
 -spec error_percent(sums()) -> float().
 error_percent(#{unsent := Unsent} = Sums) ->
     case ended(Sums) + Unsent of

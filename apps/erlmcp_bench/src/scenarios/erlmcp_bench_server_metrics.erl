@@ -14,7 +14,8 @@ options(Options) ->
 
 -doc """
 Serves the metrics of this node's server on `Port` of the loopback interface, or on a free port if
-that is 0. Returns the port. The server was started with `options/1`.
+that is 0. The server must have the options of `options/1`. Returns the port, or why it cannot
+listen.
 """.
 -spec start(Port :: inet:port_number()) -> {ok, inet:port_number()} | {error, term()}.
 start(Port) ->
@@ -39,7 +40,7 @@ record(Microseconds) ->
 
 -doc """
 Returns the metrics of this node's server. The times of its handlers are there if `start/1` was
-called.
+called. The other metrics have no values while the server restarts.
 """.
 -spec families() -> [erlmcp_bench_prometheus:family()].
 families() ->

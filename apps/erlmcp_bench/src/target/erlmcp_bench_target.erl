@@ -84,12 +84,15 @@ node_options(Options) ->
 stop(#{peer := Peer}) ->
     peer:stop(Peer).
 
--doc "Calls a function in the server's node, and returns its value. Fails after a minute.".
+-doc """
+Calls a function in the server's node, and returns its value. Fails if the function fails or the
+node ends, or after a minute.
+""".
 -spec call(target(), module(), atom(), [term()]) -> term().
 call(Target, Module, Function, Arguments) ->
     call(Target, Module, Function, Arguments, ?CALL_MS).
 
--doc "Calls a function as `call/4` does, and fails after `Milliseconds`.".
+-doc "Calls a function as `call/4` does, but for at most `Milliseconds`.".
 -spec call(target(), module(), atom(), [term()], Milliseconds :: timeout()) -> term().
 call(#{peer := Peer}, Module, Function, Arguments, Milliseconds) ->
     peer:call(Peer, Module, Function, Arguments, Milliseconds).

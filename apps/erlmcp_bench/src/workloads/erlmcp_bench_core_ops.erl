@@ -17,7 +17,7 @@ one core and on all.
 -export([measured/2]).
 
 -doc """
-Runs a workload over all components. Returns a result for each component, and two for one that is
+Runs a workload over its components. Returns a result for each component, and two for one that is
 measured on one core and on all.
 """.
 -spec run(Id :: binary() | atom()) -> erlmcp_bench_run:outcome().

@@ -1,9 +1,9 @@
 -module(erlmcp_bench_memory).
 -moduledoc """
 Measures the memory of a server's idle connections, sessions and streams, and of its running calls.
-Many of one kind are opened (`m:erlmcp_bench_holder`), first half of them and then the rest, and
-left alone until their processes hibernate. Then the growth of the node's memory and of its process
-is read. The items are ended, and both are read again.
+Many of one kind are opened (`m:erlmcp_bench_holder`), first half of them and then the rest. They
+are left alone until their processes hibernate, at most 30 seconds. Then the growth of the node's
+memory and of its process is read. The items are ended, and both are read again.
 
 Garbage in other processes does not belong to the items, so these processes are collected first. The
 node's memory is heap and state of processes, tables, binaries, and the emulator's memory for
@@ -19,7 +19,7 @@ When streams are held, one change is finally published to all of them.
 
 %% Processes that hold the items.
 -define(HOLDERS, 16).
-%% Milliseconds until all open items are quiet, and until all ended items are gone.
+%% The most milliseconds until all open items are quiet, and until all ended items are gone.
 -define(QUIET, 30_000).
 -define(POLL, 200).
 %% Equal readings in a row. One reading may miss items that still grow.
@@ -144,7 +144,7 @@ quiet(Count, #{hibernating := Before}, Target) ->
 gone(#{count := Before}, Target) ->
     awaited(fun(#{count := Now}) -> Now =< Before end, Target).
 
-%% Waits until the node's memory has stopped changing, and reads it.
+%% Waits until the number of the node's processes has stopped changing, and reads the node's memory.
 settled(Target) ->
     awaited(fun(_) -> true end, Target).
 

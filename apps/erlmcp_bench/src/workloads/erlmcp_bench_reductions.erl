@@ -175,7 +175,7 @@ otp() -> list_to_binary(erlang:system_info(otp_release)).
 
 -doc """
 Reads the figures that `record/1` wrote into a file. If they are of another release of OTP, it
-returns only that release.
+returns only that release. Fails if the file cannot be read.
 """.
 -spec recorded(file:filename()) -> {ok, figures()} | {other_otp, binary()}.
 recorded(File) ->

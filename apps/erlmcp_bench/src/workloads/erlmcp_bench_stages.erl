@@ -1,8 +1,8 @@
 -module(erlmcp_bench_stages).
 -moduledoc """
-Measures each stage of a request in microseconds and reductions, on a server in an operating system
-process of its own, under load over real sockets (`m:erlmcp_load`). The server has one scheduler, so
-that no other thread is woken for a request.
+Measures each stage of a request in microseconds and reductions. The server is an operating system
+process of its own, under load over real sockets (`m:erlmcp_load`). It has one scheduler, so that no
+other thread is woken for a request.
 
 Three servers are measured, one after the other:
 

@@ -67,7 +67,8 @@ all() ->
     lists:append([of_benchmark(Benchmark) || Benchmark <- benchmarks()]).
 
 -doc """
-Returns ten workloads that stand for all of them in a minute, each in its short form (`short/1`).
+Returns ten workloads that stand for all of them in about a minute, each with the options of its
+short run (`short/1`).
 """.
 -spec quick() -> [{workload(), erlmcp_bench_run:options()}, ...].
 quick() ->

@@ -109,7 +109,10 @@ compute(Processes, Milliseconds) ->
         end, Computing)
     end).
 
--doc "Runs in the server's node: waits until the processes of `compute/2` have ended.".
+-doc """
+Runs in the server's node: waits until the processes of `compute/2` have ended. `none` means that
+there are none.
+""".
 -spec await_idle(Computing :: pid() | none) -> ok.
 await_idle(none) ->
     ok;

@@ -86,13 +86,13 @@ connections() ->
     length(erlmcp_chaos_inside:pids(connections)).
 
 -doc """
-Runs in the server's node: closes at most `Count` connections within `Milliseconds`, in ten equal
+Runs in the server's node: closes at most `Count` connections within `Milliseconds`, in at most ten
 parts.
 """.
 -spec close(Count :: pos_integer(), Milliseconds :: pos_integer()) -> ok.
 close(Count, Milliseconds) ->
     Pids = lists:sublist(erlmcp_chaos_inside:pids(connections), Count),
-    %% In ten parts, the last of which ends in time.
+    %% Ten pauses, and time to spare for the last part.
     close(Pids, max(1, ceil(length(Pids) / 10)), Milliseconds div 12).
 
 close([], _, _) ->

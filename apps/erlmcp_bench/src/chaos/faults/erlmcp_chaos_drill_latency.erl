@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_drill_latency).
 -moduledoc """
-A drill: a fault proxy adds 100 ms to the answers on half of the connections. It measures how much
-later the connections are answered, and how many fewer answers they get. The other half must not
-notice.
+A drill: a fault proxy adds 100 ms to the answers on half of the connections. The drill measures how
+much later the connections are answered, and how many fewer answers they get. The other half must
+not notice.
 
 The evidence: the median answer of the delayed half is later than before the fault by the added
 time. That of the other half is not.

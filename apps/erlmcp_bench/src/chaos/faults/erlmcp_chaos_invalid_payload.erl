@@ -2,7 +2,7 @@
 -moduledoc """
 A fault: 10,000 malformed messages of many kinds, on TCP and HTTP, with good messages between them
 on the same connections. Each malformed message is refused with 1066, and each good one is answered.
-No connection is lost, and no byte of a message becomes an atom.
+No connection is lost, and no text of a message becomes an atom.
 
 The evidence: the refusals with 1066.
 """.
@@ -126,7 +126,7 @@ kind(Number, Id) ->
     Kinds = kinds(),
     (lists:nth(1 + Number rem length(Kinds), Kinds))(Number, Id).
 
-%% No two messages are the same: a message with room for a number has one.
+%% A message with room for a number has one, so that few messages are the same.
 kinds() ->
     [fun(N, _) -> [~"{\"jsonrpc\": \"2.0\", \"id\": ", digits(N)] end,
      fun(N, _) -> [~"nothing of JSON ", digits(N)] end,

@@ -16,7 +16,7 @@ big messages.
 %% The bound on the node's memory, in bytes.
 -define(BOUND, 160 * ?MIB).
 %% Each caller has one call at a time. Half of the calls fill the node, and all of them together
-%% need less than twice its memory.
+%% need less than twice its bound.
 -define(CALLERS, 28).
 -define(HELD, 8 * ?MIB).
 -define(HOLD_MS, 3_000).
@@ -25,7 +25,7 @@ big messages.
 
 -define(FULL_MS, 5_000).
 -define(SHORT_FULL_MS, 600).
-%% MiB that the node receives at least. It receives a small part of that of the load.
+%% The fewest MiB that the node receives. The load alone sends a small part of that.
 -define(RECEIVED_MIB, 4).
 %% Longer than anything here takes.
 -define(LONGEST_MS, 60_000).

@@ -17,7 +17,7 @@ The evidence: the replies to the flood, and how many of them there were in a sec
 -define(CONNECTIONS, 10).
 -define(SECONDS, 10).
 -define(SHORT_SECONDS, 2).
-%% Milliseconds for the replies of one second's messages.
+%% Milliseconds to wait for each reply.
 -define(WAIT_MS, 20_000).
 
 -doc false.
@@ -85,7 +85,7 @@ flooded(Second, Seconds, Began, Connections, Flood, Context) ->
     receive after max(0, (Next - erlmcp_chaos_context:now_us()) div 1000) -> ok end,
     flooded(Second + 1, Seconds, Began, Connections, Flood, Context).
 
-%% Sends all messages at once, and then reads as many replies.
+%% Sends all messages at once, and then reads as many replies, until one fails.
 flood(Connection, {Bytes, Count}, Context) ->
     SentUs = erlmcp_chaos_context:now_us(),
     ok = erlmcp_chaos_client:send(Connection, Bytes),

@@ -65,7 +65,7 @@ run(Context) ->
         ok ?= erlmcp_chaos_context:harm(Context, link, ok, fun() ->
             erlmcp_chaos_namespaces:down(Link)
         end),
-        %% They take as long as the link is down.
+        %% The sending takes the time for which the link is down.
         ok = send(?DATAGRAMS, down_ms(Context) div ?DATAGRAMS, Socket, {Host, Port}),
         ok ?= Seen(lost_datagrams_count, ?DATAGRAMS + Before - arrived(Context)),
         _ = erlmcp_chaos_context:await_detected(Context),

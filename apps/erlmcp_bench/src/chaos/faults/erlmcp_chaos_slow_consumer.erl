@@ -65,14 +65,15 @@ run(Context) ->
         false -> ok
     end.
 
-%% Reads `Bytes` bytes of an answer that has at least `All`, and then nothing more.
+%% Reads `Bytes` bytes of an answer that has at least `All`, and then nothing until the server has
+%% noticed.
 deaf(Harm, Transport, Message, Bytes, All, #{target := Target} = Context) ->
     {ok, Connection} = erlmcp_chaos_client:connect(Transport, Target, [{packet, raw} | ?RECEIVED]),
     SentUs = erlmcp_chaos_context:now_us(),
     ok = erlmcp_chaos_client:send(Connection, erlmcp_chaos_client:bytes(Transport, Message)),
     ok = erlmcp_chaos_client:discard(Connection, Bytes, ?WAIT_MS),
     _ = erlmcp_chaos_context:inject(Context),
-    %% A client that does read goes on below.
+    %% If the harm is taken out, the client reads the rest below at once.
     _ = erlmcp_chaos_context:harm(Context, Harm, ok, fun() ->
         erlmcp_chaos_context:await_detected(Context)
     end),

@@ -3,9 +3,9 @@
 A fault: clients begin messages and never end them. These are bodies of HTTP/1.1 and lines of TCP,
 together about twice the node's bound for memory.
 
-The node stays within its bound for memory, and holds at most twice its bound of unfinished
-messages. It refuses messages for which it has no room. No other client notices, even one whose
-messages are of a MiB.
+The node stays within its bound for memory, and holds at most twice its bound for unfinished
+messages. It refuses messages for which it has no room. No other client notices, even with messages
+of a MiB.
 
 The evidence: the bytes of unfinished messages that the node holds at once.
 """.
@@ -15,9 +15,10 @@ The evidence: the bytes of unfinished messages that the node holds at once.
 -export([id/0, title/0, needs/0, bounds/0, harms/0, setup/1, run/1]).
 
 -define(MIB, 1_048_576).
-%% The bound on the node's memory in bytes, and by default also on the bytes of unfinished messages.
+%% The bound on the node's memory, in bytes. The bound on unfinished messages is a part of it.
 -define(BOUND, 192 * ?MIB).
-%% Each client sends this part of a message. Together that is more than the node may hold.
+%% The clients, and the pieces of a message that each sends. Together that is more than the node may
+%% hold.
 -define(CLIENTS, 100).
 -define(PIECE, 65_536).
 -define(PIECES, 63).

@@ -91,7 +91,7 @@ head(Headers, Bytes) ->
 
 -doc """
 Sends a request, reads its reply as `reply/2` does, and checks the reply's id. Records the outcome
-under `Source`, and returns it.
+under `Source`, and returns it: `failed` without a reply, and `{wrong, id}` if the id is another.
 """.
 -spec ask(connection(), erlmcp_chaos_context:context(), Source :: erlmcp_chaos_scenario:source(),
           Message :: map(), Milliseconds :: pos_integer()) -> erlmcp_chaos_accounting:outcome().
@@ -188,7 +188,10 @@ ended({_, Socket} = Connection, Milliseconds) ->
         {error, _} -> 1
     end.
 
--doc "Returns the outcome that a reply gives its request. A tool error counts as `wrong`.".
+-doc """
+Returns the outcome that a reply gives its request. A tool error counts as `wrong`, and so does a
+message with neither a result nor an error.
+""".
 -spec outcome(Reply :: map()) -> erlmcp_chaos_accounting:outcome().
 outcome(#{~"result" := #{~"isError" := true}}) -> {wrong, is_error};
 outcome(#{~"result" := _}) -> answered;

@@ -13,8 +13,9 @@ log handler writes to a file.
 -define(KEPT, 2).
 
 -doc """
-Adds the tool and the log handler to the server of this node, with their files in `Folder`. Stores a
-value for `check/0`, and writes to the log.
+Adds the tool to the server of this node, and the log handler to the node, with their files in
+`Folder`. Stores a value for `check/0`, and writes to the log. The error is that of the step that
+failed.
 """.
 -spec start(Folder :: string()) -> ok | {error, term()}.
 start(Folder) ->
@@ -30,7 +31,10 @@ start(Folder) ->
         written(~"before", File)
     end.
 
--doc "Handles a call of the tool `keep`: writes a value to the store, reads it, and deletes it.".
+-doc """
+Handles a call of the tool `keep`: writes a value to the store, reads it, and deletes it. Fails if
+one of these fails.
+""".
 -spec keep(map(), map()) -> binary().
 keep(_, _) ->
     {Store, _, Counters} = persistent_term:get(?MODULE),

@@ -34,7 +34,7 @@ cpu_us(Hogs) ->
     round(lists:sum([Us || Pid <- erlmcp_chaos_keeper:children(Hogs),
                            Us <- [erlmcp_bench_process:cpu_us(Pid)], is_integer(Us)])).
 
--doc "Ends the processes of `start/1`.".
+-doc "Ends the processes of `start/1`. The errors are those of `erlmcp_chaos_keeper:release/1`.".
 -spec stop(erlmcp_chaos_keeper:keeper()) -> ok | {error, term()}.
 stop(Hogs) ->
     erlmcp_chaos_keeper:release(Hogs).

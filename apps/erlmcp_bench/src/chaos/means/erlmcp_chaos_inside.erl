@@ -11,8 +11,8 @@ Faults use them to inspect and kill processes.
 -type state() :: #{supervisor := string(), processes := pos_integer(), ports := non_neg_integer(),
                    atoms := pos_integer(), memory_bytes := pos_integer()}.
 -doc """
-A group of the processes of a server. `catalog` is the process that publishes the catalog, and `Id`
-the id of a child of the server's supervisor.
+A group of the processes of a server. `connections` has none of stdio, `catalog` is the process that
+publishes the catalog, and `Id` is the id of a child of the server's supervisor.
 """.
 -type kind() :: calls | connections | catalog | supervisor | {child, Id :: atom()}.
 
@@ -38,14 +38,16 @@ state() ->
       processes => erlang:system_info(process_count), ports => erlang:system_info(port_count),
       atoms => erlang:system_info(atom_count), memory_bytes => erlang:memory(total)}.
 
--doc "Kills all processes of a kind at once, and returns their number.".
+-doc """
+Kills all processes of a kind at once, without waiting for their ends. Returns their number.
+""".
 -spec kill(kind()) -> non_neg_integer().
 kill(Kind) ->
     Pids = pids(Kind),
     ok = lists:foreach(fun(Pid) -> exit(Pid, kill) end, Pids),
     length(Pids).
 
--doc "Returns the processes of a kind.".
+-doc "Returns the processes of a kind. Except for `supervisor`, fails while the server restarts.".
 -spec pids(kind()) -> [pid()].
 pids(supervisor) ->
     [Pid || Pid <- [erlmcp_bench_host:server()], is_pid(Pid)];

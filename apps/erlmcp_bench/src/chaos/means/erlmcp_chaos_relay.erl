@@ -26,7 +26,7 @@ event(Event) ->
                                                                is_pid(Pid)],
     ok.
 
--doc "Handles a log event: turns a supervisor's report about a child into an event.".
+-doc "Handles a log event: turns a supervisor's report into an event, and ignores any other.".
 -spec log(logger:log_event(), logger:handler_config()) -> ok.
 log(#{msg := {report, #{label := {supervisor, What}}}}, _) ->
     event(#{event => supervisor_report, what => What});
@@ -36,7 +36,7 @@ log(_, _) ->
 -doc """
 Returns the number of the newest event, and the events after number `After`, oldest first, of which
 at most a thousand are kept. If there are none, waits for one at most `Milliseconds`, and then
-returns `{After, []}`. One process may wait at a time.
+returns `{After, []}`. One process may wait at a time. Fails without a relay.
 """.
 -spec fetch(After :: non_neg_integer(), Milliseconds :: non_neg_integer()) ->
     {Newest :: non_neg_integer(), [{Event :: map(), SystemUs :: integer()}]}.

@@ -65,7 +65,7 @@ reply(Port, Milliseconds) ->
         {error, timeout}
     end.
 
--doc "Closes the server's input, so that it ends. Does not wait for that.".
+-doc "Closes the server's input, so that the server ends. Does not wait for its end.".
 -spec close(server()) -> ok.
 close(Port) ->
     try port_close(Port) of

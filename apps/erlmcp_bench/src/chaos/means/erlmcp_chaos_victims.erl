@@ -1,6 +1,6 @@
 -module(erlmcp_chaos_victims).
 -moduledoc """
-Kills random processes of a server and counts those that were killed, runs the drills that do so,
+Kills random processes of a server, and counts those that were killed. Runs the drills that do so,
 and sets up a server that survives them.
 """.
 
@@ -38,7 +38,8 @@ port(Socket) ->
 -doc """
 Runs a drill while `Callers` callers make calls that take some time, so that there are processes to
 kill. The fault begins when `Ready` returns `ok`. `Kill` kills processes, and returns their number.
-The result is `unseen` if that is less than `Least`.
+The result is `unseen` if that is less than `Least`. The errors are those of `Ready` and of
+`erlmcp_load:start/1`.
 """.
 -spec drill(Callers :: pos_integer(), Ready :: fun(() -> ok | {error, term()}),
             Kill :: fun(() -> Killed :: non_neg_integer()), Least :: pos_integer(),

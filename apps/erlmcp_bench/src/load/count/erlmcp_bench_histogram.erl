@@ -30,7 +30,7 @@ own time. Entries with a count of 0 are left out.
 -type entries() :: [{UpToUs :: pos_integer(), Count :: pos_integer()}].
 
 -define(LONGEST, 3_600_000_000).
-%% Buckets below the first power of two that has steps, and the steps of each power.
+%% The steps of each power of two. Twice as many buckets, of one microsecond each, come before them.
 -define(STEPS, 128).
 %% The bucket of the longest time is 3292.
 -define(BUCKETS, 3300).

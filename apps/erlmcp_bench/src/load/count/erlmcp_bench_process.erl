@@ -20,7 +20,7 @@ self() ->
 
 -doc """
 Returns the processor time of all threads of a process, in user and kernel mode, in microseconds.
-The time grows in steps of 10 ms. Returns `undefined` if the process has ended.
+The time grows in steps of 10 ms. Returns `undefined` if there is no such process.
 """.
 -spec cpu_us(os_pid()) -> non_neg_integer() | undefined.
 cpu_us(OsPid) ->

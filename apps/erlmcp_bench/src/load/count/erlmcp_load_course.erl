@@ -1,7 +1,7 @@
 -module(erlmcp_load_course).
 -moduledoc """
-Counts the outcomes of requests in the course of time. It has each kind of error in windows of ten
-seconds, and the backlog in tenths of a second. Pure.
+Counts the outcomes of requests in the course of time. A course has each kind of error in windows of
+ten seconds, and the backlog in tenths of a second. Pure.
 
 A request belongs to the window, or the tenth, in which it was due. It is a part of the backlog from
 when it was due until it has ended, whether it was sent or not.
@@ -118,7 +118,7 @@ all(Errors) -> lists:foldl(fun sum/2, #{}, maps:values(Errors)).
 
 -doc """
 Returns all windows until `UntilUs`, in monotonic microseconds. The last one ends there, and has the
-errors of all later requests, too.
+errors of all later requests, too. There are none if the course begins at `UntilUs` or later.
 """.
 -spec windows(UntilUs :: integer(), course()) -> [window()].
 windows(UntilUs, #course{since_us = Since, errors = Errors} = Course) when UntilUs > Since ->

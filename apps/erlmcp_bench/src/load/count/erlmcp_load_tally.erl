@@ -46,7 +46,10 @@ microseconds.
 begins(Us, SinceUs, Tally) ->
     Tally#tally{from = Us, course = erlmcp_load_course:new(SinceUs)}.
 
--doc "Counts a request that was due at `Due` and is sent at `Now`, in monotonic microseconds.".
+-doc """
+Counts a request that was due at `Due` and is sent at `Now`, in monotonic microseconds, if it is
+measured.
+""".
 -spec sent(Due :: integer(), Now :: integer(), tally()) -> ok.
 sent(Due, Now, #tally{from = From, counts = Counts, lateness = Lateness}) when Due >= From ->
     ok = erlmcp_load_counts:add(Counts, sent, 1),
@@ -58,8 +61,8 @@ sent(_, _, _) ->
     ok.
 
 -doc """
-Counts a request that was due at `Due`, and is given up at `Now` without being sent. Both are
-monotonic microseconds.
+Counts a request that was due at `Due`, and is given up at `Now` without being sent, if it is
+measured. Both are monotonic microseconds.
 """.
 -spec unsent(Due :: integer(), Now :: integer(), tally()) -> tally().
 unsent(Due, Now, #tally{from = From, counts = Counts} = Tally) when Due >= From ->
@@ -70,7 +73,8 @@ unsent(_, _, Tally) ->
 
 -doc """
 Judges the reply to a request of the kind `Kind`, by the `Status` and the `Body` of the reply. Keeps
-the reply's pattern (`erlmcp_load_reply:pattern/3`) for later replies, if there is room.
+the reply's pattern (`erlmcp_load_reply:pattern/3`) for later replies, if it has one and there is
+room.
 """.
 -spec judged(Kind :: pos_integer(), erlmcp_load_wire:tag(),
              Status :: erlmcp_load_wire:event_status(), Body :: binary(), tally()) ->

@@ -88,8 +88,8 @@ sent({Id, Stream, Bytes}, #flow{window = Window, frame = Max} = Flow) ->
     end.
 
 -doc """
-Applies changed settings of the server. Returns the bytes that may be sent now; the error is that of
-a window that became too large.
+Applies changed settings of the server. Returns the bytes that may be sent now, or
+`flow_control_error` if a window became too large.
 """.
 -spec settings(cow_http2:settings(), flow()) -> {ok, iodata(), flow()} | {error, cow_http2:error()}.
 settings(Settings, #flow{stream = Before, frame = Max, unsent = Unsent} = Flow) ->

@@ -6,7 +6,8 @@ A generator sends a few header lists again and again, and gets a few different a
 go into the server's table while it has room, as in browsers and h2load, and are never evicted. So a
 header list soon becomes a few constant bytes, which are encoded once.
 
-An answer whose block equals the block before it is not decoded again. cowlib decodes the others.
+An answer whose block equals the block before it is not decoded again, unless that block changed the
+table. cowlib decodes the others.
 
 Source: RFC 7541.
 """.

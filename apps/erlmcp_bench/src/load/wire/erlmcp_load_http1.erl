@@ -1,7 +1,8 @@
 -module(erlmcp_load_http1).
 -moduledoc """
-The wire of HTTP/1.1. Connections are kept alive, and requests are sent one after the other. Replies
-are JSON or a stream of events, with a length, in chunks or up to the end of the connection. Pure.
+The wire of HTTP/1.1. Connections are kept alive, and replies come in the order of their requests.
+They are JSON or a stream of events, with a length, in chunks or up to the end of the connection.
+Pure.
 
 A head that equals the previous one is not parsed again. Heads change only once a second (`Date`)
 while replies have the same length.
@@ -29,7 +30,8 @@ while replies have the same length.
     last_head = none :: none | {binary(), pos_integer(), #head{}},
     %% The head of the reply whose body is being read.
     body = none :: none | #head{},
-    %% The missing bytes of a body with a length, or the position in a chunked body.
+    %% The missing bytes of a body with a length, the position in a chunked body, or `eof` for a
+    %% body that the end of the connection ends.
     rest = 0 :: non_neg_integer() | size | trailer | eof | {chunk, non_neg_integer()},
     parts = [] :: [binary()],
     size = 0 :: non_neg_integer(),

@@ -4,7 +4,7 @@ A server on stdio: a program that is started for one connection. Its output come
 that started it, and its errors go to the generator's standard error.
 
 Another process writes its input, because a program that does not read blocks its writer. That
-process queues at most what the connection has in flight.
+process queues what the program has not read.
 
 The program ends with the process that started it, or earlier. First its input is closed. If it
 stays, it gets SIGTERM and then SIGKILL, together with its process group.
@@ -114,7 +114,10 @@ ended(OsPid, Signals, Remaining) ->
             ended(OsPid, Others, ?END_MS)
     end.
 
--doc "Writes bytes to the program's input, without waiting for the program to read them.".
+-doc """
+Writes bytes to the program's input, without waiting for the program to read them. If the program
+has ended, the bytes are lost.
+""".
 -spec send(program(), iodata()) -> ok.
 send(#{writer := Writer}, Bytes) ->
     Writer ! {write, Bytes},

@@ -46,6 +46,9 @@ protocol is refused. If HTTP/2 is offered, a server that chooses none is refused
 -doc """
 Connects within `Milliseconds`, or starts a program, which is not waited for. A thousand packets may
 come in before `activate/1` must be called. The calling process owns the socket.
+
+The error is that of the socket, the alert of TLS or else `tls`, `no_application_protocol`, or that
+of `erlmcp_load_program:start/2`.
 """.
 -spec connect(endpoint(), Milliseconds :: pos_integer()) -> {ok, socket()} | {error, atom()}.
 connect({tcp, Ip, Port, From}, Milliseconds) ->

@@ -45,7 +45,7 @@ An incoming event.
 - `message`: a message that answers no request, such as a notification.
 - `stray`: a reply that answers no request.
 - `session`: the `Mcp-Session-Id` of the reply that follows.
-- `failed`: a request that the peer dropped.
+- `failed`: a request that gets no reply, such as one that the peer dropped.
 - `closing`: the peer takes no more requests on this connection, but still answers those that were
   sent.
 """.
@@ -74,12 +74,12 @@ An incoming event.
 
 -doc """
 Returns the bytes of a request, to send after those of earlier requests. There are none, or only a
-part, while the peer takes no more: `received/2` returns the others later.
+part, while the peer takes no more: `received/2` or `abandoned/2` returns the others later.
 """.
 -callback request(tag(), template(), state()) -> {iodata(), state()}.
 
 -doc """
-Cancels a request, on a wire whose replies are not ordered. Returns the bytes to send for that.
+Cancels a request, on a wire whose replies are not ordered. Returns the bytes to send now.
 """.
 -callback abandoned(tag(), state()) -> {iodata(), state()}.
 

@@ -41,7 +41,7 @@ does. It checks its result, and crashes if the result is wrong.
 }.
 
 -define(SERVER, {?MODULE, server}).
-%% Connections in the table, and the number of operations for each write.
+%% Sessions in the table, and the number of operations for each write.
 -define(CONNECTIONS, 1_000).
 -define(WRITES, 20).
 %% Processes for each worker of the pool.
@@ -98,7 +98,7 @@ work(registry, _, Instance) ->
         {ok, _} = erlmcp_session_table:add(Id, Owner, Session, tenant(), Instance),
         ok
     end,
-    %% The connections are in use.
+    %% The sessions are in use.
     ok = lists:foreach(fun(Id) -> ok = Put(Id), ok = look_up(Id) end, tuple_to_list(Ids)),
     #{prepare => fun(Number) ->
           {Number, {erlmcp_session_table:new_id(), erlmcp_session_table:new_id()}}

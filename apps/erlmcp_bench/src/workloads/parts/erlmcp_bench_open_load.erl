@@ -2,8 +2,8 @@
 -moduledoc """
 The processes that send whole requests to a server of this node (`m:erlmcp_bench_requests`) when
 they are due. Request N is due N / `per_second` seconds after the beginning, and its number selects
-the worker. A late worker sends all due requests at once. With `per_second` of `uncapped`, a
-worker's next request is due when the one before it is answered.
+the worker. A late worker sends its due requests one after the other, without a pause. With
+`per_second` of `uncapped`, a worker's next request is due when the one before it is answered.
 
 If the server ends, due requests fail at once until it runs again.
 

@@ -4,9 +4,9 @@ Counts a load's requests that end after its server has failed: those of each mil
 minute. The counts show the errors, and when the load was served as before. Any number of processes
 count at once, and none waits for another one.
 
-The load has recovered when a hundred of its requests in a row are answered, and their 99th
-percentile is at most 1.2 times the one before the failure. No later request may lack a right
-answer. The time of the recovery is that of the first of these hundred.
+The load has recovered when a hundred of its requests in a row are answered as fast as before the
+failure: their 99th percentile is at most 1.2 times the earlier one. No later request may lack a
+right answer. The time of the recovery is that of the first of these hundred.
 """.
 
 -export([new/0, failed/2, seen/1, ended/5, figures/1]).
@@ -73,8 +73,9 @@ seen(#recovery{times = Times}) ->
     atomics:put(Times, ?SEEN, erlang:monotonic_time(nanosecond)).
 
 -doc """
-Counts a request with its latency `Us`. It was sent at `SentNs` and ended at `DoneNs`, in monotonic
-nanoseconds. A request that ended before the failure does not count.
+Counts a request with its latency `Us`, in microseconds. It was sent at `SentNs` and ended at
+`DoneNs`, in monotonic nanoseconds. A request that ended before the failure, or a minute after it,
+does not count.
 """.
 -spec ended(Outcome :: answered | timeout | no_server | wrong | {refused, integer()},
             Us :: integer(), SentNs :: integer(), DoneNs :: integer(), recovery()) -> ok.

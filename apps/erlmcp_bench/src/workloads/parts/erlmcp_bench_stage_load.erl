@@ -38,9 +38,9 @@ the time are those in which processes ran, garbage was collected and ports worke
 
 -doc """
 Measures a request. `write` is the cost of sending as many bytes as an answer has, on a separate
-connection. The error is `nothing_measured` if too few requests were answered. It is `{not_answered,
-_}`, with the counts, if some were refused, failed or wrong. Otherwise it is that of the server or
-the load, which could not start.
+connection. The error is `nothing_measured` if too few requests were answered. It is
+`{not_answered, Counts}` if some were refused, failed or wrong. Otherwise it is that of the server
+or the load, which could not start.
 """.
 -spec whole(plan()) -> {ok, whole()} | {error, term()}.
 whole(#{measure_ms := Milliseconds} = Plan) ->
@@ -147,7 +147,7 @@ readings(Target, Load) ->
     #{counts := #{answered := Answered}} = erlmcp_load:peek(Load),
     {Answered, node_of(Target, read)}.
 
-%% Some calls waited for a processor, which is not their own time. So it is not the mean.
+%% Some calls waited for a processor, which is not their own time. So a time is not the mean.
 per_request(Unit, Entries, Before, Requests) ->
     Histogram = erlmcp_bench_histogram:from_list(erlmcp_bench_histogram:since(Entries, Before)),
     Each = case Unit of
