@@ -15,8 +15,8 @@ Internal.
 -type work() :: fun((erlmcp_instance:instance()) -> ok).
 
 -doc """
-Starts a sweeper called `Name`. The sweeper calls `Sweep` every `Milliseconds`, and `Last` when it
-ends, unless it is killed.
+Starts a sweeper called `Name`. The sweeper calls `Sweep` every `Milliseconds`, and `Last` when the
+server ends.
 """.
 -spec start_link(Name :: atom(), Milliseconds :: pos_integer(), {Sweep :: work(), Last :: work()},
                  erlmcp_instance:instance()) -> gen_server:start_ret().
@@ -46,5 +46,8 @@ handle_info(_, State) ->
     {noreply, State}.
 
 -doc false.
-terminate(_, {{_, Last}, Instance}) ->
-    Last(Instance).
+terminate(shutdown, {{_, Last}, Instance}) ->
+    Last(Instance);
+%% It has crashed, and is started again.
+terminate(_, _) ->
+    ok.

@@ -120,16 +120,16 @@ log(#{log_format := Format}) -> erlmcp_cli_log:show_servers(Format);
 log(#{access_log := _}) -> erlmcp_cli_log:show_servers(text);
 log(_) -> erlmcp_cli_log:hide_servers().
 
+together(#{stdio := true, cluster := _}) ->
+    {usage, "--cluster: only HTTP has sessions that other nodes serve, not --stdio"};
 together(#{stdio := true} = Arguments) ->
     case [Option || {Name, Option} <- [{allowed_host, "--allowed-host"},
                                        {allowed_origin, "--allowed-origin"},
                                        {console, "--console"}],
                     is_map_key(Name, Arguments)] of
-        [] -> ok;
+        [] -> together(maps:without([stdio, listen], Arguments));
         [Option | _] -> {usage, [Option, ": only HTTP has that option, not --stdio"]}
     end;
-together(#{stdio := true, cluster := _}) ->
-    {usage, "--cluster: only HTTP has sessions that other nodes serve, not --stdio"};
 together(#{cluster := _} = Arguments) when not is_map_key(name, Arguments) ->
     {usage, "--cluster: --name was expected too, the name by which other nodes reach this one"};
 together(Arguments) when

@@ -462,9 +462,14 @@ names_are_for_http(Config) ->
          {2, "", Why} = run(proplists:get_value(program, Config),
                             ["serve", "everything", "--stdio" | Options], Config),
          one_line(Why),
-         {match, _} = re:run(Why, ["^", hd(Options), ": only HTTP has that"])
+         {match, _} = re:run(Why, ["^", hd(Options), ": only HTTP has "])
      end || Options <- [["--allowed-host", "mcp.example.com"],
-                        ["--allowed-origin", "mcp.example.com"], ["--console"]]].
+                        ["--allowed-origin", "mcp.example.com"], ["--console"],
+                        ["--cluster", "data"]]],
+    %% What goes together is looked at for stdio, too.
+    {2, "", Alone} = run(proplists:get_value(program, Config),
+                         ["serve", "everything", "--stdio", "--console-payloads"], Config),
+    {match, _} = re:run(Alone, "^--console-payloads: it was expected with --console").
 
 the_console_is_served_by_option(Config) ->
     {Server, _, Output} = serve(["--port", "0", "--console"], Config),

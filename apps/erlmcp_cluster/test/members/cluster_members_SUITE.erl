@@ -222,8 +222,7 @@ elections_for_a_busy_leader_become_rare(Config) ->
     true = Elections() > Answered,
     true = Took < 1_600.
 
-%% The node that it asks first has said nothing against it, and stands still. No node that doubts the
-%% leader helps.
+%% The node that it asks first stands still. No node that doubts the leader helps.
 a_leader_that_resigns_asks_another_one(Config) ->
     Members = joined(Config),
     {Leader, Others} = leader(Members),

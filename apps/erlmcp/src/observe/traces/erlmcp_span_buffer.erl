@@ -91,7 +91,9 @@ insert(Table, Row, Counts) ->
         ok
     catch
         %% The application has stopped before the server.
-        error:badarg -> atomics:add(Counts, ?DROPPED, 1)
+        error:badarg ->
+            ok = atomics:sub(Counts, ?WAITING, 1),
+            atomics:add(Counts, ?DROPPED, 1)
     end.
 
 tell(Exporter, Id) ->

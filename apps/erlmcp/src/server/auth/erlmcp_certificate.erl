@@ -72,7 +72,11 @@ forbidden(Message) ->
     erlmcp_refusal:new(authz_forbidden, Message).
 
 principal(Fun, Der) when is_function(Fun) ->
-    Fun(Der);
+    case Fun(Der) of
+        %% Only a fun of `authenticate` may say more of an identity.
+        {ok, _, _} = Return -> {bad_return, Return};
+        Return -> Return
+    end;
 principal(subject, Der) ->
     #'OTPTBSCertificate'{issuer = Issuer, subject = Subject} = decoded(Der),
     {ok, {text(Issuer), text(Subject)}};

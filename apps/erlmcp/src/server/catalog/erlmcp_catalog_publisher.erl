@@ -48,7 +48,8 @@ Notifications of sessions may follow later.
                     | {remove, erlmcp_definition:kind(), binary()}) -> ok | {error, term()}.
 change(Publisher, Change) ->
     maybe
-        {ok, Mounting} ?= gen_server:call(Publisher, Change),
+        %% A replacement of thousands of definitions may come before.
+        {ok, Mounting} ?= gen_server:call(Publisher, Change, infinity),
         lists:foreach(fun await/1, Mounting)
     end.
 

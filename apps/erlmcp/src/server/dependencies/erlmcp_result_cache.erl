@@ -122,6 +122,8 @@ run(Run, Wanted, Arguments, Context, Next, Process) ->
 %% the failure of one call alone.
 outcome({error, _}, _, _) ->
     share;
+outcome({ok, {error, _}}, _, _) ->
+    share;
 outcome({input_required, _}, _, _) ->
     abandon;
 outcome({input_required, _, _}, _, _) ->

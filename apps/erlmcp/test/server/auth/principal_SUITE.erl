@@ -308,7 +308,9 @@ certificates_without_a_name_are_refused(_) ->
     ada = As(fun(_) -> {ok, ada} end),
     {403, No} = As(fun(_) -> {error, ~"not you"} end),
     ~"not you" = iolist_to_binary(No),
-    {500, _} = As(fun(_) -> error(on_purpose) end).
+    {500, _} = As(fun(_) -> error(on_purpose) end),
+    %% Scopes and an end are those of the options and of the certificate.
+    {500, _} = As(fun(_) -> {ok, ada, #{}} end).
 
 options_of_certificates(_) ->
     [ok = erlmcp_certificate:check(Options)

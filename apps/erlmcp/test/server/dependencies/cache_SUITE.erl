@@ -244,13 +244,15 @@ equal_calls_run_once(_) ->
 
 %% "An error is given to those that wait, and is not kept."
 errors_are_shared(_) ->
-    Server = serve(#{tools => [waiting()]}),
-    {Call, Runner, Waiting} = together(3, Server),
-    Call ! {answer, {error, ~"no"}},
-    [{error, ~"no"} = text(recv(Socket)) || Socket <- [Runner | Waiting]],
-    Later = ask_later(Server),
-    await_call() ! {answer, ~"yes"},
-    ~"yes" = text(recv(Later)).
+    [begin
+         Server = serve(#{tools => [waiting()]}),
+         {Call, Runner, Waiting} = together(3, Server),
+         Call ! {answer, Error},
+         [{error, ~"no"} = text(recv(Socket)) || Socket <- [Runner | Waiting]],
+         Later = ask_later(Server),
+         await_call() ! {answer, ~"yes"},
+         ~"yes" = text(recv(Later))
+     end || Error <- [{error, ~"no"}, {ok, {error, ~"no"}}]].
 
 %% "If the one that runs ends without a result, the next one that waits runs."
 a_waiting_call_takes_over(_) ->

@@ -184,6 +184,9 @@ Refuses a request whose body cannot be read, since its chunks are not framed cor
 section 7.1).
 """.
 -spec broken(body()) -> progress().
+broken(#body{parts = forgotten} = Body) ->
+    ok = forget(Body),
+    {ended, [stop]};
 broken(#body{version = Version} = Body) ->
     ok = forget(Body),
     Refusal = erlmcp_refusal:new(protocol_error, ~"expected a body in valid chunks",

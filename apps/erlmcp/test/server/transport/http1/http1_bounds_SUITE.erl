@@ -8,8 +8,8 @@
          body_that_never_starts_is_408/1, refused_body_that_never_comes_is_not_waited_for/1,
          expectation_is_answered_with_continue/1, what_waits_behind_a_call_is_bounded/1,
          a_head_in_many_packets_is_searched_once/1, memory_of_a_connection_is_bounded/1]).
--export([connection_lives_after_each_refusal/1, http_1_0_is_served/1,
-         pipelined_requests_are_answered_in_order/1,
+-export([connection_lives_after_each_refusal/1, broken_rest_of_a_refused_request_ends_it/1,
+         http_1_0_is_served/1, pipelined_requests_are_answered_in_order/1,
          hundred_connections_are_served_at_once/1]).
 -export([crash_is_one_internal_error/1, deadline_ends_the_call/1, heap_bound_ends_the_call/1]).
 -export([log/2]).
@@ -250,6 +250,24 @@ connection_lives_after_each_refusal(_) ->
               element(2, message(~"no/such", #{}, #{}))},
              {202, ~"POST", Headers, ~'{"jsonrpc":"2.0","method":"notifications/x"}'}]],
     close(Socket),
+    erlmcp_test_http:stop(Server).
+
+%% The rest of a refused request is read and dropped, unless its chunks are broken. Then the
+%% connection ends, and its process does not crash.
+broken_rest_of_a_refused_request_ends_it(_) ->
+    #{pid := Supervisor} = Server = start(#{listen => [{http, #{health => true}}]}),
+    [Listener] = [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Supervisor)],
+    [begin
+         Socket = connect(Server),
+         write(Socket, [Head, ~" HTTP/1.1\r\nHost: localhost\r\n",
+                        ~"Transfer-Encoding: chunked\r\n\r\n"]),
+         #{status := Status} = response(Socket),
+         [Connection] = connections(1, Listener),
+         Monitor = monitor(process, Connection),
+         write(Socket, ~"x\r\n"),
+         receive {'DOWN', Monitor, process, Connection, Reason} -> {shutdown, _} = Reason end,
+         ~"" = until_closed(Socket)
+     end || {Status, Head} <- [{405, ~"PUT /health"}, {405, ~"PUT /mcp"}, {404, ~"POST /other"}]],
     erlmcp_test_http:stop(Server).
 
 %% RFC 9112, 2.5 and 9.3: a response to an HTTP/1.0 request, which has no chunks and no keep-alive.
