@@ -23,8 +23,8 @@ The way in which a client gets a token.
 -type grant() :: authorization_code | client_credentials | enterprise | jwt_bearer.
 
 -doc """
-A secret, or a fun that returns it. The fun is called each time that the secret is sent. The fun of
-a client's option `token`, and that of `jwks` (`t:erlmcp_listen:token_source/0`), are called only
+A secret, or a fun that returns it. The fun is called each time that the secret is needed. The fun
+of a client's option `token`, and that of `jwks` (`t:erlmcp_listen:token_source/0`), are called only
 when the client or the server starts.
 
 ## Errors

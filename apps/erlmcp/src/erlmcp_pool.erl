@@ -15,9 +15,12 @@ the same member while that member works. If it fails, only its own keys move to 
 (rendezvous hashing).
 
 A member whose calls fail in a row gets no calls for a while: its circuit breaker is open. Then one
-call tries the member again, and the breaker is half-open until that call ends. A failed call that
-no server has run is tried at another member. A call that a server may have run is not, unless it
-only reads, or its option `repeatable` is `true`. After a timeout no call is tried again.
+call tries the member again, and the breaker is half-open until that call ends.
+
+A call that no server has run is tried again, at other members first: it was not sent, or was
+refused with the HTTP status 429 or 503. After a lost connection or another 5xx a server may have
+run the call. It is tried again only if its option `repeatable` is `true`, the default for calls
+that only read. After an answer of the server, or a timeout, no call is tried again.
 """.
 
 -export([start_link/1, start_link/2, child_spec/1, stop/1, info/1]).

@@ -39,7 +39,8 @@ run(#{settings := #{era := Era}} = Client, Epoch) ->
     end.
 
 -doc """
-Ends the process of a negotiation. Counts the request that it waits for as failed with `Reason`.
+Ends the process of a negotiation, if one runs. Counts the request that it waits for as failed with
+`Reason`.
 """.
 -spec abandon(pid() | undefined, erlmcp_client:reason(), erlmcp_client_connection:client()) -> ok.
 abandon(undefined, _, _) ->

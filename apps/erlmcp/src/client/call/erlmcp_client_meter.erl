@@ -32,8 +32,8 @@ Internal.
 -doc "Requests that are counted together: those for the same tool or prompt, or for none.".
 -type requests() :: {kind(), Method :: binary(), name()}.
 -doc """
-A server, and the revision of the requests. The revision is `none` if none was agreed on when they
-ended.
+A server, and the revision of the requests. The revision is `none` for requests that ended before
+one was agreed on, or that the client or its pool refused.
 """.
 -type kind() :: {server(), erlmcp_revision:revision() | none}.
 -doc """

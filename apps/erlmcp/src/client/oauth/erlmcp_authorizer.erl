@@ -75,7 +75,7 @@ The reason for a failed authorization, in addition to those of a flow.
 -define(FLOW_MS, 90_000).
 -define(WAITERS, 10_000).
 -define(CONSENTS, 100).
-%% The most logins within ten minutes, since each login opens a browser.
+%% The most logins within ten minutes: of a user, since each opens a browser, and without one.
 -define(LOGIN_WINDOW_MS, 600_000).
 -define(USER_LOGINS, 6).
 -define(OTHER_LOGINS, 60).
