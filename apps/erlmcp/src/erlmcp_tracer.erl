@@ -58,9 +58,10 @@ spans of requests that clients without a tracer send in this context.
 -type attributes() :: #{binary() => binary() | integer() | float() | boolean()}.
 
 -doc """
-A span that begins at `began`, in nanoseconds of `erlang:monotonic_time/1`. `parent` is of another
-machine if the span is a server's, and of this node if it is a client's. `links` are spans of other
-traces that have led to this one. `baggage` came with a request that has no parent.
+A span that begins at `began`, in nanoseconds of `erlang:monotonic_time/1`. The `parent` of a
+`server` span came with the request, and that of a `client` span is of this node. The run of a task
+is `internal`. `links` are spans of other traces that have led to this one. `baggage` came with a
+request that has no parent.
 """.
 -type span_start() :: #{
     name := binary(), kind := server | client | internal,
