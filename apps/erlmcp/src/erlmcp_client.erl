@@ -187,7 +187,7 @@ The state and the counts of a client, as `info/1` returns them.
   open on HTTP. Both are absent before the client has reached the server, and while it reconnects.
 - `calls`: calls that run.
 - `dropped_notifications`: notifications that were lost because they arrived faster than the client
-  could pass them on. Those of stdio and TCP are only logged.
+  could pass them on. Only Streamable HTTP counts them; elsewhere they are logged.
 - `cache`: how many results the client's cache has, and their bytes.
 """.
 -type info() :: #{
@@ -234,8 +234,8 @@ The options of one call.
   reports if `progress` is given, and by `async/3` always.
 - `max_timeout`: milliseconds of the whole call, at least `timeout`.
 - `progress`, `log`: funs that get the parameters of each notification of progress, or log message.
-  They run in the call's process. Only Streamable HTTP shows which call a log message belongs to:
-  elsewhere subscriptions get it (`logs` of `t:filter/0`).
+  They run in the call's process. Only Streamable HTTP shows which call a log message belongs to.
+  Elsewhere `log` gets none, and subscriptions get them (`logs` of `t:filter/0`).
 - `log_level`: the lowest level of log messages for this call; only in 2026-07-28.
 - `meta`: members for the request's `_meta`.
 - `trace`: the context of the span that the call belongs to (`m:erlmcp_tracer`). Without this option
@@ -276,8 +276,8 @@ The reason why a call failed; `format_error/1` makes a sentence of it.
 - `{http, Status, Headers, Body}`: an HTTP error without a JSON-RPC message. `Body` has at most its
   first 4,096 bytes.
 - `session_lost`: the server does not know the session any more; nothing was done.
-- `{redirect, Location}`: the server redirects to a URL that is not followed. Followed are 307 and
-  308 within the origin, three times at most.
+- `{redirect, Location}`: the server redirects to a URL that the client does not follow. It follows
+  307 and 308 within the origin, three times at most.
 - `{unauthorized, Why}`: the server requires authorization, and the client has none or it failed.
 - `{protocol, What}`: the answer is not MCP. `What` says what was expected, where, and what stood
   there.
@@ -344,7 +344,7 @@ The events that a subscription asks for.
 }.
 -doc """
 An event of a subscription, sent as `{erlmcp, Reference, Event}`. After `subscribed` no change is
-missed, except those among `dropped_notifications` of `t:info/0`. Another `subscribed` means that
+missed, unless the client has to drop notifications (`t:info/0`). Another `subscribed` means that
 the connection was lost: changes may have been missed before it.
 
 The last event is `{ended, Reason}`, except after `unsubscribe/2`. `Reason` is `slow_consumer` if
@@ -606,9 +606,9 @@ request(Client, Method, Params, Options) -> run({request, Method, Params}, Clien
 
 -doc """
 Sends a notification, such as `notifications/roots/list_changed` in a session. Waits until the
-server has accepted the notification or, on stdio and TCP, until it is written. After the client has
-reached its server, that takes at most five seconds. In a pool one member sends it. The errors are
-those of a call (`t:reason/0`).
+server has accepted the notification on HTTP, or until it is written on another transport. After the
+client has reached its server, that takes at most five seconds. In a pool one member sends it. The
+errors are those of a call (`t:reason/0`).
 """.
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok | {error, reason()}.
 notify(Client, Method, Params) ->

@@ -2,7 +2,7 @@
 -moduledoc """
 The meter of all clients of the node. It counts each request once, when it ends: with its response,
 without one, or before it was sent. It counts in the calling process. Only the first use of a name
-writes to a table.
+or a server writes to a table.
 
 Clients come and go, and a pool has many for one server. So requests are counted by the server that
 they are for, and by the revision that they speak. At most 20 servers and 200 names of tools and
@@ -466,7 +466,10 @@ names() ->
 named() ->
     ets:select(?MODULE, [{{{'$1', '$2'}, '$3'}, [{is_binary, '$1'}], [{{'$1', '$2', '$3'}}]}]).
 
--doc "Returns how many sessions were opened, and the durations of those that have ended.".
+-doc """
+Returns the kinds that have had sessions: how many were opened, and the durations of those that have
+ended.
+""".
 -spec sessions() -> [{kind(), Opened :: pos_integer(), erlmcp_meter_counts:times()}].
 sessions() ->
     {Counters, _, _} = persistent_term:get(?MODULE),

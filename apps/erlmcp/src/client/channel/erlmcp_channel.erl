@@ -45,7 +45,8 @@ A message to send.
 - `deadline`: in milliseconds of `erlang:monotonic_time/1`. After a message such as progress the
   sender may wait longer, up to `last_deadline`.
 - `kind`: `stream` is an exchange that stays open without a response (`subscriptions/listen`, a
-  session's GET stream). Streamable HTTP bounds streams apart from calls, other transports together.
+  session's GET stream). Streamable HTTP bounds streams apart from calls, and other transports bound
+  both together.
 - `token`: the progress token whose notifications belong to the exchange.
 - `generation`: the connection that the message must go to; any if it is left out. On HTTP it is 0,
   except for HTTP+SSE.

@@ -31,7 +31,8 @@ The reason for a failed authorization, in addition to those of a flow.
 - `{forbidden, Error}`: the server refuses the request for a reason that another token would not
   change.
 - `{insufficient_scope, Scopes}`: the server requires scopes that were requested already.
-- `{too_many_logins, Limit}`: the server refuses one token after another.
+- `{too_many_logins, Limit}`: there were `Limit` logins within ten minutes, as when the server
+  refuses one token after another.
 - `{crashed, Incident}`: the flow crashed; the log has the report with this id.
 - `{overload, Limit}`: too many requests wait for the flow.
 - `{store, Reason}`: the token store could not be opened.

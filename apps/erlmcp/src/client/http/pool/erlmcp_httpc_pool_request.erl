@@ -262,7 +262,7 @@ drained(Request, Until) ->
 
 -doc """
 Gives the connection back; the caller does this once. No more messages of the request come. A socket
-in the middle of a response is closed.
+that cannot serve another request, as in the middle of a response, is closed.
 """.
 -spec give_back(connection_state(), request()) -> ok.
 give_back(cut, #gun{connection = Connection, stream = Stream} = Request) ->
