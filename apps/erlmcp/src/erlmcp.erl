@@ -169,7 +169,8 @@ A server whose definitions another server offers under a prefix. The prefix is 1
 `a-z`, `0-9`, `_` and `-`, the first of them a letter or a digit.
 
 A server that runs on this node is mounted by its pid or `id`. A server that is given as options, or
-as a module with `-behaviour(erlmcp_server)`, runs inside the server that mounts it.
+as a module with `-behaviour(erlmcp_server)`, runs inside the server that mounts it. Skills of a
+mounted server are not offered.
 """.
 -type mount() :: {Prefix :: binary(), server() | options() | module()}.
 
@@ -930,9 +931,10 @@ response on HTTP/1.1 is the last of its connection. Then the server accepts no m
 Idle ones end, those of HTTP/2 with GOAWAY, and so do all open streams except those of running
 calls. A listener that has only pages stays open.
 
-After that, the server refuses new requests with error 1077, and ends its open subscriptions. When
-`timeout_ms` have passed, or as soon as no call or task runs, the server ends its sessions, and
-`drain/2` returns. This can take two seconds more.
+After that, or at once without `lame_ms`, the server accepts no connections, refuses new requests
+with error 1077, and ends its open subscriptions. When `timeout_ms` have passed, or as soon as no
+call or task runs, the server ends its sessions, and `drain/2` returns. This can take two seconds
+more.
 
 A call that has not answered in its time is ended, and its client gets error 1077. `calls` is the
 number of these calls, and `tasks` that of the tasks which still run. The drained server refuses

@@ -14,8 +14,8 @@ A call goes to the member with the fewest running calls. Calls with the same cal
 the same member while that member works. If it fails, only its own keys move to other members
 (rendezvous hashing).
 
-A member whose calls fail in a row gets no calls for a while: its circuit breaker is open. Then one
-call tries the member again, and the breaker is half-open until that call ends.
+A member whose calls fail in a row gets no calls for a while: its circuit breaker is open. Then the
+breaker is half-open, until one call has tried the member again.
 
 A call that no server has run is tried again, at other members first: it was not sent, or was
 refused with the HTTP status 429 or 503. After a lost connection or another 5xx a server may have
@@ -113,7 +113,10 @@ child_spec({{local, Name}, Options}) ->
     #{id => {?MODULE, Name}, type => supervisor,
       start => {?MODULE, start_link, [{local, Name}, Options]}}.
 
--doc "Stops a pool and its clients. Their calls and subscriptions end with `stopped`.".
+-doc """
+Stops a pool and its clients. Their calls and subscriptions end with `stopped`. Does nothing if the
+pool has ended already.
+""".
 -spec stop(erlmcp_client:client()) -> ok.
 stop(Pool) ->
     erlmcp_pool_sup:stop(Pool).
