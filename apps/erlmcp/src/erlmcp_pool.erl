@@ -73,7 +73,7 @@ start(Name, Given) ->
         {ok, Pid} ?= erlmcp_pool_sup:start_link(Name, Settings, maps:remove(targets, Options)),
         {ok, Pid}
     else
-        %% The transport of a member has refused an option.
+        %% A member has refused its target or an option.
         {error, {shutdown, {failed_to_start_child, _, {shutdown, Reason}}}} -> {error, Reason};
         {error, {shutdown, {failed_to_start_child, _, {not_started, _} = Reason}}} ->
             {error, Reason};

@@ -70,8 +70,8 @@ that have made room for others. Requests that have no such name have `none`.
 -define(CODES, (?SLOTS div 4)).
 %% The code with which a server answers a request for a name that it does not have.
 -define(WRONG, {rpc, -32602}).
-%% The reasons of failures by their indices, in the order of `erlmcp_client:reason/0`. A reason of
-%% another name counts as the last one.
+%% The reasons of failures by their indices: `tool_error`, and names of `t:erlmcp_client:reason/0`.
+%% A reason of another name counts as the last one.
 -define(REASONS, [tool_error, cancelled, rpc, connect, closed, http, session_lost, redirect,
                   unauthorized, protocol, timeout, too_large, overload, unsupported_version,
                   unavailable, stopped, crashed, other]).
@@ -400,7 +400,7 @@ session_ended(Kind, Opened) ->
 
 -doc """
 Returns the value of `Read`, a fun that reads counts. If counts were moved meanwhile, `Read` is
-called again, ten times at most.
+called again, up to ten times in all.
 """.
 -spec steady(Read :: fun(() -> Result)) -> Result.
 steady(Read) ->

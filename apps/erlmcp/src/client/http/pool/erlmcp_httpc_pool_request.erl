@@ -67,7 +67,7 @@ The meaning of a message of the connection.
 %% The exchange has checked the headers already. Gun's check would compile a pattern for each
 %% header.
 -define(GUN_OPTIONS, #{flow => ?FLOW, invalid_request_headers => ignore}).
-%% The most bytes of a request body after which a socket's next request is sent without waiting.
+%% A socket whose request had a body of more bytes is kept only if all of them were sent.
 -define(LARGE, 8192).
 
 -doc """
