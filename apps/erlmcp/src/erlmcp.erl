@@ -13,7 +13,7 @@ handlers report to clients.
 }).
 ```
 
-A server speaks all five revisions of the protocol. Each client gets the revision that it asks for.
+A server speaks all five revisions of the protocol, and answers each client in the client's own.
 
 To write a server:
 
@@ -156,8 +156,8 @@ each.
 
 -doc """
 The options of the access log, which has entries for the ends of requests. One request in `sample`,
-picked at random, has an entry. The default is 1: every request has one. If more than 1,000 entries
-wait for the log, further ones are dropped, and the next one has their number as `dropped`.
+picked at random, has an entry. The default is 1: every request has one. While 1,000 entries wait
+for the log, further ones are dropped, and the next one has their number as `dropped`.
 """.
 -type access_log() :: #{sample => pos_integer()}.
 
@@ -169,7 +169,8 @@ A server whose definitions another server offers under a prefix. The prefix is 1
 `a-z`, `0-9`, `_` and `-`, the first of them a letter or a digit.
 
 A server that runs on this node is mounted by its pid or `id`. A server that is given as options, or
-as a module with `-behaviour(erlmcp_server)`, runs inside the server that mounts it.
+as a module with `-behaviour(erlmcp_server)`, runs inside the server that mounts it. Skills of a
+mounted server are not offered.
 """.
 -type mount() :: {Prefix :: binary(), server() | options() | module()}.
 
@@ -226,6 +227,7 @@ A tool. Its fields in addition to those of every `t:definition/0`:
 - `task_timeout_ms`: milliseconds that a task may run, in place of the limit of that name.
 - `repeatable`: `true` if a cluster may run a task again, from its beginning, when it has lost the
   node where the task ran. The handler must be idempotent. The default is `false`: the task fails.
+  Only for tasks that start `at_once`.
 - `ui`: the view that shows the results (MCP Apps).
 """.
 -type tool() :: #{
@@ -261,7 +263,7 @@ A resource. Its fields in addition to those of every `t:definition/0`:
   about them.
 - `ttl_ms`: milliseconds that a client may keep the contents (0).
 - `cache_scope`: `public` if a cache may give the contents to other clients. The default is
-  `private`.
+  `private`. A resource with `visible` cannot be `public`.
 - `ui`: the permissions and other settings of a view's sandbox (MCP Apps).
 """.
 -type resource() :: #{
@@ -390,7 +392,8 @@ and may return something else.
 
 -doc """
 A circuit breaker, which refuses calls for a while after calls have failed. Then it lets one call
-run: if that call fails, the breaker opens again.
+run: if that call fails, the breaker opens again. A call fails if its handler crashes, passes the
+deadline, or returns a refusal whose HTTP status is 500 or more.
 
 - `failures`: calls that fail in a row until the breaker opens (5).
 - `open_ms`: milliseconds that the breaker is open at first (1,000), doubled each time that it opens
@@ -408,8 +411,9 @@ A pool of workers, each of which serves one call at a time.
 
 - `size`: workers in the pool; required.
 - `start`: starts a worker, which is a process or any term; required. The fun runs in a process that
-  the worker may be linked to. After `{error, Reason}` or a crash it is called again, after pauses
-  that grow from 100 milliseconds to ten seconds.
+  the worker may be linked to. A worker that ends, or cannot be started, is started again, after
+  pauses that grow from 100 milliseconds to ten seconds. One whose call has crashed or was killed is
+  replaced at once.
 - `stop`: ends a worker, within five seconds. By default a process gets the exit signal `shutdown`,
   and other terms need no end.
 - `queue`: calls that may wait for a worker (100).
@@ -423,8 +427,8 @@ A pool of workers, each of which serves one call at a time.
 
 -doc """
 The client of a request: any term that is the same, by `=:=`, each time the same client asks. It is
-`anonymous` if the listener does not identify clients. A token or its expiry is no principal, since
-it changes.
+`anonymous` if the listener neither identifies clients nor has the option `principal`. A token or
+its expiry is no principal, since it changes.
 """.
 -type principal() :: term().
 -doc "A scope: printable ASCII without a space, a quotation mark or a backslash.".
@@ -488,7 +492,7 @@ Middleware may add keys of its own.
 -doc "The level of a log message, as in RFC 5424. The last one is the most severe.".
 -type level() :: debug | info | notice | warning | error | critical | alert | emergency.
 
--doc "A refusal that a handler returns as `{refuse, Refusal}`. `refusal/3` makes it.".
+-doc "A refusal, which a handler returns as `{refuse, Refusal}`; see `refusal/2` and `refusal/3`.".
 -type refusal() :: tuple().
 -doc """
 The name of a refusal, such as `dependency_unavailable`. The page "Errors and refusals" has all
@@ -521,7 +525,7 @@ Details of a refusal.
 -doc """
 The address of a listener, as `listeners/1` returns it. The transports `http` and `tcp` have `ip`,
 `port` and `url`. A listener with HTTP+SSE has `sse_url` too, and one with pages their URLs as
-`pages`. A listener that has only pages has no `url`.
+`pages`. A listener without an endpoint of Streamable HTTP has no `url`.
 """.
 -type address() :: #{
     transport := http | tcp | stdio,
@@ -535,8 +539,8 @@ The address of a listener, as `listeners/1` returns it. The transports `http` an
 -doc """
 The outcome of `reload/1`.
 
-- `added`, `removed`: the number of definitions that came and went. `changed`: those that clients
-  see otherwise than before.
+- `added`, `removed`: how many definitions came and went. `changed`: how many others clients see in
+  another form than before.
 - `modules`: the modules of which new code was loaded.
 - `old_code`: those of them whose replaced code a process still runs.
 """.
@@ -824,8 +828,8 @@ it into your own supervision tree with `child_spec/1`.
   the wrong type.
 - `{bad_skill, Skill, Place, Expected}`: a skill is wrong at `Place`: a file, a line
   (`SKILL.md:3`) or field of the frontmatter, or a key of `t:skill/0`.
-- `{duplicate, Kind, Name}`: two definitions have the same name. `{duplicate, mount, Prefix}`: two
-  `mounts` have the same prefix.
+- `{duplicate, Kind, Name}`: two definitions have the same name, URI or URI template.
+  `{duplicate, mount, Prefix}`: two `mounts` have the same prefix.
 - `{listen, Transport, Reason}`: a listener cannot start. `Reason` is an `t:inet:posix/0`, or an
   error of `m:ssl`. `{file, Name, Why}` names a file of `tls` that cannot be used.
 - `{already_started, Pid}`: a server with this `id` runs on this node.
@@ -927,9 +931,10 @@ response on HTTP/1.1 is the last of its connection. Then the server accepts no m
 Idle ones end, those of HTTP/2 with GOAWAY, and so do all open streams except those of running
 calls. A listener that has only pages stays open.
 
-After that, the server refuses new requests with error 1077, and ends its open subscriptions. When
-`timeout_ms` have passed, or as soon as no call or task runs, the server ends its sessions, and
-`drain/2` returns. This can take two seconds more.
+After that, or at once without `lame_ms`, the server accepts no connections, refuses new requests
+with error 1077, and ends its open subscriptions. When `timeout_ms` have passed, or as soon as no
+call or task runs, the server ends its sessions, and `drain/2` returns. This can take two seconds
+more.
 
 A call that has not answered in its time is ended, and its client gets error 1077. `calls` is the
 number of these calls, and `tasks` that of the tasks which still run. The drained server refuses

@@ -9,8 +9,9 @@ An MCP client: a process under your supervisor for one server, and functions tha
 ```
 
 A client finds out which of the five revisions its server speaks. It opens a session if the server
-has sessions, and opens another one if the server forgets it. While the server cannot be reached
-each call fails with `{connect, Why}`; the client stays, and tries again at the next call.
+has sessions, and opens another one if the server forgets it. While the server cannot be reached,
+calls fail with `{connect, Why}`, or with `{timeout, Milliseconds}` if an attempt takes longer. The
+client stays. On HTTP it tries again at the next call, and elsewhere by itself, after pauses.
 
 Every call has a deadline of its own: `timeout`, which reports of progress extend up to
 `max_timeout`. A call returns `{ok, Result}`, with JSON as maps with binary keys, or an error, see
@@ -74,14 +75,16 @@ The options of every client. A value in parentheses is the default.
   has. A revision, such as `'2025-06-18'`, is only that one.
 - `inputs`: funs that answer what servers ask, see `t:inputs/0`.
 - `capabilities`: further capabilities of the client, such as `extensions`, as they are on the wire.
-- `tasks`: `true` if calls of tools may become tasks. Such a call waits for its task (`false`).
+- `tasks`: `true` if calls of tools may become tasks (`false`). Such a call waits for its task, or
+  returns it (`task` of `t:call_options/0`).
 - `log_level`: the lowest level of log messages that the client asks the server for.
 - `trace`: the tracer of the client's spans, see `t:erlmcp_tracer:options/0`. Without this option,
   only calls inside of a handler have spans, which the server's tracer makes.
 - `cache`: `false` keeps no results. A map bounds their `entries` (1,000) and `bytes` (8,388,608).
-- `timeout`: milliseconds until the answer to a call, or its next report of progress (60,000).
-- `max_timeout`: milliseconds of a whole call, whatever progress it reports (600,000). The time in
-  which the client answers questions of the server is not counted.
+- `timeout`: milliseconds until the answer to a call, or its next report of progress (60,000). All
+  pages of a list share this time.
+- `max_timeout`: milliseconds of a whole call, whatever progress it reports (600,000), at least
+  `timeout`. The time in which the client answers questions of the server is not counted.
 - `connect_timeout`: milliseconds to open a connection (10,000).
 - `input_timeout`: milliseconds to answer a question of the server (600,000).
 - `calls`, `subscriptions`: the most at once (1,000 and 100).
@@ -166,6 +169,9 @@ Funs that answer what servers ask. A client declares the capabilities of the fun
 - `elicit_url` gets the parameters of a URL to visit.
 - `sample` gets the parameters of `sampling/createMessage`, and returns its result.
 - `roots` is the list of the roots, or a fun that returns it.
+
+If a fun crashes, takes longer than `input_timeout`, or returns content that does not fit, the
+question is answered with an error. In 2026-07-28 the call fails with `{input, Name, Why}` instead.
 """.
 -type inputs() :: #{
     elicit => fun((map()) -> {accept, Content :: map()} | decline | cancel),
@@ -178,10 +184,10 @@ Funs that answer what servers ask. A client declares the capabilities of the fun
 The state and the counts of a client, as `info/1` returns them.
 
 - `revision`: the revision that the client and the server agreed on. `session`: whether a session is
-  open on HTTP. Both are absent until the client has reached the server.
+  open on HTTP. Both are absent before the client has reached the server, and while it reconnects.
 - `calls`: calls that run.
 - `dropped_notifications`: notifications that were lost because they arrived faster than the client
-  could pass them on.
+  could pass them on. Only Streamable HTTP counts them; elsewhere they are logged.
 - `cache`: how many results the client's cache has, and their bytes.
 """.
 -type info() :: #{
@@ -197,7 +203,8 @@ revision, as `metrics/0` returns them.
 - `server`, `port`, `network`: the server's host and port, with the network `tcp`. On stdio `server`
   is the name of the program, and in the same node the server's `id`. Their network is `pipe`. At
   most 20 servers have figures of their own. `other` has those of all others.
-- `revision`: `none` for requests that were not sent because no revision was agreed on.
+- `revision`: `none` for requests that ended before a revision was agreed on, and for those that the
+  client or its pool refused.
 - `clients`, `calls`, `connections`: how many there are now. `waiting`: requests that wait for a
   connection.
 - `sessions`: those of revisions that have sessions, on all transports.
@@ -223,10 +230,12 @@ revision, as `metrics/0` returns them.
 -doc """
 The options of one call.
 
-- `timeout`: milliseconds until the answer or, if `progress` is given, the next report of progress.
-- `max_timeout`: milliseconds of the whole call.
+- `timeout`: milliseconds until the answer or the next report of progress. The server is asked for
+  reports if `progress` is given, and by `async/3` always.
+- `max_timeout`: milliseconds of the whole call, at least `timeout`.
 - `progress`, `log`: funs that get the parameters of each notification of progress, or log message.
-  They run in the call's process.
+  They run in the call's process. Only Streamable HTTP shows which call a log message belongs to.
+  Elsewhere `log` gets none, and subscriptions get them (`logs` of `t:filter/0`).
 - `log_level`: the lowest level of log messages for this call; only in 2026-07-28.
 - `meta`: members for the request's `_meta`.
 - `trace`: the context of the span that the call belongs to (`m:erlmcp_tracer`). Without this option
@@ -267,26 +276,28 @@ The reason why a call failed; `format_error/1` makes a sentence of it.
 - `{http, Status, Headers, Body}`: an HTTP error without a JSON-RPC message. `Body` has at most its
   first 4,096 bytes.
 - `session_lost`: the server does not know the session any more; nothing was done.
-- `{redirect, Location}`: the server redirects to another origin, which is not followed.
+- `{redirect, Location}`: the server redirects to a URL that the client does not follow. It follows
+  307 and 308 within the origin, three times at most.
 - `{unauthorized, Why}`: the server requires authorization, and the client has none or it failed.
 - `{protocol, What}`: the answer is not MCP. `What` says what was expected, where, and what stood
   there.
 - `{rpc, Error}`: the server answered with this error.
-- `timeout`, `{timeout, Milliseconds}`: the server did not answer in time, and was told that the
-  call is cancelled.
+- `{timeout, Milliseconds}`: the server did not answer in time. If the request was sent, the server
+  was told that the call is cancelled. `timeout`: the client itself did not answer `subscribe/2`.
 - `{too_large, Limit}`: a message is larger than `message_bytes`, or a list than `list_bytes`.
   `{too_large, heap}`: the answer takes more memory than a call may use.
-- `{overload, Limit}`: the client has as many calls or subscriptions as its options allow. The
-  request was not sent.
+- `{overload, Limit}`: a limit of the client is reached: its calls, subscriptions, streams or unsent
+  bytes. The request was not sent.
 - `{unsupported_version, Theirs}`: the client and the server have no revision in common.
 - `{cursor_loop, Cursor}`, `{too_many_pages, Limit}`: a list does not end.
 - `{too_many_rounds, Limit}`: the server asks for input again and again.
 - `{input, Name, Why}`: the client could not answer the server's question `Name`.
-- `{unavailable, Milliseconds}`: all members of the pool have failed recently. Try again after
-  `Milliseconds`.
-- `cancelled`, `stopped`: the call was cancelled, or the client stopped.
+- `{unavailable, Milliseconds}`: no member of the pool works now. Try again after `Milliseconds`.
+- `cancelled`: the call, or the task that it waited for, was cancelled.
+- `stopped`: the client has ended, or was never started.
 - `{crashed, Reason}`: the call crashed, as when a fun among its options does.
-- `{bad_option, Key, Expected}`: an option of the call is unknown or of the wrong type.
+- `{bad_option, Key, Expected}`: an option of the call, or a key of a filter, is unknown or of the
+  wrong type.
 """.
 -type reason() ::
     {connect, term()}
@@ -312,7 +323,7 @@ The reason why a call failed; `format_error/1` makes a sentence of it.
     | cancelled
     | stopped.
 
--doc "The outcome of an operation: the result's JSON as a map with binary keys, or the reason.".
+-doc "The outcome of a request: the result's JSON as a map with binary keys, or the reason.".
 -type result() :: {ok, map()} | {error, reason()}.
 -doc "The outcome of a list: its items as maps with binary keys, or the reason.".
 -type items() :: {ok, [map()]} | {error, reason()}.
@@ -322,8 +333,8 @@ The events that a subscription asks for.
 
 - `tools_changed`, `prompts_changed`, `resources_changed`: changes of these lists.
 - `resources`: URIs of resources, for changes of their contents.
-- `logs`: log messages that belong to no call; only in a session.
-- `elicitations`: notifications that a user has finished at a URL; only in a session.
+- `logs`: log messages that no call's option `log` has got.
+- `elicitations`: notifications that a user has finished at a URL; only in 2025-11-25.
 """.
 -type filter() :: #{
     tools_changed => boolean(), prompts_changed => boolean(), resources_changed => boolean(),
@@ -332,9 +343,11 @@ The events that a subscription asks for.
     elicitations => boolean()
 }.
 -doc """
-An event of a subscription, sent as `{erlmcp, Reference, Event}`. The first event is `subscribed`,
-and no change after it is missed. Another `subscribed` means that the connection was lost: changes
-may have been missed before it. The last event is `{ended, Reason}`. `Reason` is `slow_consumer` if
+An event of a subscription, sent as `{erlmcp, Reference, Event}`. After `subscribed` no change is
+missed, unless the client has to drop notifications (`t:info/0`). Another `subscribed` means that
+the connection was lost: changes may have been missed before it.
+
+The last event is `{ended, Reason}`, except after `unsubscribe/2`. `Reason` is `slow_consumer` if
 more than 1,000 messages or too many bytes wait for the process. Otherwise it is `stopped`, or the
 `t:reason/0` of the failure.
 """.
@@ -556,7 +569,7 @@ complete(Client, Of, Argument) -> complete(Client, Of, Argument, #{}).
 
 -doc """
 Returns completions as `complete/3` does, with options. `arguments` has the values that were already
-chosen for the other arguments. Servers since 2025-06-18 get them.
+chosen for the other arguments. Servers of revisions before 2025-06-18 ignore them.
 """.
 -spec complete(client(), {prompt, Name :: binary()} | {resource, UriTemplate :: binary()},
                {Argument :: binary(), Value :: binary()},
@@ -580,7 +593,10 @@ ping(Client) -> ping(Client, #{}).
 -spec ping(client(), call_options()) -> {ok, pong} | {error, reason()}.
 ping(Client, Options) -> run(ping, Client, Options).
 
--doc "Sends a request of any `Method`, such as one of an extension, and returns its result.".
+-doc """
+Sends a request of any `Method`, such as one of an extension, and returns its result. The result may
+come from the cache, and results of MCP's own methods are checked.
+""".
 -spec request(client(), Method :: binary(), Params :: map()) -> result().
 request(Client, Method, Params) -> request(Client, Method, Params, #{}).
 
@@ -590,9 +606,9 @@ request(Client, Method, Params, Options) -> run({request, Method, Params}, Clien
 
 -doc """
 Sends a notification, such as `notifications/roots/list_changed` in a session. Waits until the
-server has accepted the notification or, on stdio and TCP, until it is written. After the client has
-reached its server, that takes at most five seconds. In a pool one member sends it. The errors are
-those of a call (`t:reason/0`).
+server has accepted the notification on HTTP, or until it is written on another transport. After the
+client has reached its server, that takes at most five seconds. In a pool one member sends it. The
+errors are those of a call (`t:reason/0`).
 """.
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok | {error, reason()}.
 notify(Client, Method, Params) ->

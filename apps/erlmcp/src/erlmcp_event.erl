@@ -40,8 +40,8 @@ attach(Server, Id, Handler) when is_function(Handler, 1) ->
     end).
 
 -doc """
-Detaches a handler, after the handler was called with the events that wait for it. Returns
-`{error, not_found}` if no such server runs, or if the server has no handler of that name.
+Detaches a handler, after it was called with the events that wait for it, or after five seconds.
+Returns `{error, not_found}` if no such server runs, or if the server has no handler of that name.
 """.
 -spec detach(Server :: erlmcp:server(), Id :: term()) -> ok | {error, not_found}.
 detach(Server, Id) ->

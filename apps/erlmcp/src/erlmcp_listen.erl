@@ -23,9 +23,10 @@ the options for access tokens.
 Options of Streamable HTTP.
 
 - `ip`, `port`: the address, by default a free port of the loopback address.
-- `path`: the path of the endpoint (`/mcp`); `none` for a listener that has only pages.
-- `metrics`: `true` adds the page `/metrics`, which shows the figures of all servers of this node to
-  Prometheus. It needs the application `prometheus`, see `m:erlmcp_prometheus` (`false`).
+- `path`: the path of the endpoint (`/mcp`); `none` for a listener with only pages or HTTP+SSE.
+- `metrics`: `true` adds the page `/metrics`, which shows the figures of all servers and clients of
+  this node to Prometheus. It needs the application `prometheus`, see `m:erlmcp_prometheus`
+  (`false`).
 - `pages`: what the listener answers in addition to the endpoint, by path, see `m:erlmcp_page`. A
   page answers all paths below its own, too.
 - `health`: `true` for the pages `/health`, `/health/live` and `/health/ready`, see
@@ -125,7 +126,8 @@ Returns the principal of a request, or the reason why the request is refused: a 
 that the client gets.
 
 The map may have `scopes` (`all` by default), `claims`, and `expires_at`: in seconds of system time,
-or `infinity`. An open stream of the client ends at that time.
+or `infinity`. An open stream of the client ends at that time. If the fun crashes, or returns
+another term, the client gets the status 500.
 """.
 -type ask() :: fun((request()) ->
     {ok, erlmcp:principal()} | {ok, erlmcp:principal(), map()} | {error, Reason :: binary()}).
@@ -235,7 +237,7 @@ and `unknown` to pass the token to the next source.
 
 -doc """
 A `token`, or its `sha256` in hexadecimal digits, and its principal. `expires_at` is in seconds of
-system time. Without `scopes` the token has no scopes.
+system time; without it the token does not expire. Without `scopes` the token has no scopes.
 """.
 -type static_token() :: #{token | sha256 => binary(), principal := erlmcp:principal(),
                           scopes => erlmcp:scopes(), expires_at => integer()}.

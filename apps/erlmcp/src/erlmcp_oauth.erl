@@ -23,8 +23,8 @@ The way in which a client gets a token.
 -type grant() :: authorization_code | client_credentials | enterprise | jwt_bearer.
 
 -doc """
-A secret, or a fun that returns it. The fun is called each time that the secret is sent. The fun of
-a client's option `token`, and that of `jwks` (`t:erlmcp_listen:token_source/0`), are called only
+A secret, or a fun that returns it. The fun is called each time that the secret is needed. The fun
+of a client's option `token`, and that of `jwks` (`t:erlmcp_listen:token_source/0`), are called only
 when the client or the server starts.
 
 ## Errors
@@ -41,7 +41,8 @@ Options of a login.
 - `client_id`, `client_secret`: the credentials of a client that is already registered. Every grant
   except `authorization_code` needs `client_id`.
 - `issuer`: the authorization server at which the client is registered. The credentials are sent to
-  no other one. The default is the first issuer that the MCP server names.
+  no other one. The default is the first issuer that the MCP server names, or the MCP server itself
+  if it names none.
 - `key`, `algorithm`: a private key in PEM and its JWS algorithm, in place of a secret. The
   algorithm is `ES256` (the default), `RS256`, `PS256` or `EdDSA`.
 - `client_metadata_url`: the https URL of the client's metadata document. It is the client's id at

@@ -14,10 +14,13 @@ A call goes to the member with the fewest running calls. Calls with the same cal
 the same member while that member works. If it fails, only its own keys move to other members
 (rendezvous hashing).
 
-A member whose calls fail in a row gets no calls for a while: its circuit breaker is open. Then one
-call tries the member again, and the breaker is half-open until that call ends. A failed call that
-no server has run is tried at another member. A call that a server may have run is not, unless it
-only reads, or its option `repeatable` is `true`. After a timeout no call is tried again.
+A member whose calls fail in a row gets no calls for a while: its circuit breaker is open. Then the
+breaker is half-open, until one call has tried the member again.
+
+A call that no server has run is tried again, at other members first: it was not sent, or was
+refused with the HTTP status 429 or 503. After a lost connection or another 5xx a server may have
+run the call. It is tried again only if its option `repeatable` is `true`, the default for calls
+that only read. After an answer of the server, or a timeout, no call is tried again.
 """.
 
 -export([start_link/1, start_link/2, child_spec/1, stop/1, info/1]).
@@ -70,7 +73,7 @@ start(Name, Given) ->
         {ok, Pid} ?= erlmcp_pool_sup:start_link(Name, Settings, maps:remove(targets, Options)),
         {ok, Pid}
     else
-        %% The transport of a member has refused an option.
+        %% A member has refused its target or an option.
         {error, {shutdown, {failed_to_start_child, _, {shutdown, Reason}}}} -> {error, Reason};
         {error, {shutdown, {failed_to_start_child, _, {not_started, _} = Reason}}} ->
             {error, Reason};
@@ -110,7 +113,10 @@ child_spec({{local, Name}, Options}) ->
     #{id => {?MODULE, Name}, type => supervisor,
       start => {?MODULE, start_link, [{local, Name}, Options]}}.
 
--doc "Stops a pool and its clients. Their calls and subscriptions end with `stopped`.".
+-doc """
+Stops a pool and its clients. Their calls and subscriptions end with `stopped`. Does nothing if the
+pool has ended already.
+""".
 -spec stop(erlmcp_client:client()) -> ok.
 stop(Pool) ->
     erlmcp_pool_sup:stop(Pool).

@@ -26,8 +26,8 @@ others tell it. A message of which the others have not heard counts `c:rate_node
 each node had let in one. So all nodes together let in no more than the rate. When all others have
 heard of the message, it counts once, as on each of them (`heard_by_all/3`).
 
-`c:counted/2` begins that: a cluster asks for what others have not heard of (`unheard/1`) from then
-on, and tells them (`count_messages/2`), until it is 0.
+After `c:counted/2` a cluster asks how many messages the others have not heard of (`unheard/1`), and
+tells them (`count_messages/2`), until that number is 0.
 """.
 
 -export([heard/2, answer/2]).

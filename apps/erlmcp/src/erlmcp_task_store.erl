@@ -1,7 +1,7 @@
 -module(erlmcp_task_store).
 -moduledoc """
 The behaviour of a store for the records of a server's tasks, for the option `task_store`. A server
-without that option keeps them in memory, on this node.
+without that option keeps them in the store of its `cluster` or, without one, in memory.
 
 The record of a running task has one writer; other processes read it. Each change adds one to the
 `version`, and can only replace the version before it (`c:update/2`). So a process that was cut off

@@ -7,9 +7,10 @@ option `trace => #{endpoint => Url}` the library has a tracer of its own, which 
 collector. A module of this behaviour passes them to an application's own OpenTelemetry instead:
 `trace => {Module, Config}`. [Tracing](tracing.html) has examples of both.
 
-A span of a request begins when the request has arrived, and ends with its answer. Both callbacks
-run in the process that serves the request or makes the call, so they have to be quick. If one of
-them fails, the failure is logged, and the request goes on without a span.
+The span of a request begins when a server has got the request, or when a client sends it. It ends
+with the answer, or with the request's end without one. Both callbacks run in the process that
+serves the request or makes the call, so they have to be quick. If one of them fails, the failure is
+logged, and the request goes on without a span.
 
 A handler gets the context of its span as `trace` in its own context. That trace context is also the
 current one of the handler's process. Calls of clients in that process belong to the same trace. To
@@ -58,9 +59,10 @@ spans of requests that clients without a tracer send in this context.
 -type attributes() :: #{binary() => binary() | integer() | float() | boolean()}.
 
 -doc """
-A span that begins at `began`, in nanoseconds of `erlang:monotonic_time/1`. `parent` is of another
-machine if the span is a server's, and of this node if it is a client's. `links` are spans of other
-traces that have led to this one. `baggage` came with a request that has no parent.
+A span that begins at `began`, in nanoseconds of `erlang:monotonic_time/1`. The `parent` of a
+`server` span came with the request, and that of a `client` span is of this node. The run of a task
+is `internal`. `links` are spans of other traces that have led to this one. `baggage` came with a
+request that has no parent.
 """.
 -type span_start() :: #{
     name := binary(), kind := server | client | internal,

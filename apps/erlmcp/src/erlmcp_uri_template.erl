@@ -12,9 +12,10 @@ Uri = erlmcp_uri_template:expand(Template, #{~"owner" => ~"erlang", ~"path" => ~
 The RFC does not define matching, so these are erlmcp's own rules. A URI matches if it can be read
 from the left to its end. Each variable takes as many characters as it can, and at least one:
 
-- A value never contains `/`, `?` or `#`, unless its operator is `+` or `#`. It contains no `,` that
-  separates it from the next variable of its expression. If the template has an expression with the
-  operator `?`, `;` or `&`, a value contains no such character, unless its operator is `#`.
+- A value never contains `/`, `?` or `#`, unless its operator is `+` or `#`. In an expression with
+  several variables and no operator, a value contains no `,`, unless its variable has `*`. If the
+  template has an expression with the operator `?`, `;` or `&`, a value contains no such character,
+  unless its operator is `#`.
 - Only variables of `?`, `;` and `&` may be absent. They may stand in any order. A URI with a
   parameter that the template does not have does not match.
 - A URI does not match if a value is longer than its prefix allows (`{id:3}`).

@@ -27,8 +27,8 @@ An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
   `erlmcp_console` runs, and is null otherwise.
 - `{"command": "upstreams"}`: the figures of the node's clients by the servers that they call
   (`erlmcp_client:metrics/0`), of all revisions and methods together.
-- `{"command": "pools"}`: the pools of clients of the node (`erlmcp_pool:info/1`), 20 at most. The
-  target of a member is its server alone.
+- `{"command": "pools"}`: the pools of clients of the node (`erlmcp_pool:info/1`), 20 at most, with
+  100 members each at most. The target of a member is its server alone.
 - `{"command": "cancel", "id": Id}`: ends a running call (`erlmcp:cancel/2`).
 - `{"command": "drain", "seconds": Seconds, "lame": Seconds}`: drains all servers at once
   (`erlmcp:drain/2`). Without `lame` they are not lame first.
@@ -47,8 +47,9 @@ An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
 -define(LINES, 10).
 
 -doc """
-Answers a question of an operator. Never fails, since an error is an answer, too. Waits until a
-drain, a reload or a cancelled call has ended, and for other nodes if the cluster is asked.
+Answers a question of an operator. An error is an answer, too. Waits until a drain, a reload or a
+cancelled call has ended, for the processes of the calls in a list of calls, and for other nodes if
+the cluster is asked.
 """.
 -spec ask(Question :: binary()) -> answer().
 ask(Question) ->

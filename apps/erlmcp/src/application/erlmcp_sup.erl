@@ -5,8 +5,8 @@ Servers and clients themselves are in their users' trees.
 
 Its children are the registry of servers, the table of clients, the watchdog of calls inside a
 connection's process, the exporter of spans, and the forecaster of bounds. In addition there are
-three guards: of unfinished messages, of memory and of processor time. The supervisor owns their
-tables, and those of events, of incidents, of recent requests and of the clients' meter.
+three guards: of unfinished messages, of memory and of processor time. The supervisor owns those
+tables that must outlive a child, and those of events, of incidents and of recent requests.
 
 Internal.
 """.

@@ -67,7 +67,8 @@ it is 0, except with HTTP+SSE.
     %% The outcome of the negotiation while the session's stream opens. It is published after that,
     %% since requests of the server during the first calls could be lost otherwise.
     pending :: undefined | live(),
-    %% Whether the channel's connection is up; always `up` on HTTP, which connects for each request.
+    %% Whether the channel's connection is up. Except for HTTP+SSE, it always is on HTTP, which
+    %% connects for each request.
     way = up :: up | down,
     generation = 0 :: non_neg_integer(),
     subscriptions :: erlmcp_client_subscriptions:subscriptions(),

@@ -2,8 +2,8 @@
 -moduledoc """
 Describes the reasons of failed calls in sentences for people. Pure.
 
-A server that refuses a request for lack of authorization gives its own reason in the header
-`WWW-Authenticate`, and in the body. The body may be a JSON-RPC error or one of OAuth.
+A server that refuses a request for lack of authorization may give its reason in the header
+`WWW-Authenticate`, or in the body, as a JSON-RPC error or one of OAuth.
 
 Sources: RFC 6750, section 3; RFC 9728, section 5.1.
 
@@ -15,10 +15,10 @@ Internal.
 -export_type([refusal/0]).
 
 -doc """
-A server's refusal for lack of authorization. `scopes`, at most 50, and `resource_metadata` are from
-the challenge. `error` and `error_description` are from the challenge, or else from an OAuth error
-in the body. `rpc` is the JSON-RPC error of the body. All texts except those of `rpc` are ASCII, of
-at most 512 bytes.
+A server's refusal for lack of authorization. `scopes`, the first 50, and `resource_metadata` are
+from the challenge. `error` and `error_description` are from the challenge, or else from an OAuth
+error in the body. `rpc` is the JSON-RPC error of the body. All texts except those of `rpc` are
+ASCII, of at most 512 bytes.
 """.
 -type refusal() :: #{
     status := 401 | 403,

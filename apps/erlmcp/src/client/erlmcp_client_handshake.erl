@@ -1,11 +1,12 @@
 -module(erlmcp_client_handshake).
 -moduledoc """
 The negotiation with a server. First it sends `server/discover` of 2026-07-28. If the answer is that
-of an older server, it sends `initialize`, which opens a session. With the option `era`, the client
-begins with the request of that era. The negotiation runs, and waits, in a process of its own.
+of an older server, or if there is none on a line transport, it sends `initialize`, which opens a
+session. With another option `era` than `auto`, it begins with the request of that era. The
+negotiation runs, and waits, in a process of its own.
 
-Without that option, the node remembers the eras of up to 1,000 HTTP URLs, so that the next client
-of a URL begins with the right request.
+With `auto`, the node remembers the eras of up to 1,000 HTTP URLs, so that the next client of a URL
+begins with the right request.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility", "Streamable HTTP / Backward
 Compatibility", "stdio / Backward Compatibility"; 2025-11-25, "Lifecycle", "Transports / Backwards
@@ -39,7 +40,8 @@ run(#{settings := #{era := Era}} = Client, Epoch) ->
     end.
 
 -doc """
-Ends the process of a negotiation. Counts the request that it waits for as failed with `Reason`.
+Ends the process of a negotiation, if one runs. Counts the request that it waits for as failed with
+`Reason`.
 """.
 -spec abandon(pid() | undefined, erlmcp_client:reason(), erlmcp_client_connection:client()) -> ok.
 abandon(undefined, _, _) ->

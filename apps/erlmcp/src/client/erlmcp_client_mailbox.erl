@@ -17,8 +17,8 @@ Internal.
 -doc """
 Sends a copy of a message, which does not keep a larger binary in memory. Returns `full`, and sends
 nothing, if more than 1000 messages wait in the receiver's mailbox. It also does so if the number of
-waiting messages times the size of this one is more than 8 MiB. The mailbox of a process on another
-node is not checked.
+waiting messages times the size of this one is more than 8 MiB. A process that has ended counts as
+one that reads. The mailbox of a process on another node is not checked.
 """.
 -spec offer(pid(), Message :: term()) -> ok | full.
 offer(Pid, Message) when node(Pid) =:= node() ->

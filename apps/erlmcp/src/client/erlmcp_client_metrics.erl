@@ -66,8 +66,8 @@ upstreams() ->
      || {Server, _} = Kind <- lists:ukeysort(1, Kinds)].
 
 -doc """
-Returns the `name` of the upstream of a target. It has neither the path nor the query of a URL, and
-no arguments of a program.
+Returns the `name` that an upstream at a target has if it has figures of its own. The name has
+neither the path nor the query of a URL, and no arguments of a program.
 """.
 -spec server_name(Target :: term()) -> binary().
 server_name(Target) ->

@@ -181,7 +181,7 @@ without_options(Target) ->
 -doc """
 Returns the kind of a target and the location of its server, for labels: host and port, or the name
 of a program or of a server of this node. `Target` is the one in `t:settings/0`. Paths and arguments
-are left out, since they may have secrets.
+are left out, since they may have secrets. For a malformed URL, returns the kind `http` alone.
 """.
 -spec label(Target :: term()) -> [term()].
 label({stdio, [Program | _]}) when not is_integer(Program) ->

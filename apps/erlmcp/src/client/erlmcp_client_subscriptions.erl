@@ -268,8 +268,9 @@ subscribed(Worker, Outcome, Server, #subscriptions{all = All} = Subscriptions) -
     end.
 
 -doc """
-Handles an event of a session's stream: the stream is open (again), or the server has refused it.
-The subscribers are told that they are subscribed.
+Handles an event of a session's stream: the stream is open, is open again, or was refused by the
+server. Subscribers that have waited for it are told that they are subscribed. If it is open again,
+all subscribers are told.
 """.
 -spec stream_event(pid(), open | refused, server(), subscriptions()) -> subscriptions().
 stream_event(Pid, open, Server, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
@@ -509,8 +510,8 @@ unsubscribe(#stream{client = Client, subscription = {Reference, _, _}}) ->
 failed(Reason, Stream) ->
     lost(Reason, counted({error, Reason}, Stream)).
 
-%% These 4xx statuses are temporary: timeout, too many requests, and an earlier stream that is still
-%% open.
+%% These 4xx statuses are temporary: timeout, an earlier stream that is still open, too early, and
+%% too many requests.
 lost({http, Status, _, _}, #stream{subscription = none, client = #{peer := Peer}}) when
     Status < 500, Status =/= 408, Status =/= 409, Status =/= 425, Status =/= 429
 ->

@@ -59,8 +59,9 @@ join_pool(#{pool := Pid} = Pool) ->
     end.
 
 -doc """
-Returns the meter's number of the server at `Target`; 0 if the server has no figures of its own. The
-calling process is a client of that server, which keeps its number as long as the client lives.
+Returns the meter's number of the server at `Target`. The calling process is a client of that
+server, which keeps its number as long as the client lives. Returns 0 if the server has no figures
+of its own, or if the table has ended.
 """.
 -spec server(Target :: term()) -> erlmcp_client_meter:server().
 server(Target) ->
@@ -72,7 +73,10 @@ server(Target) ->
         exit:_ -> 0
     end.
 
--doc "Removes a client or pool that has ended, if the table still exists.".
+-doc """
+Removes a client or pool that has ended, and counts the end of its session. Does nothing if the
+table has ended.
+""".
 -spec leave(pid()) -> ok.
 leave(Pid) ->
     try ets:take(?MODULE, Pid) of

@@ -55,9 +55,9 @@ new(Options) ->
 
 -doc """
 Returns `ok` if a call may go ahead, and otherwise the milliseconds until the breaker is half-open,
-or 1 while a trial call is running. After `ok`, the caller reports the outcome with `leave/2`. In
-the half-open state the trial call may die before it reports, so another one may go ahead after
-`longest_open_ms`.
+or 1 while a trial call is running. After `ok`, the caller reports the outcome with `leave/2`, or
+calls `spare/1`. In the half-open state the trial call may die before it reports, so another one may
+go ahead after `longest_open_ms`.
 """.
 -spec enter(breaker()) -> ok | {open, Milliseconds :: pos_integer()}.
 enter({Numbers, _, _, Longest} = Breaker) ->

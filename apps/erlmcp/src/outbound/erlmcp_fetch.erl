@@ -166,7 +166,8 @@ connected(Address, {Scheme, Host, Port} = Origin, Request, Until, Settings) ->
         {error, Reason} -> {error, {connect, Reason}}
     end.
 
-%% A node that only serves on stdio has not started gun. A node that stops starts nothing.
+%% The command `erlmcp` starts a server without gun; here gun starts. A node that stops starts
+%% nothing.
 started() ->
     case whereis(gun_sup) of
         undefined -> application:ensure_all_started(gun);

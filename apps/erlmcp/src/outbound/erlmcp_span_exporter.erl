@@ -7,10 +7,10 @@ deleted after the last of them has ended.
 Each buffer is sent once a second, and earlier if a whole request waits. A request to a collector
 runs in a process of its own, one at a time for each buffer, and has ten seconds. If the collector
 cannot be reached, does not answer in time, or is not ready (429, 502, 503, 504), the same request
-is sent again, up to six times in all. The wait before that is at most a second at first, and is
-doubled each time up to 30 seconds. A `Retry-After` in seconds lengthens it within that bound. Any
-other refusal is final. The log and the event `spans_dropped` tell of dropped spans, at most once a
-minute for each buffer.
+is sent again while the buffer has users, up to six times in all. The wait before that is at most a
+second at first, and is doubled each time up to 30 seconds. A `Retry-After` in seconds lengthens it
+within that bound. Any other refusal is final. The log and the event `spans_dropped` tell of dropped
+spans, at most once a minute for each buffer.
 
 A buffer is sent once more when its last user ends, and when the application stops, which waits for
 at most two seconds.

@@ -2,7 +2,7 @@
 -moduledoc """
 The meter of all clients of the node. It counts each request once, when it ends: with its response,
 without one, or before it was sent. It counts in the calling process. Only the first use of a name
-writes to a table.
+or a server writes to a table.
 
 Clients come and go, and a pool has many for one server. So requests are counted by the server that
 they are for, and by the revision that they speak. At most 20 servers and 200 names of tools and
@@ -32,8 +32,8 @@ Internal.
 -doc "Requests that are counted together: those for the same tool or prompt, or for none.".
 -type requests() :: {kind(), Method :: binary(), name()}.
 -doc """
-A server, and the revision of the requests. The revision is `none` if none was agreed on when they
-ended.
+A server, and the revision of the requests. The revision is `none` for requests that ended before
+one was agreed on, or that the client or its pool refused.
 """.
 -type kind() :: {server(), erlmcp_revision:revision() | none}.
 -doc """
@@ -70,8 +70,8 @@ that have made room for others. Requests that have no such name have `none`.
 -define(CODES, (?SLOTS div 4)).
 %% The code with which a server answers a request for a name that it does not have.
 -define(WRONG, {rpc, -32602}).
-%% The reasons of failures by their indices, in the order of `erlmcp_client:reason/0`. A reason of
-%% another name counts as the last one.
+%% The reasons of failures by their indices: `tool_error`, and names of `t:erlmcp_client:reason/0`.
+%% A reason of another name counts as the last one.
 -define(REASONS, [tool_error, cancelled, rpc, connect, closed, http, session_lost, redirect,
                   unauthorized, protocol, timeout, too_large, overload, unsupported_version,
                   unavailable, stopped, crashed, other]).
@@ -400,7 +400,7 @@ session_ended(Kind, Opened) ->
 
 -doc """
 Returns the value of `Read`, a fun that reads counts. If counts were moved meanwhile, `Read` is
-called again, ten times at most.
+called again, up to ten times in all.
 """.
 -spec steady(Read :: fun(() -> Result)) -> Result.
 steady(Read) ->
@@ -466,7 +466,10 @@ names() ->
 named() ->
     ets:select(?MODULE, [{{{'$1', '$2'}, '$3'}, [{is_binary, '$1'}], [{{'$1', '$2', '$3'}}]}]).
 
--doc "Returns how many sessions were opened, and the durations of those that have ended.".
+-doc """
+Returns the kinds that have had sessions: how many were opened, and the durations of those that have
+ended.
+""".
 -spec sessions() -> [{kind(), Opened :: pos_integer(), erlmcp_meter_counts:times()}].
 sessions() ->
     {Counters, _, _} = persistent_term:get(?MODULE),

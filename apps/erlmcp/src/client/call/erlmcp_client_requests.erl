@@ -305,8 +305,9 @@ renewed(Since, #{timeout := Timeout, last_deadline := Last} = Watch) ->
     NextLast = Last + Now - Since,
     Watch#{deadline := min(Now + Timeout, NextLast), last_deadline := NextLast}.
 
-%% Waits for a call that has become a task on the server. Each poll has the `timeout` of a call, and
-%% all polls together have its `max_timeout`. If the call ends before its task, it cancels the task.
+%% Gets a task of the server, cancels it, or waits for it. In a wait, each poll has the `timeout` of
+%% a call, and all polls together have its `max_timeout`. If the call ends before its task, it
+%% cancels the task.
 task(Operation, #{~"taskId" := Id} = Task, Call) when is_binary(Id) ->
     Own = Call#call{rounds = 0, tried = []},
     case Operation of

@@ -45,7 +45,8 @@ A message to send.
 - `deadline`: in milliseconds of `erlang:monotonic_time/1`. After a message such as progress the
   sender may wait longer, up to `last_deadline`.
 - `kind`: `stream` is an exchange that stays open without a response (`subscriptions/listen`, a
-  session's GET stream). It does not count against the bound of calls.
+  session's GET stream). Streamable HTTP bounds streams apart from calls, and other transports bound
+  both together.
 - `token`: the progress token whose notifications belong to the exchange.
 - `generation`: the connection that the message must go to; any if it is left out. On HTTP it is 0,
   except for HTTP+SSE.
@@ -116,9 +117,9 @@ target or option. The server need not be reached yet. The channel connects whene
 missing, with a growing pause between failures; on HTTP, it connects when a message is sent.
 
 The owner is sent `{erlmcp_channel, Pid, Event}`. `{up, Generation}` reports a new connection, on
-which the server knows nothing of the one before. `{down, Reason}` reports its end. On HTTP only
-HTTP+SSE has these two events. `{message, Message}` is a server's message that belongs to no
-exchange. `Generation` counts up from 1.
+which the server knows nothing of the one before. `{down, Reason}` reports its end, or an attempt to
+connect that failed. On HTTP only HTTP+SSE has these two events. `{message, Message}` is a server's
+message that belongs to no exchange. `Generation` counts up from 1.
 """.
 -callback open(Target :: term(), settings()) -> {ok, pid(), handle()} | {error, reason() | term()}.
 

@@ -9,8 +9,8 @@ process writes, so that a server that does not read its input cannot stop the ch
 Senders never wait: up to 16 MiB of unsent lines are queued, and further ones are refused. A queued
 line is dropped if its sender has ended, has aborted the exchange, or has passed its deadline.
 
-Lines that are sent during an attempt to connect wait for its outcome. During the pause after a
-failure, sending fails at once with `{connect, Why}`. When a connection ends, exchanges whose line
+A line that is for any connection waits during an attempt to connect, and fails at once with
+`{connect, Why}` during the pause after a failure. When a connection ends, exchanges whose line
 was written fail with `{closed, Why}`, and the others with `{closed, unprocessed}`. In place of
 `{closed, Why}` there is `{too_large, Limit}` if a received line was too large, and `{connect, Why}`
 if a program could not be run. The owner also gets `{down, {connect, Why}}` for each attempt that

@@ -16,7 +16,7 @@ An exchange gets `{Ref, {message, Message}, Bytes}`, with the bytes of the line,
 A process that reads notifications more slowly than they come misses some. Its mailbox is looked at
 once in 32 notifications or more often. If it then has more than 1000 messages, or more than 8 MiB
 if all were as large as the next one, notifications are dropped until the next bytes arrive. If that
-is true of the owner, requests of the server are answered with an error.
+is true of the owner, requests of the server are refused.
 
 Internal.
 """.

@@ -2,8 +2,8 @@
 -moduledoc """
 The environment of a server that the client starts as a child process. The node's own environment
 may have secrets, such as API keys, which another program must not see. So, by default, a server
-inherits only a few variables, which describe the user and the locale. It also gets the ones that
-the client's user sets.
+inherits only a few variables, such as `HOME`, `PATH` and those of the locale. It also gets the ones
+that the client's user sets.
 
 Internal.
 """.

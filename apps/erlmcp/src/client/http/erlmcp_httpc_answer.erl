@@ -96,8 +96,8 @@ whole(Body, Expected, Limits) ->
 
 -doc """
 Returns the messages in the data of an event, with `answered` if the awaited response is among them,
-and otherwise with `open`. It is an error if the data is not a message within the limits, or has
-another response.
+and otherwise with `open`. It is an error if the data is not a message within the limits. If a
+response is awaited, another one is an error, too.
 """.
 -spec event(binary(), expected(), erlmcp_json:limits()) ->
     {answered | open, [erlmcp_channel:event()]} | {error, erlmcp_channel:reason()}.

@@ -1,5 +1,10 @@
 -module(erlmcp_httpc_options).
--moduledoc "Checks the URL and the options of a channel on HTTP. Pure. Internal.".
+-moduledoc """
+Checks the URL and the options of a channel on HTTP. Pure, except for the fun of `token`, which it
+calls.
+
+Internal.
+""".
 
 -export([check/2, is_value/1]).
 

@@ -31,7 +31,8 @@ The reason for a failed authorization, in addition to those of a flow.
 - `{forbidden, Error}`: the server refuses the request for a reason that another token would not
   change.
 - `{insufficient_scope, Scopes}`: the server requires scopes that were requested already.
-- `{too_many_logins, Limit}`: the server refuses one token after another.
+- `{too_many_logins, Limit}`: there were `Limit` logins within ten minutes, as when the server
+  refuses one token after another.
 - `{crashed, Incident}`: the flow crashed; the log has the report with this id.
 - `{overload, Limit}`: too many requests wait for the flow.
 - `{store, Reason}`: the token store could not be opened.
@@ -75,7 +76,7 @@ The reason for a failed authorization, in addition to those of a flow.
 -define(FLOW_MS, 90_000).
 -define(WAITERS, 10_000).
 -define(CONSENTS, 100).
-%% The most logins within ten minutes, since each login opens a browser.
+%% The most logins within ten minutes: of a user, since each opens a browser, and without one.
 -define(LOGIN_WINDOW_MS, 600_000).
 -define(USER_LOGINS, 6).
 -define(OTHER_LOGINS, 60).

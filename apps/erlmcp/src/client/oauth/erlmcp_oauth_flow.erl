@@ -1,8 +1,9 @@
 -module(erlmcp_oauth_flow).
 -moduledoc """
-A flow leads from a challenge to a token: discovery, the choice of scopes, and renewal or login. It
-runs in a process of its own, linked to its starter, since a user may take minutes. It returns
-tokens in a fun, so that no message shows them. A crash is reported as its result, too.
+A flow gets a token, after a challenge or before the end of the token in use: discovery, the choice
+of scopes, and renewal or login. It runs in a process of its own, linked to its starter, since a
+user may take minutes. It returns tokens in a fun, so that no message shows them. A crash is
+reported as its result, too.
 
 The metadata of the resource is read again at each challenge, since the authorization server may
 have changed. Credentials for the old one are not sent to the new one.

@@ -221,7 +221,7 @@ connect(Address, #{secure := false, protocols := [http]} = Target, Tcp, _) ->
     #{port := Port, gun := #{connect_timeout := Timeout}, reached := Reached} = Target,
     erlmcp_httpc_socket:open({Address, Port}, Tcp, Timeout, Reached);
 connect(Address, #{port := Port, gun := Options}, Tcp, Transport) ->
-    %% Gun starts with the node's first client, since a node that only serves does not need it.
+    %% The command `erlmcp` starts a server without gun; here gun starts.
     {ok, _} = application:ensure_all_started(gun),
     gun:open(Address, Port, maps:merge(Options#{tcp_opts => Tcp}, Transport)).
 

@@ -67,7 +67,7 @@ The meaning of a message of the connection.
 %% The exchange has checked the headers already. Gun's check would compile a pattern for each
 %% header.
 -define(GUN_OPTIONS, #{flow => ?FLOW, invalid_request_headers => ignore}).
-%% The most bytes of a request body after which a socket's next request is sent without waiting.
+%% A socket whose request had a body of more bytes is kept only if all of them were sent.
 -define(LARGE, 8192).
 
 -doc """
@@ -262,7 +262,7 @@ drained(Request, Until) ->
 
 -doc """
 Gives the connection back; the caller does this once. No more messages of the request come. A socket
-in the middle of a response is closed.
+that cannot serve another request, as in the middle of a response, is closed.
 """.
 -spec give_back(connection_state(), request()) -> ok.
 give_back(cut, #gun{connection = Connection, stream = Stream} = Request) ->

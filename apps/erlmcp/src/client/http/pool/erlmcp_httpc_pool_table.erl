@@ -186,7 +186,10 @@ withdraw(Slot, Id, #slots{connections = Connections, numbers = Numbers}) ->
     true = ets:match_delete(Connections, {Slot, Id, '_', '_', '_'}),
     ok.
 
--doc "Sets the number of a connection's seats, after the server has changed its number of streams.".
+-doc """
+Sets the number of a connection's seats, after the server has changed its number of streams. Does
+nothing for a connection that is not in the slot any more.
+""".
 -spec set_seats(slot(), Id :: integer(), Seats :: non_neg_integer(), slots()) -> ok.
 set_seats(Slot, Id, Seats, #slots{connections = Connections, numbers = Numbers}) ->
     case ets:lookup(Connections, Slot) of
