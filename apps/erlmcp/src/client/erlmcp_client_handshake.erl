@@ -170,14 +170,16 @@ after_silence(true, _, Client, Epoch) ->
 
 %% A server whose stateless revisions this client does not have may also have a revision with
 %% sessions.
-offered(Versions, Client, Epoch) ->
+offered(Versions, #{settings := #{era := auto}} = Client, Epoch) ->
     Ours = [Revision || Revision <- erlmcp_revision:all(),
                         erlmcp_revision:era(Revision) =:= session,
                         lists:member(erlmcp_revision:name(Revision), Versions)],
     case Ours of
         [Revision | _] -> session(Revision, Client, Epoch);
         [] -> unsupported(Versions)
-    end.
+    end;
+offered(Versions, _, _) ->
+    unsupported(Versions).
 
 unsupported(Versions) ->
     {error, {unsupported_version, [Version || Version <- Versions, is_binary(Version)]}}.
@@ -207,7 +209,7 @@ initialized(Revision, #{identity := Identity} = Client, Epoch) ->
     maybe
         {ok, Result, Headers} ?=
             request({~"initialize", Params}, Client, unknown(Revision, Epoch), Deadline),
-        {ok, Agreed} ?= agreed(Result),
+        {ok, Agreed} ?= agreed(Result, Client),
         Session = maps:get(~"mcp-session-id", Headers, none),
         true ?= Session =:= none orelse is_visible(Session),
         Live = with_server((unknown(Agreed, Epoch))#{session := Session}, Result),
@@ -220,12 +222,17 @@ initialized(Revision, #{identity := Identity} = Client, Epoch) ->
         {error, _} = Error -> Error
     end.
 
-agreed(#{~"protocolVersion" := Version}) when is_binary(Version) ->
+%% The server may choose another revision than the one that was asked for, unless the client speaks
+%% only that one.
+agreed(#{~"protocolVersion" := Version}, #{settings := #{era := Era}}) when is_binary(Version) ->
     case erlmcp_revision:parse(Version) of
-        {ok, Revision} when Revision =< '2025-11-25' -> {ok, Revision};
-        _ -> {error, {unsupported_version, [Version]}}
+        {ok, Revision} when Revision =< '2025-11-25',
+                            Era =:= auto orelse Era =:= session orelse Era =:= Revision ->
+            {ok, Revision};
+        _ ->
+            unsupported([Version])
     end;
-agreed(_) ->
+agreed(_, _) ->
     {error, {protocol, ~"result of initialize: protocolVersion: expected a string"}}.
 
 is_visible(Session) ->

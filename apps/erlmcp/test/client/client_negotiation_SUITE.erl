@@ -222,8 +222,17 @@ pinned_era_is_not_left(_) ->
     {error, {http, 400, _, _}} = erlmcp_client:list_tools(Modern),
     no_more(~"initialize"),
     {Old, _} = visit(fun old/1, #{era => '2025-06-18'}),
-    {ok, _} = erlmcp_client:server(Old),
-    #{~"params" := #{~"protocolVersion" := ~"2025-06-18"}} = received(~"initialize").
+    {error, {unsupported_version, [~"2025-11-25"]}} = erlmcp_client:server(Old),
+    #{~"params" := #{~"protocolVersion" := ~"2025-06-18"}} = received(~"initialize"),
+    no_more(~"notifications/initialized"),
+    {Same, _} = visit(fun old/1, #{era => '2025-11-25'}),
+    {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Same),
+    [begin
+         {Other, _} = visit(fun(#{message := Message}) ->
+                                unsupported(Message, [~"2025-11-25"])
+                            end, #{era => Era}),
+         {error, {unsupported_version, [~"2025-11-25"]}} = erlmcp_client:server(Other)
+     end || Era <- [stateless, '2026-07-28']].
 
 %% "After successful initialization, the client MUST send an `initialized` notification"; the
 %% session and the revision are in the headers of everything that follows.

@@ -102,7 +102,10 @@ pages({Method, Params} = Request, Items, Fetch, Call, {Seen, Pages, Bytes}) ->
                           {Seen#{Next => []}, [Own | Pages], More})
             end;
         {ok, #{Items := Page}} ->
-            {ok, lists:append(lists:reverse([Page | Pages]))};
+            case Bytes + erlang:external_size(Page) of
+                More when More > MostBytes -> {error, {too_large, MostBytes}};
+                _ -> {ok, lists:append(lists:reverse([Page | Pages]))}
+            end;
         {error, {rpc, #{code := -32602}} = Reason} when is_map_key(~"cursor", Params) ->
             {unknown_cursor, Reason};
         {error, _} = Error ->
