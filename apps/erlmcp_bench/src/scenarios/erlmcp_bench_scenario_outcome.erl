@@ -63,11 +63,12 @@ throughput. `measured` and `beaten` are there if the scenario had such a step wi
     beaten => boolean()
 }.
 -doc """
-The effects of a fault. `detection_ms` and `recovery_ms` are the milliseconds until the first and
-the last error, if there was any. See `t:erlmcp_bench_scenario_outages:outage/0`. `seen` is `true`
-if the fault had an effect: at least nine tenths of its connections, or its node, have ended, or
-answers were later by the added time. `recovered` is `true` if no error came, or a calm followed the
-last one. `mark_s` is the time in which the service must recover.
+The effects of a fault. `detection_ms` is the milliseconds until the first error, and `recovery_ms`
+until the last one before a calm, if there was any. See `t:erlmcp_bench_scenario_outages:outage/0`.
+`seen` is `true` if the fault had an effect: at least nine tenths of its connections, or its node,
+have ended, or answers were later by the added time. `recovered` is `true` if no error came, or a
+calm followed. Errors after that calm change neither. `mark_s` is the time in which the service must
+recover.
 """.
 -type fault() ::
     #{fault := atom(), not_run := term()}

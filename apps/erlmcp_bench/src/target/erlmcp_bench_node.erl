@@ -1,8 +1,8 @@
 -module(erlmcp_bench_node).
 -moduledoc """
-Makes the command that starts another Erlang node on this machine, with this node's Erlang and code
-path. The node runs in Erlang's own folder, since a node also looks for modules in its current
-folder.
+Makes the command that starts another node on this machine, with this node's Erlang. The code path
+of this node comes apart (`code_path/0`). The other node runs in Erlang's own folder, since a node
+also looks for modules in its current folder.
 """.
 
 -export([words/1, code_path/0]).
