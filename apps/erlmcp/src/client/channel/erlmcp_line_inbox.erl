@@ -57,8 +57,8 @@ Internal.
 -opaque inbox() :: #inbox{}.
 
 -doc """
-Returns an inbox for a new connection. Messages that belong to no exchange go to `Owner`. Warnings
-have the members of `About`.
+Returns an inbox for a new connection. Requests go to `Owner`, and so do notifications that belong
+to no exchange. Warnings have the members of `About`.
 """.
 -spec new({Owner :: pid(), Channel :: pid()}, erlmcp_json:limits(), About :: map()) -> inbox().
 new({Owner, Channel}, #{message_bytes := Max} = Limits, About) ->

@@ -133,8 +133,9 @@ client({http, Version, Peer, _}) -> {http, Version, Peer, none};
 client(Origin) -> Origin.
 
 -doc """
-Takes what differs between the spans of a tool and a client out of the subject and the end of a
-span: the port of the client and the id of the request. Each is `none` if the span has none.
+Splits the subject and the end of a span into what all spans of the same tool and client share, and
+what this span alone has: the port of the client and the id of the request. Each of these two is
+`none` if the span has none.
 
 ## Examples
 
