@@ -141,9 +141,10 @@ a_dead_upstream(Config) ->
     end),
     erlmcp_test_http:stop(Upstream).
 
+%% On an address where nobody else takes a port that is free.
 upstream(Port) ->
     erlmcp_test_http:start(#{
-        name => ~"upstream", listen => [{http, #{port => Port}}],
+        name => ~"upstream", listen => [{http, #{ip => {127, 0, 9, 7}, port => Port}}],
         tools => [#{name => ~"find", handler => fun ?MODULE:echo/2}]}).
 
 %% A small file system under the store of a tool.

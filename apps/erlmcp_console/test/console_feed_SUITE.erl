@@ -49,15 +49,21 @@ a_snapshot_comes_each_second(_) ->
     Server = start(#{}),
     Viewers = [events(?FEED, Server) || _ <- [1, 2]],
     [{~"hello", #{~"columns" := _}} = next_event(Viewer) || Viewer <- Viewers],
-    Times = [[begin
-                  {~"snapshot", #{~"at" := At}} = next_event(Viewer),
-                  At
-              end || _ <- [1, 2, 3]] || Viewer <- Viewers],
-    %% The same ones for both, though one may have had one before the other viewer was there.
-    [Ones, Others] = Times,
-    [First, Second | _] = [At || At <- Ones, lists:member(At, Others)],
+    {First, Second} = two_for_both(Viewers, [[], []]),
     true = Second - First > 800 andalso Second - First < 3_000,
     stop(Viewers, Server).
+
+%% One viewer may have had some before the other viewer was there.
+two_for_both(Viewers, Before) ->
+    Times = [begin
+                 {~"snapshot", #{~"at" := At}} = next_event(Viewer),
+                 Earlier ++ [At]
+             end || {Viewer, Earlier} <- lists:zip(Viewers, Before)],
+    [Ones, Others] = Times,
+    case [At || At <- Ones, lists:member(At, Others)] of
+        [First, Second | _] -> {First, Second};
+        _ -> two_for_both(Viewers, Times)
+    end.
 
 figures_are_those_of_the_meter(_) ->
     #{pid := Pid} = Server = start(#{tools => [echo()]}),

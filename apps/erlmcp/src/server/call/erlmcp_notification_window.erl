@@ -6,8 +6,10 @@ sends it (`room/1`), and the connection frees the room when it has written the n
 (`written/2`).
 
 Without room the handler waits while its client reads, so that nothing is lost. It stops waiting
-when its client has read nothing for 100 milliseconds, or when it has waited for 5,000 milliseconds
+when its client has read nothing for 500 milliseconds, or when it has waited for 5,000 milliseconds
 in all. Then its notifications are left out until there is room, and the next one has their number.
+On a busy machine, a connection that has no turn looks like a client that reads nothing. So the
+first of these times is longer than such delays, and pauses of the whole node hardly count.
 
 The specification requires senders of log messages and progress to limit their rate. A call is not
 delayed for longer, nor ended, because its client does not read these: its result matters more.
@@ -28,8 +30,10 @@ Internal.
 -define(STALLED, 5).
 
 %% Milliseconds that a call waits at most for a client that reads nothing, and in all.
--define(PATIENCE, 100).
+-define(PATIENCE, 500).
 -define(WAITS, 5000).
+%% Milliseconds that count at most from one look to the next.
+-define(LOOK, 10).
 %% The window of a call has this part of the bytes that may wait for its connection.
 -define(CALLS, 16).
 
@@ -82,16 +86,18 @@ wait({Words, _, _} = Window) ->
         false -> wait(atomics:get(Words, ?MESSAGES), ?PATIENCE, Window)
     end.
 
-wait(_, 0, Window) ->
+wait(_, Left, Window) when Left =< 0 ->
     leave_out(Window);
 wait(Before, Left, {Words, _, _} = Window) ->
+    Began = erlang:monotonic_time(millisecond),
     receive after 1 -> ok end,
-    Waited = atomics:add_get(Words, ?WAITED, 1),
+    Milliseconds = min(?LOOK, erlang:monotonic_time(millisecond) - Began),
+    Waited = atomics:add_get(Words, ?WAITED, Milliseconds),
     case {take(Window), atomics:get(Words, ?MESSAGES)} of
         {ok, _} -> {ok, left_out(Window)};
         {none, _} when Waited >= ?WAITS -> leave_out(Window);
         {none, Now} when Now < Before -> wait(Now, ?PATIENCE, Window);
-        {none, _} -> wait(Before, Left - 1, Window)
+        {none, _} -> wait(Before, Left - Milliseconds, Window)
     end.
 
 leave_out({Words, _, _}) ->

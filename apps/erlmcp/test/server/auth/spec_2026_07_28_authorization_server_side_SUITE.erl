@@ -462,12 +462,12 @@ a_body_that_comes_meanwhile(_) ->
 nobody_says_in_time(_) ->
     Test = self(),
     Ask = fun(_) -> Test ! {asked, self()}, receive never -> ok end end,
-    with_server(#{authenticate => {process, Ask}}, #{limits => #{authenticate_timeout_ms => 50}},
+    with_server(#{authenticate => {process, Ask}}, #{limits => #{authenticate_timeout_ms => 1000}},
                 fun(Server) ->
         #{status := 503, headers := #{~"retry-after" := ~"1"}, messages := [#{~"error" := Error}]} =
             erlmcp_test_http:call(Server, ~"tools/list", #{}, with(~"ada")),
-        #{~"code" := 1080, ~"data" := #{~"limit" := 50}} = Error,
-        killed = receive {asked, Pid} -> ended(Pid) end
+        #{~"code" := 1080, ~"data" := #{~"limit" := 1000}} = Error,
+        killed = receive {asked, Pid} -> ended(Pid) after ?TIMEOUT -> error(not_asked) end
     end).
 
 ended(Pid) ->

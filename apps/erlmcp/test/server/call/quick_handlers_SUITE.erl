@@ -322,7 +322,7 @@ given({_, Socket}, Pid) -> gen_tcp:controlling_process(Socket, Pid).
 
 %% In a process it is ended alone.
 a_short_deadline_needs_a_process(_) ->
-    Server = serve(#{tools => [tool(~"short", #{quick => true, timeout_ms => 200}),
+    Server = serve(#{tools => [tool(~"short", #{quick => true, timeout_ms => 900}),
                                tool(~"other", #{})]}),
     [begin
          false = is_in_connection(Client, ~"short"),

@@ -38,8 +38,11 @@ start() ->
     start([{http, #{}}]).
 
 start(Listen) ->
+    start(#{receive_timeout_ms => 1500}, Listen).
+
+start(Limits, Listen) ->
     erlmcp_test_http:start((erlmcp_test_http:definitions(self()))#{
-        limits => #{receive_timeout_ms => 300}, listen => Listen}).
+        limits => Limits, listen => Listen}).
 
 %% Sends one byte at a time until the server closes, and returns its last words.
 dribble(Socket, Bytes) ->
@@ -166,7 +169,7 @@ many_of_them_hold_nobody_up(_) ->
 
 %% Messages without an answer are handled at once, and leave nothing.
 floods_of_notifications_cost_nothing(_) ->
-    #{port := Port} = Server = start([{tcp, #{}}]),
+    #{port := Port} = Server = start(#{}, [{tcp, #{}}]),
     Socket = erlmcp_test_line:connect(Port),
     _ = erlmcp_test_line:initialize(Socket, ~"2025-11-25"),
     Flood = [[json:encode(erlmcp_test_line:notification(Method, Params)), $\n]
@@ -182,7 +185,7 @@ floods_of_notifications_cost_nothing(_) ->
     true = erlmcp_test_line:is_quiet(Socket),
     gen_tcp:close(Socket),
     erlmcp_test_http:stop(Server),
-    Http = start(),
+    Http = start(#{}, [{http, #{}}]),
     Session = erlmcp_test_http:initialize(Http, ~"2025-11-25"),
     [#{status := 202} = call(Http, ~"notifications/cancelled", #{requestId => N},
                              #{session => Session, id => none}) || N <- lists:seq(1, 100)],

@@ -86,7 +86,13 @@ told_of(Method, Socket) ->
 
 told() ->
     Test = self(),
-    start((definitions(Test))#{on_event => fun(Event) -> Test ! Event end}).
+    #{tools := Tools} = Definitions = definitions(Test),
+    start(Definitions#{tools := [in_three_seconds(Tool) || Tool <- Tools],
+                       on_event => fun(Event) -> Test ! Event end}).
+
+%% The session's process must be suspended by then.
+in_three_seconds(#{name := ~"slow"} = Tool) -> Tool#{timeout_ms := 3000};
+in_three_seconds(Tool) -> Tool.
 
 %% It is told in the order of what happens; the session's process has done what it had to before it
 %% takes in a subscription.

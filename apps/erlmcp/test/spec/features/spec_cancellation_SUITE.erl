@@ -60,7 +60,7 @@ revisions() ->
 definitions(Test) ->
     Waiting = erlmcp_test_line:waiting_tool(~"wait"),
     #{tools => [Waiting,
-                Waiting#{name := ~"short", timeout_ms => 50},
+                Waiting#{name := ~"short", timeout_ms => 1000},
                 #{name => ~"reports", handler => fun(_, Context) ->
                     ok = erlmcp:progress(Context, 1, #{}),
                     Test ! {called, self(), #{}, Context},

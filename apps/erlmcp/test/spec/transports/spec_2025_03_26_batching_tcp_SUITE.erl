@@ -174,7 +174,7 @@ batches_delay_nobody(_) ->
 %% longer than that.
 slow_members_keep_their_deadline(_) ->
     Socket = session(#{tools => [waiting_tool(~"wait"), echo_tool()],
-                       limits => #{call_timeout_ms => 100}}),
+                       limits => #{call_timeout_ms => 1000}}),
     send(Socket, [call(1, ~"wait"), call(2, ~"echo")]),
     Monitor = monitor(process, await_call()),
     Answers = recv(Socket),

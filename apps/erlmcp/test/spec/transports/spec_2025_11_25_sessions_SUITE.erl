@@ -322,8 +322,16 @@ asked_session_does_not_expire(_) ->
 
 stays(Server, Idle) ->
     Now = now_ms(),
-    Session = initialize(Server, ~"2025-11-25"),
-    case asked(Server, Session, Idle, Now + 2 * Idle, Now) of
+    #{status := 200, headers := #{~"mcp-session-id" := Id}} =
+        initialize(Server, ~"2025-11-25", #{}),
+    Session = {Id, ~"2025-11-25"},
+    #{status := Status} = call(Server, ~"notifications/initialized", #{},
+                               #{id => none, session => Session}),
+    Asked = case {Status, now_ms()} of
+        {202, _} -> asked(Server, Session, Idle, Now + 2 * Idle, Now);
+        {404, Later} when Later - Now >= Idle -> late
+    end,
+    case Asked of
         ok -> ok;
         %% Nobody asked for so long.
         late -> stays(Server, Idle)

@@ -495,9 +495,11 @@ initialize(Server, Revision, Headers) ->
 -doc "The process of the node's one session.".
 -spec session_process() -> pid().
 session_process() ->
-    [Pid] = [P || P <- processes(),
-                  proc_lib:translate_initial_call(P) =:= {erlmcp_session, init, 1}],
-    Pid.
+    case [P || P <- processes(),
+               proc_lib:translate_initial_call(P) =:= {erlmcp_session, init, 1}] of
+        [Pid] -> Pid;
+        _ -> receive after 5 -> session_process() end
+    end.
 
 -doc "Ends a session.".
 -spec delete(server(), session()) -> reply().

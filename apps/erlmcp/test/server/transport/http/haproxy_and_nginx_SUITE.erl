@@ -303,11 +303,17 @@ the_header_that_the_proxy_does_not_write_is_not_taken(Config) ->
 a_server_that_is_not_ready_gets_no_requests(Config) ->
     ok = until_called(200, Config),
     ok = application:set_env(erlmcp, memory_bytes, 1),
-    ok = until_called(503, Config),
     #{pid := Pid} = server(Config),
-    #{ready := false} = erlmcp:health(Pid),
+    ok = until_not_ready(Pid),
+    ok = until_called(503, Config),
     ok = application:unset_env(erlmcp, memory_bytes),
     ok = until_called(200, Config).
+
+until_not_ready(Pid) ->
+    case erlmcp:health(Pid) of
+        #{ready := false} -> ok;
+        #{ready := true} -> receive after 10 -> until_not_ready(Pid) end
+    end.
 
 %% A refusal of the server has a body in JSON, and that of the proxy has none.
 until_called(Status, Config) ->

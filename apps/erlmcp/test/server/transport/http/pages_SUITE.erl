@@ -164,11 +164,16 @@ memory_is_bounded(Config) ->
 hog(List) -> hog([make_ref() | List]).
 
 time_is_bounded(Config) ->
-    Server = serve(#{call_timeout_ms => 100}, #{~"/page" => waiting(self())}, Config),
+    Server = serve(#{call_timeout_ms => 1000}, #{~"/page" => waiting(self())}, Config),
     Connection = open(Server, Config),
     {503, _, Body} = ask(Connection, ~"GET", ~"/page", []),
-    #{~"error" := #{~"data" := #{~"incident" := _, ~"limit" := 100}}} = json:decode(Body),
-    _ = ended(running()),
+    #{~"error" := #{~"data" := #{~"incident" := _, ~"limit" := 1000}}} = json:decode(Body),
+    %% On a busy machine the page may not have begun.
+    receive
+        {running, Pid} -> _ = ended(Pid)
+    after 0 ->
+        ok
+    end,
     {200, _, _} = list_tools(Connection),
     ok = close(Connection),
     stop(Server).

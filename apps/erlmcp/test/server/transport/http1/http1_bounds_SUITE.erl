@@ -139,7 +139,7 @@ chunk(Bytes) ->
 %% receive a complete request message within the time that it was prepared to wait." It says that it
 %% closes the connection (RFC 9112, 9.6), and does not wait for the rest.
 body_that_stops_is_408(_) ->
-    Server = start(#{limits => #{receive_timeout_ms => 500}}),
+    Server = start(#{limits => #{receive_timeout_ms => 1500}}),
     {Headers, Body} = echo(~"text"),
     <<Half:20/binary, _/binary>> = Body,
     Length = {~"content-length", integer_to_binary(byte_size(Body))},
@@ -149,7 +149,7 @@ body_that_stops_is_408(_) ->
     erlmcp_test_http:stop(Server).
 
 body_that_never_starts_is_408(_) ->
-    Server = start(#{limits => #{receive_timeout_ms => 500}}),
+    Server = start(#{limits => #{receive_timeout_ms => 1500}}),
     {Headers, _} = echo(~"text"),
     Socket = connect(Server),
     ok = send(Socket, ~"POST", [{~"content-length", ~"20"} | Headers], ~""),
@@ -158,13 +158,13 @@ body_that_never_starts_is_408(_) ->
 
 timed_out(Socket) ->
     #{status := 408, messages := [#{~"error" := Error}]} = response(Socket),
-    #{~"code" := 1069, ~"data" := #{~"limit" := 500}} = Error,
+    #{~"code" := 1069, ~"data" := #{~"limit" := 1500}} = Error,
     ok = closed(Socket).
 
 %% A refusal "costs the server almost nothing": a client that is refused early and sends neither
 %% the rest nor another request does not keep its connection.
 refused_body_that_never_comes_is_not_waited_for(_) ->
-    Server = start(#{limits => #{receive_timeout_ms => 500}}),
+    Server = start(#{limits => #{receive_timeout_ms => 1500}}),
     Socket = connect(Server),
     ok = send(Socket, ~"POST", [{~"content-length", ~"20"}, {~"content-type", ~"text/plain"}], ~""),
     #{status := 415} = response(Socket),
@@ -368,7 +368,8 @@ deadline_ends_the_call(Config) ->
     {Headers, Body} = message(~"tools/call", #{name => ~"slow"}, #{id => 8}),
     ok = send(Socket, ~"POST", Headers, Body),
     {Pid, _} = running(),
-    killed = ended(Pid),
+    %% It may have ended already.
+    true = lists:member(ended(Pid), [killed, noproc]),
     #{status := 503, messages := [#{~"id" := 8, ~"error" := #{~"code" := 1069}}]} =
         response(Socket),
     {More, Text} = echo(~"still here"),

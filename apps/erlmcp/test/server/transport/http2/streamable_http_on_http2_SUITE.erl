@@ -376,7 +376,7 @@ body_is_bounded(Config) ->
     erlmcp_test_http:stop(Server).
 
 body_that_stops_is_408(Config) ->
-    Server = start(#{receive_timeout_ms => 500}, Config),
+    Server = start(#{receive_timeout_ms => 1500}, Config),
     Connection = open(Server, [http2], Config),
     {Headers, Body} = message(~"tools/call", #{name => ~"echo", arguments => #{text => ~"a"}}, #{}),
     Beside = wait(Connection, 1),

@@ -185,7 +185,7 @@ lost_sockets_drop_what_waits(_) ->
 
 %% A request that waits longer than a call may take is answered all the same.
 deadlines_begin_with_the_call(_) ->
-    Socket = connect(narrow(1, #{call_timeout_ms => 500})),
+    Socket = connect(narrow(1, #{call_timeout_ms => 2000})),
     ok = gen_tcp:send(Socket, [line(wait(Id)) || Id <- [1, 2, 3]]),
     [begin
          _ = runs(Id),

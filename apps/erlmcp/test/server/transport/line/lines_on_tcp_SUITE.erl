@@ -192,8 +192,8 @@ ids_keep_their_type(_) ->
 %% A call ends at its deadline (1069), a tool's own one before the server's.
 deadlines_are_kept(_) ->
     Wait = waiting_tool(~"wait"),
-    Socket = connect(serve(#{tools => [Wait, Wait#{name := ~"short", timeout_ms => 50}],
-                             limits => #{call_timeout_ms => 200}})),
+    Socket = connect(serve(#{tools => [Wait, Wait#{name := ~"short", timeout_ms => 1000}],
+                             limits => #{call_timeout_ms => 1500}})),
     _ = initialize(Socket, ~"2025-11-25"),
     [begin
          send(Socket, call(Name, Name, #{})),

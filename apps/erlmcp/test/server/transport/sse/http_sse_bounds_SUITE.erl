@@ -118,7 +118,7 @@ untaken_messages_are_bounded(Config) ->
     erlmcp_test_http:stop(Server).
 
 untaken_messages_are_waited_for_in_time(Config) ->
-    Server = start(#{receive_timeout_ms => 600}),
+    Server = start(#{receive_timeout_ms => 1500}),
     Client = client(Server, Config),
     [Session] = sessions(Server),
     ok = sys:suspend(Session),
@@ -244,7 +244,7 @@ post_to(#{endpoint := Endpoint}, Server, Message) ->
 
 %% The session waits for its stream itself, whatever keeps the stream from writing.
 a_stalled_stream_is_cut(Config) ->
-    Server = start(#{send_timeout_ms => 300}),
+    Server = start(#{send_timeout_ms => 1000}),
     #{endpoint := Endpoint} = client(Server, Config),
     [Session] = sessions(Server),
     Monitor = monitor(process, Session),

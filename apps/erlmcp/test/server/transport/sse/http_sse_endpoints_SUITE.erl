@@ -139,7 +139,7 @@ bodies_are_bounded(Config) ->
     ok = gun:data(Chunked, Many, nofin, ~" "),
     {response, nofin, 413, _} = gun:await(Chunked, Many, ?TIMEOUT),
     true = is_quiet(Client),
-    Hasty = start(#{receive_timeout_ms => 800}),
+    Hasty = start(#{receive_timeout_ms => 1500}),
     #{posting := Late, endpoint := There} = client(Hasty, Config),
     Begun = gun:post(Late, There, json_headers()),
     ok = gun:data(Late, Begun, nofin, ~"{"),
