@@ -345,12 +345,12 @@ deliver(Pid, Reference, Event) ->
     end.
 
 -doc "Answers a request that the server has sent outside of calls, in a process of its own.".
--spec answer(erlmcp_message:message(),
+-spec answer(erlmcp_client_questions:question(),
              {erlmcp_client_connection:client(), erlmcp_client_connection:live()},
              subscriptions()) -> subscriptions().
-answer(Request, Server, #subscriptions{questions = Questions} = Subscriptions) ->
+answer(Question, Server, #subscriptions{questions = Questions} = Subscriptions) ->
     Subscriptions#subscriptions{
-        questions = erlmcp_client_questions:ask(Request, Server, Questions)}.
+        questions = erlmcp_client_questions:ask(Question, Server, Questions)}.
 
 %% The process of a stream ends with the client's process, and the server then sees the end of the
 %% stream.

@@ -6,7 +6,9 @@ back.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([all_are_answered_on_http/1, all_are_answered_on_lines/1]).
+-export([all_are_answered_on_http/1, all_are_answered_on_lines/1,
+         all_are_answered_before_the_session_is_open/1,
+         few_bytes_wait_for_the_session/1]).
 -export([some_are_taken_back_on_http/1, some_are_taken_back_on_lines/1]).
 -export([questions_of_a_call_are_bounded/1, waiting_questions_have_few_bytes/1,
          a_call_waits_for_its_user/1, a_call_goes_on_in_its_own_time/1,
@@ -32,6 +34,7 @@ suite() ->
 
 all() ->
     [all_are_answered_on_http, all_are_answered_on_lines,
+     all_are_answered_before_the_session_is_open, few_bytes_wait_for_the_session,
      some_are_taken_back_on_http, some_are_taken_back_on_lines,
      questions_of_a_call_are_bounded, waiting_questions_have_few_bytes,
      a_call_waits_for_its_user, a_call_goes_on_in_its_own_time,
@@ -68,6 +71,39 @@ all_are_answered_on_lines(_) ->
     end),
     answered({tcp, {127, 0, 0, 1}, Port, options()}),
     ok = erlmcp_test_peer:stop(Peer).
+
+%% The client's process has all of them before it knows that the session is open.
+all_are_answered_before_the_session_is_open(_) ->
+    #{port := Port} = Peer = before_the_session(questions()),
+    answered({tcp, {127, 0, 0, 1}, Port, (options())#{log_level => error}}),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% Bounded refusal: those that are asked at once have their room, and a megabyte of others waits.
+few_bytes_wait_for_the_session(_) ->
+    Large = [large(Id) || Id <- lists:seq(?OPEN + 1, ?OPEN + 4)],
+    #{port := Port} = Peer = before_the_session(
+        [question(Id) || Id <- lists:seq(1, ?OPEN)] ++ Large ++ [ping(100)]),
+    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port,
+                                             (options())#{log_level => error}}),
+    Open = [Pid || _ <- lists:seq(1, ?OPEN), {Pid, _} <- [asked()]],
+    Refused = ?OPEN + 4,
+    #{Refused := #{~"error" := #{~"message" := <<"the client has as many", _/binary>>}},
+      100 := #{~"result" := #{}}} = answers(2),
+    ok = declined(Open, 3),
+    true = lists:seq(1, ?OPEN + 3) =:= lists:sort(maps:keys(answers(?OPEN + 3))),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% A server that asks before it answers the last request that opens a session.
+before_the_session(Questions) ->
+    erlmcp_test_peer:tcp(fun
+        (#{~"method" := ~"initialize"} = Message) ->
+            [result(Message, maps:put(capabilities, #{logging => #{}}, initialized()))];
+        (#{~"method" := ~"logging/setLevel"} = Message) ->
+            Questions ++ [result(Message, #{})];
+        (_) ->
+            []
+    end).
 
 %% The last one is for nobody to think about.
 questions() ->
