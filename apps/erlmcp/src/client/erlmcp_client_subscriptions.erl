@@ -449,8 +449,10 @@ events([Event | Events], Exchange, Stream) ->
         again ->
             again(Stream);
         {over, Reason} ->
+            %% A process that has read of the end may subscribe again in this one's place.
+            ok = unsubscribe(Stream),
             _ = deliver_own({ended, Reason}, Stream),
-            unsubscribe(Stream);
+            ok;
         cut ->
             ok = unsubscribe(Stream),
             leave(Exchange, Stream)

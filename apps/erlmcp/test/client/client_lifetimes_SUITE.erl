@@ -140,12 +140,12 @@ ended_subscription_is_over(_) ->
             []
     end),
     #{port := Port} = Peer,
-    Client = started({tcp, ~"127.0.0.1", Port, #{subscriptions => 2}}),
+    Client = started({tcp, ~"127.0.0.1", Port, #{subscriptions => 1}}),
     {ok, _} = erlmcp_client:server(Client),
     [begin
          {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
          {ended, {rpc, _}} = event(Reference)
-     end || _ <- lists:seq(1, 5)],
+     end || _ <- lists:seq(1, 100)],
     Test = self(),
     ok = eventually(fun() ->
         {monitors, Monitors} = process_info(Client, monitors),
