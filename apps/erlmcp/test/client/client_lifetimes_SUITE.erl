@@ -369,12 +369,16 @@ stopped_application_ends_clients(_) ->
     #{port := Port} = Peer,
     Client = started({tcp, ~"127.0.0.1", Port, #{}}),
     {ok, _} = erlmcp_client:server(Client),
+    {ok, Known} = erlmcp_client_table:find(Client),
     {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+    _ = erlmcp_test_peer:received(~"tools/call"),
     true = unlink(Client),
     ok = application:stop(erlmcp),
     ok = gone(Client),
     {error, stopped} = event(Reference),
     {error, stopped} = erlmcp_client:ping(Client),
+    %% A call that has just found its client may look for the outcome of the negotiation only now.
+    {error, stopped} = erlmcp_client_connection:live(Known, erlang:monotonic_time(millisecond)),
     ok = application:start(erlmcp),
     ok = erlmcp_test_peer:stop(Peer).
 
