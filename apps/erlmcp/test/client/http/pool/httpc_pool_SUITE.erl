@@ -417,9 +417,9 @@ dead_server_is_told_at_once(_) ->
     [begin
          {Micros, {connect, econnrefused}} =
              timer:tc(fun() -> refusal(Handle, Kind, ?TIMEOUT) end),
-         true = Micros < 20_000_000
-     end || _ <- lists:seq(1, 50), Kind <- [call, stream]],
-    #{open := 0, busy := 0, waiting := 0} = erlmcp_httpc_pool:info(Handle).
+         true = Micros < 20_000_000,
+         #{open := 0, busy := 0, waiting := 0} = erlmcp_httpc_pool:info(Handle)
+     end || _ <- lists:seq(1, 50), Kind <- [call, stream]].
 
 dead_server_is_tried_again(Config) ->
     {Port, Taken} = erlmcp_test_port:taken(),
