@@ -317,8 +317,11 @@ waiting_questions_have_few_bytes(_) ->
          [ok = line(large(Id), Socket) || Id <- [101, 102, 103, 104]],
          {104, #{~"error" := #{~"message" := <<"the client has as many", _/binary>>}}} = answer(),
          %% One that is taken back leaves its room to another one.
+         [[Pid]] = ets:match(Table, {{'_', 101}, '$1'}),
          ok = line(cancelled(101), Socket),
-         ok = left(?OPEN + 2, Table),
+         ok = ended(Pid),
+         %% The client has read of the end, too.
+         _ = sys:get_state(Client),
          [ok = line(Message, Socket) || Message <- [ping(100), large(105)]],
          {100, #{~"result" := #{}}} = answer(),
          ok = declined(Open, 3),
@@ -346,12 +349,12 @@ a_call_waits_for_its_user(_) ->
     {ok, Client} = erlmcp_client:start_link({http, Url, options()}),
     {ok, _} = erlmcp_client:server(Client),
     _ = connected(),
-    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 1_000}),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 3_000}),
     Called = connected(),
     #{~"id" := Id} = erlmcp_test_peer:received(~"tools/call"),
     ok = http(question(1), Called),
     {Pid, 1} = asked(),
-    receive {erlmcp, Reference, _} -> error(late) after 1_200 -> ok end,
+    receive {erlmcp, Reference, _} -> error(late) after 3_300 -> ok end,
     Pid ! decline,
     {1, #{~"result" := _}} = answer(),
     %% The call's own process has read that the question is answered, and goes on in its own time.
@@ -367,14 +370,14 @@ a_call_waits_for_its_user(_) ->
 %% When the user has answered, the server has what was left of its time, and no more.
 a_call_goes_on_in_its_own_time(_) ->
     {Peer, Client, _} = listening(),
-    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 1_000}),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 3_000}),
     Called = connected(),
     ok = http(question(1), Called),
     {Pid, 1} = asked(),
     Pid ! decline,
     {1, #{~"result" := _}} = answer(),
     receive
-        {erlmcp, Reference, Outcome} -> {error, {timeout, 1_000}} = Outcome
+        {erlmcp, Reference, Outcome} -> {error, {timeout, 3_000}} = Outcome
     after ?WAIT ->
         error(waits_on)
     end,
@@ -384,14 +387,14 @@ a_call_goes_on_in_its_own_time(_) ->
 %% One answer is none to the other question.
 a_call_waits_for_all_its_questions(_) ->
     {Peer, Client, _} = listening(),
-    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 1_000}),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 3_000}),
     Called = connected(),
     #{~"id" := Id} = erlmcp_test_peer:received(~"tools/call"),
     [ok = http(question(Question), Called) || Question <- [1, 2]],
     Asked = #{Question => Pid || _ <- [1, 2], {Pid, Question} <- [asked()]},
     maps:get(1, Asked) ! decline,
     {1, #{~"result" := _}} = answer(),
-    receive {erlmcp, Reference, _} -> error(late) after 1_200 -> ok end,
+    receive {erlmcp, Reference, _} -> error(late) after 3_300 -> ok end,
     maps:get(2, Asked) ! decline,
     {2, #{~"result" := _}} = answer(),
     ok = http(result(#{~"id" => Id}, #{content => []}), Called),
