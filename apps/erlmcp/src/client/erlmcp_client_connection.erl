@@ -51,9 +51,6 @@ it is 0, except with HTTP+SSE.
 %% Milliseconds that a session's GET stream may take to open before calls begin without it.
 -define(STREAM, 2000).
 
-%% The most requests of the server that may wait until the session is open.
--define(EARLY, 16).
-
 -record(peer, {
     client :: client(),
     channel :: pid(),
@@ -74,7 +71,7 @@ it is 0, except with HTTP+SSE.
     subscriptions :: erlmcp_client_subscriptions:subscriptions(),
     %% Requests of the server that came before the session was open, and the number of failed
     %% negotiations in a row.
-    early = [] :: [erlmcp_message:message()],
+    early = [] :: [erlmcp_client_questions:question()],
     failures = 0 :: non_neg_integer()
 }).
 
@@ -349,8 +346,8 @@ forget(#peer{client = #{peer := Self}} = Peer) ->
 
 negotiated({ok, Live}, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
     Renewed = erlmcp_client_subscriptions:restart({Client, Live}, Subscriptions),
-    Next = lists:foldr(fun(Request, Acc) ->
-                           erlmcp_client_subscriptions:answer(Request, {Client, Live}, Acc)
+    Next = lists:foldr(fun(Question, Acc) ->
+                           erlmcp_client_subscriptions:answer(Question, {Client, Live}, Acc)
                        end, Renewed, Peer#peer.early),
     settled(Peer#peer{pending = Live, subscriptions = Next, early = [], failures = 0});
 negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Before} = Peer) ->
@@ -387,10 +384,8 @@ way({message, {request, _, _, _} = Request}, #peer{client = Client, live = #{} =
     #peer{subscriptions = Subscriptions} = Peer,
     Next = erlmcp_client_subscriptions:answer(Request, {Client, Live}, Subscriptions),
     {keep_state, Peer#peer{subscriptions = Next}};
-way({message, {request, _, _, _} = Request}, #peer{early = Early} = Peer) when
-    length(Early) < ?EARLY
-->
-    {keep_state, Peer#peer{early = [Request | Early]}};
+way({message, {request, _, _, _} = Request}, #peer{early = Early} = Peer) ->
+    {keep_state, Peer#peer{early = erlmcp_client_questions:keep(Request, Early)}};
 way({message, {notification, Method, Params}}, Peer) ->
     {keep_state, notification(Method, Params, Peer)};
 way(_, _) ->
@@ -405,7 +400,7 @@ lost(Reason) -> {closed, Reason}.
 notification(~"notifications/cancelled", #{~"requestId" := Id}, #peer{client = Client} = Peer) ->
     #peer{epoch = Epoch, early = Early} = Peer,
     ok = erlmcp_client_questions:withdraw({Epoch, Id}, Client),
-    Peer#peer{early = [Request || {request, Other, _, _} = Request <- Early, Other =/= Id]};
+    Peer#peer{early = [Question || Question <- Early, element(2, Question) =/= Id]};
 notification(Method, Params, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
     #{cache := Cache} = Client,
     ok = erlmcp_client_cache:changed(Method, Params, Cache),

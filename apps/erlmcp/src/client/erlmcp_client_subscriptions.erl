@@ -346,12 +346,12 @@ deliver(Pid, Reference, Event) ->
     end.
 
 -doc "Answers a request that the server has sent outside of calls, in a process of its own.".
--spec answer(erlmcp_message:message(),
+-spec answer(erlmcp_client_questions:question(),
              {erlmcp_client_connection:client(), erlmcp_client_connection:live()},
              subscriptions()) -> subscriptions().
-answer(Request, Server, #subscriptions{questions = Questions} = Subscriptions) ->
+answer(Question, Server, #subscriptions{questions = Questions} = Subscriptions) ->
     Subscriptions#subscriptions{
-        questions = erlmcp_client_questions:ask(Request, Server, Questions)}.
+        questions = erlmcp_client_questions:ask(Question, Server, Questions)}.
 
 %% The process of a stream ends with the client's process, and the server then sees the end of the
 %% stream.
@@ -450,8 +450,10 @@ events([Event | Events], Exchange, Stream) ->
         again ->
             again(Stream);
         {over, Reason} ->
+            %% A process that has read of the end may subscribe again in this one's place.
+            ok = unsubscribe(Stream),
             _ = deliver_own({ended, Reason}, Stream),
-            unsubscribe(Stream);
+            ok;
         cut ->
             ok = unsubscribe(Stream),
             leave(Exchange, Stream)

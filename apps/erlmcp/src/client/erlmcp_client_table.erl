@@ -119,7 +119,12 @@ Returns the outcome of a client's last negotiation; `none` before and between ne
 """.
 -spec live(pid()) -> erlmcp_client_connection:live() | none | stopped.
 live(Peer) ->
-    ets:lookup_element(?MODULE, Peer, 3, stopped).
+    try
+        ets:lookup_element(?MODULE, Peer, 3, stopped)
+    catch
+        %% The table ends before its clients.
+        error:badarg -> stopped
+    end.
 
 -doc "Publishes a client, before its first negotiation, or a pool.".
 -spec publish(pid(), erlmcp_client_connection:client() | erlmcp_pool_members:pool()) -> ok.

@@ -140,12 +140,12 @@ ended_subscription_is_over(_) ->
             []
     end),
     #{port := Port} = Peer,
-    Client = started({tcp, ~"127.0.0.1", Port, #{subscriptions => 2}}),
+    Client = started({tcp, ~"127.0.0.1", Port, #{subscriptions => 1}}),
     {ok, _} = erlmcp_client:server(Client),
     [begin
          {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
          {ended, {rpc, _}} = event(Reference)
-     end || _ <- lists:seq(1, 5)],
+     end || _ <- lists:seq(1, 100)],
     Test = self(),
     ok = eventually(fun() ->
         {monitors, Monitors} = process_info(Client, monitors),
@@ -226,18 +226,17 @@ unsubscribed() ->
 
 %% A client that only listens finds the server, too.
 subscription_comes_when_the_server_does(_) ->
-    Server = server(),
-    Url = url(Server),
-    #{port := Port} = uri_string:parse(Url),
-    ok = erlmcp:stop_server(Server),
+    {Port, Taken} = erlmcp_test_port:taken(),
+    Url = <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/mcp">>,
     Client = started({http, Url, #{}}),
     {error, {connect, _}} = erlmcp_client:server(Client),
     {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
-    {ok, Again} = erlmcp:start_server(#{name => ~"test", version => ~"1.0.0",
+    ok = erlmcp_test_port:give_back(Taken),
+    {ok, Server} = erlmcp:start_server(#{name => ~"test", version => ~"1.0.0",
                                         listen => [{http, #{port => Port}}]}),
     subscribed = event(Reference),
     ok = erlmcp_client:stop(Client),
-    ok = erlmcp:stop_server(Again).
+    ok = erlmcp:stop_server(Server).
 
 killed_client_is_forgotten(_) ->
     Server = server(),
@@ -369,12 +368,16 @@ stopped_application_ends_clients(_) ->
     #{port := Port} = Peer,
     Client = started({tcp, ~"127.0.0.1", Port, #{}}),
     {ok, _} = erlmcp_client:server(Client),
+    {ok, Known} = erlmcp_client_table:find(Client),
     {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+    _ = erlmcp_test_peer:received(~"tools/call"),
     true = unlink(Client),
     ok = application:stop(erlmcp),
     ok = gone(Client),
     {error, stopped} = event(Reference),
     {error, stopped} = erlmcp_client:ping(Client),
+    %% A call that has just found its client may look for the outcome of the negotiation only now.
+    {error, stopped} = erlmcp_client_connection:live(Known, erlang:monotonic_time(millisecond)),
     ok = application:start(erlmcp),
     ok = erlmcp_test_peer:stop(Peer).
 
@@ -525,6 +528,7 @@ no_key_in_reports(_) ->
 
 %% The notification overtakes the answer that it is about.
 answer_from_before_a_change_is_not_kept(_) ->
+    Test = self(),
     Asked = counters:new(1, []),
     Changed = #{jsonrpc => ~"2.0", method => ~"notifications/resources/list_changed"},
     Peer = erlmcp_test_peer:tcp(fun
@@ -537,12 +541,18 @@ answer_from_before_a_change_is_not_kept(_) ->
             Answer = result(Message, #{
                 resultType => ~"complete", ttlMs => 60_000, cacheScope => ~"private",
                 resources => [#{uri => ~"test://text", name => Name}]}),
-            [Changed || Name =:= ~"1"]
-                ++ [fun(_) -> receive after 100 -> ok end end, Answer]
+            Wait = fun(_) -> Test ! {changed, self()}, receive go -> ok end end,
+            [Before || Name =:= ~"1", Before <- [Changed, Wait]] ++ [Answer]
     end),
     #{port := Port} = Peer,
     Client = started({tcp, ~"127.0.0.1", Port, #{}}),
-    [Expected = name(erlmcp_client:list_resources(Client)) || Expected <- [~"1", ~"2", ~"2"]],
+    {ok, Reference} = erlmcp_client:async(Client, {list, resources}),
+    Connection = receive {changed, Pid} -> Pid after ?WAIT -> error(not_asked) end,
+    {ok, #{cache := Cache}} = erlmcp_client_table:find(Client),
+    ok = eventually(fun() -> erlmcp_client_cache:changes(Cache) =:= 1 end),
+    Connection ! go,
+    ~"1" = name(event(Reference)),
+    [~"2" = name(erlmcp_client:list_resources(Client)) || _ <- [1, 2]],
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 

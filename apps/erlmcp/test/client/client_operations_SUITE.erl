@@ -260,8 +260,10 @@ dead_caller_cancels(Config) ->
 %% "When the request has not received a response within the timeout period, the sender SHOULD cancel
 %% the request and stop waiting."
 deadline_cancels(Config) ->
-    {error, {timeout, 1000}} =
-        erlmcp_client:call_tool(client(Config), ~"wait", #{id => 1}, #{timeout => 1000}),
+    Client = client(Config),
+    {ok, _} = erlmcp_client:server(Client),
+    {error, {timeout, 3000}} =
+        erlmcp_client:call_tool(Client, ~"wait", #{id => 1}, #{timeout => 3000}),
     {Pid, _} = running(),
     ended(Pid).
 

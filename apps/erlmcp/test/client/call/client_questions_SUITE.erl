@@ -6,7 +6,9 @@ back.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([all_are_answered_on_http/1, all_are_answered_on_lines/1]).
+-export([all_are_answered_on_http/1, all_are_answered_on_lines/1,
+         all_are_answered_before_the_session_is_open/1,
+         few_bytes_wait_for_the_session/1]).
 -export([some_are_taken_back_on_http/1, some_are_taken_back_on_lines/1]).
 -export([questions_of_a_call_are_bounded/1, waiting_questions_have_few_bytes/1,
          a_call_waits_for_its_user/1, a_call_goes_on_in_its_own_time/1,
@@ -32,6 +34,7 @@ suite() ->
 
 all() ->
     [all_are_answered_on_http, all_are_answered_on_lines,
+     all_are_answered_before_the_session_is_open, few_bytes_wait_for_the_session,
      some_are_taken_back_on_http, some_are_taken_back_on_lines,
      questions_of_a_call_are_bounded, waiting_questions_have_few_bytes,
      a_call_waits_for_its_user, a_call_goes_on_in_its_own_time,
@@ -68,6 +71,39 @@ all_are_answered_on_lines(_) ->
     end),
     answered({tcp, {127, 0, 0, 1}, Port, options()}),
     ok = erlmcp_test_peer:stop(Peer).
+
+%% The client's process has all of them before it knows that the session is open.
+all_are_answered_before_the_session_is_open(_) ->
+    #{port := Port} = Peer = before_the_session(questions()),
+    answered({tcp, {127, 0, 0, 1}, Port, (options())#{log_level => error}}),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% Bounded refusal: those that are asked at once have their room, and a megabyte of others waits.
+few_bytes_wait_for_the_session(_) ->
+    Large = [large(Id) || Id <- lists:seq(?OPEN + 1, ?OPEN + 4)],
+    #{port := Port} = Peer = before_the_session(
+        [question(Id) || Id <- lists:seq(1, ?OPEN)] ++ Large ++ [ping(100)]),
+    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port,
+                                             (options())#{log_level => error}}),
+    Open = [Pid || _ <- lists:seq(1, ?OPEN), {Pid, _} <- [asked()]],
+    Refused = ?OPEN + 4,
+    #{Refused := #{~"error" := #{~"message" := <<"the client has as many", _/binary>>}},
+      100 := #{~"result" := #{}}} = answers(2),
+    ok = declined(Open, 3),
+    true = lists:seq(1, ?OPEN + 3) =:= lists:sort(maps:keys(answers(?OPEN + 3))),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% A server that asks before it answers the last request that opens a session.
+before_the_session(Questions) ->
+    erlmcp_test_peer:tcp(fun
+        (#{~"method" := ~"initialize"} = Message) ->
+            [result(Message, maps:put(capabilities, #{logging => #{}}, initialized()))];
+        (#{~"method" := ~"logging/setLevel"} = Message) ->
+            Questions ++ [result(Message, #{})];
+        (_) ->
+            []
+    end).
 
 %% The last one is for nobody to think about.
 questions() ->
@@ -281,8 +317,11 @@ waiting_questions_have_few_bytes(_) ->
          [ok = line(large(Id), Socket) || Id <- [101, 102, 103, 104]],
          {104, #{~"error" := #{~"message" := <<"the client has as many", _/binary>>}}} = answer(),
          %% One that is taken back leaves its room to another one.
+         [[Pid]] = ets:match(Table, {{'_', 101}, '$1'}),
          ok = line(cancelled(101), Socket),
-         ok = left(?OPEN + 2, Table),
+         ok = ended(Pid),
+         %% The client has read of the end, too.
+         _ = sys:get_state(Client),
          [ok = line(Message, Socket) || Message <- [ping(100), large(105)]],
          {100, #{~"result" := #{}}} = answer(),
          ok = declined(Open, 3),
@@ -310,12 +349,12 @@ a_call_waits_for_its_user(_) ->
     {ok, Client} = erlmcp_client:start_link({http, Url, options()}),
     {ok, _} = erlmcp_client:server(Client),
     _ = connected(),
-    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 1_000}),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 3_000}),
     Called = connected(),
     #{~"id" := Id} = erlmcp_test_peer:received(~"tools/call"),
     ok = http(question(1), Called),
     {Pid, 1} = asked(),
-    receive {erlmcp, Reference, _} -> error(late) after 1_200 -> ok end,
+    receive {erlmcp, Reference, _} -> error(late) after 3_300 -> ok end,
     Pid ! decline,
     {1, #{~"result" := _}} = answer(),
     %% The call's own process has read that the question is answered, and goes on in its own time.
@@ -331,14 +370,14 @@ a_call_waits_for_its_user(_) ->
 %% When the user has answered, the server has what was left of its time, and no more.
 a_call_goes_on_in_its_own_time(_) ->
     {Peer, Client, _} = listening(),
-    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 1_000}),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 3_000}),
     Called = connected(),
     ok = http(question(1), Called),
     {Pid, 1} = asked(),
     Pid ! decline,
     {1, #{~"result" := _}} = answer(),
     receive
-        {erlmcp, Reference, Outcome} -> {error, {timeout, 1_000}} = Outcome
+        {erlmcp, Reference, Outcome} -> {error, {timeout, 3_000}} = Outcome
     after ?WAIT ->
         error(waits_on)
     end,
@@ -348,14 +387,14 @@ a_call_goes_on_in_its_own_time(_) ->
 %% One answer is none to the other question.
 a_call_waits_for_all_its_questions(_) ->
     {Peer, Client, _} = listening(),
-    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 1_000}),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 3_000}),
     Called = connected(),
     #{~"id" := Id} = erlmcp_test_peer:received(~"tools/call"),
     [ok = http(question(Question), Called) || Question <- [1, 2]],
     Asked = #{Question => Pid || _ <- [1, 2], {Pid, Question} <- [asked()]},
     maps:get(1, Asked) ! decline,
     {1, #{~"result" := _}} = answer(),
-    receive {erlmcp, Reference, _} -> error(late) after 1_200 -> ok end,
+    receive {erlmcp, Reference, _} -> error(late) after 3_300 -> ok end,
     maps:get(2, Asked) ! decline,
     {2, #{~"result" := _}} = answer(),
     ok = http(result(#{~"id" => Id}, #{content => []}), Called),

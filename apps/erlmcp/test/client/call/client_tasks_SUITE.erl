@@ -377,4 +377,6 @@ peer(Options, Answer) ->
                 {200, [], Answer(Message)}
         end),
     {ok, Client} = erlmcp_client:start_link({http, Url, Options}),
+    %% What is short in a case is the call's time alone.
+    {ok, _} = erlmcp_client:server(Client),
     Client.

@@ -55,16 +55,20 @@ never_in_time(Config) ->
           {blank_lines_slowly, fun(_) -> [fun(Socket) -> drip(Socket, ~"\n") end] end}]).
 
 late_answer_is_nobodys(Config) ->
+    Test = self(),
     Late = fun(#{~"params" := #{~"arguments" := #{~"late" := true}}} = Message) ->
-                  [fun(_) -> receive after 400 -> ok end end, text(Message, ~"late")];
+                  [fun(_) -> Test ! {late, self()}, receive go -> ok end end,
+                   text(Message, ~"late")];
               (Message) ->
                   [text(Message, ~"in time")]
            end,
     _ = erlmcp_test_watch:run(fun() ->
         with_client(Late, #{}, fun(Client) ->
+            {ok, _} = erlmcp_client:server(Client),
             [begin
-                 {error, {timeout, 200}} = erlmcp_client:call_tool(Client, ~"t", #{late => true},
-                                                                   #{timeout => 200}),
+                 {error, {timeout, 1000}} = erlmcp_client:call_tool(Client, ~"t", #{late => true},
+                                                                    #{timeout => 1000}),
+                 receive {late, Peer} -> Peer ! go end,
                  {ok, #{~"content" := [#{~"text" := ~"in time"}]}} =
                      erlmcp_client:call_tool(Client, ~"t", #{})
              end || _ <- [1, 2]]
@@ -280,6 +284,7 @@ does_not_read(Config) ->
     Deaf = fun(_) -> [fun(_) -> receive after ?WAIT -> close end end] end,
     {Outcomes, Cost} = erlmcp_test_watch:run(fun() ->
         with_client(Deaf, #{timeout => 1000}, fun(Client) ->
+            {ok, _} = erlmcp_client:server(Client),
             %% From this one on it reads no more.
             {ok, First} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
             _ = erlmcp_test_peer:received(~"tools/call"),

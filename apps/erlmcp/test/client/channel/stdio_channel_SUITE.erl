@@ -223,7 +223,7 @@ last_words_are_heard(_) ->
 %% The program that copies the output may be much slower than the end, on a busy machine.
 last_words_may_come_late(_) ->
     Channel = child("read -r line; "
-                    "(sleep 0.7; echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}') & "
+                    "(sleep 0.3; echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}') & "
                     "exit 3"),
     1 = up(Channel),
     {ok, #{}} = ask(Channel, 1, ~"ping", #{}),
@@ -240,7 +240,7 @@ an_end_may_come_after_that_of_the_output(_) ->
 %% Its output is still open when something else is to be written.
 a_write_after_the_end_hides_nothing(Config) ->
     File = filename:join(folder(Config), "pid"),
-    Channel = child(["read -r line; sleep 1 & echo $$ >", File, "; exit 3"]),
+    Channel = child(["read -r line; sleep 10 & echo $$ >", File, "; exit 3"]),
     1 = up(Channel),
     First = request(Channel, 1, ~"ping", #{}),
     [] = await_dead([pid_in(File)], 1000),
@@ -298,7 +298,7 @@ the_input_is_closed_first(Config) ->
     File = filename:join(folder(Config), "said"),
     Channel = ready(["trap 'echo term >>", File, "' TERM; echo ready; ",
                      "while read -r line; do :; done; sleep 0.3; echo late; ",
-                     "echo end >>", File]),
+                     "echo end >>", File], 10_000),
     close(Channel),
     {ok, ~"end\n"} = file:read_file(File).
 
@@ -397,7 +397,7 @@ the_guard_may_be_killed(Config) ->
     _ = os:cmd("kill -9 " ++ Guard),
     {guard, 137} = down(Channel),
     2 = up(Channel),
-    [] = await_dead([Child], 100),
+    [] = await_dead([Child], 1500),
     close(Channel).
 
 %% A node that is killed has no say: its child and what that has started end all the same.
@@ -554,9 +554,12 @@ child(Program, Options) ->
 
 %% A child that has said that it is ready.
 ready(Program) ->
+    ready(Program, 1000).
+
+ready(Program, StopMs) ->
     Ready = "{\"jsonrpc\":\"2.0\",\"method\":\"ready\"}",
     Channel = child(string:replace(Program, "echo ready", ["echo '", Ready, "'"]),
-                    #{stop_ms => 1000}),
+                    #{stop_ms => StopMs}),
     _ = up(Channel),
     {notification, ~"ready", _} = owned(Channel),
     Channel.

@@ -67,10 +67,12 @@ notification_is_never_accepted(_) ->
 
 %% A connection whose answer came too late gives no other call that answer.
 late_answer_is_nobodys(Config) ->
+    Test = self(),
     Late = fun(#{~"params" := #{~"arguments" := #{~"late" := true}}} = Message) ->
                   Body = json:encode(result(Message, #{content => []})),
                   fun(Socket) ->
-                      receive after 400 -> ok end,
+                      Test ! {late, self()},
+                      receive go -> ok end,
                       write(Socket, [head(json, iolist_size(Body)), Body])
                   end;
               (Message) ->
@@ -78,9 +80,11 @@ late_answer_is_nobodys(Config) ->
            end,
     {_, _} = erlmcp_test_watch:run(fun() ->
         with_client(Late, #{connections => 1}, fun(Client) ->
+            {ok, _} = erlmcp_client:server(Client),
             [begin
-                 {error, {timeout, 200}} = erlmcp_client:call_tool(Client, ~"t", #{late => true},
-                                                                   #{timeout => 200}),
+                 {error, {timeout, 1000}} = erlmcp_client:call_tool(Client, ~"t", #{late => true},
+                                                                    #{timeout => 1000}),
+                 receive {late, Peer} -> Peer ! go end,
                  {ok, #{~"content" := [#{~"text" := ~"in time"}]}} =
                      erlmcp_client:call_tool(Client, ~"t", #{})
              end || _ <- [1, 2]]

@@ -1,7 +1,12 @@
 -module(erlmcp_test_httpc_channel).
--moduledoc "For suites of `m:erlmcp_httpc_channel`: a channel, and what comes of what is sent.".
+-moduledoc """
+For suites of `m:erlmcp_httpc_channel`: a channel, what comes of what is sent, and the numbers of
+the channel's pool.
+""".
 
--export([open/2, with_channel/3, outgoing/1, next/1, events/1]).
+-export([open/2, with_channel/3, outgoing/1, next/1, events/1, await/2]).
+
+-define(TIMEOUT, 30_000).
 
 -doc "What a fun gives that has a channel to this URL, which is closed then.".
 -spec with_channel(binary(), map(), fun((term()) -> Result)) -> Result.
@@ -49,9 +54,25 @@ next(X) ->
                 {Events, Next} -> {Events, Next};
                 other -> left_over(Message), next(X)
             end
-    after 30_000 ->
+    after ?TIMEOUT ->
         error({silent, X})
     end.
 
 %% What gun had sent of a stream before it heard that nobody wants it any more.
 left_over(Message) when element(1, Message) =:= gun_data; element(1, Message) =:= gun_error -> ok.
+
+-doc "Awaits numbers of a pool (`erlmcp_httpc_pool:info/1`); there is no message to wait for.".
+-spec await(erlmcp_httpc_pool:handle(), Expected :: map()) -> ok.
+await(Pool, Expected) ->
+    await(Pool, Expected, erlang:monotonic_time(millisecond) + ?TIMEOUT).
+
+await(Pool, Expected, Deadline) ->
+    Info = erlmcp_httpc_pool:info(Pool),
+    case maps:with(maps:keys(Expected), Info) of
+        Expected ->
+            ok;
+        _ ->
+            {true, Info} = {erlang:monotonic_time(millisecond) < Deadline, Info},
+            receive after 5 -> ok end,
+            await(Pool, Expected, Deadline)
+    end.

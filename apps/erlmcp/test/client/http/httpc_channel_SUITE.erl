@@ -14,7 +14,8 @@ what a case says. Against a server of erlmcp's own: `httpc_channel_at_own_server
          ids_of_events_are_bounded/1, large/1, flood/1, reuses/1, closes/1, aborts/1, batch/1,
          unprocessed/1]).
 
--import(erlmcp_test_httpc_channel, [open/2, with_channel/3, outgoing/1, next/1, events/1]).
+-import(erlmcp_test_httpc_channel, [open/2, with_channel/3, outgoing/1, next/1, events/1,
+                                     await/2]).
 
 all() ->
     [headers, options, framings, refusals, odd_answers, ends_early, redirects, sessions_lost, taken,
@@ -361,10 +362,11 @@ batch(_) ->
 %% A connection that the server closed while nothing ran on it: the request goes by another one.
 unprocessed(_) ->
     Peer = peer([{json(200, result(1)), close}, json(200, result(1))]),
-    with_channel(url(Peer), #{}, fun(Channel) ->
+    with_channel(url(Peer), #{}, fun(#{pool := Pool} = Channel) ->
         {ok, First} = erlmcp_httpc_channel:send(outgoing(#{message => ping()}), Channel),
         [_, {message, {response, 1, _}}] = events(First),
         ok = closed(Peer, 1),
+        ok = await(Pool, #{open => 0}),
         {ok, Second} = erlmcp_httpc_channel:send(outgoing(#{message => ping()}), Channel),
         [_, {message, {response, 1, _}}] = events(Second)
     end).

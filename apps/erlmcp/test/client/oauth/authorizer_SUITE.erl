@@ -258,7 +258,7 @@ a_login_outlives_its_caller(Config) ->
 
 a_login_has_an_end(Config) ->
     Peer = peer(Config),
-    Handle = started(#{browser => waiting_browser(), login_timeout => 2000}, Peer),
+    Handle = started(#{browser => waiting_browser(), login_timeout => 6000}, Peer),
     {error, timeout} = challenged(Handle),
     Login = monitor(process, in_the_browser()),
     receive {'DOWN', Login, process, _, _} -> ok after 30_000 -> error(login_lives) end,

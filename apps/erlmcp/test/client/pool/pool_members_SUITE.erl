@@ -166,12 +166,14 @@ each_failure_of_http_has_its_tries(_) ->
 silence_and_nonsense_are_failures(_) ->
     [begin
          Pool = pool([Peer], #{failures => 100}),
+         {ok, _} = erlmcp_client:server(Pool),
          {error, Reason} =
-             erlmcp_client:call_tool(Pool, ~"who", #{}, #{timeout => 500, repeatable => true}),
+             erlmcp_client:call_tool(Pool, ~"who", #{}, #{timeout => Timeout, repeatable => true}),
          Kind = element(1, Reason),
          [#{failed := 1}] = erlmcp_pool:info(Pool),
          ok = erlmcp_pool:stop(Pool)
-     end || {Peer, Kind} <- [{answering(200), protocol}, {answering(silence), timeout}]].
+     end || {Peer, Timeout, Kind} <- [{answering(200), ?WAIT, protocol},
+                                      {answering(silence), 500, timeout}]].
 
 answering(silence) ->
     erlmcp_test_peer:http(fun
@@ -230,6 +232,9 @@ half_open_lets_one_try(_) ->
 %% The time doubles up to the longest, and begins anew after a call that was served. A tenth of it
 %% may come in addition.
 each_opening_has_its_time(_) ->
+    erlmcp_test_pauses:undisturbed(300, fun opening_has_its_time/0).
+
+opening_has_its_time() ->
     {Peer, Behave} = behaving(),
     Pool = pool([Peer], #{retries => 0, failures => 1, open_ms => 600, longest_open_ms => 900}),
     Opens = fun() ->
@@ -513,7 +518,7 @@ calls() ->
     end.
 
 until(Is) ->
-    until(Is, 100).
+    until(Is, ?WAIT div 20).
 
 until(Is, Left) when Left > 0 ->
     case try Is() catch error:{badmatch, {error, _}} -> false end of

@@ -353,7 +353,7 @@ progress(State) ->
 serve(Kind, #state{slots = Slots, connections = Connections} = State) ->
     %% This number is written before the search for a free connection. So a process that gives one
     %% back later sees it, and tells the pool.
-    ok = erlmcp_httpc_pool_table:wait(Kind, gb_trees:size(waiters(Kind, State)), Slots),
+    ok = publish(Kind, State),
     case gb_trees:is_empty(waiters(Kind, State)) of
         true ->
             State;
@@ -390,6 +390,8 @@ retry_in(_, State) ->
 answer(Kind, Number, Answer, State) ->
     case remove(Kind, Number, State) of
         {From, Next} ->
+            %% The answered process does not wait any more when it looks.
+            ok = publish(Kind, Next),
             ok = gen_server:reply(From, Answer),
             Next;
         none ->
@@ -420,9 +422,8 @@ put_waiters(stream, Waiters, State) -> State#state{streams = Waiters}.
 
 %% Called after every change: publishes the numbers of waiting processes, and plans the next sweep,
 %% if there are connections.
-settle(#state{slots = Slots, connections = Connections, settings = #{idle_ms := Idle}} = State) ->
-    [ok = erlmcp_httpc_pool_table:wait(Kind, gb_trees:size(waiters(Kind, State)), Slots)
-     || Kind <- [call, stream]],
+settle(#state{connections = Connections, settings = #{idle_ms := Idle}} = State) ->
+    [ok = publish(Kind, State) || Kind <- [call, stream]],
     case {State#state.sweep, erlmcp_httpc_pool_connections:size(Connections)} of
         {none, Size} when Size > 0 ->
             After = min(?SWEEP, max(10, Idle div 2)),
@@ -430,3 +431,7 @@ settle(#state{slots = Slots, connections = Connections, settings = #{idle_ms := 
         _ ->
             State
     end.
+
+%% The number of waiting processes is in the table, which every process reads.
+publish(Kind, #state{slots = Slots} = State) ->
+    erlmcp_httpc_pool_table:wait(Kind, gb_trees:size(waiters(Kind, State)), Slots).

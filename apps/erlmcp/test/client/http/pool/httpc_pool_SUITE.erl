@@ -24,6 +24,8 @@ plain listeners where one does not.
 -export([unknown_root_is_refused/1, own_roots_are_trusted/1, wrong_host_is_refused/1,
          wrong_address_is_refused/1, alpn_chooses/1, own_options_come_first/1]).
 
+-import(erlmcp_test_httpc_channel, [await/2]).
+
 -define(TIMEOUT, 30_000).
 
 suite() ->
@@ -140,21 +142,6 @@ killed(Pid) ->
     exit(Pid, kill),
     _ = erlmcp_test_http:ended(Pid),
     ok.
-
-%% Awaits numbers of the pool's; there is no message to wait for.
-await(Handle, Expected) ->
-    await(Handle, Expected, in(?TIMEOUT)).
-
-await(Handle, Expected, Deadline) ->
-    Info = erlmcp_httpc_pool:info(Handle),
-    case maps:with(maps:keys(Expected), Info) of
-        Expected ->
-            ok;
-        _ ->
-            {true, Info} = {erlang:monotonic_time(millisecond) < Deadline, Info},
-            receive after 5 -> ok end,
-            await(Handle, Expected, Deadline)
-    end.
 
 %% A request and its response, by which the loan is given back.
 exchange(Loan) ->
@@ -417,9 +404,9 @@ dead_server_is_told_at_once(_) ->
     [begin
          {Micros, {connect, econnrefused}} =
              timer:tc(fun() -> refusal(Handle, Kind, ?TIMEOUT) end),
-         true = Micros < 20_000_000
-     end || _ <- lists:seq(1, 50), Kind <- [call, stream]],
-    #{open := 0, busy := 0, waiting := 0} = erlmcp_httpc_pool:info(Handle).
+         true = Micros < 20_000_000,
+         #{open := 0, busy := 0, waiting := 0} = erlmcp_httpc_pool:info(Handle)
+     end || _ <- lists:seq(1, 50), Kind <- [call, stream]].
 
 dead_server_is_tried_again(Config) ->
     {Port, Taken} = erlmcp_test_port:taken(),
