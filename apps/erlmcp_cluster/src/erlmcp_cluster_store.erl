@@ -79,9 +79,10 @@ Internal.
 %% Milliseconds between two looks whether the node's part of the store runs.
 -define(LOOK_MS, 500).
 %% How often a leader that is about to stop asks the others to lead. How often it looks whether one
-%% does, before it asks the next one. Milliseconds in between.
+%% does, before it asks the next one, and in all. Milliseconds in between.
 -define(TRIES, 20).
 -define(LOOKS, 10).
+-define(ALL_LOOKS, 100).
 -define(RESIGN_MS, 10).
 %% A part that has ended is started again when its disk has room for so much.
 -define(ROOM_BYTES, 1_048_576).
@@ -170,8 +171,9 @@ doubt() ->
 -doc """
 Lets another node lead the cluster, if this one does and is about to stop. If a leader stops, the
 others can change nothing until they have noticed it, and have elected another one. Tries this up to
-20 times, 10 ms apart. The node that is asked may be slow, or lose the election. So after 100 ms
-without another leader, the next node is asked for an election.
+20 times, 10 ms apart. The node that is asked may stand still, or lose the election. So each 100 ms
+without another leader, the next node is asked, unless the one before is about to lead. The function
+looks for this 100 times at most, 10 ms apart.
 """.
 -spec resign() -> ok.
 resign() ->
@@ -187,7 +189,7 @@ resign(_, 0) ->
     ok;
 resign(Nodes, Tries) ->
     case lists:search(fun takes_the_lead/1, Nodes) of
-        {value, Node} -> followed(lists:delete(Node, Nodes) ++ [Node], ?LOOKS);
+        {value, Node} -> followed([Node | lists:delete(Node, Nodes)], ?ALL_LOOKS);
         %% Each lacks an entry, which it will have in a moment.
         false -> receive after ?RESIGN_MS -> resign(Nodes, Tries - 1) end
     end.
@@ -199,18 +201,31 @@ takes_the_lead(Node) ->
         exit:_ -> false
     end.
 
-%% This node leads no more, but knows no other leader until one has been elected.
-followed([], _) ->
+%% This node leads no more, but knows no other leader until one has been elected. The first of
+%% `Nodes` was asked. If it is not about to lead by now, the next one is asked.
+followed(_, 0) ->
     ok;
-followed([Next | Nodes], 0) ->
-    _ = elect(Next),
-    followed(Nodes, ?LOOKS);
-followed(Nodes, Looks) ->
+followed([Asked | Others] = Nodes, Looks) ->
+    receive after ?RESIGN_MS -> ok end,
     case leader() of
-        Leader when Leader =:= none; Leader =:= node() ->
-            receive after ?RESIGN_MS -> followed(Nodes, Looks - 1) end;
+        Leader when Leader =/= none, Leader =/= node() ->
+            ok;
+        _ when Looks rem ?LOOKS =/= 1; Others =:= [] ->
+            followed(Nodes, Looks - 1);
         _ ->
-            ok
+            case is_elected(Asked) of
+                true ->
+                    followed(Nodes, Looks - 1);
+                false ->
+                    _ = elect(hd(Others)),
+                    followed(Others ++ [Asked], Looks - 1)
+            end
+    end.
+
+is_elected(Node) ->
+    case ra:ping({?STORE, Node}, ?ELECTION_MS) of
+        {pong, State} -> lists:member(State, [pre_vote, candidate, leader]);
+        _ -> false
     end.
 
 -doc """
@@ -657,7 +672,12 @@ start_khepri(Milliseconds) ->
 %% before that would come back as another member, without what it has agreed to.
 name_kept() ->
     #{directory_rev := Names} = ra_system:derive_names(?STORE),
-    dets:sync(Names).
+    try
+        dets:sync(Names)
+    catch
+        %% Ra has ended meanwhile, and the table with it.
+        error:badarg -> {error, ra_stopped}
+    end.
 
 stop_khepri() ->
     within(?STOP_MS, fun() -> khepri:stop(?STORE) end).
@@ -686,7 +706,8 @@ find_cluster(Options, Until) ->
     _ = is_pid(whereis(?STORE)) orelse start_khepri(?JOIN_MS),
     case step(Options) of
         stay ->
-            ok;
+            %% The node may have joined in an attempt that had no answer.
+            name_kept();
         {error, _} = Error ->
             Error;
         Step ->

@@ -209,18 +209,39 @@ initialized(Revision, #{identity := Identity} = Client, Epoch) ->
     maybe
         {ok, Result, Headers} ?=
             request({~"initialize", Params}, Client, unknown(Revision, Epoch), Deadline),
-        {ok, Agreed} ?= agreed(Result, Client),
         Session = maps:get(~"mcp-session-id", Headers, none),
         true ?= Session =:= none orelse is_visible(Session),
-        Live = with_server((unknown(Agreed, Epoch))#{session := Session}, Result),
-        ok ?= erlmcp_client_one_way:notify(~"notifications/initialized", #{}, Client, Live),
-        ok ?= log_level(Client, Live, Deadline),
-        {ok, Live}
+        begun(Session, Result, Client, Epoch, Deadline)
     else
         false ->
             {error, {protocol, ~"Mcp-Session-Id: expected up to 4096 visible ASCII characters"}};
         {error, _} = Error -> Error
     end.
+
+begun(Session, Result, Client, Epoch, Deadline) ->
+    maybe
+        {ok, Agreed} ?= agreed(Result, Client),
+        Live = with_server((unknown(Agreed, Epoch))#{session := Session}, Result),
+        ok ?= erlmcp_client_one_way:notify(~"notifications/initialized", #{}, Client, Live),
+        ok ?= log_level(Client, Live, Deadline),
+        {ok, Live}
+    else
+        {error, _} = Error ->
+            ok = left(Session, Result, Client, Deadline),
+            Error
+    end.
+
+%% The next attempt opens another session, so the server need not keep this one.
+left(Session, #{~"protocolVersion" := Version}, #{channel := {Transport, Handle}}, Deadline) when
+    is_binary(Version)
+->
+    Headers = case erlmcp_revision:parse(Version) of
+        {ok, Revision} -> erlmcp_request_header:version(Revision);
+        _ -> []
+    end,
+    Transport:leave(Session, Headers, Deadline, Handle);
+left(_, _, _, _) ->
+    ok.
 
 %% The server may choose another revision than the one that was asked for, unless the client speaks
 %% only that one.

@@ -221,8 +221,16 @@ pinned_era_is_not_left(_) ->
     {Modern, _} = visit(fun old/1, #{era => stateless}),
     {error, {http, 400, _, _}} = erlmcp_client:list_tools(Modern),
     no_more(~"initialize"),
-    {Old, _} = visit(fun old/1, #{era => '2025-06-18'}),
+    Test = self(),
+    {Old, _} = visit(fun(#{method := ~"DELETE", headers := Headers}) ->
+                             Test ! {ended, maps:get(~"mcp-session-id", Headers)},
+                             {200, [], none};
+                        (Request) ->
+                             old(Request)
+                     end, #{era => '2025-06-18'}),
     {error, {unsupported_version, [~"2025-11-25"]}} = erlmcp_client:server(Old),
+    %% The server need not keep the session that it has opened.
+    receive {ended, ~"s-1"} -> ok after ?WAIT -> error(session_not_ended) end,
     #{~"params" := #{~"protocolVersion" := ~"2025-06-18"}} = received(~"initialize"),
     no_more(~"notifications/initialized"),
     {Same, _} = visit(fun old/1, #{era => '2025-11-25'}),

@@ -120,14 +120,13 @@ log(#{log_format := Format}) -> erlmcp_cli_log:show_servers(Format);
 log(#{access_log := _}) -> erlmcp_cli_log:show_servers(text);
 log(_) -> erlmcp_cli_log:hide_servers().
 
-together(#{stdio := true, cluster := _}) ->
-    {usage, "--cluster: only HTTP has sessions that other nodes serve, not --stdio"};
 together(#{stdio := true} = Arguments) ->
-    case [Option || {Name, Option} <- [{allowed_host, "--allowed-host"},
-                                       {allowed_origin, "--allowed-origin"},
-                                       {console, "--console"}],
-                    is_map_key(Name, Arguments)] of
-        [] -> together(maps:without([stdio, listen], Arguments));
+    Http = [{allowed_host, "--allowed-host"}, {allowed_origin, "--allowed-origin"},
+            {console, "--console"}, {console_payloads, "--console-payloads"},
+            {console_redact, "--console-redact"}, {cluster, "--cluster"}, {name, "--name"},
+            {seed, "--seed"}, {dns, "--dns"}, {secret, "--secret"}, {size, "--cluster-size"}],
+    case [Option || {Name, Option} <- Http, is_map_key(Name, Arguments)] of
+        [] -> ok;
         [Option | _] -> {usage, [Option, ": only HTTP has that option, not --stdio"]}
     end;
 together(#{cluster := _} = Arguments) when not is_map_key(name, Arguments) ->

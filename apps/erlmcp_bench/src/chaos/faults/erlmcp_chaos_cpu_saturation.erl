@@ -23,7 +23,7 @@ that the processes outside take.
 -define(INSIDE, 400).
 -define(OUTSIDE, 1).
 -define(BUSY_MS, 5_000).
--define(SHORT_BUSY_MS, 1_000).
+-define(SHORT_BUSY_MS, 2_000).
 -define(TIMEOUT_MS, 20_000).
 %% The processes outside take at least this part of the processor time that there is.
 -define(SHARE_PERCENT, 5).
