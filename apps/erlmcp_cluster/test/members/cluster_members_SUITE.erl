@@ -11,7 +11,8 @@ one of them. A node is killed, stands still, is cut off, leaves, and comes back.
          a_lease_that_was_opened_unheard_is_ended/1, a_home_that_begins_late_is_unseen/1,
          a_node_that_stood_still_is_fenced/1, a_minority_has_no_lease/1,
          a_node_alone_among_silent_ones_has_no_lease/1,
-         a_store_that_cannot_start_is_tried_again/1, reads_end_while_the_store_stops/1,
+         a_store_that_cannot_start_is_tried_again/1, a_node_whose_processes_restart_has_joined/1,
+         reads_end_while_the_store_stops/1,
          a_part_that_cannot_start_says_so_once/1,
          a_silent_node_holds_no_other_up/1, a_silent_node_holds_no_join_up/1,
          one_node_writes_a_death_down/1,
@@ -40,7 +41,8 @@ all() ->
      a_lease_that_was_opened_unheard_is_ended, a_home_that_begins_late_is_unseen,
      a_node_that_stood_still_is_fenced, a_minority_has_no_lease,
      a_node_alone_among_silent_ones_has_no_lease, a_store_that_cannot_start_is_tried_again,
-     reads_end_while_the_store_stops, a_part_that_cannot_start_says_so_once,
+     a_node_whose_processes_restart_has_joined, reads_end_while_the_store_stops,
+     a_part_that_cannot_start_says_so_once,
      a_silent_node_holds_no_other_up, a_silent_node_holds_no_join_up,
      one_node_writes_a_death_down, a_node_leaves_and_comes_back,
      a_dead_node_is_forgotten, a_node_that_is_forgotten_joins_again,
@@ -222,8 +224,8 @@ elections_for_a_busy_leader_become_rare(Config) ->
     true = Elections() > Answered,
     true = Took < 1_600.
 
-%% The node that it asks first has said nothing against it, and stands still. No node that doubts the
-%% leader helps.
+%% The node that it asks first has said nothing against it, and stands still. No node that doubts
+%% the leader helps.
 a_leader_that_resigns_asks_another_one(Config) ->
     Members = joined(Config),
     {Leader, Others} = leader(Members),
@@ -394,6 +396,20 @@ a_store_that_cannot_start_is_tried_again(Config) ->
     {error, not_joined} = erlmcp_test_cluster:call(C, erlmcp_cluster, status, []),
     [ok] = erlmcp_test_cluster:join([C]),
     {_, _} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 5_000).
+
+%% One of its processes has just ended, and its supervisor has not started it again yet.
+a_node_whose_processes_restart_has_joined(Config) ->
+    [A, B, C] = joined(Config),
+    [ok = erlmcp_test_cluster:call(Member, sys, suspend, [erlmcp_cluster_member_sup])
+     || Member <- [B, C]],
+    ok = erlmcp_test_cluster:call(C, gen_server, stop, [erlmcp_cluster_changes, shutdown, 30_000]),
+    #{alive := #{}} = erlmcp_test_cluster:status(C),
+    {error, alive} = erlmcp_test_cluster:call(C, erlmcp_cluster, forget, [node_of(A)]),
+    %% It has no server, so that all are drained. It gives its sessions up.
+    ok = erlmcp_test_cluster:call(C, erlmcp_cluster, leaving, [none]),
+    no_lease = certified(C, ~"alice"),
+    ok = erlmcp_test_cluster:call(B, gen_server, stop, [erlmcp_cluster_lease, shutdown, 30_000]),
+    {error, noproc} = erlmcp_test_cluster:call(B, erlmcp_cluster, leave, []).
 
 %% As when its disk is full. Whoever reads at that moment gets an error, and does not crash.
 reads_end_while_the_store_stops(Config) ->
