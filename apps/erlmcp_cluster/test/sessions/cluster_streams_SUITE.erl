@@ -69,7 +69,6 @@ a_node_that_gets_no_copies_forgets_streams(_) ->
            [Had, 40 - Had, Remembered(B), Remembered(C)]),
     [#{status := 202} = notify(Forgets, Session, ~"notifications/cancelled", #{requestId => 1})
      || Session <- Sessions],
-    %% Each sweep is followed by others, so that there should be few.
     {_, _} = await(fun() ->
         [sweep = call(Member, erlang, send, [erlmcp_cluster_events, sweep]) || Member <- [B, C]],
         receive after 500 -> Remembered(B) + Remembered(C) =:= 0 end
