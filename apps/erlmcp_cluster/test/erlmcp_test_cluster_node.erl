@@ -31,11 +31,12 @@ start(Options) ->
     end.
 
 %% A busy machine may let a lease end for a moment, and requests are refused with 1080 until it is
-%% back. Asks until a response is none of these.
+%% back. Asks until a response, or a message, is none of these.
 answered(Ask) ->
     {Response, _} = erlmcp_test_cluster:await(fun() ->
         case Ask() of
             #{messages := [#{~"error" := #{~"data" := #{~"refusal" := 1080}}}]} -> false;
+            #{~"error" := #{~"code" := 1080}} -> false;
             Response -> Response
         end
     end, 30_000),
