@@ -37,8 +37,8 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
 %% A cluster whose sessions are inherited, and ended, in two steps.
 -export([incarnation/2, find_session/3, inherit_session/3, change_session/4]).
 
--import(erlmcp_test_cluster_node, [serve/2, answered/1, await_waiting/2, is_waiting/2, finish/3,
-                                   hold_sessions/2, await_held/2, release/2]).
+-import(erlmcp_test_cluster_node, [serve/2, answered/1, get_stream/3, await_waiting/2, is_waiting/2,
+                                   finish/3, hold_sessions/2, await_held/2, release/2]).
 -import(erlmcp_test_http, [call/4, connect/1, head/1, event/1, close/1, response/1]).
 
 -define(SERVER, ~"cluster_sessions_SUITE").
@@ -1251,10 +1251,9 @@ delete(Member, Session) ->
 %% The session's stream, and the id of its first event.
 stream(Member, Session, LastEventId) ->
     {Socket, {200, _}} =
-        erlmcp_test_http:get_stream(http(Member), Session,
-                                    [{~"accept", ~"text/event-stream"}
-                                     | [{~"last-event-id", LastEventId}
-                                        || LastEventId =/= none]]),
+        get_stream(http(Member), Session, [{~"accept", ~"text/event-stream"}
+                                           | [{~"last-event-id", LastEventId}
+                                              || LastEventId =/= none]]),
     case LastEventId of
         none ->
             {place, Id} = next(Socket),
