@@ -802,9 +802,9 @@ a_killed_node_loses_its_tasks_once(Config) ->
 %% A request waits for two seconds, unless the node has no lease. On a busy machine the cluster may
 %% need longer.
 waited_for(Server, Ask) ->
-    waited_for(Server, Ask, 3).
+    waited_for(Server, Ask, 1).
 
-%% A node may have a lease again before the suite looks, but not after each of many refusals.
+%% A node may have a lease again before the suite looks, but hardly twice.
 waited_for(#{member := Member} = Server, Ask, Early) when Early >= 0 ->
     case timer:tc(Ask, millisecond) of
         {Took, #{~"error" := #{~"code" := 1080}}} ->
