@@ -177,7 +177,7 @@ this function again.
 -spec leave() -> ok | {error, not_joined | last_member | term()}.
 leave() ->
     maybe
-        true ?= is_joined(),
+        true ?= erlmcp_cluster_sup:is_joined(),
         ok ?= erlmcp_cluster_store:may_leave(),
         ok ?= erlmcp_cluster_lease:leave(),
         ok = erlmcp_cluster_sessions:leave(),
@@ -207,7 +207,7 @@ majority is needed. If it does come back, it joins as a new one.
 """.
 -spec forget(node()) -> ok | {error, not_joined | not_member | alive | term()}.
 forget(Node) ->
-    case is_joined() of
+    case erlmcp_cluster_sup:is_joined() of
         true -> erlmcp_cluster_store:forget(Node);
         false -> {error, not_joined}
     end.
@@ -217,7 +217,7 @@ Returns what this node knows of its cluster. Returns `{error, not_joined}` if th
 """.
 -spec status() -> {ok, status()} | {error, not_joined}.
 status() ->
-    case is_joined() of
+    case erlmcp_cluster_sup:is_joined() of
         true ->
             Incarnation = case erlmcp_cluster_lease:current() of
                 #{number := Number} -> Number;
@@ -276,9 +276,6 @@ reason({ok, {error, Reason}}) -> Reason;
 reason({error, {erpc, _}}) -> unreachable;
 reason({_, Reason}) -> Reason.
 
-is_joined() ->
-    is_pid(whereis(erlmcp_cluster_changes)).
-
 %% The cluster of a server.
 
 -doc false.
@@ -335,7 +332,7 @@ keys(Use, #{server := Id}) ->
 
 -doc false.
 leaving(_) ->
-    case is_joined() of
+    case erlmcp_cluster_sup:is_joined() of
         true -> erlmcp_cluster_sessions:hand_over();
         false -> ok
     end.

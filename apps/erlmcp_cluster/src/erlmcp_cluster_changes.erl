@@ -106,13 +106,16 @@ answer(_, _, _) -> unsupported.
 
 -doc """
 Returns how many messages this node has sent to other nodes and received from them. `missed` is how
-many changes were dropped, for which a message `missed` was sent.
+many changes were dropped, for which a message `missed` was sent. The numbers are those
+of the present process, and 0 if there is none.
 """.
 -spec counts() -> #{sent | received | missed := non_neg_integer()}.
 counts() ->
-    Counts = persistent_term:get(?MODULE),
-    #{sent => atomics:get(Counts, ?SENT), received => atomics:get(Counts, ?RECEIVED),
-      missed => atomics:get(Counts, ?MISSED)}.
+    Get = case persistent_term:get(?MODULE, none) of
+        none -> fun(_) -> 0 end;
+        Counts -> fun(Word) -> atomics:get(Counts, Word) end
+    end,
+    #{sent => Get(?SENT), received => Get(?RECEIVED), missed => Get(?MISSED)}.
 
 -doc false.
 init([]) ->

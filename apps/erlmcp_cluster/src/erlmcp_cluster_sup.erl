@@ -8,7 +8,7 @@ Internal.
 
 -behaviour(supervisor).
 
--export([start_link/0, start_member/1, stop_member/0, intensity/0]).
+-export([start_link/0, start_member/1, stop_member/0, is_joined/0, intensity/0]).
 -export([init/1]).
 
 -doc "Starts the supervisor.".
@@ -25,11 +25,11 @@ start_member(Options) ->
     Member = #{id => member, start => {erlmcp_cluster_member_sup, start_link, [Options]},
                type => supervisor},
     case supervisor:start_child(?MODULE, Member) of
-        {ok, _} -> ok;
+        {ok, _} -> persistent_term:put(?MODULE, joined);
         {error, {already_started, _}} -> {error, already_joined};
         %% Its processes were stopped, but not by `stop_member/0`.
         {error, already_present} ->
-            ok = erlmcp_cluster_clock:forget(),
+            ok = forget(),
             ok = supervisor:delete_child(?MODULE, member),
             start_member(Options);
         {error, {{shutdown, {failed_to_start_child, _, Reason}}, _}} -> {error, Reason};
@@ -44,10 +44,23 @@ Returns `{error, not_joined}` if they do not run.
 stop_member() ->
     case supervisor:terminate_child(?MODULE, member) of
         ok ->
-            ok = erlmcp_cluster_clock:forget(),
+            ok = forget(),
             supervisor:delete_child(?MODULE, member);
         {error, not_found} -> {error, not_joined}
     end.
+
+forget() ->
+    _ = persistent_term:erase(?MODULE),
+    erlmcp_cluster_clock:forget().
+
+-doc """
+Returns `true` if this node has joined its cluster, also while some of its processes restart. Does
+not ask the supervisor, which is busy while the node joins.
+""".
+-spec is_joined() -> boolean().
+is_joined() ->
+    persistent_term:get(?MODULE, none) =:= joined
+        andalso is_pid(whereis(erlmcp_cluster_member_sup)).
 
 -doc """
 Returns how often the processes of a node in a cluster may restart: 20 times a minute. A store that
@@ -59,4 +72,6 @@ intensity() ->
 
 -doc false.
 init([]) ->
+    %% The application may have stopped while the node was in a cluster.
+    _ = persistent_term:erase(?MODULE),
     {ok, {intensity(), []}}.

@@ -11,7 +11,7 @@ follow each other in one cluster of three nodes.
 %% On the nodes.
 -export([client/1, store/2, states/0]).
 
--import(erlmcp_test_cluster, [call/4, call/5]).
+-import(erlmcp_test_cluster, [call/4, call/5, await/2]).
 
 -define(STORE, erlmcp_cluster_token_store).
 -define(KEY, {tokens, ~"https://example.com/mcp", authorization_code, false, none}).
@@ -120,12 +120,15 @@ nothing_is_seen_in_clear(_) ->
               {File, nomatch} = {File, binary:match(Bytes, Secrets)}
           end || File <- Files]
      end || #{options := #{data_dir := Folder}} <- members()],
-    %% The name under which the store has it is there, so what is there is seen.
+    %% The name under which the store has it is there, so what is there is seen. A node has it a
+    %% moment after the leader.
     Digest = crypto:hash(sha256, term_to_binary({?NAME, ?KEY}, [deterministic])),
     [begin
-         States = call(Member, ?MODULE, states, []),
-         nomatch = binary:match(States, Secrets),
-         {Member, {_, _}} = {Member, binary:match(States, Digest)}
+         {States, _} = await(fun() ->
+             Read = call(Member, ?MODULE, states, []),
+             binary:match(Read, Digest) =/= nomatch andalso Read
+         end, 30_000),
+         {Member, nomatch} = {Member, binary:match(States, Secrets)}
      end || Member <- members()],
     {ok, #{~"refresh_token" := ?PLANTED}} = stored(A, #{name => ?NAME}, get, [?KEY]).
 

@@ -5,7 +5,8 @@ What suites run on the nodes of a cluster: servers, and calls that wait until a 
 
 -compile(nowarn_missing_spec_documented).
 
--export([serve/2, answered/1, initialize/2, await_waiting/2, is_waiting/2, finish/3]).
+-export([serve/2, answered/1, initialize/2, get_stream/3, await_waiting/2, is_waiting/2,
+         finish/3]).
 -export([hold_sessions/2, await_held/2, release/2]).
 %% On the nodes.
 -export([start/1, wait/1, finish_here/2, supervisor/1]).
@@ -31,11 +32,12 @@ start(Options) ->
     end.
 
 %% A busy machine may let a lease end for a moment, and requests are refused with 1080 until it is
-%% back. Asks until a response is none of these.
+%% back. Asks until a response, or a message, is none of these.
 answered(Ask) ->
     {Response, _} = erlmcp_test_cluster:await(fun() ->
         case Ask() of
             #{messages := [#{~"error" := #{~"data" := #{~"refusal" := 1080}}}]} -> false;
+            #{~"error" := #{~"code" := 1080}} -> false;
             Response -> Response
         end
     end, 30_000),
@@ -53,6 +55,19 @@ initialize(Server, Revision) ->
                                   #{session => Session, id => none})
         end),
     Session.
+
+%% Opens a stream, as `erlmcp_test_http:get_stream/3`. Opens it again while it is refused with 503.
+get_stream(Server, Session, Headers) ->
+    {Opened, _} = erlmcp_test_cluster:await(fun() ->
+        case erlmcp_test_http:get_stream(Server, Session, Headers) of
+            {Socket, {503, _}} ->
+                ok = erlmcp_test_http:close(Socket),
+                false;
+            Other ->
+                Other
+        end
+    end, 30_000),
+    Opened.
 
 %% For handlers: waits under a name for its return.
 wait(Name) ->

@@ -90,19 +90,22 @@ ended. The same holds if the process ends meanwhile: the lease ends with it.
 """.
 -spec hand_over() -> ok | {error, term()}.
 hand_over() ->
+    asked(hand_over).
+
+asked(What) ->
     try
-        gen_server:call(?MODULE, hand_over, infinity)
+        gen_server:call(?MODULE, What, infinity)
     catch
         exit:{Reason, _} -> {error, Reason}
     end.
 
 -doc """
 Ends the lease, so that other nodes take this one's sessions over at once. The errors are those of
-the store (`erlmcp_cluster_store:end_lease/3`).
+the store (`erlmcp_cluster_store:end_lease/3`), or say why the process does not run.
 """.
 -spec leave() -> ok | {error, term()}.
 leave() ->
-    gen_server:call(?MODULE, leave, infinity).
+    asked(leave).
 
 -doc """
 Says that the node is still a member after `leave/0`. It serves again as one that has handed its

@@ -45,6 +45,8 @@ Internal.
     %% bytes since events were sent last
     collected = 0 :: non_neg_integer(),
     timer = none :: none | reference(),
+    %% for the next sweep
+    sweep :: reference(),
     %% whether a connection had no room, or was lost
     again = false :: boolean()
 }).
@@ -152,9 +154,11 @@ init([]) ->
     Copies = erlmcp_cluster_event_copies:new(?MOST),
     Given = atomics:new(1, []),
     ok = persistent_term:put(?MODULE, {Copies, Given}),
-    _ = erlang:send_after(?SWEEP_MS, self(), sweep),
     self() ! {ask, erlmcp_cluster_store:members() -- [node()]},
-    {ok, #state{copies = Copies, given = Given}}.
+    {ok, #state{copies = Copies, given = Given, sweep = sweep_later()}}.
+
+sweep_later() ->
+    erlang:send_after(?SWEEP_MS, self(), sweep).
 
 -doc false.
 handle_call(flush, _, State) ->
@@ -213,10 +217,11 @@ handle_info({ask, Nodes}, State) ->
 handle_info({nodedown, Node}, State) ->
     ok = again(fun(Target) -> node_of(Target) =:= Node end, State),
     {noreply, send(State)};
-handle_info(sweep, #state{copies = Copies} = State) ->
+handle_info(sweep, #state{copies = Copies, sweep = Timer} = State) ->
+    %% The message may have come from outside.
+    _ = erlang:cancel_timer(Timer),
     ok = erlmcp_cluster_event_copies:expire(erlmcp_clock:now_ms(), is_over(), Copies),
-    _ = erlang:send_after(?SWEEP_MS, self(), sweep),
-    {noreply, State};
+    {noreply, State#state{sweep = sweep_later()}};
 handle_info(_, State) ->
     {noreply, State}.
 

@@ -301,8 +301,10 @@ init([]) ->
     ok = persistent_term:put(?MODULE, {atomics:new(1, []), erlmcp_cluster_turns:new(),
                                        erlmcp_cluster_shares:new()}),
     ok = recount(),
-    _ = erlang:send_after(?SWEEP_MS, self(), sweep),
-    {ok, none}.
+    {ok, sweep_later()}.
+
+sweep_later() ->
+    erlang:send_after(?SWEEP_MS, self(), sweep).
 
 -doc false.
 handle_call(_, _, State) ->
@@ -313,10 +315,11 @@ handle_cast(_, State) ->
     {noreply, State}.
 
 -doc false.
-handle_info(sweep, State) ->
+handle_info(sweep, Timer) ->
+    %% The message may have come from outside.
+    _ = erlang:cancel_timer(Timer),
     ok = sweep(0),
-    _ = erlang:send_after(?SWEEP_MS, self(), sweep),
-    {noreply, State};
+    {noreply, sweep_later()};
 handle_info(_, State) ->
     {noreply, State}.
 

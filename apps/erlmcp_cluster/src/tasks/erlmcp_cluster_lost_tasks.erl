@@ -26,7 +26,9 @@ Internal.
 -record(state, {
     %% this node's incarnation and the number of deaths, as they were seen last
     own = none :: none | erlmcp_cluster_deaths:incarnation(),
-    epoch = 0 :: non_neg_integer()
+    epoch = 0 :: non_neg_integer(),
+    %% for the next `behind`
+    timer :: reference()
 }).
 
 -doc "Starts the process that takes over the tasks of dead nodes.".
@@ -38,8 +40,10 @@ start_link() ->
 init([]) ->
     ok = erlmcp_label:set([?MODULE]),
     self() ! look,
-    _ = erlang:send_after(?BEHIND_MS, self(), behind),
-    {ok, #state{}}.
+    {ok, #state{timer = behind_later()}}.
+
+behind_later() ->
+    erlang:send_after(?BEHIND_MS, self(), behind).
 
 -doc false.
 handle_call(_, _, State) ->
@@ -57,13 +61,14 @@ handle_info(look, State) ->
     end,
     _ = erlang:send_after(?LOOK_MS, self(), look),
     {noreply, Next};
-handle_info(behind, State) ->
+handle_info(behind, #state{timer = Timer} = State) ->
+    %% The message may have come from outside.
+    _ = erlang:cancel_timer(Timer),
     _ = case erlmcp_cluster_lease:incarnation() of
         none -> ok;
         Own -> take_behind(Own)
     end,
-    _ = erlang:send_after(?BEHIND_MS, self(), behind),
-    {noreply, State};
+    {noreply, State#state{timer = behind_later()}};
 handle_info(_, State) ->
     {noreply, State}.
 

@@ -23,8 +23,8 @@ and one that stops ends its lease. The cases follow each other in one cluster of
 -export([server/0, tools/0, call_tool/3, stop/0]).
 
 -import(erlmcp_test_cluster, [call/4, call/5, await/2, at_once/2]).
--import(erlmcp_test_cluster_node, [serve/2, await_waiting/2, finish/3, hold_sessions/2,
-                                   await_held/2, release/2]).
+-import(erlmcp_test_cluster_node, [serve/2, answered/1, get_stream/3, await_waiting/2, finish/3,
+                                   hold_sessions/2, await_held/2, release/2]).
 
 -define(SERVER, ~"cluster_leaving_SUITE").
 -define(REVISION, ~"2025-11-25").
@@ -146,7 +146,7 @@ a_stopped_node_is_replaced_at_once(_) ->
     ok = started_again(A).
 
 %% A request waits for the home after it.
-a_node_that_inherits_may_leave(_) ->
+a_node_that_inherits_may_leave(Config) ->
     [A, B, C] = members(),
     {Id, _} = Session = initialize(A),
     ok = stopped(A),
@@ -159,20 +159,26 @@ a_node_that_inherits_may_leave(_) ->
         end
     end, 30_000),
     {[Home], [Other]} = lists:partition(fun(#{node := Of}) -> Of =:= Node end, [B, C]),
-    %% While the store stands still, nobody knows yet what the home has to know of the session.
+    %% While the store stands still, nobody knows yet what the home has to know of the session. If a
+    %% busy machine lets it stand still for longer, leases end.
+    Began = erlang:monotonic_time(millisecond),
     [ok = call(Member, sys, suspend, [erlmcp_cluster]) || Member <- [B, C]],
     Socket = start_tool(Other, Session, 1, ~"where", #{}),
     {_, _} = await(fun() -> call(Home, ?MODULE, visits, []) =:= 1 end, 30_000),
     Drain = draining(Home, #{timeout_ms => 0}),
     {_, _} = await(fun() -> call(Home, erlmcp_cluster_lease, incarnation, []) =:= none end, 30_000),
     [ok = call(Member, sys, resume, [erlmcp_cluster]) || Member <- [B, C]],
+    Took = erlang:monotonic_time(millisecond) - Began,
     #{messages := [Answer]} = erlmcp_test_http:response(Socket),
     ok = erlmcp_test_http:close(Socket),
-    true = text(Answer) =:= atom_to_binary(node_of(Other)),
     {ok, _} = drained(Drain),
     ok = started(A),
     ok = stopped(Home),
-    ok = started_again(Home).
+    ok = started_again(Home),
+    case Took =< 500 of
+        true -> true = text(Answer) =:= atom_to_binary(node_of(Other));
+        false -> a_node_that_inherits_may_leave(Config)
+    end.
 
 %% The home waits until they are stored, before others are the homes of its sessions.
 a_change_that_has_begun_is_made(_) ->
@@ -204,13 +210,17 @@ a_killed_process_delays_no_drain(_) ->
     ok = stopped(A),
     ok = started_again(A).
 
-%% The others would not know yet that the node leaves.
-a_lost_renewal_delays_a_drain(_) ->
+%% The others would not know yet that the node leaves. On a busy machine its lease may end first.
+a_lost_renewal_delays_a_drain(Config) ->
     [_, B | _] = members(),
     ok = call(B, ?MODULE, lose_a_renewal, []),
-    true = call(B, ?MODULE, is_handed_over, []),
+    IsHandedOver = call(B, ?MODULE, is_handed_over, []),
     ok = stopped(B),
-    ok = started_again(B).
+    ok = started_again(B),
+    case IsHandedOver of
+        {error, no_lease} -> a_lost_renewal_delays_a_drain(Config);
+        _ -> true = IsHandedOver
+    end.
 
 %% It was not drained. The clients open their streams again, and come to another node.
 a_node_that_leaves_ends_its_streams(_) ->
@@ -235,7 +245,8 @@ listen(Member) ->
     Socket.
 
 stream(Member, Session) ->
-    {Socket, {200, _}} = erlmcp_test_http:get_stream(http(Member), Session),
+    {Socket, {200, _}} =
+        get_stream(http(Member), Session, [{~"accept", ~"text/event-stream"}]),
     Socket.
 
 ended(Socket) ->
@@ -608,10 +619,15 @@ renewal(lost, [_, As | _] = Arguments, Whole) ->
 %% Hands the sessions over, and returns whether the cluster agrees on it then.
 -doc false.
 is_handed_over() ->
-    #{number := Number} = erlmcp_cluster_lease:current(),
-    ok = erlmcp_cluster_lease:hand_over(),
-    {ok, Deaths} = erlmcp_cluster_store:deaths(consistency),
-    erlmcp_cluster_deaths:is_dead(Number, Deaths).
+    maybe
+        #{number := Number} ?= erlmcp_cluster_lease:current(),
+        ok ?= erlmcp_cluster_lease:hand_over(),
+        {ok, Deaths} = erlmcp_cluster_store:deaths(consistency),
+        erlmcp_cluster_deaths:is_dead(Number, Deaths)
+    else
+        none -> {error, no_lease};
+        {error, no_lease} = Error -> Error
+    end.
 
 -doc false.
 stop() ->
@@ -637,8 +653,9 @@ initialize(Member) ->
     erlmcp_test_cluster_node:initialize(http(Member), ?REVISION).
 
 result(Member, Session, Method, Params) ->
-    #{messages := [Message]} =
-        erlmcp_test_http:call(http(Member), Method, Params, #{session => Session}),
+    #{messages := [Message]} = answered(fun() ->
+        erlmcp_test_http:call(http(Member), Method, Params, #{session => Session})
+    end),
     Message.
 
 tool(Member, Session, Name) ->

@@ -37,8 +37,8 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
 %% A cluster whose sessions are inherited, and ended, in two steps.
 -export([incarnation/2, find_session/3, inherit_session/3, change_session/4]).
 
--import(erlmcp_test_cluster_node, [serve/2, answered/1, await_waiting/2, is_waiting/2, finish/3,
-                                   hold_sessions/2, await_held/2, release/2]).
+-import(erlmcp_test_cluster_node, [serve/2, answered/1, get_stream/3, await_waiting/2, is_waiting/2,
+                                   finish/3, hold_sessions/2, await_held/2, release/2]).
 -import(erlmcp_test_http, [call/4, connect/1, head/1, event/1, close/1, response/1]).
 
 -define(SERVER, ~"cluster_sessions_SUITE").
@@ -358,8 +358,20 @@ forged([Id | Ids], [Socket | Sockets], Unknown) ->
     Unknown = pinged(Socket, Id),
     forged(Ids, Sockets ++ [Socket], Unknown).
 
-%% Returns the whole response, but for its date.
+%% Returns the whole response, but for its date. A busy machine may let a lease end for a moment.
 pinged(Socket, Id) ->
+    {Response, _} = erlmcp_test_cluster:await(fun() ->
+        Any = pinged_once(Socket, Id),
+        case binary:match(Any, ~'"refusal":1080') of
+            nomatch -> Any;
+            _ -> false
+        end
+    end, 30_000),
+    [Before, Dated] = binary:split(Response, ~"\r\ndate: "),
+    [_, Behind] = binary:split(Dated, ~"\r\n"),
+    {Before, Behind}.
+
+pinged_once(Socket, Id) ->
     Body = ~'{"jsonrpc":"2.0","id":1,"method":"ping"}',
     ok = gen_tcp:send(Socket, [~"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\n",
                                ~"accept: application/json, text/event-stream\r\n",
@@ -369,9 +381,7 @@ pinged(Socket, Id) ->
                                ~"content-length: ", integer_to_list(byte_size(Body)),
                                ~"\r\n\r\n", Body]),
     {ok, Response} = gen_tcp:recv(Socket, 0, 30_000),
-    [Before, Dated] = binary:split(Response, ~"\r\ndate: "),
-    [_, Behind] = binary:split(Dated, ~"\r\n"),
-    {Before, Behind}.
+    Response.
 
 %% One bit of what the id encodes.
 flipped(Id) ->
@@ -407,9 +417,13 @@ of_another_secret() ->
     Id.
 
 certified(Member, Principal, Server) ->
-    {ok, Id, _} = erlmcp_test_cluster:call(Member, erlmcp_cluster_sessions, certify,
-                                           [session(Principal),
-                                            erlmcp_cluster_session_id:server(Server)]),
+    Arguments = [session(Principal), erlmcp_cluster_session_id:server(Server)],
+    {Id, _} = erlmcp_test_cluster:await(fun() ->
+        case erlmcp_test_cluster:call(Member, erlmcp_cluster_sessions, certify, Arguments) of
+            {ok, New, _} -> New;
+            no_lease -> false
+        end
+    end, 30_000),
     Id.
 
 session(Principal) ->
@@ -669,8 +683,11 @@ a_sweep_delays_no_stop(Config) ->
     %% They are older than any session.
     ok = erlmcp_test_cluster:call(A, ?MODULE, end_sessions, [2_000, -3_600]),
     Before = Facts(),
-    _ = erlmcp_test_cluster:call(A, erlang, send, [erlmcp_cluster_sessions, sweep]),
-    {_, _} = erlmcp_test_cluster:await(fun() -> Facts() < Before end, 30_000),
+    %% A sweep ends if the store does not answer.
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        _ = erlmcp_test_cluster:call(A, erlang, send, [erlmcp_cluster_sessions, sweep]),
+        Facts() < Before
+    end, 30_000),
     ok = erlmcp_test_cluster:call(A, supervisor, terminate_child,
                                   [erlmcp_cluster_member_sup, erlmcp_cluster_sessions]),
     Left = Facts(),
@@ -678,8 +695,10 @@ a_sweep_delays_no_stop(Config) ->
                                        [erlmcp_cluster_member_sup, erlmcp_cluster_sessions]),
     ct:pal("~b of ~b facts are left", [Left, Before]),
     true = Left > Before - 2_000,
-    ok = erlmcp_test_cluster:call(A, erlmcp_cluster_sessions, sweep, [0]),
-    true = Facts() =< Before - 2_000.
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        ok = erlmcp_test_cluster:call(A, erlmcp_cluster_sessions, sweep, [0]),
+        Facts() =< Before - 2_000
+    end, 60_000).
 
 %% It stood still after it had chosen what to delete. Others may have inherited such sessions, and
 %% have ended them.
@@ -811,15 +830,17 @@ a_session_survives_its_home(Config) ->
     Once = start_tool(B, Unfinished, 1, ~"wait", #{as => ~"once"}),
     Twice = start_tool(C, Session, 2, ~"wait_safely", #{as => ~"twice"}),
     [_ = await_waiting(A, Name) || Name <- [~"once", ~"twice"]],
+    Killed = erlang:monotonic_time(millisecond),
     ok = erlmcp_test_cluster:kill(A),
     %% What may run twice waits for the next home, and what comes now does, too: for two seconds. It
     %% may take longer if others of this machine have the processors.
-    {Safely, Took} = erlmcp_test_cluster:await(fun() -> where_safely(C, Session) end, 30_000),
+    {Safely, _} = erlmcp_test_cluster:await(fun() -> where_safely(C, Session) end, 30_000),
+    Took = erlang:monotonic_time(millisecond) - Killed,
     ct:pal("served again after ~b ms", [Took]),
     true = atom_to_binary(node_of(A))
         =/= text(tool_once(B#{http := map_get(page, B)}, Page, ~"where")),
     Home = hd([Member || #{node := Node} = Member <- [B, C], atom_to_binary(Node) =:= Safely]),
-    _ = Took > 1_900 orelse begin
+    _ = (Took =< 1_500 orelse is_waiting(Home, ~"twice")) andalso begin
         _ = await_waiting(Home, ~"twice"),
         ok = finish(Home, ~"twice", ~"done"),
         #{status := 200, messages := [#{~"id" := 2, ~"result" := _}]} = response(Twice)
@@ -1020,7 +1041,7 @@ begin_to_sweep(Seconds) ->
     Before = erlmcp_cluster_store:session_facts(),
     Test = self(),
     Keeper = spawn(fun() ->
-        {Sweeping, Monitor} = spawn_monitor(erlmcp_cluster_sessions, sweep, [Seconds]),
+        {Sweeping, Monitor} = spawn_monitor(fun() -> sweep_some(Seconds, Before) end),
         {_, _} = erlmcp_test_cluster:await(fun() ->
             erlmcp_cluster_store:session_facts() < Before
         end, 30_000),
@@ -1031,6 +1052,11 @@ begin_to_sweep(Seconds) ->
         receive {'DOWN', Monitor, process, Sweeping, normal} -> Asking ! {self(), ok} end
     end),
     receive {Keeper, stands_still} -> Keeper end.
+
+%% A sweep ends if the store does not answer.
+sweep_some(Seconds, Before) ->
+    ok = erlmcp_cluster_sessions:sweep(Seconds),
+    erlmcp_cluster_store:session_facts() < Before orelse sweep_some(Seconds, Before).
 
 -doc false.
 sweep_on(Keeper) ->
@@ -1225,10 +1251,9 @@ delete(Member, Session) ->
 %% The session's stream, and the id of its first event.
 stream(Member, Session, LastEventId) ->
     {Socket, {200, _}} =
-        erlmcp_test_http:get_stream(http(Member), Session,
-                                    [{~"accept", ~"text/event-stream"}
-                                     | [{~"last-event-id", LastEventId}
-                                        || LastEventId =/= none]]),
+        get_stream(http(Member), Session, [{~"accept", ~"text/event-stream"}
+                                           | [{~"last-event-id", LastEventId}
+                                              || LastEventId =/= none]]),
     case LastEventId of
         none ->
             {place, Id} = next(Socket),
