@@ -24,7 +24,7 @@
 Starts `Count` operating system processes that compute all the time. They end with the calling
 process, or with `stop/1`. `erlmcp_chaos_program:reason/1` words the error.
 """.
--spec start(Count :: pos_integer()) -> {ok, erlmcp_chaos_keeper:keeper()} | {error, term()}.
+-spec start(Count :: non_neg_integer()) -> {ok, erlmcp_chaos_keeper:keeper()} | {error, term()}.
 start(Count) ->
     erlmcp_chaos_keeper:keep(?MAKE, ?UNMAKE, [integer_to_list(Count)]).
 

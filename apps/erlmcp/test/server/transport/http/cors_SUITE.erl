@@ -92,6 +92,10 @@ other_questions_are_not_answered(Config) ->
         With = [Page, {~"access-control-request-method", ~"POST"},
                 {~"content-length", ~"1"}],
         {405, _, _} = answer(Connection, gun:request(Connection, "OPTIONS", "/mcp", With, ~"a"))
+    end, Config),
+    %% Without an endpoint there is nothing to ask about.
+    with_server(#{path => none, health => true}, fun(Connection) ->
+        {404, #{?ORIGIN := ?PAGE}, _} = ask(Connection, ~"/", [{~"origin", ?PAGE}])
     end, Config).
 
 stateless_requests_can_be_read(Config) ->
