@@ -15,8 +15,8 @@ wait in the log. If the log must drop one of these, the connection is closed.
 
 In a cluster the events of calls' streams are copied to the session's next home
 (`c:erlmcp_server_cluster:keep_event/3`). There a client goes on after an event of an earlier home,
-and gets what was copied. If the call was lost with that home, the last event is an error. The ids
-of events begin with the incarnation of the home that sent them.
+and gets what was copied. If the call was lost with that home, the last event is an error. The id of
+an event begins with the incarnation of the home where its stream began.
 
 Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 
@@ -122,8 +122,8 @@ has_connection(Number, #{streams := Streams}) ->
     Connection =/= undefined.
 
 -doc """
-Sends a message of a call before its answer, on the call's stream, which begins with its first
-message. Returns `refused` if the client reads no streams, or the call has ended.
+Sends a message of a call before its answer, on the call's stream, which begins now if it has not
+begun before. Returns `refused` if the client reads no streams, or the call has ended.
 """.
 -spec message(Call :: pid(), binary(), streams()) -> {sent | refused, streams()}.
 message(Call, Bytes, #{calls := Calls} = State) ->
@@ -330,8 +330,8 @@ written({Number, Position}, #{streams := Streams} = State) ->
     end.
 
 -doc """
-Detaches a connection, which has ended, from its stream. Returns the calls that have lost their
-connection with it.
+Detaches a connection, which has ended, from its stream. Returns the calls whose streams have lost
+their connection with it.
 """.
 -spec detach(erlmcp_call:owner(), streams()) -> {[pid()], streams()}.
 detach(Owner, #{calls := Calls} = State) ->

@@ -4,7 +4,7 @@ The subscribers of a server by topic, in a table, and the functions that publish
 The process that publishes a change encodes it once, and sends it to all subscribers. A change of a
 definition that only some principals may see is sent to the subscribers of these principals.
 
-Every session subscribes to the three lists, with one row `lists` in place of three.
+Every session with a process subscribes to the three lists, with one row `lists` in place of three.
 
 A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}`, and calls
 `received/1` with `Pending` when it is about to write the event. Until then the subscriber is sent
@@ -28,7 +28,7 @@ Internal.
 
 -export_type([subscription/0, notifications/0, pending/0, listed/0]).
 
--doc "A kind of list. Every session is notified of changes of these lists.".
+-doc "A kind of list, of whose changes sessions are notified.".
 -type listed() :: tool | prompt | resource.
 
 -doc "`session`, or the id of the request that opened a stateless subscription.".

@@ -41,7 +41,7 @@ get(Id, {Module, State}) ->
     Module:get(Id, State).
 
 -doc """
-Replaces the version of a task before this one, with the errors of `c:erlmcp_task_store:update/2`.
+Replaces a task by its next version, with the errors of `c:erlmcp_task_store:update/2`.
 """.
 -spec update(erlmcp_task_store:task(), store()) ->
     ok | {error, changed | {full, pos_integer()}} | erlmcp_task_store:unavailable().
