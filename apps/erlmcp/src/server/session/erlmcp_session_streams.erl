@@ -1,8 +1,8 @@
 -module(erlmcp_session_streams).
 -moduledoc """
 The streams of one HTTP session, a value that the session's process keeps. Stream 0 is the session's
-own, which a GET opens. Each call that reports something before its answer, or has lost its
-connection, has another one.
+own, which a GET opens. A call has another one once it reports something before its answer, or loses
+its connection, unless its client reads no streams.
 
 A stream outlives its connections. Its events are kept within bounds (`m:erlmcp_event_log`). A
 client that has lost a connection names the last event that it got, as `Stream-Position`, and gets
@@ -369,7 +369,8 @@ expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
 
 -doc """
 Returns the milliseconds after which a client reconnects to a stream: the limit `retry_ms` and a
-random part of up to half of it. So many clients do not reconnect at once.
+random part of up to half of it. So clients that lose their streams together do not reconnect
+together.
 """.
 -spec retry_ms(erlmcp_server_options:limits()) -> pos_integer().
 retry_ms(#{retry_ms := Milliseconds}) ->

@@ -8,16 +8,16 @@ Every session with a process subscribes to the three lists, with one row `lists`
 
 A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}`, and calls
 `received/1` with `Pending` when it is about to write the event. Until then the subscriber is sent
-no other event of this topic. Its client reads the list or resource after the event, and gets the
-newest state. So a subscriber whose client does not read has at most one waiting message for each
-topic.
+no other event of this topic, if that is a list or a resource. Its client reads the list or resource
+after the event, and gets the newest state. So a subscriber whose client does not read has at most
+one waiting message for each such topic.
 
 The events of a task differ, so each of them is sent. At most 1,000 of them wait, and later ones are
 left out, as the specification allows: clients can ask for the task.
 
 Topics that clients name, which are resources and tasks, are counted for the client's tenant in the
-same table, as `{{tenant, Tenant}, Count}` (`m:erlmcp_tenant_counts`). Each row names this tenant,
-so that the rows of a process that was killed can be subtracted, too.
+same table, as `{{tenant, Tenant}, Count}` (`m:erlmcp_tenant_counts`). Each of their rows names this
+tenant, so that the rows of a process that was killed can be subtracted, too.
 
 Internal.
 """.

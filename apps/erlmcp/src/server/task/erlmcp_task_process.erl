@@ -10,9 +10,9 @@ last one is sent them, since its stream is the most likely to be open. If its cl
 asked, the one before it is sent them (`cannot_ask/1`). All of them are sent the keys of answered
 requests, since each may have been the last one before.
 
-In a cluster, processes of other nodes send the process messages, too. Each of these has the version
-of its form. The record is written through the cluster then. So changes of a task that runs are
-written once a second at most. A change that the cluster cannot take now is written again later.
+In a cluster, messages also come from processes of other nodes, and have the version of their form.
+The record is written through the cluster then. So changes of a task that runs are written once a
+second at most. A change that the cluster cannot take now is written again later.
 
 Internal.
 """.
