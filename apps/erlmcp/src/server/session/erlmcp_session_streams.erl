@@ -354,7 +354,7 @@ lost(Is, #{streams := Streams, calls := Calls} = State) ->
     end.
 
 -doc """
-Drops events that are older than `stored_ms`. Returns after how many milliseconds this function is
+Drops events that are at least `stored_ms` old. Returns after how many milliseconds this function is
 to be called again, or `never` if no events are left.
 """.
 -spec expire(streams()) -> {Milliseconds :: pos_integer() | never, streams()}.

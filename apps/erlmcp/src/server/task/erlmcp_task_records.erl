@@ -65,7 +65,10 @@ delete(Id, {Module, State}) ->
 sweep(Now, {Module, State}) ->
     Module:sweep(Now, State).
 
--doc "Returns the time of a store, in milliseconds since 1970 (`c:erlmcp_task_store:now_ms/1`).".
+-doc """
+Returns the time of a store, in milliseconds since 1970 (`c:erlmcp_task_store:now_ms/1`), or that of
+this node if the store has none.
+""".
 -spec now_ms(store()) -> integer().
 now_ms({Module, State}) ->
     case erlang:function_exported(Module, now_ms, 1) of
