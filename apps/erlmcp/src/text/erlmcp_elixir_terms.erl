@@ -10,8 +10,8 @@ Internal.
 
 -doc """
 Returns the text of a `Date`, `Time`, `NaiveDateTime` or `DateTime` of the ISO calendar, as their
-`to_iso8601/1` does. Returns `error` for every other struct, and for one that lacks a field of its
-module.
+`to_iso8601/1` does. Returns `error` for every other struct, and for one in which a field is missing
+or has a wrong type.
 
 ## Examples
 
@@ -67,7 +67,7 @@ digits(Width, Number) ->
     Text = integer_to_binary(Number),
     <<(binary:copy(~"0", max(0, Width - byte_size(Text))))/binary, Text/binary>>.
 
--doc "Returns the name of a module as Elixir writes it, without the prefix `Elixir.`.".
+-doc "Returns the name of a module, without the prefix `Elixir.` if it has that.".
 -spec name(module()) -> binary().
 name(Module) ->
     Text = atom_to_binary(Module),

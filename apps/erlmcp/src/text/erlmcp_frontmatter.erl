@@ -365,7 +365,8 @@ spaces(Rest) -> Rest.
 
 -doc """
 Returns the text of a frontmatter with the given fields, including its lines `---`. Keys must be
-plain, and values UTF-8. `parse/1` returns the same fields, if the text is not too long for it.
+plain and differ, and values must be UTF-8. `parse/1` returns the same fields, if the text is not
+too long for it.
 """.
 -spec compose([{binary(), binary() | [binary()] | #{binary() => binary()}}]) -> binary().
 compose(Fields) ->

@@ -22,7 +22,7 @@ field(Pointer) -> iolist_to_binary(name(Pointer)).
 -doc """
 Returns a name that a peer sent, for use in a sentence. A name of more than 200 bytes is cut. If it
 has characters that a terminal would obey or hide, it is in quotes, with these and all characters
-outside of ASCII escaped. Bytes that are not UTF-8 are shown as `erlmcp_printable:quoted/1` does.
+outside of ASCII escaped. A name that is not UTF-8 is shown as `erlmcp_printable:quoted/1` shows it.
 """.
 -spec name(binary()) -> iodata().
 name(Name) ->

@@ -6,7 +6,7 @@ and their encoding. Pure.
 A refusal has a number and a name of its own. If the MCP revision in use defines an error code, that
 code is the JSON-RPC `code` and the number stands in `data.refusal`. If MCP defines none (overload,
 size, shutdown, ...), the number is the code. `data` also has `name`, and `retryAfterMs`, `limit`,
-`observed`, `incident` and `scopes` where they apply. It never has a stack, a pid or a path.
+`observed`, `incident` and `scopes` where they apply. erlmcp puts no stack, pid or path there.
 
 Internal.
 """.

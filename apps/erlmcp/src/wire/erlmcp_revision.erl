@@ -1,7 +1,7 @@
 -module(erlmcp_revision).
 -moduledoc """
 The five revisions of MCP as data: the era, the methods, the content types and the definition fields
-of each. Pure. Every difference between revisions is looked up here, so that one dispatcher and one
+of each. Pure. Most differences between revisions are looked up here, so that one dispatcher and one
 encoder serve all of them.
 
 Sources: `schema.json` and the changelog page of each revision.
@@ -58,7 +58,7 @@ era('2026-07-28') -> stateless;
 era(_) -> session.
 
 -doc """
-Returns `true` if a request method exists in a revision, or its extension for tasks.
+Returns `true` if a request method exists in a revision, or in its extension for tasks.
 `erlmcp_extension:offers/3` has the methods of other extensions.
 """.
 -spec offers(Method :: binary(), revision()) -> boolean().

@@ -21,8 +21,8 @@ scenario has failed if one of its harms was not seen.
 The promises for a fault.
 
 - `code`: the code of its refusals, or `none`.
-- `detect_ms`: milliseconds from the injection to the first counted event or refusal. `none` means
-  that there is nothing to notice.
+- `detect_ms`: milliseconds from the injection until the fault is detected
+  (`m:erlmcp_chaos_journal`). `none` means that there is nothing to notice.
 - `recover_ms`: milliseconds from the end of the fault until the load is served as before it
   (`m:erlmcp_chaos_journal`).
 - `load`: what may happen to requests that are not part of the fault. `undisturbed`: all are

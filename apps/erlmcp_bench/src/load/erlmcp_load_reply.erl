@@ -83,8 +83,8 @@ decoded_id(Line) ->
 
 -doc """
 Returns `true` if a message counts as a reply. Notifications and requests of the server do not, nor
-does the empty data of a stream's first event (2025-11-25, basic/transports, "Sending Messages to
-the Server"). Bytes that are no JSON count as a reply.
+does empty data, such as that of a stream's first event (2025-11-25, basic/transports, "Sending
+Messages to the Server"). Bytes that are no JSON count as a reply.
 """.
 -spec is_reply(binary()) -> boolean().
 is_reply(~"") ->

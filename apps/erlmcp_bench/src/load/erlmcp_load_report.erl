@@ -10,7 +10,7 @@ The outcome of a load.
 
 - `sent` is the sum of `answered`, `wrong`, and the counts in `refused` and `failed`. It counts the
   requests that were due in the measured time (`duration_s`). `unsent` requests were due, but no
-  connection was free in their time.
+  connection was free before their timeout or the end.
 - `refused`, `failed` and `wrong_by` have the counts by code or reason.
 - `latency` belongs to answered requests, `refusal_latency` to refused ones. A latency begins when
   the request was due in an open loop, and when it was sent in a closed one. `lateness` is the time

@@ -4,8 +4,8 @@ The process of a load. It starts the groups that own the connections, lets all g
 together, takes a sample each second and adds up the figures. It ends with the process that started
 it.
 
-There is at most one group for each scheduler, or one for each program on stdio. If a group with
-several connections loses one, this connection gets a group of its own.
+At first there is at most one group for each scheduler, or one for each program on stdio. If a group
+with several connections loses one, this connection gets a group of its own.
 """.
 
 -behaviour(gen_server).

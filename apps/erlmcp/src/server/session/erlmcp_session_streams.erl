@@ -1,8 +1,8 @@
 -module(erlmcp_session_streams).
 -moduledoc """
 The streams of one HTTP session, a value that the session's process keeps. Stream 0 is the session's
-own, which a GET opens. Each call that reports something before its answer, or has lost its
-connection, has another one.
+own, which a GET opens. A call has another one once it reports something before its answer, or loses
+its connection, unless its client reads no streams.
 
 A stream outlives its connections. Its events are kept within bounds (`m:erlmcp_event_log`). A
 client that has lost a connection names the last event that it got, as `Stream-Position`, and gets
@@ -15,8 +15,8 @@ wait in the log. If the log must drop one of these, the connection is closed.
 
 In a cluster the events of calls' streams are copied to the session's next home
 (`c:erlmcp_server_cluster:keep_event/3`). There a client goes on after an event of an earlier home,
-and gets what was copied. If the call was lost with that home, the last event is an error. The ids
-of events begin with the incarnation of the home that sent them.
+and gets what was copied. If the call was lost with that home, the last event is an error. The id of
+an event begins with the incarnation of the home where its stream began.
 
 Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 
@@ -122,8 +122,8 @@ has_connection(Number, #{streams := Streams}) ->
     Connection =/= undefined.
 
 -doc """
-Sends a message of a call before its answer, on the call's stream, which begins with its first
-message. Returns `refused` if the client reads no streams, or the call has ended.
+Sends a message of a call before its answer, on the call's stream, which begins now if it has not
+begun before. Returns `refused` if the client reads no streams, or the call has ended.
 """.
 -spec message(Call :: pid(), binary(), streams()) -> {sent | refused, streams()}.
 message(Call, Bytes, #{calls := Calls} = State) ->
@@ -330,8 +330,8 @@ written({Number, Position}, #{streams := Streams} = State) ->
     end.
 
 -doc """
-Detaches a connection, which has ended, from its stream. Returns the calls that have lost their
-connection with it.
+Detaches a connection, which has ended, from its stream. Returns the calls whose streams have lost
+their connection with it.
 """.
 -spec detach(erlmcp_call:owner(), streams()) -> {[pid()], streams()}.
 detach(Owner, #{calls := Calls} = State) ->
@@ -354,7 +354,7 @@ lost(Is, #{streams := Streams, calls := Calls} = State) ->
     end.
 
 -doc """
-Drops events that are older than `stored_ms`. Returns after how many milliseconds this function is
+Drops events that are at least `stored_ms` old. Returns after how many milliseconds this function is
 to be called again, or `never` if no events are left.
 """.
 -spec expire(streams()) -> {Milliseconds :: pos_integer() | never, streams()}.
@@ -369,7 +369,8 @@ expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
 
 -doc """
 Returns the milliseconds after which a client reconnects to a stream: the limit `retry_ms` and a
-random part of up to half of it. So many clients do not reconnect at once.
+random part of up to half of it. So clients that lose their streams together do not reconnect
+together.
 """.
 -spec retry_ms(erlmcp_server_options:limits()) -> pos_integer().
 retry_ms(#{retry_ms := Milliseconds}) ->

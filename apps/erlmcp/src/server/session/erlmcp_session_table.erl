@@ -202,7 +202,7 @@ attend(Id, #{sessions := #sessions{rows = Rows}}) ->
 
 -doc """
 Returns the session with the id `Id`, whatever its principal, with its process if it has one, and
-the tenant for which it is counted. Returns `error` if the session has ended.
+the tenant for which it is counted. Returns `error` if the table has no such session.
 """.
 -spec lookup(binary(), erlmcp_instance:instance()) ->
     {ok, pid() | none, erlmcp_engine:session(), erlmcp_gate:tenant()} | error.

@@ -4,20 +4,20 @@ The subscribers of a server by topic, in a table, and the functions that publish
 The process that publishes a change encodes it once, and sends it to all subscribers. A change of a
 definition that only some principals may see is sent to the subscribers of these principals.
 
-Every session subscribes to the three lists, with one row `lists` in place of three.
+Every session with a process subscribes to the three lists, with one row `lists` in place of three.
 
 A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}`, and calls
 `received/1` with `Pending` when it is about to write the event. Until then the subscriber is sent
-no other event of this topic. Its client reads the list or resource after the event, and gets the
-newest state. So a subscriber whose client does not read has at most one waiting message for each
-topic.
+no other event of this topic, if that is a list or a resource. Its client reads the list or resource
+after the event, and gets the newest state. So a subscriber whose client does not read has at most
+one waiting message for each such topic.
 
 The events of a task differ, so each of them is sent. At most 1,000 of them wait, and later ones are
 left out, as the specification allows: clients can ask for the task.
 
 Topics that clients name, which are resources and tasks, are counted for the client's tenant in the
-same table, as `{{tenant, Tenant}, Count}` (`m:erlmcp_tenant_counts`). Each row names this tenant,
-so that the rows of a process that was killed can be subtracted, too.
+same table, as `{{tenant, Tenant}, Count}` (`m:erlmcp_tenant_counts`). Each of their rows names this
+tenant, so that the rows of a process that was killed can be subtracted, too.
 
 Internal.
 """.
@@ -28,7 +28,7 @@ Internal.
 
 -export_type([subscription/0, notifications/0, pending/0, listed/0]).
 
--doc "A kind of list. Every session is notified of changes of these lists.".
+-doc "A kind of list, of whose changes sessions are notified.".
 -type listed() :: tool | prompt | resource.
 
 -doc "`session`, or the id of the request that opened a stateless subscription.".

@@ -1,8 +1,8 @@
 -module(erlmcp_task_process).
 -moduledoc """
-The process of a running task: the owner of its call, and the only writer of its record. It outlives
-the connection that asked for the task. It ends with the task: when the call has ended or is
-cancelled, or when the task has expired.
+The process of a running task: the owner of its call, and the writer of its record. It outlives the
+connection that asked for the task. It ends with the task: when the call has ended or is cancelled,
+or when the task has expired.
 
 The record keeps the call's requests to the client until they are answered (`update/2`). A client of
 2025-11-25 that waits for the result (`m:erlmcp_tasks`) is sent these requests. If several wait, the
@@ -10,9 +10,9 @@ last one is sent them, since its stream is the most likely to be open. If its cl
 asked, the one before it is sent them (`cannot_ask/1`). All of them are sent the keys of answered
 requests, since each may have been the last one before.
 
-In a cluster, processes of other nodes call these functions, too, so each message has the version of
-its form. The record is written through the cluster then. So changes of a task that runs are written
-once a second at most, and its end is written again and again until that succeeds.
+In a cluster, messages also come from processes of other nodes, and have the version of their form.
+The record is written through the cluster then. So changes of a task that runs are written once a
+second at most. A change that the cluster cannot take now is written again later.
 
 Internal.
 """.
@@ -134,7 +134,7 @@ wait(Process) ->
 
 -doc """
 Tells the task's process that the client of the calling process, which waits, cannot be asked. The
-requests go to the others that wait, as long as there are any.
+requests go to another process that waits, if there is one whose client can be asked.
 """.
 -spec cannot_ask(pid()) -> ok.
 cannot_ask(Process) ->
@@ -149,8 +149,8 @@ refused(Process, Key) ->
     gen_server:cast(Process, {refused, 1, Key}).
 
 -doc """
-Tells the task's process that the calling process, on another node, has passed a notification of
-`Bytes` bytes on.
+Tells the task's process that the calling process, on another node, has passed on, or dropped, a
+notification of `Bytes` bytes.
 """.
 -spec passed_on(pid(), Bytes :: non_neg_integer()) -> ok.
 passed_on(Process, Bytes) ->

@@ -41,7 +41,7 @@ get(Id, {Module, State}) ->
     Module:get(Id, State).
 
 -doc """
-Replaces the version of a task before this one, with the errors of `c:erlmcp_task_store:update/2`.
+Replaces a task by its next version, with the errors of `c:erlmcp_task_store:update/2`.
 """.
 -spec update(erlmcp_task_store:task(), store()) ->
     ok | {error, changed | {full, pos_integer()}} | erlmcp_task_store:unavailable().
@@ -65,7 +65,10 @@ delete(Id, {Module, State}) ->
 sweep(Now, {Module, State}) ->
     Module:sweep(Now, State).
 
--doc "Returns the time of a store, in milliseconds since 1970 (`c:erlmcp_task_store:now_ms/1`).".
+-doc """
+Returns the time of a store, in milliseconds since 1970 (`c:erlmcp_task_store:now_ms/1`), or that of
+this node if the store has none.
+""".
 -spec now_ms(store()) -> integer().
 now_ms({Module, State}) ->
     case erlang:function_exported(Module, now_ms, 1) of

@@ -2,9 +2,9 @@
 -moduledoc """
 Encodes a task as the clients of a revision see it. Pure.
 
-In 2026-07-28 an ended task contains its result or error, and has only failed if it has a JSON-RPC
-error. In 2025-11-25 clients get the result by `tasks/result`, and a task whose result has `isError`
-has failed, too. A client may see a task that a client of the other revision has created.
+In 2026-07-28 a completed task contains its result, and a failed one its JSON-RPC error. In
+2025-11-25 clients get the result by `tasks/result`, and a task whose result has `isError` has
+failed, too. A client may see a task that a client of the other revision has created.
 
 Internal.
 """.

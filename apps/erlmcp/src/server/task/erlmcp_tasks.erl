@@ -4,8 +4,8 @@ Makes tasks of calls, and performs the requests about tasks. Both run in the pro
 that a slow store keeps no connection waiting.
 
 A task is bound to the principal that asked for it, and other principals do not find it. Its id is
-random and cannot be guessed. If all clients are anonymous, every client that has the id can use the
-task.
+random and cannot be guessed. All anonymous clients are one principal, so each of them that has the
+id can use the task.
 
 Internal.
 """.
@@ -33,7 +33,7 @@ Internal.
 -doc "The store of a server's tasks, and the table of the processes of tasks on this node.".
 -type tables() :: {erlmcp_task_records:store(), Processes :: ets:table()}.
 -doc """
-Replaces the record of a task whose node was lost, and returns it as it is stored then: with the
+Replaces the record of a task whose process was lost, and returns it as it is stored then: with the
 incarnation of this node. `changed` means that another process has written the record, and
 `unavailable` that the cluster cannot be asked now. `full` has the bound that the record would
 exceed.
@@ -443,7 +443,7 @@ bound(Owner) ->
 -doc """
 Finds a task of the context's principal by its id. Returns a refusal if there is none, if it has
 expired, or if the store cannot be asked now. If the task should run on this node and has no
-process, its process was killed: the task fails now, unless it may be repeated.
+process, it fails now, unless a node of the cluster is to take it over.
 """.
 -spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, erlmcp_task_store:task()} | {error, erlmcp_refusal:refusal()}.

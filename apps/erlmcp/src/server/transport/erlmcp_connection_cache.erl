@@ -44,8 +44,8 @@ Internal.
 -compile({inline, [cache/0, meta/0]}).
 
 -doc """
-Decodes a message as `erlmcp_json:decode/2` does. Learns its `_meta`, unless the client has repeated
-one before, or three were learnt.
+Decodes a message as `erlmcp_json:decode/2` does. Learns its `_meta`, until the client has repeated
+one, or three were tried.
 """.
 -spec decode(binary(), erlmcp_json:limits()) ->
     {ok, erlmcp_json:json_term()} | {error, erlmcp_json:decode_error()}.
@@ -69,8 +69,8 @@ learn(_, _, _) ->
     ok.
 
 -doc """
-Returns the validated `_meta` of a decoded message, or `none` if the calling process has not learnt
-it.
+Returns the validated `_meta` of a decoded message, or `none` if the calling process has learnt no
+valid one that equals it.
 """.
 -spec known_meta(erlmcp_json:json_term()) -> erlmcp_meta:validated() | none.
 known_meta(#{~"params" := #{~"_meta" := Object}}) ->
@@ -87,7 +87,8 @@ validated(Object, {_, Known, Valid}) ->
 -doc """
 Reads a stateless request whose head has announced its method, without decoding all of it. `Begun`
 comes from `erlmcp_admission:enter_announced/5`. This works if `Text` stands right behind the id,
-and the `_meta` was learnt. Otherwise returns `other`, and the message has to be decoded.
+and the `_meta` is one that the client repeats. Otherwise returns `other`, and the message has to be
+decoded.
 """.
 -spec request(binary(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()},
               erlmcp_admission:announced(), erlmcp_json:limits()) ->
@@ -109,7 +110,7 @@ keep_meta(Meta) ->
     keep((cache())#cache{meta = Meta}).
 
 -doc """
-Returns the value by which inline calls of the process are watched, or `none` before the first one.
+Returns the value by which inline calls of the process are watched, or `none` if there is none yet.
 """.
 -spec watched() -> watched() | none.
 watched() ->
@@ -145,7 +146,9 @@ take_reports() ->
             lists:reverse(Reports)
     end.
 
--doc "Returns the session ids that were generated in advance, or `none` before the first session.".
+-doc """
+Returns the session ids that were generated in advance, or `none` if the cache never had any.
+""".
 -spec ids() -> [binary()] | none.
 ids() ->
     (cache())#cache.ids.
@@ -155,7 +158,10 @@ ids() ->
 put_ids(Ids) ->
     keep((cache())#cache{ids = Ids}).
 
--doc "Returns `true` at the first call, whose caller has to bound the memory of the process.".
+-doc """
+Returns `true` if the caller has to bound the memory of the process: at the first call with this
+cache.
+""".
 -spec bound_once() -> boolean().
 bound_once() ->
     case cache() of

@@ -5,8 +5,8 @@ machine's own name.
 
 For DNS rebinding, a web page needs a DNS name of its own as the host. So an IP address, `localhost`
 and the machine's own name are accepted, and any other name must be allowed by the listener's
-options. The origin of a request, if it has one, must have the same host or a loopback host, or be
-allowed.
+options. The origin of a request, if it has one, must have the same host, or the host `localhost`,
+`127.0.0.1` or `[::1]`, or be allowed.
 
 Source: specification 2026-07-28, "Streamable HTTP / Security & Endpoint".
 

@@ -201,8 +201,9 @@ with_query(Url, Parameters) ->
     end.
 
 -doc """
-Returns the parameters of a URL's query, decoded. Returns `{error, invalid_url}` if the query is
-malformed, has more than 64 parameters, has one without `=`, or repeats one.
+Returns the parameters of a URL's query, decoded. Returns `{error, invalid_url}` if the URL is not
+valid, or if its query is malformed, has more than 64 parameters, has one without `=`, or repeats
+one.
 """.
 -spec query(binary()) -> {ok, #{binary() => binary()}} | {error, invalid_url}.
 query(Url) ->

@@ -1,6 +1,6 @@
 -module(erlmcp_line).
 -moduledoc """
-Splits the bytes of TCP and stdio into lines, one message each, of bounded length. Pure.
+Splits bytes into lines of bounded length, one message each. Pure.
 
 Bytes may come in any portions. A line over the bound is reported as soon as it passes the bound,
 and the rest of it is dropped. So a peer cannot make the framing hold more than the bound and one

@@ -63,9 +63,9 @@ Returns the events that end in the received bytes, in their order. If an event i
 `{too_large, Max}` is the last one ever returned.
 
 `event` is `message` if the event has no name. `id` and `retry` are the stream's latest; before the
-first, `id` is empty and `retry` absent. An id of more than 4,096 bytes does not count. Events
-without data and unknown fields are left out. Bytes that are not UTF-8 stay as they are. Data is a
-sub-binary of the received bytes if possible, and keeps them in memory.
+first, `id` is empty and `retry` absent. An id of more than 4,096 bytes, or with a NUL, does not
+count. Events without data and unknown fields are left out. Bytes that are not UTF-8 stay as they
+are. Data is a sub-binary of the received bytes if possible, and keeps them in memory.
 
 ## Examples
 

@@ -2,13 +2,14 @@
 -moduledoc """
 Encodes JSON, and decodes it within limits, on top of OTP's `m:json`. Pure.
 
-Bytes from outside are refused at the first one that breaks a limit or the grammar, with a reason
-that a program can match. Only `true`, `false` and `null` become atoms. A decoded string of more
-than 64 bytes is a sub-binary of its message, and keeps the message in memory.
+Bytes that break a limit or the grammar are refused, with a reason that a program can match. Only
+`true`, `false` and `null` become atoms. A decoded string of more than 64 bytes may be a sub-binary
+of its message, and then keeps the message in memory.
 
-Nearly all messages are valid, so a fast decoder comes first. It passes strings that are not plain
-ASCII, and numbers that are not small integers, to `m:json` one by one. If it cannot decode a
-message, the message is decoded again with `json:decode/3`, which finds the reason.
+Nearly all messages are valid, so a fast decoder comes first, for up to 65,536 bytes. It passes
+strings that are not plain ASCII, and numbers that are not small integers, to `m:json` one by one.
+If it cannot decode a message, the message is decoded again with `json:decode/3`, which finds the
+reason.
 
 Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, which are refused.
 

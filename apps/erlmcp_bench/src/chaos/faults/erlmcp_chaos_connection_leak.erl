@@ -2,7 +2,7 @@
 -moduledoc """
 A fault: connections on TCP and HTTP are opened and not closed, one and a half times as many as the
 server allows. The server serves as many as its limit allows. It refuses each of the others with
-1060 and closes it. When all are closed, the next connection is served at once.
+1060 and closes it. After all are closed, new connections are served again.
 
 The evidence: the open connections that the server's node counts, and the refused ones.
 """.

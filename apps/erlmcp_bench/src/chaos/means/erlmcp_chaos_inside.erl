@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_inside).
 -moduledoc """
-Functions that run inside the node of the server under test, through `erlmcp_chaos_context:call/4`.
-Faults use them to inspect and kill processes.
+Functions that run inside the node of the server under test. Faults use them to inspect and kill
+processes.
 """.
 
 -export([load_all/0, state/0, kill/1, pids/1, watch/1, killed/2]).
@@ -17,8 +17,8 @@ publishes the catalog, and `Id` is the id of a child of the server's supervisor.
 -type kind() :: calls | connections | catalog | supervisor | {child, Id :: atom()}.
 
 -doc """
-Loads all code that may be needed, as a release does when it starts. Otherwise the first use of a
-module waits for files, and the measured time of a fault includes that.
+Loads all code that may be needed in this node, as a release does when it starts. Otherwise the
+first use of a module waits for files, and the measured time of a fault includes that.
 """.
 -spec load_all() -> ok.
 load_all() ->

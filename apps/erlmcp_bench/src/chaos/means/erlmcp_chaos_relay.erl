@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_relay).
 -moduledoc """
 Collects events in the node of the server under test, with the times at which they came, until the
-instruments fetch them. The events are those of the server (`on_event`) and supervisor reports about
-children that ended. The time is the system's, which all processes of a machine share.
+instruments fetch them. The events are those of the server (`on_event`) and the reports of
+supervisors. The time is the system's, which all processes of a machine share.
 
 Nothing that the node logs is printed: it would mix with the instruments' lines.
 """.

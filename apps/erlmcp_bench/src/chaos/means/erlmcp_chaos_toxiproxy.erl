@@ -2,7 +2,7 @@
 -moduledoc """
 Runs Toxiproxy, a TCP proxy that slows connections down or breaks them on request. Its program,
 `toxiproxy-server`, is found on the path or named by the environment variable `ERLMCP_TOXIPROXY`.
-`scripts/go_tool.sh` builds it and prints its path. `erlmcp_chaos_program:reason/1` words the
+`scripts/go_tool.sh` builds it and prints its folder. `erlmcp_chaos_program:reason/1` words the
 errors.
 """.
 

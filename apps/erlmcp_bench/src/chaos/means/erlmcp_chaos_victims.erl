@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_victims).
 -moduledoc """
 Kills random processes of a server, and counts those that were killed. Runs the drills that do so,
-and sets up a server that survives them.
+and sets up a server that comes back on the same ports.
 """.
 
 -export([setup/0, drill/5, strike/2]).

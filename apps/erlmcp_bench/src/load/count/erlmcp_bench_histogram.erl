@@ -1,6 +1,7 @@
 -module(erlmcp_bench_histogram).
 -moduledoc """
-Counts times from 1 microsecond to an hour, in buckets that are less than 1 % wide.
+Counts times from 1 microsecond to an hour, in buckets that are one microsecond or less than 1 %
+wide.
 
 Every time is counted: nothing is sampled, and no long time is left out. A histogram takes 26 KiB
 for each scheduler, however many times it counts. Any number of processes can record into it without

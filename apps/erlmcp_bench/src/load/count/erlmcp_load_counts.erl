@@ -11,7 +11,7 @@
 Counters of a load.
 
 - Of measured requests: `sent` ones, and their outcomes `answered`, `refused`, `failed` and `wrong`.
-  `unsent` requests were due, but no connection was free in their time.
+  `unsent` requests were due, but no connection was free before their timeout or the end.
 - Of messages: `late` replies came after their request had failed, `strays` answer no request, and
   `messages` are no replies, such as notifications.
 - Of connections: `opened` and `open_failed` attempts to open one, `lost` connections that ended

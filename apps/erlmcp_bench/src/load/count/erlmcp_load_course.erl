@@ -13,7 +13,8 @@ when it was due until it has ended, whether it was sent or not.
 -export_type([course/0, kind/0, window/0]).
 
 -doc """
-A kind of error. `unsent` requests were due, and found no connection in their time.
+A kind of error. `unsent` requests were due, but no connection was free before their timeout or the
+end.
 """.
 -type kind() :: {refused, Code :: integer() | tool_error} | {failed, Reason :: atom()}
               | {wrong, What :: atom()} | unsent.

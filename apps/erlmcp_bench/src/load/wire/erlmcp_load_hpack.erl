@@ -3,8 +3,8 @@
 The header blocks of one HTTP/2 connection. Pure.
 
 A generator sends a few header lists again and again, and gets a few different answers. Sent headers
-go into the server's table while it has room, as in browsers and h2load, and are never evicted. So a
-header list soon becomes a few constant bytes, which are encoded once.
+go into the server's table while it has room, as in browsers and h2load, and later ones do not evict
+them. So a header list soon becomes a few constant bytes, which are encoded once.
 
 An answer whose block equals the block before it is not decoded again, unless that block changed the
 table. cowlib decodes the others.

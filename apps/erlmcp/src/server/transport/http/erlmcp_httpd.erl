@@ -2,8 +2,8 @@
 -moduledoc """
 The listener of Streamable HTTP: HTTP/1.1 and HTTP/2, in the clear or over TLS with ALPN.
 `erlmcp_httpd_http1` is the process of an HTTP/1.1 connection, and cowboy has that of an HTTP/2
-connection. On both, `erlmcp_httpd_route` decides from the head of a request, and
-`erlmcp_httpd_stream` answers it. `erlmcp_httpd_sse` answers requests of HTTP+SSE, if the listener
+connection. On both, `erlmcp_httpd_route` decides from the head of a request what to do with it, and
+`erlmcp_httpd_stream` does that. `erlmcp_httpd_sse` answers requests of HTTP+SSE, if the listener
 has that too.
 
 Source: specification 2026-07-28, "Transports / Streamable HTTP".

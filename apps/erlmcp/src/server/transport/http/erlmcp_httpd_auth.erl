@@ -62,7 +62,7 @@ identified({error, Refusal}) ->
             {error, #{refusal => Refusal}}
     end.
 
--doc "Returns the answer in a message to the owner, or `ignored` if the message has none.".
+-doc "Returns the answer to which a message to the owner leads, or `ignored` if it leads to none.".
 -spec answered(auth(), Message :: term(), wait()) -> answer() | ignored.
 answered({bearer, Handle}, {erlmcp_bearer, _, _} = Message, {bearer, Wait}) ->
     verified(erlmcp_bearer:awaited(Handle, Message, Wait));

@@ -66,7 +66,7 @@ last_response(Pid) ->
 
 -doc """
 Ends connections as soon as their requests are answered. HTTP/2 announces it with GOAWAY, and still
-serves what comes within `erlmcp_httpd:last_requests_ms/0`. Streams that end with their connection
+serves what comes within `erlmcp_httpd:last_requests_ms/0`. Streams that do not end by themselves
 end now. An idle connection of HTTP/1.1 ends now, unless its client has not sent a request yet, or
 has sent a part of the next one.
 """.

@@ -98,7 +98,7 @@ find(Path, [{Own, Page} | Pages], Running) ->
         _ -> find(Path, Pages, Running)
     end.
 
--doc "Returns `true` if the listener has to identify the clients of a page.".
+-doc "Returns `true` if a page's option `authenticate` is `true`.".
 -spec asks_identity(found()) -> boolean().
 asks_identity(#{page := {_, _, #{authenticate := true}}}) -> true;
 asks_identity(_) -> false.
@@ -253,7 +253,7 @@ checked_value(Value) ->
 
 %% In the process of the connection.
 
--doc "Handles a message of the page's process or of a timer.".
+-doc "Handles a message that the request's stream is sent.".
 -spec info(cowboy_stream:streamid(), term(), state()) -> {cowboy_stream:commands(), state()}.
 info(_, {page, Pid, {stream, Headers}}, #page{pid = Pid} = Page) ->
     #page{asked = #{identity := Identity}, owner = {_, Tag} = Owner} = Page,

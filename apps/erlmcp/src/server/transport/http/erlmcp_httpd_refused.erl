@@ -28,7 +28,9 @@ end_later(Parent) ->
     _ = put(?MODULE, {0, Timer, Parent}),
     ok.
 
--doc "Returns how many milliseconds a connection without a permit lasts, unless it answers pages.".
+-doc """
+Returns how many milliseconds a connection without a permit lasts at most, if it answers no page.
+""".
 -spec milliseconds() -> pos_integer().
 milliseconds() -> ?ENDS.
 

@@ -458,8 +458,8 @@ with(Extra, {page, #{extra := Before} = Asked}) ->
 with(Extra, {ask, Question}) -> {ask, Question#{extra := Extra}}.
 
 -doc """
-Returns a POST request in the form in which a connection keeps it, for later requests with the same
-head. It contains its route, if all clients of the listener are anonymous and the head is not
+Returns a request in the form in which a connection keeps it, for later requests with the same head.
+A POST request contains its route, if all clients of the listener are anonymous and the head is not
 refused.
 """.
 -spec kept(cowboy_req:req(), cowboy:opts()) -> cowboy_req:req().

@@ -1,13 +1,13 @@
 -module(erlmcp_httpd_stream).
 -moduledoc """
-A request of HTTP/1.1 or HTTP/2, as a cowboy stream handler. It lives in the connection's
-process, which answers every request that needs no user code. A call runs in a process of its own. A
-quick call runs here if no other call runs on the connection (`m:erlmcp_inline_call`). The answer is
-JSON, or a stream if the handler reports something before it.
+A request of HTTP/1.1 or HTTP/2, as a cowboy stream handler. It lives in the connection's process,
+which answers every request that needs no user code. A call runs in a process of its own. A quick
+call runs here if no other call runs on the connection (`m:erlmcp_inline_call`). The answer is JSON,
+or a stream if the handler reports something before it, or if the client reads only streams.
 
-`m:erlmcp_httpd_route` decides from the head, before the body is read. If a process or another
-machine has to be asked for the identity, the connection's other streams go on. The stream keeps the
-part of the body that arrives meanwhile, which the flow control of HTTP bounds.
+`m:erlmcp_httpd_route` decides from the head what to do with a request, before the body is read. If
+a process or another machine has to be asked for the identity, the connection's other streams go on.
+The stream keeps the part of the body that arrives meanwhile, which the flow control of HTTP bounds.
 `m:erlmcp_httpd_sse` handles requests of HTTP+SSE, and `m:erlmcp_httpd_page` those for pages.
 
 A stateless call ends with its request: a client that disconnects cancels the call. A call of a

@@ -1,8 +1,8 @@
 -module(erlmcp_httpd_http1_message).
 -moduledoc """
 Reads and writes the messages of HTTP/1.1 for a server: heads of requests, their bodies, heads of
-responses, and chunks. Bytes that are not HTTP/1.1, or exceed a bound, are refused with a status.
-HTTP/1.0 is read, too. Pure.
+responses, and chunks. A head that is neither of HTTP/1.1 nor of HTTP/1.0, or that exceeds a bound,
+is refused with a status. Pure.
 
 Source: RFC 9112; RFC 9110.
 
@@ -89,7 +89,7 @@ patterns() ->
 -doc """
 Splits `Bytes` into the first head, without the empty line at its end, and the bytes behind it.
 `Seen` is 0 at first. If the head is incomplete, pass the `Seen` of `more` to the next call, so that
-no byte is searched twice. The error is the status of the refusal.
+few bytes are searched twice. The error is the status of the refusal.
 """.
 -spec split({Bytes :: binary(), Seen :: non_neg_integer()}, patterns()) ->
     {ok, Head :: binary(), Behind :: binary()} | {more, Seen :: non_neg_integer()}

@@ -486,8 +486,8 @@ within_limit(More, #{watched := Watched, instance := #{limits := #{subscriptions
     end.
 
 -doc """
-Handles a message to the process: of a call, of its exit, or of a subscription. Returns the bytes to
-be written. Other messages are ignored.
+Handles a message to the process: one of a call, the exit of a call, or one of a subscription.
+Returns the bytes to be written. Other messages are ignored.
 """.
 -spec info(term(), connection()) -> {iodata(), connection()}.
 info({{erlmcp_call, Call}, Message}, #{calls := Calls} = Connection) ->

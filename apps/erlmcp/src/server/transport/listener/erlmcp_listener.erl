@@ -57,8 +57,8 @@ acceptors() ->
 
 -doc """
 Accepts connections until there is one for which the node has a descriptor to spare, and closes the
-others. If the system has no descriptor at all, tries again after a pause. Other errors of `Accept`
-are returned.
+others. If there is no descriptor at all, reports that and tries again after a pause. Other errors
+of `Accept` are returned.
 """.
 -spec accept(fun(() -> {ok, Socket} | {error, atom()}), Close :: fun((Socket) -> term())) ->
     {ok, Socket} | {error, atom()}.

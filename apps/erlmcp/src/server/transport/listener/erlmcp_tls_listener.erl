@@ -114,7 +114,7 @@ listen({Module, Function, Arguments}, FindWrong) ->
 is_badarg({error, Reason}) -> erlmcp_listener:reason(Reason) =:= badarg;
 is_badarg(_) -> false.
 
--doc "Returns `true` if the options name files.".
+-doc "Returns `true` if `erlmcp_tls_files:names/1` finds files in the options.".
 -spec has_files([ssl:tls_server_option()]) -> boolean().
 has_files(Options) ->
     erlmcp_tls_files:names(Options) =/= [].

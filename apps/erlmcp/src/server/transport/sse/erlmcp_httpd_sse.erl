@@ -128,7 +128,7 @@ hand_over(Read, _, #sse_message{owner = {Pid, Tag} = Owner, config = Config} = M
         {error, Refusal} -> refused(Refusal, Message)
     end.
 
--doc "Handles a message of the session or of a timer.".
+-doc "Handles a message that the request's stream is sent.".
 -spec info(cowboy_stream:streamid(), term(), state()) -> {cowboy_stream:commands(), state()}.
 info(StreamId, {write, Bytes}, #sse_stream{} = Stream) ->
     %% Handled when the bytes have been written.
