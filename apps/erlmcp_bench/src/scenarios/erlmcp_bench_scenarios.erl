@@ -39,9 +39,9 @@ all clients, so it is smaller with fewer clients.
     value := number()
 }.
 -doc """
-A scenario. `tolerates_errors` means that errors are expected, and no failure. `crowd` are clients
-in addition to `clients`, from the beginning to the end. `cores` is the number of cores that the
-rate is for: on another machine the clients send proportionally more or fewer messages
+A scenario. `tolerates_errors` means that errors in the red zone do not fail the scenario. `crowd`
+are clients in addition to `clients`, from the beginning to the end. `cores` is the number of cores
+that the rate is for: on another machine the clients send proportionally more or fewer messages
 (`on_cores/2`).
 """.
 -type scenario() :: #{
