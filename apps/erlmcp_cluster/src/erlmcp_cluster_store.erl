@@ -173,7 +173,7 @@ Lets another node lead the cluster, if this one leads it. A node that is about t
 if a leader stops, the others can change nothing until they have noticed it, and have elected
 another one. Tries this up to 20 times, 10 ms apart. The node that is asked may stand still, or lose
 the election. So each 100 ms without another leader, the next node is asked, unless the one before
-is about to lead. The function looks for this 100 times at most, 10 ms apart.
+is about to lead. The function looks for another leader 100 times at most, 10 ms apart.
 """.
 -spec resign() -> ok.
 resign() ->
