@@ -7,7 +7,7 @@ Source: XDG Base Directory Specification.
 
 -export([state/1, control/0]).
 
--doc "Returns a folder for files that outlive the command, such as `tokens`.".
+-doc "Returns the folder `Name`, such as `tokens`, for files that outlive the command.".
 -spec state(Name :: string()) -> file:filename_all().
 state(Name) ->
     State = case os:getenv("XDG_STATE_HOME", "") of

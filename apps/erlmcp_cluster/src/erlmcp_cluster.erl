@@ -163,9 +163,9 @@ with_lease({error, _} = Error) ->
 Takes this node out of the cluster for good, and deletes its part of the store. The other nodes take
 its sessions over at once. Sessions and their calls end here, as do streams of
 `subscriptions/listen`: their clients open them again, and come to another node. Drain the servers
-first (`erlmcp:drain/2`), so that their calls are answered. After an error the node is still in its
-cluster. If its servers were not drained, it serves again, without the sessions that it had. Call
-this function again.
+first (`erlmcp:drain/2`), so that their calls are answered. After an error of the store the node is
+still in its cluster, and may have ended its sessions. If its servers were not drained, it serves
+again. Call this function again.
 
 ## Errors
 

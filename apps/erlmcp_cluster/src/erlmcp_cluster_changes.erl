@@ -106,8 +106,8 @@ answer(_, _, _) -> unsupported.
 
 -doc """
 Returns how many messages this node has sent to other nodes and received from them. `missed` is how
-many changes were dropped, for which a message `missed` was sent. The numbers are those
-of the present process, and 0 if there is none.
+many changes were dropped, for which a message `missed` was sent. The numbers are those of the
+present process, and 0 if there is none.
 """.
 -spec counts() -> #{sent | received | missed := non_neg_integer()}.
 counts() ->

@@ -157,23 +157,23 @@ leader() ->
 
 -doc """
 Asks the leader, which has not done something in time, whether it lives. If no answer comes within
-200 to 350 ms, this node asks the others to become the leader: the old one may have stopped without
-closing its connections, which Ra notices only after some seconds. A leader that answers is only
-slow, and an election would make it slower. So each election that this node has asked for doubles
-the time, up to 2 seconds. This ends when a leader answers, or no doubt comes for ten seconds. The
-time is random, so that of many nodes with this doubt one is the first. The function does not wait
-for all this.
+200 to 350 ms, this node asks the others to elect it as the leader: the old one may have stopped
+without closing its connections, which Ra notices only after some seconds. A leader that answers is
+only slow, and an election would make it slower. So each election that this node has asked for
+doubles the time, up to 2 seconds. This ends when a leader answers, or no doubt comes for ten
+seconds. The time is random, so that of many nodes with this doubt one is the first. The function
+does not wait for all this.
 """.
 -spec doubt() -> ok.
 doubt() ->
     gen_server:cast(?MODULE, {doubt, erlmcp_clock:now_ms()}).
 
 -doc """
-Lets another node lead the cluster, if this one does and is about to stop. If a leader stops, the
-others can change nothing until they have noticed it, and have elected another one. Tries this up to
-20 times, 10 ms apart. The node that is asked may stand still, or lose the election. So each 100 ms
-without another leader, the next node is asked, unless the one before is about to lead. The function
-looks for this 100 times at most, 10 ms apart.
+Lets another node lead the cluster, if this one leads it. A node that is about to stop calls this:
+if a leader stops, the others can change nothing until they have noticed it, and have elected
+another one. Tries this up to 20 times, 10 ms apart. The node that is asked may stand still, or lose
+the election. So each 100 ms without another leader, the next node is asked, unless the one before
+is about to lead. The function looks for another leader 100 times at most, 10 ms apart.
 """.
 -spec resign() -> ok.
 resign() ->
@@ -585,7 +585,7 @@ catch_up(Milliseconds) ->
 
 -doc """
 Returns the index and the term of the last entry of the log that a member of the store has applied.
-`catch_up/1` calls it on other nodes.
+`catch_up/1` calls it on the leader and on this node.
 """.
 -spec applied(#{index := non_neg_integer(), term := non_neg_integer(), _ => _}, term()) ->
     {Index :: non_neg_integer(), Term :: non_neg_integer()}.

@@ -1,7 +1,7 @@
 -module(erlmcp_cluster_sup).
 -moduledoc """
-The supervisor of the application. From the time when the node joins a cluster until it leaves, it
-supervises `m:erlmcp_cluster_member_sup`, as `intensity/0` says.
+The supervisor of the application. From the time when the node joins a cluster until it leaves, this
+supervisor has `m:erlmcp_cluster_member_sup` as its child.
 
 Internal.
 """.

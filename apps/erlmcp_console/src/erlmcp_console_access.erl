@@ -3,7 +3,7 @@
 Decides which requests may see the console and act in it. Without a token these are the requests of
 programs on the same machine, unless they came through a proxy. With a token each browser has to
 send the token once. It is exchanged for a cookie that holds for twelve hours, and that other sites
-cannot use. Other programs send it as a bearer token with each request.
+cannot use. Other programs send the token as a bearer token with each request.
 
 An action is a POST of the page itself: its `Origin` is that of the request. A page of another
 origin gets nothing, even if the listener allows its origin.
@@ -23,7 +23,7 @@ origin gets nothing, even if the listener allows its origin.
 -doc """
 Returns `ok` if a request may see the page. `Now` is in seconds of system time. `{denied, token}`
 means that the request needs the token. `{denied, elsewhere}` means that the console has no token,
-and the client is on another machine.
+and the client is on another machine, or came through a proxy.
 """.
 -spec check(erlmcp_page:request(), token(), Now :: integer()) -> ok | {denied, token | elsewhere}.
 check(#{peer := {Ip, _}, headers := Headers}, none, _) ->

@@ -73,7 +73,7 @@ its page as JSON. The process asks for each further one with `ask/1`, and gets i
 watch(Server, Options) ->
     gen_server:call(?MODULE, {watch, Server, Options}).
 
--doc "Asks for the next snapshot, and monitors the collector until it comes.".
+-doc "Asks for the next snapshot, and returns a new monitor of the collector.".
 -spec ask(watch()) -> Monitor :: reference().
 ask({Collector, Server}) ->
     Monitor = monitor(process, Collector),

@@ -1,6 +1,6 @@
 -module(erlmcp_console_history).
 -moduledoc """
-The last fifteen minutes of a server as points. It is bounded by time and by number. Pure.
+The last fifteen minutes of a server as points, bounded by time and by number. Pure.
 """.
 
 -export([new/0, add/2, columns/1]).

@@ -240,8 +240,8 @@ code_loaded(Modules, At, View) ->
     add_mark(mark(At, deploy, [~"Code was loaded: ", Shown, Others, ~"."]), View).
 
 -doc """
-Returns the view of a server that has ended, for one that starts with its id: its history and its
-marks.
+Returns the view of a server that has ended, for one that starts with its id. The view keeps its
+history, marks and incidents.
 """.
 -spec ended(view()) -> view().
 ended(#{readings := []} = View) -> View;
@@ -444,8 +444,9 @@ machine(#{memory := Memory, schedulers := Schedulers, run_queue := Queue,
 
 -doc """
 Returns the first message for a page. `columns` has the names of a point's values. `points` has one
-list for each name, with the values of the last quarter of an hour, oldest first. `latency_ms` is
-the page's option. `snapshot` is the last snapshot, or `null` before the second reading.
+list for each name, with the values of the last quarter of an hour, oldest first. Without points it
+is empty. `latency_ms` is the page's option. `snapshot` is the last snapshot, or `null` before the
+second reading.
 """.
 -spec hello(view()) -> map().
 hello(#{history := History, options := #{latency_ms := Latency}} = View) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_baseline).
 -moduledoc """
 Makes, writes and reads baselines: the figures that later results are compared with. A baseline is
-of one kind of machine, and has all values of at least three runs of each workload. Each kind of
-machine has a file, such as `bench/baselines/2-core-x86_64.json`.
+of one kind of machine, and is made of at least three runs of each workload. Each kind of machine
+has a file, such as `bench/baselines/2-core-x86_64.json`.
 """.
 
 -export([make/1, stable/1, write/2, read/1, format_error/1]).
@@ -12,7 +12,7 @@ machine has a file, such as `bench/baselines/2-core-x86_64.json`.
 -doc """
 A baseline as decoded JSON. It has the `kind` of machine and `workloads`. Each workload has its
 identity, `runs_count`, the day of the last run (`measured_on`), the `environment` of the first run,
-and `figures`. Each figure has `median`, `min`, `max` and `values`, in the order of the runs.
+and `figures`. Each figure has `median`, `min`, `max`, and its `values` in the order of the runs.
 """.
 -type baseline() :: #{binary() => term()}.
 -type reason() ::

@@ -24,8 +24,7 @@ determined is `unknown`, and never left out.
 
 -doc """
 Returns the environment of this node. `erlmcp_commit` ends in `-changed` if the sources have changes
-that are not committed. Whether the load generator is in the node is not included: only the workload
-can say so.
+that are not committed. `load_generator` is not included: only the workload knows it.
 """.
 -spec read() -> environment().
 read() ->

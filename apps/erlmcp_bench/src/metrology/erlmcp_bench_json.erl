@@ -1,7 +1,7 @@
 -module(erlmcp_bench_json).
 -moduledoc """
-Encodes JSON for files that people read and compare line by line. Members are sorted. An object or
-array that does not fit into one line has a line for each member. Pure.
+Encodes JSON for files that people read and compare line by line. The members of objects are sorted.
+An object or array that does not fit into one line has a line for each member. Pure.
 """.
 
 -export([lines/1]).

@@ -1,8 +1,7 @@
 -module(erlmcp_bench_result).
 -moduledoc """
 Makes, writes and reads results of measurements: the JSON object of a result file. Results are
-validated before they are written (`m:erlmcp_metrology_validator`), so a folder of results holds
-only valid ones.
+validated before they are written (`m:erlmcp_metrology_validator`).
 """.
 
 -export([new/1, from_load/2, latency/1, latency/2, windows/1, reasons/1]).

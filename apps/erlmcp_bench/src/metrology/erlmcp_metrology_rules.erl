@@ -68,8 +68,8 @@ expected(object) -> ~"an object";
 expected(timestamp) -> ~"an RFC 3339 time, or the seconds since 1970".
 
 -doc """
-Returns the kinds of names that say too little. Each has examples, the pattern that all its names
-match in lower case, and the names to use.
+Returns the kinds of rejected names. Each has examples, the pattern that all its names match in
+lower case, and what to use instead.
 """.
 -spec rejected() -> [{Names :: [binary()], Regex :: binary(), Instead :: binary()}].
 rejected() ->
@@ -86,7 +86,7 @@ rejected() ->
       ~"^(.*_)?(kb|mb|gb)(_.*)?$",
       ~"kib, mib or gib: units of 1,024"}].
 
--doc "Returns the names to use instead of a rejected one; `fine` for a name that is not rejected.".
+-doc "Returns what to use instead of a rejected name; `fine` for a name that is not rejected.".
 -spec rejection(Name :: binary()) -> {rejected, Instead :: binary()} | fine.
 rejection(Name) ->
     Lower = string:lowercase(Name),

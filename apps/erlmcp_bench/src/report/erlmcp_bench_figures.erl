@@ -12,8 +12,8 @@ behind it. Pure.
 -type result() :: {File :: binary(), Fields :: #{binary() => term()}}.
 
 -doc """
-An axis. `format` says how its numbers are written. `one_of` is for one of N requests, and writes
-the percentage of the others: 100 as `99 %`.
+An axis. `format` says how its numbers are written. With `one_of`, a number N stands for one of N
+requests, and is written as the percentage of the others: 100 as `99 %`.
 """.
 -type axis() :: #{label := binary(), scale := linear | log | time, format := number | us | one_of}.
 

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_marks).
 -moduledoc """
-The origins of the marks, which are figures that an earlier public erlmcp published. They say what
-the programs that are named for the marks really measured. The marks themselves are in
+The origins of the marks, which are figures that an earlier public erlmcp published. An origin says
+what the program that is named for a mark really measured. The marks themselves are in
 `m:erlmcp_bench_workloads`. Pure.
 """.
 

@@ -30,7 +30,7 @@ The section of `docs/performance.md` that compares erlmcp with the servers of ot
          {~"peers_tcp_1", ~"echo on one TCP connection, one in flight"},
          {~"peers_tcp_64", ~"echo on one TCP connection, 64 in flight"}]).
 
--doc "Returns the measured servers: the name in `against`, and a description with their settings.".
+-doc "Returns the other servers: the name in `against`, and a description with their settings.".
 -spec servers() -> [{Name :: binary(), Is :: binary()}].
 servers() ->
     [{~"rmcp", <<"the Rust SDK 3.9.0: `lto = \"fat\"`, one codegen unit, tokio with a thread a "

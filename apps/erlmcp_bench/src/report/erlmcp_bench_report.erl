@@ -8,7 +8,7 @@ of the documentation from a folder of baselines (`m:erlmcp_bench_performance`).
 
 -export_type([refused/0, reason/0]).
 
--doc "Files that are not valid results, each with its errors, at most ten.".
+-doc "Files that are not valid results, each with at most ten of its errors.".
 -type refused() :: [{File :: binary(), Why :: [binary()]}].
 
 -type reason() ::

@@ -22,8 +22,8 @@ Options of a scenario.
 - `profile`: clients of this profile instead of the scenario's own.
 - `metrics`: the port of the generator's metrics. The nodes use the next ports. 0 selects free
   ports. Without this option no metrics are served.
-- `requests`, `era`, `headers`: members of a plan of `m:erlmcp_load`, for servers without a tool
-  `echo`.
+- `requests`, `era`, `headers`: members of the plan of each load (`t:erlmcp_load:plan/0`). Without
+  `requests` the tool `echo` is called.
 - `timeout_ms`: the milliseconds after which a request without an answer has failed (10,000).
 - `on_event`: a fun that gets each event, in the process that runs the scenario.
 """.

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_scenario_endpoints).
 -moduledoc """
 The endpoints that the clients of a scenario connect to. They are servers in nodes of their own, or
-URLs of other servers. If the scenario's faults need it, half of the clients connect through a
-proxy. The nodes and the proxy end with the process that called `open/2`.
+URLs of other servers. If the scenario's faults need a proxy, and it can be started, half of the
+clients connect through it. The nodes and the proxy end with the process that called `open/2`.
 """.
 
 -export([open/2, close/1, clients/1, crowd/1, nodes/1, metrics/1, processes/1]).

@@ -47,8 +47,9 @@ the part of them that is not payload, if that is known and there were any bytes.
     received_mib_per_s := float(), sent_mib_per_s := float(), overhead_percent => float()
 }.
 -doc """
-The resources of a phase. If a request of the phase was answered, also the fields of the garbage
-collections in all our own nodes together (`erlmcp_bench_pauses:fields/3`).
+The resources of a phase. The fields of the garbage collections in all our own nodes together
+(`erlmcp_bench_pauses:fields/3`) are there if they are known, and a request of the phase was
+answered.
 """.
 -type phase() :: #{phase := atom(), at_s := float(), duration_s := float(),
                    nodes := [erlmcp_bench_scenario_resources:node_figures()],
@@ -67,8 +68,8 @@ The effects of a fault. `detection_ms` is the milliseconds until the first error
 until the last one before a calm, if there was any. See `t:erlmcp_bench_scenario_outages:outage/0`.
 `seen` is `true` if the fault had an effect: at least nine tenths of its connections, or its node,
 have ended, or answers were later by the added time. `recovered` is `true` if no error came, or a
-calm followed. Errors after that calm change neither. `mark_s` is the time in which the service must
-recover.
+calm followed. Errors after that calm change neither `recovered` nor `recovery_ms`. `mark_s` is the
+time in which the service must recover.
 """.
 -type fault() ::
     #{fault := atom(), not_run := term()}

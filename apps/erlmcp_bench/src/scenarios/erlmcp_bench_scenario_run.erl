@@ -54,8 +54,8 @@ in each phase. Times are in monotonic microseconds.
 -doc "A load, with the name of its node or URL, and its number of clients.".
 -type load() :: #{load := binary(), node := binary(), clients := pos_integer()}.
 -doc """
-The metrics of the generator and the nodes at the end of a phase, at `at_us`. A node that did not
-answer is missing.
+The metrics of the generator and the nodes at the end of a phase, at `at_us`. If a node did not
+answer, those of all nodes are missing.
 """.
 -type scrape() :: #{phase := atom(), at_us := integer(),
                     families := [erlmcp_bench_prometheus:family()]}.

@@ -9,8 +9,8 @@ load. Pure.
 -export_type([line/0]).
 
 -doc """
-A line. It has the `phase`, and ended `at_s` seconds after the beginning, after `duration_s`. A line
-of a process has its name as `node`, and the figures of
+A line covers the `duration_s` seconds that ended `at_s` seconds after the beginning, in `phase`. A
+line of a process has its name as `node`, and the figures of
 `t:erlmcp_bench_scenario_resources:second/0`. A line of a load has its name as `load`, that of its
 node, the number of its clients, and the figures of `t:erlmcp_load:sample/0`.
 """.

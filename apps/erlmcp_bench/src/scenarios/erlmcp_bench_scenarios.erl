@@ -11,9 +11,9 @@ published figures. Pure.
 -type name() :: baseline | connection_flood | message_bombing | chaos | hundredfold.
 -doc """
 A phase. `level` is the part of the clients at its beginning and its end. `stops` are parts in
-between that have a step even in a short run; only a rising phase has some. `pace` is the part of
-the clients' rate. A warm-up is in no step of the outcome, and in no mark. A `cool_down` follows a
-peak that is more than can be served, and shows how long the backlog lasts.
+between that get a step, unless the run is too short; only a rising phase has some. `pace` is the
+part of the clients' rate. A warm-up is in no step of the outcome, and in no mark. A `cool_down`
+follows a peak that is more than can be served, and shows how long the backlog lasts.
 """.
 -type phase() :: #{
     name := warm_up | ramp | peak | cool_down | down, seconds := pos_integer(),
@@ -39,9 +39,9 @@ all clients, so it is smaller with fewer clients.
     value := number()
 }.
 -doc """
-A scenario. `tolerates_errors` means that errors are expected, and no failure. `crowd` are clients
-in addition to `clients`, from the beginning to the end. `cores` is the number of cores that the
-rate is for: on another machine the clients send proportionally more or fewer messages
+A scenario. `tolerates_errors` means that errors in the red zone do not fail the scenario. `crowd`
+are clients in addition to `clients`, from the beginning to the end. `cores` is the number of cores
+that the rate is for: on another machine the clients send proportionally more or fewer messages
 (`on_cores/2`).
 """.
 -type scenario() :: #{

@@ -14,7 +14,7 @@ that is called for each request.
 
 -doc """
 Listens on `Port` of the loopback interface, or on a free port if that is 0, until `stop/1` with the
-same `Name`. Calls `Families` for each request. Returns the port, or why it cannot listen.
+same `Name`. Calls `Families` for each GET or HEAD. Returns the port, or why it cannot listen.
 """.
 -spec start(Name :: term(), Port :: inet:port_number(),
             Families :: fun(() -> [erlmcp_bench_prometheus:family()])) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_fixture).
 -moduledoc """
-The handler of the server that is measured by default. Some of its tools cost almost nothing; others
-compute, wait, hold memory, return large answers, or fail. The server also has a prompt and a
-resource.
+The handler of measured servers, and the base of `m:erlmcp_bench_quick_fixture`. Some of its tools
+cost almost nothing; others compute, wait, hold memory, return large answers, or fail. The server
+also has a prompt and a resource.
 """.
 
 -behaviour(erlmcp_server).

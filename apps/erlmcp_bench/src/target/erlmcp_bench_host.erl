@@ -1,7 +1,7 @@
 -module(erlmcp_bench_host).
 -moduledoc """
-The supervisor of the server under test, in the server's own node. It starts a server again that was
-killed.
+The supervisor of the server under test, in the server's own node. It starts the server again if it
+was killed.
 """.
 
 -behaviour(supervisor).

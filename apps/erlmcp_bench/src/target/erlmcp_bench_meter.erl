@@ -20,8 +20,8 @@ of a histogram's microseconds.
 -type readings() :: #{mfa() => erlmcp_bench_histogram:entries()}.
 -doc """
 Figures that only grow: the reductions of all processes since the node's start, and the nanoseconds
-in which schedulers did not sleep, ran processes, collected garbage and worked with ports. The
-difference of two readings is the cost of the time between them.
+of its schedulers: those awake in all, and those spent on processes, on collecting garbage and on
+ports. The difference of two readings is the cost of the time between them.
 
 A scheduler that waits for a processor counts as working, so only the shares are meaningful on a
 busy machine.

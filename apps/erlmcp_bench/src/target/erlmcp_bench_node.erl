@@ -1,7 +1,7 @@
 -module(erlmcp_bench_node).
 -moduledoc """
-Makes the command that starts another node on this machine, with this node's Erlang. The code path
-of this node comes apart (`code_path/0`). The other node runs in Erlang's own folder, since a node
+Makes the command that starts another node on this machine, with this node's Erlang. The command
+does not set the code path (`code_path/0`). The other node runs in Erlang's own folder, since a node
 also looks for modules in its current folder.
 """.
 
@@ -17,7 +17,7 @@ words(Flags) ->
     ["/bin/sh", "-c", ?SCRIPT, Root, filename:join([Root, "bin", "erl"]), "-boot", "no_dot_erlang"
      | Flags].
 
--doc "Returns the folders of this node's code path as absolute paths.".
+-doc "Returns the folders of this node's code path, except `.`, as absolute paths.".
 -spec code_path() -> [file:filename()].
 code_path() ->
     [filename:absname(Folder) || Folder <- code:get_path(), Folder =/= "."].

@@ -3,9 +3,9 @@
 Samples the pauses of garbage collections in this node, under load. A process stands still while its
 garbage is collected.
 
-A tracer follows the collections of 32 processes, and of those that they spawn. Five times a second
-it chooses others at random. After 200 pauses it waits for the next choice. So the cost is bounded,
-whatever the node does. The number of all collections is the runtime's own count.
+A tracer follows the collections of 32 processes at most, and of those that they spawn. Five times a
+second it chooses others at random. After 200 pauses it waits for the next choice. So the cost is
+bounded, whatever the node does. The number of all collections is the runtime's own count.
 """.
 
 -export([start/1, take/1, stop/1, merge/1, fields/3]).
@@ -186,7 +186,7 @@ paused(Histogram, Pid, At, #{begun := Begun, more := More} = State) ->
     end.
 
 -doc """
-Adds up the pauses of several nodes at the same time. `duration_ns` is the longest.
+Adds up the pauses that several nodes had at the same time. `duration_ns` is the longest.
 
 ## Examples
 

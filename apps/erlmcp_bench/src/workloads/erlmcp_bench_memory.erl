@@ -9,7 +9,7 @@ Garbage in other processes does not belong to the items, so these processes are 
 node's memory is heap and state of processes, tables, binaries, and the emulator's memory for
 sockets and timers.
 
-When streams are held, one change is finally published to all of them.
+Streams also get one published change before they are ended.
 """.
 
 -behaviour(erlmcp_bench_run).

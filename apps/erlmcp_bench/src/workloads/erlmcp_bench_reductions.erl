@@ -1,8 +1,8 @@
 -module(erlmcp_bench_reductions).
 -moduledoc """
 Measures the reductions of a request: the runtime's count of all work that a server's node does for
-it, in all processes. Unlike times they hardly differ between runs and machines. So a test can
-compare the server with the recorded figures (`bench/reductions.json`).
+it, in all processes. Unlike times, reductions hardly differ between runs and machines. So a test
+can compare the server with the recorded figures (`bench/reductions.json`).
 
 One connection sends its next request when it is answered, a hundred times between two readings. The
 round with the fewest reductions counts, since other work of the node only adds to them. Processes

@@ -20,7 +20,7 @@ the slope must leave no doubt.
 With the option `fail` a service of the server is killed during the run (`m:erlmcp_bench_failure`).
 The result then shows the errors and the recovery (`m:erlmcp_bench_recovery`) as `failure`, and its
 name ends with that of the service. The run has failed if the failure was not seen, or if the
-service or the load did not recover. It needs a target: `uncapped` has no requests that are due
+service or the load did not recover. `fail` needs a target: `uncapped` has no requests that are due
 while no server runs.
 
 The interval is 5 s, or a sixth of a run below 30 s. A run is judged only if it has three samples,

@@ -1,9 +1,9 @@
 -module(erlmcp_cli_ask).
 -moduledoc """
-Puts the questions that a server asks during a call to the user. The fields of a form are asked for
-on the terminal; a URL is shown, and opened if the user agrees. Without a terminal both are
-declined. An answer that the user has not confirmed is not sent. The user is also asked if a login
-leads to a host that the rules do not allow.
+Shows the user the questions that a server asks during a call. The fields of a form are asked for on
+the terminal; a URL is shown, and opened if the user agrees. Without a terminal both are declined.
+An answer that the user has not confirmed is not sent. The user is also asked if a login leads to a
+host that the rules do not allow.
 """.
 
 -export([inputs/1, allows/1]).

@@ -3,7 +3,7 @@
 Logs in at a server. With `--login` the user logs in with the browser if the server requires that.
 The tokens are stored in a folder that only the user can read, and later commands with the same URL
 use them. If the login leads to a host that the rules do not allow (`m:erlmcp_outbound_hosts`), the
-user is asked on the terminal. The answer is stored, too.
+user is asked on the terminal. A consent is stored, too.
 """.
 
 -export([arguments/0, options/1]).

@@ -1,7 +1,6 @@
 -module(erlmcp_cli_bench_table).
 -moduledoc """
-Shows results of workloads as a table, with the figures that an earlier erlmcp published in
-parentheses. Pure.
+Shows results of workloads as a table. The figures of an earlier erlmcp are in parentheses. Pure.
 """.
 
 -export([workloads/1, results/1, failure/1]).

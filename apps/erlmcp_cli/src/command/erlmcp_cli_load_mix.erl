@@ -2,9 +2,9 @@
 -moduledoc """
 Parses the value of `erlmcp load --mix`: requests, each with a weight, separated by commas. Pure.
 
-A request is a method, followed by a name or a URI if the method has one, and by arguments as JSON.
-Instead of these, all parameters of the method may follow as JSON. A weight is at most 999,999, and
-1 by default.
+A request is a method, followed by a name or a URI if the method has one. Arguments may follow as
+JSON. Instead of these, all parameters of the method may follow as JSON. A weight is at most
+999,999, and 1 by default.
 """.
 
 -export([read/1, requests/2]).

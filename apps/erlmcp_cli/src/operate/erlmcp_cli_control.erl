@@ -1,10 +1,10 @@
 -module(erlmcp_cli_control).
 -moduledoc """
-The control socket of `erlmcp serve`: a Unix domain socket in a folder that only its user can enter.
-Each connection carries one question of an operator, a line of JSON, and its answer
+The control socket of `erlmcp serve`: a Unix domain socket that only its user can connect to. Each
+connection carries one question of an operator, a line of JSON, and its answer
 (`m:erlmcp_operator`).
 
-The socket of the process with the id 123 in the operating system is `123.sock`
+By default the socket of the process with the id 123 in the operating system is `123.sock`
 (`erlmcp_cli_folders:control/0`). A process that was killed leaves its file, which is removed when
 it is found.
 """.
@@ -34,12 +34,12 @@ it is found.
 start_link(File) ->
     gen_server:start_link(?MODULE, File, []).
 
--doc "Returns the file of this process's control socket.".
+-doc "Returns the file of this process's control socket, if the user names no other one.".
 -spec file() -> file:filename_all().
 file() ->
     filename:join(erlmcp_cli_folders:control(), os:getpid() ++ ".sock").
 
--doc "Returns the files in the folder of control sockets that look like one, in their order.".
+-doc "Returns the `.sock` files in the folder of control sockets, in the order of their names.".
 -spec files() -> [file:filename()].
 files() ->
     lists:sort(filelib:wildcard(filename:join(erlmcp_cli_folders:control(), "*.sock"))).

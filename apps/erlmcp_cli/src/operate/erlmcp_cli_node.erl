@@ -99,8 +99,8 @@ distributed(Node) ->
     end.
 
 -doc """
-Sets the cookie of this node to the variable `ERLMCP_COOKIE`, if that has a value. Otherwise it is
-that of `~/.erlang.cookie`, or of `ERL_FLAGS`.
+Sets the cookie of this node to the value of the variable `ERLMCP_COOKIE`, if it has one. Otherwise
+it is that of `~/.erlang.cookie`, or of `ERL_FLAGS`.
 """.
 -spec set_cookie() -> ok.
 set_cookie() ->

@@ -2,8 +2,8 @@
 -moduledoc """
 Configures the node's log, which goes to standard error. If nobody reads that, OTP's handler would
 make the logging processes wait, or keep all of their reports. With this module no process waits,
-and reports are dropped while earlier ones are unread. Characters that a terminal would obey are
-spelled out, as in all text of the command.
+and reports are dropped while too many earlier ones are unread. Characters that a terminal would
+obey are spelled out, as in all text of the command.
 """.
 
 -export([never_wait/0, without_reports/2, show_servers/1, hide_servers/0]).
@@ -37,7 +37,10 @@ show_servers(Format) ->
     ok = logger:update_handler_config(default, formatter,
                                       {erlmcp_log_formatter, #{format => Format}}).
 
--doc "Leaves the starts, drains, reloads and ends of servers out of the node's log.".
+-doc """
+Leaves the starts, drains, reloads and ends of servers, and the beginnings of the node's leases in a
+cluster, out of the node's log.
+""".
 -spec hide_servers() -> ok.
 hide_servers() ->
     ok = logger:add_handler_filter(default, servers, {fun ?MODULE:no_server/2, none}).

@@ -2,11 +2,11 @@
 -moduledoc """
 Writes the output of a command on stdout and on stderr. Characters that a terminal would obey, or
 not show, are spelled out (`erlmcp_printable:text/1`). So no text of a server can control the
-terminal or be hidden from the user. The only control sequences are those of this module: its
-colours, and the one that clears the terminal.
+terminal or be hidden from the user. The only control sequences are the command's own: for styles,
+to clear the screen, and for the progress bar.
 
 A text may be styled: `{bold, Text}` and `{red, Text}` within it. Styles are for terminals, unless
-`NO_COLOR` is set (no-color.org), or `TERM` is not set or says `dumb`.
+`NO_COLOR` has a value (no-color.org), or `TERM` is not set or says `dumb`.
 """.
 
 -export([print/1, clear/0, note/1, complain/1, rendered/2, plain/1]).

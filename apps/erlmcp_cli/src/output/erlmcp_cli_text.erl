@@ -9,8 +9,8 @@ show are spelled out (`erlmcp_printable:text/1`).
 -export([json/1, visible/1, one_line/1, indented/3]).
 
 -doc """
-Returns the description of a server, and tables of its lists, which `Offered` has by their names in
-MCP. Below each tool or prompt are its arguments as a user types them, or, with `Schemas`, the whole
+Returns the name of a server, and tables of its lists, which `Offered` has by their names in MCP.
+Below each tool or prompt are its arguments as a user types them, or, with `Schemas`, the whole
 schemas of a tool.
 """.
 -spec offered(Server :: map(), Offered :: #{binary() => [map()]}, Schemas :: boolean()) ->

@@ -1,6 +1,7 @@
 -module(erlmcp_cli_serve).
 -moduledoc """
-`erlmcp serve`: serves a module of the code path, or of a file, on HTTP and TCP or on stdio.
+`erlmcp serve`: serves a module of the code path, or of a file, on HTTP or on stdio, and with
+`--tcp` also on TCP.
 
 The application that the module belongs to is started first, since handlers may need its processes.
 On stdio, that application's listeners stay closed without `--listen`. A host may start such a

@@ -105,8 +105,8 @@ difference(Asked, Heard, Other) when is_integer(Asked), is_integer(Heard), is_in
     max(0, Asked - Other) + min(0, Heard - Other).
 
 -doc """
-Returns the differences to those other nodes that count. Each difference comes with the standing of
-its node. `Own` is the standing of this node.
+Returns the differences to those other nodes that count. The argument has each difference with the
+standing of its node. `Own` is the standing of this node.
 """.
 -spec counted(Own :: standing(), [{Difference, standing()}]) -> [Difference].
 counted(Own, Others) ->

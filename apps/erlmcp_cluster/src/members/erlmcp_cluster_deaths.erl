@@ -77,9 +77,9 @@ home(Name, First, {_, Deaths} = All) ->
     end.
 
 -doc """
-Returns the system time, in seconds, at which the present home of a session became its home, by the
-death of the one before. Returns `never` if the present home is the incarnation that opened the
-session, or if no home is left.
+Returns the system time, in seconds, at which the last home of a session became its home, by the
+death of the one before. Returns `never` if the session had no home but the incarnation that opened
+it.
 """.
 -spec inherited(Name :: binary(), First :: incarnation(), deaths()) -> integer() | never.
 inherited(Name, First, {_, Deaths} = All) ->

@@ -18,7 +18,7 @@ Internal.
 -type discovery() :: erlmcp_cluster:discovery().
 -doc """
 A step of a node: it stays in its cluster, forms one, joins that of another node, or waits for more
-nodes.
+nodes. `other_cluster` has nodes that are in another cluster than this node or than each other.
 """.
 -type step() ::
     stay | form | wait | {join, node()}

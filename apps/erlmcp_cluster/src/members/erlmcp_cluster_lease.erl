@@ -13,8 +13,8 @@ No lease begins while the node's clock is apart from those of the others (`m:erl
 A node that is about to stop gives its sessions up before its lease ends (`hand_over/0`). The node
 begins no change of a session any more, and waits for the end of those that it has begun
 (`change/1`). Then a renewal says that the node is leaving, and others are the homes of its
-sessions. If a server starts again on this node after that, the node begins another incarnation. It
-waits until no server is drained any more: the tasks of a drained one may still run.
+sessions. If a server starts again on this node after that, the node begins another incarnation once
+no server is drained any more: the tasks of a drained one may still run.
 
 Internal.
 """.

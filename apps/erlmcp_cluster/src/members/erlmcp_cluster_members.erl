@@ -9,8 +9,8 @@ A lease is watched by this node's own monotonic clock, from when this node first
 node whose own lease is not valid declares none: perhaps the others are well, and it is alone. When
 its lease is valid again, all others have their full time from then on.
 
-It also connects this node to members that it has lost the connection to. While this node has no
-lease, it lets the store find out whether the node is still a member.
+The process also connects this node to members that it has lost the connection to. While this node
+has no lease, the process lets the store find out whether the node is still a member.
 
 A session's home is computed from a persistent term, which changes only when an incarnation begins
 or ends. Each incarnation has a process on each node, which ends when that node knows that the

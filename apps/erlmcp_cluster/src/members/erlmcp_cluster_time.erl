@@ -30,7 +30,7 @@ now(Unit) ->
     erlang:convert_time_unit(erlang:monotonic_time() + offset(), native, Unit).
 
 -doc """
-Returns `true` unless the node is in doubt about the time. Then nothing may be deleted for its age.
+Returns `true` if things may be deleted for their age: the node is not in doubt about the time.
 """.
 -spec may_delete() -> boolean().
 may_delete() ->
@@ -51,7 +51,7 @@ offset() ->
     {Offset, _} = agreed(),
     Offset.
 
--doc "Sets the difference to Erlang's monotonic time, and what the comparison has found.".
+-doc "Stores `Offset`, the value of `offset/0` from now on, and what the comparison has found.".
 -spec agree(Offset :: integer(), report()) -> ok.
 agree(Offset, Report) ->
     persistent_term:put(?MODULE, {Offset, Report}).

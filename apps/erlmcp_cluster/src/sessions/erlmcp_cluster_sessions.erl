@@ -122,7 +122,7 @@ home(Id, Server, Principal) ->
 
 -doc """
 Returns the content of an id that a client sent. Returns `unknown` if the id was altered, is another
-principal's or another server's, or was never one.
+principal's or another server's, was never one, or is more than 30 days old.
 """.
 -spec opened(Id :: binary(), erlmcp_cluster_session_id:server(), Principal :: term()) ->
     {ok, erlmcp_cluster_session_id:birth()} | unknown.

@@ -5,7 +5,7 @@ for each kibibyte that it begins. All facts may count 200,000. Those of one clie
 as could still be added, and so 100,000 at most. So others can end and change their sessions
 whatever that client does, and none has too little room while there is much.
 
-A node counts the facts that it stores itself at once. It counts those of other nodes at its next
+A node counts at once the facts that it stores itself. It counts those of other nodes at its next
 sweep, which is within a minute (`recount/2`). So there may be more for that time, if several nodes
 store facts, or a client uses several nodes.
 

@@ -48,7 +48,7 @@ find(Server, Id) ->
         [] -> error
     end.
 
--doc "Returns the position of the owner's task after a position, or `none` after the last one.".
+-doc "Returns the position of the owner's next task after a position, or `none` if there is none.".
 -spec next_of_owner(Server :: binary(), erlmcp_task_store:owner(), erlmcp_task_store:position()) ->
     {ok, erlmcp_task_store:position()} | none.
 next_of_owner(Server, Owner, {Created, Id}) ->

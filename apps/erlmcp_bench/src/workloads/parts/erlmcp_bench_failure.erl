@@ -21,8 +21,8 @@ The service that fails:
 -type service() :: server | gate | queue | catalog | registry.
 
 -doc """
-The service of the server `server` fails at `at_ms`, in monotonic milliseconds. `kill` is called
-with its process.
+The `service` of `server` is killed at `at_ms`, in monotonic milliseconds: `kill` is called with its
+process.
 """.
 -type plan() :: #{
     service := service(), server := erlmcp:server(), at_ms := integer(),

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_requests).
 -moduledoc """
 Sends whole requests to a server of this node, without a socket. The calling process acts as the
-process of a connection (`m:erlmcp_connection_process`): it has its state (`m:erlmcp_connection`)
-and its heap (`m:erlmcp_heap`).
+process of a connection (`m:erlmcp_connection_process`), with the state (`m:erlmcp_connection`) and
+the heap (`m:erlmcp_heap`) of one.
 
 It passes in the bytes of a line, which are decoded, admitted and dispatched. A quick tool runs in
 the same process, and any other tool in the process of its call. The answer comes back as bytes. The
