@@ -30,7 +30,7 @@ Internal.
 -doc """
 Settings of lists.
 
-- `page_size`: the number of definitions in one page.
+- `page_size`: the most definitions in one page.
 - `list_ttl_ms`: how many milliseconds a client may cache a list.
 - `keys`: the keys that seal cursors.
 - `numbering`: 8 bytes that no other server's numbering of positions has.

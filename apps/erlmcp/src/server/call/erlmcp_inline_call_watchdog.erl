@@ -2,12 +2,12 @@
 -moduledoc """
 The process of the node that ends inline calls which do not end in time (`m:erlmcp_inline_call`).
 An inline call runs in its connection's process, which cannot watch the clock meanwhile. When the
-call passes its deadline, the watchdog ends that process a moment later, unless the process reports
-first that the call is over. Once the watchdog has seen a late call, the process waits for the
-watchdog's answer before it goes on. So a process is never ended for a call that is over, nor within
-half a minute if it has had no processor time.
+call passes its deadline, the watchdog ends that process a second later or more, unless the process
+reports first that the call is over. Once the watchdog has seen a late call, the process waits for
+the watchdog's answer before it goes on. So a process is never ended for a call that is over, nor
+within half a minute if it has had no processor time.
 
-A late call does not mean that its definition is slow. On a busy node all calls are late, and a call
+A late call does not mean that its definition is slow. On a busy node any call can be late, since it
 may be interrupted and wait for a scheduler. A definition is not quick if the call's process waits
 for something else, uses many reductions, or is in native code all the time. A process that only
 waited for a scheduler is looked at again.
@@ -227,8 +227,8 @@ settle(Word, Late, Over) ->
     end.
 
 -doc """
-Returns `true` if `Pid` is among the last 100 processes that the watchdog has ended since its own
-start.
+Returns `true` if `Pid` is among the last 100 processes that the watchdog has ended, or has found
+dead in a late call, since its own start.
 """.
 -spec has_ended(Pid :: pid()) -> boolean().
 has_ended(Pid) ->
