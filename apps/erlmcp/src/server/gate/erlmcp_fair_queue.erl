@@ -166,8 +166,8 @@ length(#{length := Length}) ->
     Length.
 
 -doc """
-Returns how many turns there are, at most, before the turn of a request of `Tenant` that is added
-now.
+Returns an estimate of how many turns there are before the turn of a request of `Tenant` that is
+added now.
 """.
 -spec ahead(Tenant :: term(), queue()) -> non_neg_integer().
 ahead(Tenant, #{tenants := Tenants} = Queue) ->
