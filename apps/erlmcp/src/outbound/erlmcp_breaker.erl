@@ -129,7 +129,7 @@ opens_in({Numbers, _, _, _}) ->
     max(1, atomics:get(Numbers, ?UNTIL) - since_start_ms()).
 
 -doc """
-Reports that the trial call was not made after `enter/1`, so that another call may be the trial.
+Reports that the call of `enter/1` has no outcome, so that another call may be the trial.
 """.
 -spec spare(breaker()) -> ok.
 spare({Numbers, _, _, _}) ->

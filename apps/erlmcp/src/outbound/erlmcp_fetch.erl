@@ -53,8 +53,8 @@ than 16 levels or 5,000 members.
 -define(LIMITS, #{message_bytes => ?BODY_BYTES, depth => 16, members => 5_000}).
 
 -doc """
-Gets the JSON document at `Url`. The answer may have any status, and no JSON. The error says why
-there is no answer, such as a redirect that is not followed.
+Gets the JSON document at `Url`. The answer may have any status, and need not have JSON. The error
+says why there is no answer, such as a redirect that is not followed.
 """.
 -spec get_json(Url :: binary(), settings()) -> {ok, answer()} | {error, reason()}.
 get_json(Url, Settings) ->

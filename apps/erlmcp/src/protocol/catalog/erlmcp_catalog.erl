@@ -465,8 +465,8 @@ extends(Method, Revision, #{extensions := Extensions}) ->
     erlmcp_extension:offers(Method, Revision, Extensions).
 
 -doc """
-Encodes a result with one member, whose value is encoded already. Any client may cache the result
-for as long as a list.
+Encodes a result with one member, whose value is encoded already. In a stateless revision any client
+may cache the result for as long as a list.
 """.
 -spec result(Member :: binary(), Encoded :: iodata(), erlmcp_revision:revision(), catalog()) ->
     iodata().

@@ -1,7 +1,8 @@
 -module(erlmcp_catalog_entries).
 -moduledoc """
-Compiled definitions by kind and by key (a name, a URI or a URI template). Each has a position in
-its list, a number that no other definition of its kind has, and is encoded for each revision. Pure.
+Compiled definitions by kind and by key (a name, a URI or a URI template). Each has a position, a
+number that no other definition of its kind has. Those that are listed are encoded for each
+revision. Pure.
 
 The definitions are in layers, so that a change is cheap however many there are. A change becomes a
 layer of its own, on top of the others. When a layer has grown to an eighth of the one below, the

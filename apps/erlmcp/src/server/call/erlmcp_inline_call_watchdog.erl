@@ -12,7 +12,7 @@ may be interrupted and wait for a scheduler. A definition is not quick if the ca
 for something else, uses many reductions, or is in native code all the time. A process that only
 waited for a scheduler is looked at again.
 
-The watchdog also keeps which definitions are quick. Each definition with `quick => true` has a mark
+The watchdog also records which definitions are quick. Each one with `quick => true` has a mark
 (`mark/0`): the time until which it is not quick. The pause is one minute after a call that used too
 many reductions, or was late and did not only wait for a scheduler. If the watchdog has ended the
 call, the definition is not quick again until it is replaced. Both are logged, and are events.

@@ -215,9 +215,9 @@ permit(InFlight, Taken, Since, #{permits := Permits} = Gate) ->
 -doc """
 Lets a message of a tenant enter. A request is in flight then, or has to wait (`await/2`). A request
 is refused if the server drains, if its node is overloaded, or if it may neither run nor wait. Other
-messages enter in any state of the server. Such messages are counted in the rates, and hold nothing.
-A message of any kind is refused if it is over a rate. So is a message of a tenant that has to be
-counted, and is one more than the limit `principals`.
+messages enter in any state of the server, and hold nothing. All messages are counted in the rates,
+and a message of any kind is refused if it is over a rate. So is a message of a tenant that has to
+be counted, and is one more than the limit `principals`.
 """.
 -spec enter(gate(), message()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 enter(#{rates := [], principal_rates := [],
