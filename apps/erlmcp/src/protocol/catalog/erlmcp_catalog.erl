@@ -459,7 +459,10 @@ of this list.
 directory(Uri, Cursor, Revision, #{directories := Directories}) ->
     erlmcp_skill:page(Uri, Cursor, Revision, Directories).
 
--doc "Returns `true` if an extension that the definitions need adds `Method` to `Revision`.".
+-doc """
+Returns `true` if an extension that the definitions need adds `Method` to `Revision`. The methods of
+tasks do not count (`erlmcp_revision:offers/2`).
+""".
 -spec extends(Method :: binary(), Revision :: erlmcp_revision:revision(), catalog()) -> boolean().
 extends(Method, Revision, #{extensions := Extensions}) ->
     erlmcp_extension:offers(Method, Revision, Extensions).
