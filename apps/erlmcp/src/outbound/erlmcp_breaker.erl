@@ -4,8 +4,8 @@ A circuit breaker, without a process: a few atomics that each call reads and cha
 
 A breaker is closed at first. After `failures` failures in a row it opens, and calls are refused.
 After `open_ms` it is half-open: one trial call may go ahead. If the call succeeds the breaker
-closes, otherwise it opens for twice as long, up to `longest_open_ms`. A random time, at most a
-tenth, is added each time.
+closes, otherwise it opens for twice as long, up to `longest_open_ms`. A random time is added each
+time, at most a tenth or a millisecond.
 
 Source: M. Nygard, "Release It!", Circuit Breaker.
 
@@ -129,7 +129,7 @@ opens_in({Numbers, _, _, _}) ->
     max(1, atomics:get(Numbers, ?UNTIL) - since_start_ms()).
 
 -doc """
-Reports that the trial call was not made after `enter/1`, so that another call may be the trial.
+Reports that the call of `enter/1` has no outcome, so that another call may be the trial.
 """.
 -spec spare(breaker()) -> ok.
 spare({Numbers, _, _, _}) ->

@@ -16,9 +16,10 @@ Internal.
 -export_type([settings/0, answer/0, reason/0]).
 
 -doc """
-Settings of requests. `deadline` is in milliseconds of `erlang:monotonic_time/1`, and one request
-takes at most 30 seconds of that time. `plain` has the hosts that may be called over plain http, and
-`tls` the options of TLS. Without `hosts` all addresses are allowed.
+Settings of requests. `deadline` is in milliseconds of `erlang:monotonic_time/1`. Each request, also
+one after a redirect, has at most 30 seconds once its name is looked up. `plain` has the hosts that
+may be called over plain http, and `tls` the options of TLS. Without `hosts` all addresses are
+allowed.
 """.
 -type settings() :: #{
     deadline := integer(),
@@ -52,8 +53,8 @@ than 16 levels or 5,000 members.
 -define(LIMITS, #{message_bytes => ?BODY_BYTES, depth => 16, members => 5_000}).
 
 -doc """
-Gets the JSON document at `Url`, with any status except those of redirects. The error says why there
-is no answer, such as a redirect that is not followed.
+Gets the JSON document at `Url`. The answer may have any status, and need not have JSON. The error
+says why there is no answer, such as a redirect that is not followed.
 """.
 -spec get_json(Url :: binary(), settings()) -> {ok, answer()} | {error, reason()}.
 get_json(Url, Settings) ->

@@ -2,10 +2,11 @@
 -moduledoc """
 Reads public keys in JSON (JWK), and verifies signatures with them. Pure.
 
-Keys from outside are read member by member, and only the members of the key's type are kept.
-Symmetric keys (`oct`), and keys of a wrong size or for another use, are refused. The only symmetric
-keys are secrets that the server's owner configures (`secret/1`), for `HS256` and similar
-algorithms, which accept no public key. So no public key can be used to sign a token.
+Keys from outside are read member by member, and only the members of the key's type, `alg` and `kid`
+are kept. Symmetric keys (`oct`) and keys of a wrong size are refused; in a set, so are keys for
+another use. The only symmetric keys are secrets that the server's owner configures (`secret/1`),
+for `HS256` and similar algorithms, which accept no public key. So no public key can be used to sign
+a token.
 
 Sources: RFC 7517, RFC 7518, RFC 8037; RFC 7638 for the thumbprint; RFC 8725, sections 3.1 to 3.5.
 
@@ -18,7 +19,7 @@ Internal.
 
 -export_type([key/0]).
 
--doc "A public key, or a secret, with `alg` and `kid` if its JWK has them.".
+-doc "A public key, or a secret. A key of a set has `alg` and `kid` if its JWK has them.".
 -type key() :: #{map := #{binary() => binary()}, jose := jose_jwk:key(), alg => binary(),
                  kid => binary()}.
 
@@ -185,10 +186,7 @@ is_der(Type, Bytes) ->
         error:_ -> false
     end.
 
--doc """
-Returns what is wrong with a JWK that cannot verify signatures: the member, the expected value and
-the received one.
-""".
+-doc "Returns a text that says what is wrong with a JWK that cannot verify signatures.".
 -spec problem(term()) -> binary().
 problem(#{~"use" := Use}) when Use =/= ~"sig" -> mismatch("use", "sig", Use);
 problem(#{~"key_ops" := Operations} = Jwk) ->
@@ -256,8 +254,8 @@ text(Format, Arguments) ->
 
 -doc """
 Returns the keys that may verify a signature with `Algorithm`, the first 8 at most. They have the id
-`Kid` of the token's header, or any id for `none`. A key that names an algorithm is used for no
-other.
+`Kid` of the token's header; for `none` their ids do not matter. A key that names an algorithm is
+used for no other.
 """.
 -spec candidates(Algorithm :: binary(), Kid :: binary() | none, [key()]) -> [key()].
 candidates(Algorithm, Kid, Keys) ->

@@ -26,13 +26,13 @@ A client as an authorization server knows it. `client_secret` may be a fun that 
     atom() => term()
 }.
 -doc """
-The reason why a client cannot authenticate itself: its assertion cannot be signed, or the fun of a
-secret has returned an error.
+The reason why a client cannot authenticate itself: its assertion cannot be signed, or the fun of
+its secret or key has returned an error.
 
 - `no_key`: the PEM text has no private key, or a malformed one.
 - `encrypted_key`: the key is encrypted.
 - `{unsupported_algorithm, Algorithm}`: the algorithm is not one of the four.
-- `{wrong_key, Algorithm}`: the algorithm requires another type of key, or a longer one.
+- `{wrong_key, Algorithm}`: the algorithm requires a key of another type or size.
 """.
 -type reason() ::
     {assertion, no_key | encrypted_key | {unsupported_algorithm, binary()} | {wrong_key, binary()}}
@@ -61,7 +61,7 @@ settings have two further members:
 
 - `key`: a PEM text, or a fun that returns `{ok, Text}` or `{error, Reason}`. The first private key
   in the text signs: PKCS#8, or the older formats of EC and RSA, not encrypted.
-- `algorithm`: `ES256` (a key on P-256), `RS256` or `PS256` (RSA of 2048 bits or more) or `EdDSA`
+- `algorithm`: `ES256` (a key on P-256), `RS256` or `PS256` (RSA of 2,048 to 8,192 bits) or `EdDSA`
   (Ed25519).
 
 `Audience` of an assertion is the issuer or the token endpoint, as the server requires. Each

@@ -67,7 +67,7 @@ Internal.
 
 -type outlets() :: #{reference() => #outlet{}}.
 
--doc "Creates the table of collectors, owned by the calling process.".
+-doc "Creates the tables of collectors and of their spans, owned by the calling process.".
 -spec open() -> ok.
 open() ->
     ok = erlmcp_span_buffer:open(),
@@ -80,8 +80,8 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Makes the calling process a user of a collector, until it ends. Returns the buffer for its spans, or
-`{error, {not_started, erlmcp}}` if the application does not run.
+Makes the calling process a user of a collector, until that process ends. Returns the buffer for its
+spans, or `{error, {not_started, erlmcp}}` if the application does not run.
 """.
 -spec use(collector()) ->
     {ok, {erlmcp_span_buffer:buffer(), Exporter :: atom()}} | {error, {not_started, erlmcp}}.

@@ -9,9 +9,9 @@ A request is stateless if its `_meta` names a protocol version, or if it has a h
 request by its method, which is the same for all revisions.
 
 Each request gives exactly one effect: its answer, the call that will answer it, or the subscription
-that it begins or ends. A notification or a response gives `accepted`. Before that, a cancellation
-gives `cancel`, and a response in a session gives `response`. The effects of the requests in a batch
-are the items of one effect, `batch`.
+that it begins or ends. A notification or a response gives `accepted`; a cancellation gives `cancel`
+first, and a response in a session `response`. The effects of the requests in a batch are the items
+of one effect, `batch`.
 
 Internal.
 """.
@@ -58,9 +58,9 @@ default), and the HTTP headers by lower-case names. `headers` is `none` if the t
 }.
 -type context() :: erlmcp:context().
 -doc """
-The `call` of a handler's context. `server_meta` is the server's identity, encoded as every result
-has it. `owner` is the process that the call reports to, `progressed` has its last progress, and
-`window` bounds its notifications.
+The `call` of a handler's context. `server_meta` is the server's identity, encoded as every
+stateless result has it. `owner` is the process that the call reports to, `progressed` has its last
+progress, and `window` bounds its notifications.
 """.
 -type call_reference() :: #{
     server_meta := iodata(),
@@ -200,7 +200,7 @@ too_long(Bytes) ->
 answer({Id, _, _} = Asked, Result) ->
     {answer, Asked, ok, erlmcp_reply:result(Id, Result)}.
 
--doc "Returns the effect that refuses a request, before a revision is agreed on.".
+-doc "Returns the effect that refuses a request, with the HTTP status of `erlmcp_reply:refuse/2`.".
 -spec refuse(summary(), erlmcp_refusal:refusal()) -> effect().
 refuse({Id, _, _} = Asked, Refusal) ->
     {answer, Asked, {refused, Refusal}, erlmcp_reply:refuse(Id, Refusal)}.

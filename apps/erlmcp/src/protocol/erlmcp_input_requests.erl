@@ -106,7 +106,7 @@ options(Options) ->
 Returns the members of `Responses` that answer the requests of `Forms`, and no others. An answer may
 be missing. The answer to a form must have the action `accept`, `decline` or `cancel`. The content
 of an accepted form must fit its schema; that of any other form is left out. Answers to other
-requests are not checked. The refusal is for the first answer that does not fit.
+requests are not checked. The refusal is for one of the answers that do not fit.
 """.
 -spec answers(Forms :: forms(), Responses :: #{binary() => map()}) ->
     {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}.

@@ -45,8 +45,8 @@ refuse(Id, Refusal, Revision) ->
     end.
 
 -doc """
-Returns the effect that answers with an error before a revision is agreed on. The response has the
-refusal's own HTTP status, or 403 for a lack of scopes.
+Returns the effect that answers with an error. The response has the refusal's own HTTP status, or
+403 for a lack of scopes.
 """.
 -spec refuse(erlmcp_message:id() | undefined, erlmcp_refusal:refusal()) -> reply().
 refuse(Id, Refusal) ->

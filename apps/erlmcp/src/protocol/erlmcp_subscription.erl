@@ -22,7 +22,7 @@ subscription is open.
 
 -doc """
 Returns the URI of `resources/subscribe` or `resources/unsubscribe`. The URI is a copy, since it is
-kept. A request without a URI, or with one of more than 8,192 bytes, is refused.
+kept. A URI that is missing, is no string, or has more than 8,192 bytes is refused.
 """.
 -spec uri(Params :: map()) -> {ok, binary()} | {error, erlmcp_refusal:refusal()}.
 uri(Params) ->

@@ -135,8 +135,8 @@ operation(~"tasks/result") -> result.
 -doc """
 Returns the tasks of a subscription filter: the ids that are honoured, and their topics. A topic
 contains the principal, so that clients are notified of their own tasks only. Ids of more than 64
-bytes are left out, and all ids if the server has no tasks (`Offered` is `false`). More than 1,000
-ids are refused, and any ids of a client that does not declare the extension.
+bytes are left out. More than 1,000 ids are refused, and any ids of a client that does not declare
+the extension. If the server has no tasks (`Offered` is `false`), all ids are left out instead.
 """.
 -spec topics(Filter :: map(), erlmcp_engine:client(), Offered :: boolean()) ->
     {ok, [binary()], [erlmcp_engine:topic()]} | {error, erlmcp_refusal:refusal()}.

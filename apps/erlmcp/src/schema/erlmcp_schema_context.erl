@@ -28,7 +28,7 @@ Internal.
 
 -doc """
 Returns the check and the finder of `Schema`, which is at `Tokens` in the current subschema. Throws
-`invalid_keyword` with `InvalidKeyword` if it is neither a map nor a boolean.
+`invalid_keyword` with `InvalidKeyword` if `Schema` is neither a map nor a boolean.
 """.
 -spec child(Tokens :: [binary()], Schema :: term(), context(), InvalidKeyword :: binary()) ->
     erlmcp_schema_run:node_pair().

@@ -4,7 +4,8 @@ The funs that compiled schemas consist of, their combinations, and the state of 
 
 Each schema has two funs. A check finds out whether a value is valid, as fast as it can. It takes a
 budget of steps and returns the remaining budget, or `bnot` of it if the value is invalid. A finder
-runs after a failed check. It collects errors, and the properties or items that were evaluated.
+collects errors, and the properties or items that were evaluated. It runs after a check that failed
+or threw `pattern`, or inside a check whose result depends on evaluations (`holds/3`).
 
 Internal.
 """.

@@ -28,7 +28,7 @@ of_server(#{gate := Gate, limits := Limits} = Instance) ->
 
 -doc """
 Returns the bounds of the node. `memory` is in bytes, as `m:erlmcp_memory_guard` has seen it last,
-and absent before its first look.
+and absent if the guard has seen nothing.
 """.
 -spec of_node() -> #{memory | processes | ports | atoms => bound()}.
 of_node() ->

@@ -1,14 +1,14 @@
 -module(erlmcp_drain).
 -moduledoc """
-Takes a server out of service without losing requests. At first the server may be lame: it is not
-ready, so that load balancers send their requests elsewhere, and still serves. Its responses on
-HTTP/1.1 end their connections meanwhile. Then its listeners accept no more connections, and idle
-ones end, so that clients connect to another server.
+Takes a server out of service without losing requests. At first the server may be lame for a time:
+it is not ready, so that load balancers send their requests elsewhere, and still serves. Its
+responses on HTTP/1.1 end their connections meanwhile. At the end of this time its listeners accept
+no more connections, and idle ones end, so that clients connect to another server.
 
-After that, new requests are refused with 1077. Open subscriptions end with their result. Running
-calls and tasks have some time to end. Calls that still run after that are ended, and their clients
-get error 1077. At last the sessions end, with their streams. In a cluster, other nodes are the
-homes of the sessions before the first request is refused.
+After that, or at once, new requests are refused with 1077. Open subscriptions end with their
+result. Running calls and tasks have some time to end. Calls that still run after that are ended,
+and their clients get error 1077. At last the sessions end, with their streams. In a cluster, other
+nodes are the homes of the sessions before the first request is refused.
 
 Internal.
 """.

@@ -4,7 +4,7 @@
 -export([check/1, sse/1, pages/1, has_endpoint/1]).
 
 -doc """
-Checks the listeners. An error names the first wrong option of a listener and what is expected.
+Checks the listeners. An error names a wrong option of a listener and what is expected.
 `{expected, Text}` is about the option `listen` itself.
 """.
 -spec check(term()) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_registry).
 -moduledoc """
-The registry of the node's running servers, by pid and by the `id` of their options. It is a table
-that every process reads itself, and the process that writes it. The table has a server's key, under
-which its instance is found (`m:erlmcp_instance`).
+The registry of the node's running servers, by pid and by the `id` of their options. It consists of
+a table, which every process reads itself, and of the process that writes the table. The table has a
+server's key, under which its instance is found (`m:erlmcp_instance`).
 
 The process adds servers that start and removes servers that end. The table belongs to the
 application's supervisor, so it keeps its rows when the process is started again.

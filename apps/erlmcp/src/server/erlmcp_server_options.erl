@@ -137,9 +137,9 @@ gate_limits() ->
       ~"counts of principals and addresses that are kept at once; a principal may have three"}].
 
 -doc """
-Returns the settings of `Given`, the options of a server, or an error for the first option that is
-wrong. `{duplicate, mount, Prefix}` means that two mounts have the same prefix. `bad_skill` has the
-wrong place in a skill, and what was expected there (`m:erlmcp_skill`).
+Returns the settings of `Given`, the options of a server, or an error for one that is wrong.
+`{duplicate, mount, Prefix}` means that two mounts have the same prefix. `bad_skill` has the wrong
+place in a skill, and what was expected there (`m:erlmcp_skill`).
 
 ## Examples
 

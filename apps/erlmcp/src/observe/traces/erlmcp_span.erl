@@ -4,9 +4,9 @@ Spans of requests, as OpenTelemetry's conventions for MCP describe them, of serv
 A tracer (`m:erlmcp_tracer`) makes them. If a tracer fails, the failure is logged, and the request
 goes on.
 
-The subject of a span, and the end of its request, are small terms while the request runs. For a
-tracer of the user, names and attributes are made of them at once. For the library's own tracer they
-are made when the span is sent (`m:erlmcp_span_batch`).
+The subject of a span and the end of its request are given as small terms. For a tracer of the user,
+names and attributes are made of them at once. For the library's own tracer they are made when the
+span is sent (`m:erlmcp_span_batch`).
 
 No attribute has arguments, results, tokens, states or texts of errors.
 
@@ -133,9 +133,9 @@ client({http, Version, Peer, _}) -> {http, Version, Peer, none};
 client(Origin) -> Origin.
 
 -doc """
-Splits the subject and the end of a span into what all spans of the same tool and client share, and
-what this span alone has: the port of the client and the id of the request. Each of these two is
-`none` if the span has none.
+Splits the subject and the end of a span into what many spans may share, and what this span alone
+has: the port of the client and the id of the request. Each of these two is `none` if the span has
+none.
 
 ## Examples
 
@@ -157,8 +157,8 @@ common(Request, {Id, Status, Attributes}) ->
     {Request, none, {undefined, Status, Attributes}, none, id(Id)}.
 
 -doc """
-Returns the name of a span: the method, and the name of the tool or prompt if there is one. A URI is
-left out, since a server may have any number of URIs.
+Returns the name of a span: the method, and the name of a tool or prompt that is not marked as
+`unknown`. A URI is left out, since a server may have any number of URIs.
 
 ## Examples
 

@@ -1,7 +1,7 @@
 -module(erlmcp_span_buffer).
 -moduledoc """
-Spans that wait until they are sent to a collector, at most 10,000 for each collector. A process
-that adds a span never waits. Further spans are dropped and counted.
+Spans that wait until they are sent to a collector, at most 10,000 in each buffer. Further spans are
+dropped and counted. A process that adds a span never waits.
 
 The spans of all buffers of the node are in tables that the application's supervisor owns. So spans
 outlive the process that sends them (`m:erlmcp_span_exporter`). Each scheduler has a table, into
@@ -69,8 +69,8 @@ places(Id, Tables) ->
 
 -doc """
 Adds a span. Counts it as dropped if 10,000 spans wait in the buffer, or the application has
-stopped. The process registered as `Exporter` is sent `{erlmcp_span_buffer, full, Id}` when 2,000
-spans wait, which fill a request.
+stopped. At the 2,000th waiting span, which fills a request, the process registered as `Exporter` is
+sent `{erlmcp_span_buffer, full, Id}`.
 """.
 -spec add(erlmcp_otlp_tracer:ended(), {buffer(), Exporter :: atom()}) -> ok.
 add(Span, {{Id, Counts, Tables}, Exporter}) ->
@@ -106,7 +106,7 @@ tell(Exporter, Id) ->
 -doc """
 Takes spans for one request out of a buffer, and calls `Add` with some of them at a time. Spans that
 were taken count as waiting until `done/3`. Returns how many spans were taken, and the last value
-that `Add` has returned.
+that `Add` has returned, or `Acc` if none were taken.
 """.
 -spec take(fun(([erlmcp_otlp_tracer:ended(), ...], Acc) -> Acc), Acc, buffer()) ->
     {Spans :: non_neg_integer(), Acc}.

@@ -25,7 +25,7 @@ Internal.
 -doc """
 Settings of a catalog.
 
-- `page_size`: the number of definitions in one page of a list.
+- `page_size`: the most definitions in one page of a list.
 - `list_ttl_ms`: how many milliseconds a client may cache a list.
 - `keys`: the keys that seal cursors and state.
 - `numbering`: 8 bytes that no other server's numbering of positions has (`m:erlmcp_listing`).
@@ -304,8 +304,8 @@ own(Kinds, #{entries := Entries}) ->
 
 -doc """
 Adds the definitions of the catalog `Mounted` under `Prefix`, except skills and their files. Also
-returns those that are left out because their name or URI is taken or too long. Definitions that
-were mounted already, according to `Since`, are not compiled again: see `erlmcp_mount:mount/6`.
+returns those that are left out because their name or URI is taken or too long. `Since` tells what
+was mounted before (`erlmcp_mount:mount/6`).
 """.
 -spec mount(Prefix :: erlmcp_mount:prefix(), Since :: erlmcp_mount:since(), Mounted :: catalog(),
             erlmcp_mount:offers(), catalog()) -> {catalog(), [erlmcp_mount:left_out()]}.
@@ -431,7 +431,10 @@ resource(Uri, Principal, #{entries := Entries, templates := Templates}) ->
         error -> match_template(Uri, Principal, Templates, Entries)
     end.
 
--doc "Returns `true` if a resource has `Uri`, or a template matches `Uri`, for any principal.".
+-doc """
+Returns `true` if a resource has `Uri`, or a template matches `Uri`, whether or not a principal may
+see it.
+""".
 -spec is_resource(Uri :: binary(), catalog()) -> boolean().
 is_resource(Uri, #{entries := Entries}) ->
     erlmcp_catalog_entries:find(resource, Uri, Entries) =/= error
@@ -456,14 +459,17 @@ of this list.
 directory(Uri, Cursor, Revision, #{directories := Directories}) ->
     erlmcp_skill:page(Uri, Cursor, Revision, Directories).
 
--doc "Returns `true` if an extension that the definitions need adds `Method` to `Revision`.".
+-doc """
+Returns `true` if an extension that the definitions need adds `Method` to `Revision`. The methods of
+tasks do not count (`erlmcp_revision:offers/2`).
+""".
 -spec extends(Method :: binary(), Revision :: erlmcp_revision:revision(), catalog()) -> boolean().
 extends(Method, Revision, #{extensions := Extensions}) ->
     erlmcp_extension:offers(Method, Revision, Extensions).
 
 -doc """
-Encodes a result with one member, whose value is encoded already. Any client may cache the result
-for as long as a list.
+Encodes a result with one member, whose value is encoded already. In a stateless revision any client
+may cache the result for as long as a list.
 """.
 -spec result(Member :: binary(), Encoded :: iodata(), erlmcp_revision:revision(), catalog()) ->
     iodata().
@@ -485,8 +491,8 @@ definition(Kind, Key, #{entries := Entries}) ->
     end.
 
 -doc """
-Returns the keys of the definitions that have a row in the server's meter, or a breaker, with their
-rows or breakers.
+Returns the rows that definitions have in the server's meter, or their breakers, each with the key
+of its definition. Definitions without one are left out.
 """.
 -spec values(row | breaker, catalog()) -> [{Key :: binary(), Value :: dynamic()}].
 values(Field, #{entries := Entries}) ->
@@ -522,7 +528,7 @@ server_meta(#{server_meta := ServerMeta}) ->
 keys(#{settings := #{keys := Keys}}) ->
     Keys.
 
--doc "Returns the number of definitions of one page of a list.".
+-doc "Returns the most definitions that one page of a list has.".
 -spec page_size(catalog()) -> pos_integer().
 page_size(#{settings := #{page_size := Size}}) ->
     Size.

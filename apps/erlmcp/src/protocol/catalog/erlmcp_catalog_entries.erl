@@ -1,12 +1,12 @@
 -module(erlmcp_catalog_entries).
 -moduledoc """
-Compiled definitions by kind and by key (a name, a URI or a URI template). Each has a position in
-its list, a number that no other definition of its kind has, and is encoded for each revision. Pure.
+Compiled definitions by kind and by key (a name, a URI or a URI template). Each has a position, a
+number that no other definition of its kind has. Those that are listed are encoded for each
+revision. Pure.
 
 The definitions are in layers, so that a change is cheap however many there are. A change becomes a
 layer of its own, on top of the others. When a layer has grown to an eighth of the one below, the
-two are merged. So there are few layers, each several times as large as the one above. A definition
-is moved only a few times for each such growth.
+two are merged. So there are few layers, each several times as large as the one above.
 
 A layer has its definitions by kind and key, and the order of those that are listed. Definitions
 that it removes from the layers below are marked as `gone`. In lists, definitions of an upper layer
@@ -356,7 +356,7 @@ differing(Before, After) ->
 -doc """
 Returns the changes since `next/1` was `Position`. First come the removed definitions, as `gone`;
 some of them may have been removed before. Then come the added ones, in the order of their
-positions. Returns `all` if layers were merged, so the changes are no longer known.
+positions. Returns `all` if the changes are not known, such as after layers were merged.
 """.
 -spec since(Position :: position(), entries()) ->
     {ok, [{erlmcp_definition:kind(), Key :: binary(), erlmcp_definition:definition() | gone}]}

@@ -8,9 +8,10 @@ page of the definitions that its principal sees: their `visible` funs are called
 page is full.
 
 A cursor has the position of the definition that a page begins after, so it stays valid while others
-are added and removed. Positions are numbers of one server. Another server with the same keys knows
-by the cursor's `numbering` that the position is none of its own. It begins after the definition
-with the same key. If there is no such definition, the server takes the position as its own.
+are added and removed. Positions are numbers of one server. A server may get the cursor of another
+one, and knows by the cursor's `numbering` that the position is none of its own. Then the page
+begins after this server's definition with the name or URI that is in the cursor. If there is no
+such definition, the server takes the position as its own.
 
 A cursor is sealed, so that no client can find out how many definitions it does not see. If a list
 differs between principals, a cursor is valid for one principal alone. When a list begins or ceases
@@ -30,7 +31,7 @@ Internal.
 -doc """
 Settings of lists.
 
-- `page_size`: the number of definitions in one page.
+- `page_size`: the most definitions in one page.
 - `list_ttl_ms`: how many milliseconds a client may cache a list.
 - `keys`: the keys that seal cursors.
 - `numbering`: 8 bytes that no other server's numbering of positions has.

@@ -17,10 +17,10 @@ Internal.
 
 -doc """
 Wraps the handler of a definition. The server's middleware is outermost, then the definition's own,
-then the cache; its guards are innermost. In a `quick` definition, `quick` becomes the mark of the
-settings; in any other one it is removed. The definition gets its row from the settings. A
-definition without a handler stays as it is. The error is that of `guarded`: the wrong field, and
-what was expected there.
+then the cache, and last the definition's guards. In a `quick` definition, `quick` becomes the mark
+that the settings make. Without that mark, `quick` is removed. The definition gets its row from the
+settings. A definition without a handler stays as it is. The error is that of `guarded`: the wrong
+field, and what was expected there.
 """.
 -spec of_server(erlmcp_definition:kind(), Position :: non_neg_integer(),
                 erlmcp_definition:definition(), erlmcp_catalog:settings()) ->

@@ -6,7 +6,7 @@ folders, whose children `resources/directory/read` returns in the order of their
 
 The error of an invalid skill is `{bad_skill, Skill, Where, Expected}`. `Where` is a file, a line of
 the frontmatter (`SKILL.md:3`), a field of the frontmatter, or a key of the skill's source, such as
-`prefix`. `Expected` is what was expected there.
+`prefix`. `Where` is `skills` if the source has another form. `Expected` is what was expected there.
 
 Source: the Skills extension, <https://github.com/modelcontextprotocol/ext-skills>, and
 <https://agentskills.io/specification>.

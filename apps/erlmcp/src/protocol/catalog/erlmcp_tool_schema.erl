@@ -68,7 +68,7 @@ says_nothing(Schema) -> Schema =:= true.
 
 -doc """
 Checks the arguments of a call. If they do not fit, the function returns the answer to the request.
-Since 2025-11-25 it is a result with each error for the model, and before that a refusal.
+Since 2025-11-25 it is a result with up to ten errors for the model, and before that a refusal.
 """.
 -spec check_arguments(Arguments :: map(), erlmcp_schema:compiled(), erlmcp_result:context()) ->
     ok | {tool_error, iodata()} | {error, erlmcp_refusal:refusal()}.
@@ -92,7 +92,7 @@ text(Found) ->
 -doc """
 Checks that `Content`, the JSON of a tool's structured content, fits the output schema that clients
 of the revision were shown. `none`, for a result without structured content, does not fit. If the
-clients were shown no output schema, anything fits. The error has a sentence for each mistake.
+clients were shown no output schema, anything fits. The error has up to ten sentences.
 """.
 -spec check_result(Content :: binary() | none, erlmcp_definition:definition() | #{},
                    erlmcp_revision:revision()) ->

@@ -155,7 +155,7 @@ may_be_view(Text) ->
     Size = min(byte_size(Literal), byte_size(~"ui://")),
     binary:part(Literal, 0, Size) =:= binary:part(~"ui://", 0, Size).
 
--doc "Returns `true` if a definition has the field `ui`, or is a view.".
+-doc "Returns `true` if the `_meta` of a definition has `ui`, or if the definition is a view.".
 -spec is_used(erlmcp_definition:definition()) -> boolean().
 is_used(#{wire := #{~"_meta" := #{~"ui" := _}}}) -> true;
 is_used(#{wire := #{~"mimeType" := Type}}) -> Type =:= erlmcp_extension:view_type();

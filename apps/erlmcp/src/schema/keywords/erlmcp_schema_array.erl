@@ -46,8 +46,8 @@ sized(Least, Most, Items) ->
     end.
 
 -doc """
-Returns `true` if a schema has a keyword for items. If its `type` allows only arrays, the check of
-that keyword also refuses all other values.
+Returns `true` if a schema has a keyword for items. If its `type` is `array`, the check of that
+keyword also refuses all other values.
 """.
 -spec has_items(map()) -> boolean().
 has_items(Schema) ->

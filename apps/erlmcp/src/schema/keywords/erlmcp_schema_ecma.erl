@@ -3,10 +3,10 @@
 The translation of regular expressions of ECMA-262 (2023, section 22.2, with the `u` flag) to those
 of `m:re`, for the options `unicode`, `dotall` and `dollar_endonly`. Pure.
 
-Syntax that only Perl has (`(?i)`, `(?>`, `(*`, `a++`, `\A`, `\Z`, `\Q`) is refused. In three points
-the translation is more lenient than the standard. A backslash may stand before any character that
-is neither a letter nor a digit. `{`, `}` and `]` may stand for themselves, and so may `-` next to
-`\w` or another set.
+Syntax that only Perl has (`(?i)`, `(?>`, `(*`, `a++`, `\A`, `\Z`, `\Q`) is refused. In some points
+the translation is more lenient than the standard. For example, a backslash may stand before any
+character that is neither a letter nor a digit. `{`, `}` and `]` may stand for themselves, and so
+may `-` next to `\w` or another set.
 
 Internal.
 """.
@@ -38,8 +38,8 @@ Internal.
 ).
 
 -doc """
-Translates a regular expression of ECMA-262 to one of `m:re`. Returns `error` if it is malformed, or
-uses syntax that only Perl has.
+Translates a regular expression of ECMA-262 to one of `m:re`. Returns `error` for syntax that only
+Perl has, and for most malformed expressions. `re:compile/2` refuses the other ones.
 
 ## Examples
 

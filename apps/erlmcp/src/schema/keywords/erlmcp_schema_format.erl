@@ -1,7 +1,6 @@
 -module(erlmcp_schema_format).
 -moduledoc """
-The formats of strings that `assert` checks; other formats are ignored. Each grammar reads its text
-once. Pure.
+The formats of strings that `assert` checks; other formats are ignored. Pure.
 
 | format | grammar |
 | --- | --- |

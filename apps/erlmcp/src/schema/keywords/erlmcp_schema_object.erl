@@ -22,8 +22,8 @@ Internal.
 -type rest() :: [{Keyword :: binary(), Sub :: term(), erlmcp_schema_run:node_pair()}].
 
 -doc """
-Returns `true` if a schema has a keyword that one check for all members implements. If its `type`
-allows only objects, this check also refuses all other values.
+Returns `true` if a schema has a keyword that one check for all members implements. If its `type` is
+`object`, this check also refuses all other values.
 """.
 -spec has_check(map()) -> boolean().
 has_check(Schema) ->

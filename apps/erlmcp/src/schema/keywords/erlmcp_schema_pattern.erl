@@ -5,8 +5,8 @@ simple, and `m:erlmcp_schema_shape` matches them; `m:re` matches the others. Pur
 
 No pattern can run without a bound. A match is tried with a bound on its steps, then at most twice
 more with larger bounds, at larger costs to the validation's budget. After the last try the value is
-refused. An honest pattern can be refused in this way, too: with a repetition, without `^`, and
-without an early match in a text of more than 10,000 bytes.
+refused. This can also happen with a harmless pattern: one with a repetition and without `^`, if it
+has no early match in a text of more than 10,000 bytes.
 
 Internal.
 """.

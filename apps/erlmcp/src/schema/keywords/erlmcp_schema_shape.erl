@@ -35,7 +35,7 @@ Internal.
 ).
 
 -doc """
-Compiles a pattern to a shape. Returns `error` for any other pattern, which may be malformed, too.
+Compiles a pattern to a shape. Returns `error` for a pattern that is malformed, or is not a shape.
 
 ## Examples
 

@@ -279,8 +279,8 @@ enum(Values) ->
     end.
 
 -doc """
-Returns the number of characters in a text. In bytes that are not UTF-8, it counts those that may
-begin a character.
+Returns the number of characters in a text. In bytes that are not UTF-8, all except continuation
+bytes (`10xxxxxx`) count as characters.
 """.
 -spec characters(binary()) -> non_neg_integer().
 characters(Text) ->

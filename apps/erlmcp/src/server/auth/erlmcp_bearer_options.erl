@@ -375,9 +375,9 @@ listed(Value) -> [Value].
 
 -doc """
 Returns the URIs of the resources for which tokens are accepted, unless their source has an
-`audience` of its own. The metadata names the first one.
-Without the option `resource` that is `Url`, the URL of the endpoint. If `Url` has a loopback
-address, the same URL with the other names of that address is accepted, too.
+`audience` of its own. The metadata names the first one. Without the option `resource`, the resource
+is `Url`, the URL of the endpoint. If `Url` has a loopback address, the same URL with `localhost`,
+`127.0.0.1` or `::1` is accepted, too.
 """.
 -spec resources(settings(), Url :: binary()) -> [binary(), ...].
 resources(#{resource := [_ | _] = Resources}, _) ->

@@ -4,8 +4,8 @@ The tables of a listener: the keys of issuers, the identities of recently checke
 tokens, and used proofs. The tables of tokens and proofs have bounds, and their rows expire.
 
 Proofs are counted by the key that signed them, so that a flood of one key leaves room for the
-others. A key may have `dpop_proofs_per_key` proofs in use, and the fewer, the more of the table the
-proofs of other keys fill.
+others. A key may have at most `dpop_proofs_per_key` proofs in use. The more of the table the proofs
+of other keys fill, the fewer it may have.
 
 Tokens are stored as hashes with a secret. Times are in seconds of system time, except those of
 keys, which are in milliseconds of monotonic time.

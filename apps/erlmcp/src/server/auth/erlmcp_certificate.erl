@@ -2,7 +2,7 @@
 -moduledoc """
 The authentication of a request by the client's TLS certificate. TLS has verified it
 (`verify_peer`); this module reads the name in it. Pure, except that it calls the user's fun and
-logs its crashes.
+logs incidents.
 
 Source: RFC 5280, sections 4.1.2.6 (subject) and 4.2.1.6 (subject alternative names).
 
@@ -14,8 +14,8 @@ Internal.
 -export([check/1, identity/3]).
 
 -doc """
-Checks the options of `authenticate => {certificate, Options}`. Returns the first wrong option and
-what was expected there, or only what was expected if the options are no map.
+Checks the options of `authenticate => {certificate, Options}`. Returns a wrong option and what was
+expected there, or only what was expected if the options are no map.
 """.
 -spec check(term()) -> ok | binary() | {Option :: term(), Expected :: binary()}.
 check(#{} = Options) -> each(maps:to_list(Options));

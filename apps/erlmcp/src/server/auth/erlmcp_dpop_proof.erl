@@ -36,7 +36,10 @@ It cannot be used from `until` on, in seconds of system time.
 algorithms() ->
     [~"ES256", ~"EdDSA", ~"RS256", ~"PS256"].
 
--doc "Checks that `Proof` is a valid proof for the request. An error says what is wrong.".
+-doc """
+Checks that `Proof` is a valid proof for the request. Neither its nonce nor an earlier use is
+checked. An error says what is wrong.
+""".
 -spec check(Proof :: binary(), wanted()) -> {ok, proof()} | {error, Text :: binary()}.
 check(Text, Wanted) ->
     maybe

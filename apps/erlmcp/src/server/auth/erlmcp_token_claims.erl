@@ -1,7 +1,7 @@
 -module(erlmcp_token_claims).
 -moduledoc """
-Checks the claims of an access token, and derives the client's identity from them. Pure. They are
-the claims of a JWT, or those of the answer to an introspection, which have the same names.
+Checks the claims of an access token, and derives the client's identity from them. The claims are
+those of a JWT or, with the same names, those of the answer to an introspection. Pure.
 
 Sources: RFC 9068, sections 2.2 and 4; RFC 7519, section 4.1; RFC 7662, section 2.2; RFC 8707.
 

@@ -6,12 +6,12 @@ their answers. Each has a type here and a function that sends it. Otherwise only
 
 An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. There are five kinds of owners:
 
-- A call on lines, or of a stateless HTTP request, is owned by its connection. The tag is
-  `{erlmcp_call, Call}` on lines, and cowboy's `{Pid, StreamId}` on HTTP. The call answers with its
-  exit signal.
+- A call on lines, of a session of HTTP+SSE, or of a stateless HTTP request is owned by the process
+  of its connection or session. The tag is `{erlmcp_call, Call}`, or cowboy's `{Pid, StreamId}` for
+  a stateless HTTP request. The call answers with its exit signal.
 - A call of a batch is owned by the batch's process. The tag is `{erlmcp_call, Call}`. The call
   answers with its exit signal.
-- A call of an HTTP session is owned by the session's process. The tag is
+- A call of a session of Streamable HTTP is owned by the session's process. The tag is
   `{erlmcp_call, Call, Marks}`. The call answers the connection that waits for it or, if it has
   reported something before, the session.
 - A call of a task is owned by the task's process. The tag is `erlmcp_task`. The call answers with

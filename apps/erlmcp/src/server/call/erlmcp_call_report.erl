@@ -88,8 +88,8 @@ progressed(#{progress_token := Token} = Context, Progress, Params) ->
          Params#{progressToken => Token, progress => Progress}).
 
 -doc """
-Sends the client a log message, if the client asked for messages of the level `Level` or of one that
-is less severe. Crashes if MCP has no such level.
+Sends the client a log message, if the client's log level is `Level` or a less severe one. A client
+without a log level gets none. Crashes if MCP has no such level.
 """.
 -spec log(erlmcp_engine:context(), Level :: binary(), Data :: term(), #{logger => binary()}) -> ok.
 log(#{log_level := Wanted} = Context, Level, Data, Details) ->

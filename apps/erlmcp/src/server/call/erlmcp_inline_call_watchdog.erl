@@ -2,17 +2,17 @@
 -moduledoc """
 The process of the node that ends inline calls which do not end in time (`m:erlmcp_inline_call`).
 An inline call runs in its connection's process, which cannot watch the clock meanwhile. When the
-call passes its deadline, the watchdog ends that process a moment later, unless the process reports
-first that the call is over. Once the watchdog has seen a late call, the process waits for the
-watchdog's answer before it goes on. So a process is never ended for a call that is over, nor within
-half a minute if it has had no processor time.
+call passes its deadline, the watchdog ends that process a second later or more, unless the process
+reports first that the call is over. Once the watchdog has seen a late call, the process waits for
+the watchdog's answer before it goes on. So a process is never ended for a call that is over, nor
+within half a minute if it has had no processor time.
 
-A late call does not mean that its definition is slow. On a busy node all calls are late, and a call
+A late call does not mean that its definition is slow. On a busy node any call can be late, since it
 may be interrupted and wait for a scheduler. A definition is not quick if the call's process waits
 for something else, uses many reductions, or is in native code all the time. A process that only
 waited for a scheduler is looked at again.
 
-The watchdog also keeps which definitions are quick. Each definition with `quick => true` has a mark
+The watchdog also records which definitions are quick. Each one with `quick => true` has a mark
 (`mark/0`): the time until which it is not quick. The pause is one minute after a call that used too
 many reductions, or was late and did not only wait for a scheduler. If the watchdog has ended the
 call, the definition is not quick again until it is replaced. Both are logged, and are events.
@@ -227,8 +227,8 @@ settle(Word, Late, Over) ->
     end.
 
 -doc """
-Returns `true` if `Pid` is among the last 100 processes that the watchdog has ended since its own
-start.
+Returns `true` if `Pid` is among the last 100 processes that the watchdog has ended, or has found
+dead in a late call, since its own start.
 """.
 -spec has_ended(Pid :: pid()) -> boolean().
 has_ended(Pid) ->

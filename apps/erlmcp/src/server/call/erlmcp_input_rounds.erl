@@ -1,9 +1,9 @@
 -module(erlmcp_input_rounds).
 -moduledoc """
-Runs a call of user code from its start to its result. It checks the arguments against the schema of
-a tool and calls the handler. If the handler asks for input, it gets the client's answers and calls
-the handler again. The way to the answers differs with the era of the client, which the handler does
-not notice:
+Runs a call of user code from its start to its result. This module checks the arguments against the
+schema of a tool and calls the handler. If the handler asks for input, this module gets the client's
+answers and calls the handler again. The way to the answers differs with the era of the client,
+which the handler does not notice:
 
 - A stateless client gets a result that asks for input, and sends the request again with the
   answers. The result has the questions and the handler's state, sealed: bound to the request, its
@@ -15,9 +15,9 @@ not notice:
   if its owner ends.
 - A task keeps the requests until they are answered, for at most `input_timeout_ms`.
 
-If the handler returns `{task, Continue}`, that fun is called next: in a task if the call can become
-one now, or else here. If the fun asks for input, the handler is called again. A call that has 100
-rounds without a result fails.
+A tool with `task_starts => on_return` may return `{task, Continue}`. That fun is called next: in a
+task if the call can become one now, or else here. If the fun asks for input, the handler is called
+again. A call that has 100 rounds without a result fails.
 
 Source: specification 2026-07-28, "Multi Round-Trip Requests".
 

@@ -9,9 +9,9 @@ each pause clients are notified of the first 32 changes at once, and of later on
 end of the pause. The catalog is settled after a pause without changes, or after 100 pauses at the
 latest. Until then the node has a second copy of merged layers (`m:erlmcp_catalog_entries`).
 
-The publisher follows mounted servers. Their publishers send it their changes, monitors show their
-ends, and the registry sends a message when a server or its publisher runs again. A mounted
-definition is left out while its name is taken by another one.
+The publisher follows mounted servers. Their publishers tell it when they have changed, monitors
+show their ends, and the registry sends a message when a server or its publisher runs again. A
+mounted definition is left out while its name is taken by another one.
 
 If the keys of cursors are those of a cluster, the publisher reads them every ten seconds. When they
 have changed, it publishes the catalog with the new ones.

@@ -3,8 +3,8 @@
 Reads the files of skills from their folders, once, when a server starts. Later changes of a folder
 have no effect on the server.
 
-Files whose names begin with a dot are left out. A link, a device, or a name that is not UTF-8 is
-refused. No file outside the folder is read, and none that exceeds a bound.
+Files and folders whose names begin with a dot are left out. A link, a device, or a name that is not
+UTF-8 is refused. No file outside the folder is read, and none that exceeds a bound.
 
 Internal.
 """.

@@ -2,8 +2,8 @@
 -moduledoc """
 A pool of workers for handlers that need something scarce, such as a connection to a database. Each
 worker serves one call at a time, and calls wait for a worker in their order. The pool's process
-replaces a worker that has ended, or whose call was killed, since the state of that worker is
-unknown.
+replaces a worker that has ended. It also replaces one whose call has crashed or was killed, since
+the state of that worker is unknown.
 
 The option `queue` bounds the number of waiting calls, and their deadlines bound their time. A call
 that will probably not get a worker in time, by the recent mean time of a loan, is refused at once.
@@ -59,8 +59,8 @@ start_link(Name, Options, Instance) ->
 
 -doc """
 Lends a worker of the pool `Name` to the calling process, which waits for one. Returns a refusal if
-the pool does not run or has no worker, or if as many calls wait as its option `queue` allows.
-Returns one, too, if a worker will probably not be free before `Deadline`, in monotonic
+the pool does not run, has no worker and starts none, or if as many calls wait as its option `queue`
+allows. Returns one, too, if a worker will probably not be free before `Deadline`, in monotonic
 milliseconds. The wait itself does not end at `Deadline`. The caller gives the worker back; the pool
 takes it back if the caller ends before.
 """.

@@ -1,7 +1,7 @@
 -module(erlmcp_admission).
 -moduledoc """
 Brings the connections and messages of the transports to their server's gate (`m:erlmcp_gate`). Each
-connection needs a permit. So does each message, after it was decoded and before the engine gets it.
+connection needs a permit. So does each message, before the engine gets it.
 
 The permit of a message that becomes a call is passed to the call, which gives it back when it ends
 (`m:erlmcp_call`). A message that is answered at once gives its permit back at once. Each message of

@@ -22,8 +22,8 @@ github.com/Netflix/concurrency-limits). The square root is from its `GradientLim
 adaptive concurrency filter the gradient may be above one, so a limit that is far too low doubles
 within two windows.
 
-The measured latency is another one. Netflix and Envoy compare the time that a request takes with a
-long-term average. This module measures how long a started request waits for a scheduler:
+This limiter measures another latency than these. Netflix and Envoy compare the time that a request
+takes with a long-term average. Here it is the time that a started request waits for a scheduler:
 
 - A request's own time says little about the machine. The request may wait for a person, or for its
   client's model. The mean over a tool of 20 microseconds and one of 20 milliseconds jumps with the

@@ -6,7 +6,7 @@ Pure.
 The algorithm is start-time fair queueing, with turns that all count the same (Goyal, Vin and Cheng,
 "Start-time Fair Queueing", SIGCOMM 1996). Each tenant is due at a time of a clock that counts
 turns, and the tenant that is due first has the next turn. After its turn, a tenant is due one turn
-later. So tenants whose requests always wait get equal shares. A tenant that had no waiting request
+later. So tenants whose requests always wait get equal shares. A tenant that had no turn recently
 begins as one that was due a few turns ago. So a tenant that asks for less than its share hardly
 waits, except for the turns of others like it.
 
@@ -166,8 +166,8 @@ length(#{length := Length}) ->
     Length.
 
 -doc """
-Returns how many turns there are, at most, before the turn of a request of `Tenant` that is added
-now.
+Returns an estimate of how many turns there are before the turn of a request of `Tenant` that is
+added now.
 """.
 -spec ahead(Tenant :: term(), queue()) -> non_neg_integer().
 ahead(Tenant, #{tenants := Tenants} = Queue) ->

@@ -17,8 +17,6 @@ No process stands between a request and its permit. Counters are atomic words
 request that waits needs another process (`m:erlmcp_gate_queue`). The limit of requests in flight
 follows the load of the machine (`m:erlmcp_concurrency_limiter`).
 
-A limit that is `infinity` costs nothing.
-
 Internal.
 """.
 
@@ -52,7 +50,8 @@ The limits of a gate. The default is `infinity`, unless another one is given in 
   three: of its requests, of those that wait, and of its connections. If several clients arrive at
   the same moment while one more count is allowed, each of them is let in.
 
-The limits that are not rates are 268,435,455 at most; a greater number counts as that one.
+A limit of requests, bytes or connections is 268,435,455 at most; a greater number counts as that
+one.
 """.
 -type limits() :: #{
     in_flight => limit(), in_flight_per_principal => limit(),
@@ -216,9 +215,9 @@ permit(InFlight, Taken, Since, #{permits := Permits} = Gate) ->
 -doc """
 Lets a message of a tenant enter. A request is in flight then, or has to wait (`await/2`). A request
 is refused if the server drains, if its node is overloaded, or if it may neither run nor wait. Other
-messages enter in any state of the server. Such messages are counted in the rates, and hold nothing.
-A message of any kind is refused if it is over a rate. So is a message of a tenant that has to be
-counted, and is one more than the limit `principals`.
+messages enter in any state of the server, and hold nothing. All messages are counted in the rates,
+and a message of any kind is refused if it is over a rate. So is a message of a tenant that has to
+be counted, and is one more than the limit `principals`.
 """.
 -spec enter(gate(), message()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 enter(#{rates := [], principal_rates := [],

@@ -37,7 +37,7 @@ Internal.
 %% The weight of the newest turn in the mean time between two turns.
 -define(WEIGHT, 0.125).
 
--doc "Makes the delay of an empty queue; no request may wait longer than `Longest`.".
+-doc "Makes the delay of an empty queue, in which `Longest` is the longest time.".
 -spec new(Longest :: pos_integer()) -> delay().
 new(Longest) ->
     #{longest => Longest, empty => 0, turn => 0, distance => 0}.
@@ -76,7 +76,8 @@ allowed(Now, Since, Round, #{longest := Longest, empty := Empty, turn := Turn} =
     end.
 
 -doc """
-Returns how many milliseconds `Turns` turns take. Returns 0 before a turn was recorded (`turned/2`).
+Returns how many milliseconds `Turns` turns take by the recent mean. Returns 0 before a turn was
+recorded (`turned/2`).
 """.
 -spec needed(Turns :: non_neg_integer(), delay()) -> non_neg_integer().
 needed(Turns, #{distance := Distance}) ->

@@ -91,9 +91,9 @@ its client reads streams.
 
 -doc """
 Decides where a request is handled. Returns `here` if its connection handles it, with the session if
-that was found. Returns `away`, with the session's home, if the request is passed on.
-Returns `unavailable` if this node may not serve sessions now. `Asks` is the decoded message, `get`
-or `delete`. A stateless request is handled here, and so is one of a session that does not exist.
+that was found. Returns `away`, with the session's home, if the request is passed on. Returns
+`unavailable` if this node may not serve sessions now. `Asks` is the decoded message, `get` or
+`delete`. A stateless request is handled here, and so is one of a session that does not exist.
 """.
 -spec place(Asks :: term(), Id :: binary(), erlmcp_engine:request_context(),
             erlmcp_instance:instance()) ->
