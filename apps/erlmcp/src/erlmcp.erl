@@ -746,11 +746,13 @@ figures of their own, whether or not they were removed since.
     failures := [failure_metrics()]
 }.
 -doc """
-Times of `count` requests in microseconds, from the arrival of the whole message to its answer.
-`sum_us` is their sum. `histogram` has the end of each bucket that is not empty, and its count. The
-quantiles, such as `p95_us`, are those of the histogram: wrong by less than 12 % up to 300 seconds,
-and 0 without requests. `max_us` is the end of its last bucket, at most 300 seconds, and 0 without
-requests. The latencies of failures have 15 coarse buckets, so their quantiles are less exact.
+The times of `count` requests, or the durations of `count` sessions, in microseconds. The time of a
+request is that from the arrival of its whole message to its answer. In the figures of a client, it
+is that from its sending to its end. `sum_us` is the sum. `histogram` has the end of each bucket
+that is not empty, and its count. The quantiles, such as `p95_us`, are those of the histogram: wrong
+by less than 12 % up to 300 seconds. `max_us` is the end of its last bucket, at most 300 seconds.
+All are 0 if `count` is 0. The latencies of failures, and the durations of sessions, have 15 coarse
+buckets, so their quantiles are less exact.
 """.
 -type latency() :: #{
     count := non_neg_integer(), sum_us := non_neg_integer(), max_us := number(),
@@ -773,8 +775,8 @@ A call that runs, or waits until it may run, as `calls/1` returns it.
 }.
 -doc """
 The cache of a server's results: `entries` is how many it has now, and `bytes` their size. `hits`
-are the calls since the server started that got a cached result, or the result of an equal call that
-ran at the same time. `misses` are the calls that had to run.
+are the calls that got a cached result, or the result of an equal call that ran at the same time.
+`misses` are the calls that had to run.
 """.
 -type cache_info() :: #{
     entries := non_neg_integer(), bytes := non_neg_integer(),

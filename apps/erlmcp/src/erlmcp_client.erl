@@ -203,15 +203,16 @@ revision, as `metrics/0` returns them.
 - `server`, `port`, `network`: the server's host and port, with the network `tcp`. On stdio `server`
   is the name of the program, and in the same node the server's `id`. Their network is `pipe`. At
   most 20 servers have figures of their own. `other` has those of all others.
-- `revision`: `none` for requests that ended before a revision was agreed on, and for those that the
+- `revision`: `none` for calls that ended before a revision was agreed on, and for those that the
   client or its pool refused.
 - `clients`, `calls`, `connections`: how many there are now. `waiting`: requests that wait for a
   connection.
 - `sessions`: those of revisions that have sessions, on all transports.
 - `methods`, `tools`, `prompts`: requests that have ended, as in `t:erlmcp:metrics/0`, in the
-  client's view. `bytes_out` are those of the requests, and `refusals` those that had no result. The
-  errors among their `failures` are the names of `t:reason/0`: `rpc` for an answer of the server,
-  with its `code`. At most 200 tools and prompts have figures of their own.
+  client's view. `bytes_out` are those of the requests. `refusals` are the requests without a
+  result, except cancelled ones. The errors among their `failures` are the names of `t:reason/0`:
+  `rpc` for an answer of the server, with its `code`. At most 200 tools and prompts have figures of
+  their own.
 - `removed`: requests for tools and prompts that have made room for others, since they were not
   used.
 """.

@@ -64,7 +64,7 @@ error, `Watched` are the URIs that it watches nevertheless.
 -type watching() :: ok | {error, Reason :: term(), Watched :: [binary()]}.
 -type server() :: {erlmcp_client_connection:client(), undefined | erlmcp_client_connection:live()}.
 
--doc "Checks a filter. The error has the first wrong member, and what was expected there.".
+-doc "Checks a filter. The error names a wrong member, and what was expected there.".
 -spec check(erlmcp_client:filter() | term()) ->
     ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Filter) ->

@@ -14,7 +14,7 @@ Internal.
 %% The initial heap of a call's process, in words.
 -define(HEAP_WORDS, 2048).
 
--doc "Checks the options of a call. The error has the first wrong option, and what was expected.".
+-doc "Checks the options of a call. The error names a wrong option, and what was expected.".
 -spec check(erlmcp_client:call_options() | term()) ->
     ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Options) ->

@@ -120,9 +120,9 @@ new() ->
     #questions{}.
 
 -doc """
-Adds a request of the server, and starts the process that answers it, at once or when others have
-ended. A request over the bounds of this module is refused, or dropped. The calling process monitors
-the process that answers, and passes the monitor to `ended/2` when that process ends.
+Adds a request of the server. A process of its own answers it, at once or when others have ended. A
+request over the bounds of this module is refused, or dropped. The calling process monitors the
+process that answers, and passes the monitor to `ended/2` when that process ends.
 """.
 -spec ask(erlmcp_message:message(), server(), questions()) -> questions().
 ask({request, _, Method, _} = Request, {Client, _} = Server, Questions) ->

@@ -260,9 +260,9 @@ cancel(#connection{timer = Timer}) ->
     ok.
 
 -doc """
-Interprets a message of a connection. A connection can be lent now (`opened`), another state has
-`changed`, or the server could not be reached (`failed`). `other` is a message that belongs to no
-connection.
+Interprets a message of a connection. `opened` means that a connection can be lent now, and `failed`
+that the server could not be reached. `changed` is anything else that happened to a connection.
+`other` is a message that belongs to no connection.
 """.
 -spec received(term(), connections()) ->
     {opened | changed, connections()} | {failed, Why :: term(), connections()} | other.
