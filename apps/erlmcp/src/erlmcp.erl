@@ -169,8 +169,8 @@ A server whose definitions another server offers under a prefix. The prefix is 1
 `a-z`, `0-9`, `_` and `-`, the first of them a letter or a digit.
 
 A server that runs on this node is mounted by its pid or `id`. A server that is given as options, or
-as a module with `-behaviour(erlmcp_server)`, runs inside the server that mounts it. Skills of a
-mounted server are not offered.
+as a module with `-behaviour(erlmcp_server)`, runs inside the server that mounts it. Not offered are
+its skills, and definitions whose name or URI is taken or, with the prefix, too long.
 """.
 -type mount() :: {Prefix :: binary(), server() | options() | module()}.
 
