@@ -169,8 +169,9 @@ A server whose definitions another server offers under a prefix. The prefix is 1
 `a-z`, `0-9`, `_` and `-`, the first of them a letter or a digit.
 
 A server that runs on this node is mounted by its pid or `id`. A server that is given as options, or
-as a module with `-behaviour(erlmcp_server)`, runs inside the server that mounts it. Not offered are
-its skills, and definitions whose name or URI is taken or, with the prefix, too long.
+as a module with `-behaviour(erlmcp_server)`, runs inside the server that mounts it. Skills of a
+mounted server are not offered, nor definitions whose name or URI is taken or, with the prefix, too
+long.
 """.
 -type mount() :: {Prefix :: binary(), server() | options() | module()}.
 
@@ -219,12 +220,13 @@ A tool. Its fields in addition to those of every `t:definition/0`:
 - `name`: the tool's name, unique among the server's tools; required.
 - `input_schema`, `output_schema`: schemas of the arguments and of the structured content.
 - `annotations`: hints such as `readOnlyHint`, by their names on the wire.
-- `timeout_ms`: milliseconds that a call may run, in place of the limit `call_timeout_ms`.
+- `timeout_ms`: milliseconds that one run of the handler may take, in place of the limit
+  `call_timeout_ms`.
 - `task`: whether calls may (`optional`), must (`required`) or cannot (`forbidden`) become tasks.
   The default is `forbidden`.
 - `task_starts`: when a call becomes a task: `at_once`, the default, or `on_return`, when the
   handler returns `{task, Fun}`.
-- `task_timeout_ms`: milliseconds that a task may run, in place of the limit of that name.
+- `task_timeout_ms`: the same in a task, in place of the limit of that name.
 - `repeatable`: `true` if a cluster may run a task again, from its beginning, when it has lost the
   node where the task ran. The handler must be idempotent. The default is `false`: the task fails.
   Only for tasks that start `at_once`.
@@ -452,7 +454,7 @@ and other functions here.
 - `progress_token`: the client's token for progress; `undefined` if it did not ask for progress.
 - `log_level`: the lowest level of log messages that the client wants, from 7 (`debug`) to 0
   (`emergency`); `undefined` if it wants none.
-- `deadline`: when the call will be ended, in `erlang:monotonic_time(millisecond)`.
+- `deadline`: when this run of the handler will be ended, in `erlang:monotonic_time(millisecond)`.
 - `input`, `state`: the client's answers, and the handler's own state, after the handler asked for
   input.
 - `arguments`: for a completion, the values that were already chosen for the other arguments.
@@ -628,7 +630,7 @@ An open session of Streamable HTTP, as `sessions/1` returns it.
   that has it may use the session.
 - `revision`: the revision of the protocol. `principal`: the client, see `t:principal/0`.
 - `client`: the name and the version that the client has given, if it has.
-- `idle_ms`: milliseconds since its last use, up to a hundredth of `session_idle_ms` too many;
+- `idle_ms`: milliseconds since its last use, or up to a hundredth of `session_idle_ms` more;
   `unused` if it was never used.
 - `calls`: its running calls.
 """.

@@ -78,8 +78,8 @@ The options of every client. A value in parentheses is the default.
 - `tasks`: `true` if calls of tools may become tasks (`false`). Such a call waits for its task, or
   returns it (`task` of `t:call_options/0`).
 - `log_level`: the lowest level of log messages that the client asks the server for.
-- `trace`: the tracer of the client's spans, see `t:erlmcp_tracer:options/0`. Without this option,
-  only calls inside of a handler have spans, which the server's tracer makes.
+- `trace`: the tracer of the client's spans, see `t:erlmcp_tracer:options/0`. Without this option a
+  call has a span only if its context has a tracer, as in a handler of a server with a tracer.
 - `cache`: `false` keeps no results. A map bounds their `entries` (1,000) and `bytes` (8,388,608).
 - `timeout`: milliseconds until the answer to a call, or its next report of progress (60,000). All
   pages of a list share this time.

@@ -141,7 +141,8 @@ not belong to the exchange.
 
 -doc """
 Ends an exchange early; no more events of it come. Returns `true` if the abort itself tells a server
-of 2026-07-28 of the cancellation, as closing an HTTP stream does. In a session it never does.
+of 2026-07-28 of the cancellation, as closing an HTTP stream does. In a session an abort never tells
+the server.
 """.
 -callback abort(exchange()) -> boolean().
 
