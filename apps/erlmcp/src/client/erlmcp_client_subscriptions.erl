@@ -245,9 +245,9 @@ session_stream(_) ->
 
 -doc """
 Handles the outcome of the process `Worker`, which has asked the server of a session to watch
-resources. After `ok` the subscriber is told that it is subscribed, as soon as the session's stream
-is open, too. After an error its subscription is removed, and the subscriber gets `{ended, Reason}`.
-The server is then asked to stop watching what no other subscription watches.
+resources. After `ok` the subscriber is told that it is subscribed, but not while the session's
+stream is being opened. After an error its subscription is removed, and the subscriber gets `{ended,
+Reason}`. The server is then asked to stop watching what no other subscription watches.
 """.
 -spec subscribed(Worker :: pid(), watching(), server(), subscriptions()) -> subscriptions().
 subscribed(Worker, Outcome, Server, #subscriptions{all = All} = Subscriptions) ->
