@@ -717,12 +717,12 @@ not grow, has met the bound already, or meets it later than in a day.
 -type forecast() :: #{at := integer(), earliest := integer(), latest := integer(),
                       per_hour := float()}.
 -doc """
-Requests that have ended: `count`. Of these, `errors` had a result with `isError`, `refusals` ended
-with an error, and `cancelled` without an answer, as when their client has cancelled them or has
-gone away. `latency` is that of all others.
-`bytes_in` are the bytes of the requests, and `bytes_out` those of their answers. `failures` has the
-latency of each error with the JSON-RPC code of its answers. The code is `none` if they have none,
-and `other` if it is neither one of MCP nor the number of a refusal.
+Requests that have ended: `count`. Of these, `errors` had a result with `isError`, and `refusals`
+ended with an error. `cancelled` ended without an answer, as when their client has cancelled them or
+has gone away. `latency` is that of all others. `bytes_in` are the bytes of the requests, and
+`bytes_out` those of their answers. `failures` has the latency of each error with the JSON-RPC code
+of its answers. The code is `none` if they have none, and `other` if it is neither one of JSON-RPC
+or MCP nor the number of a refusal.
 """.
 -type metrics_row() :: #{
     count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),

@@ -12,8 +12,8 @@ Uri = erlmcp_uri_template:expand(Template, #{~"owner" => ~"erlang", ~"path" => ~
 The RFC does not define matching, so these are erlmcp's own rules. A URI matches if it can be read
 from the left to its end. Each variable takes as many characters as it can:
 
-- A value contains no `/`, `?` or `#`, except that one of `+` or `#` may contain all of these, and
-  one of `?` or `&` all but `#`. In an expression with several variables and no operator, a value
+- A value contains no `/`, `?` or `#`. Only a value of `+` or `#` may contain all of these, and one
+  of `?` or `&` all but `#`. In an expression with several variables and no operator, a value
   contains no `,`, unless its variable has `*`. If the template has an expression with the operator
   `?`, `;` or `&`, values of other operators contain no such character, except those of `#`.
 - Only variables of `?`, `;` and `&` may be absent or empty. They may stand in any order. A URI with

@@ -48,8 +48,8 @@ An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
 
 -doc """
 Answers a question of an operator. An error is an answer, too. Waits until a drain, a reload or a
-cancelled call has ended, for the processes of the calls in a list of calls, and for other nodes if
-the cluster is asked.
+cancelled call has ended. Also waits for the processes of the calls in a list of calls, and for
+other nodes if the cluster is asked.
 """.
 -spec ask(Question :: binary()) -> answer().
 ask(Question) ->

@@ -144,8 +144,8 @@ cancel(Reference, #{calls := Calls}) ->
 
 -doc """
 Sends a notification in a process of its own, after the negotiation, and waits until it is
-delivered: for the negotiation at most the client's `timeout`, and then at most five seconds. The
-error says why it was not delivered.
+delivered. The negotiation may take the client's `timeout`, and the delivery five seconds. The error
+says why it was not delivered.
 """.
 -spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client()) ->
     ok | {error, term()}.
