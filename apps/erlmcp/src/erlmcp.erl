@@ -170,7 +170,8 @@ A server whose definitions another server offers under a prefix. The prefix is 1
 
 A server that runs on this node is mounted by its pid or `id`. A server that is given as options, or
 as a module with `-behaviour(erlmcp_server)`, runs inside the server that mounts it. Skills of a
-mounted server are not offered.
+mounted server are not offered, nor definitions whose name or URI is taken or, with the prefix, too
+long.
 """.
 -type mount() :: {Prefix :: binary(), server() | options() | module()}.
 
@@ -219,12 +220,13 @@ A tool. Its fields in addition to those of every `t:definition/0`:
 - `name`: the tool's name, unique among the server's tools; required.
 - `input_schema`, `output_schema`: schemas of the arguments and of the structured content.
 - `annotations`: hints such as `readOnlyHint`, by their names on the wire.
-- `timeout_ms`: milliseconds that a call may run, in place of the limit `call_timeout_ms`.
+- `timeout_ms`: milliseconds that one run of the handler may take, in place of the limit
+  `call_timeout_ms`.
 - `task`: whether calls may (`optional`), must (`required`) or cannot (`forbidden`) become tasks.
   The default is `forbidden`.
 - `task_starts`: when a call becomes a task: `at_once`, the default, or `on_return`, when the
   handler returns `{task, Fun}`.
-- `task_timeout_ms`: milliseconds that a task may run, in place of the limit of that name.
+- `task_timeout_ms`: the same in a task, in place of the limit of that name.
 - `repeatable`: `true` if a cluster may run a task again, from its beginning, when it has lost the
   node where the task ran. The handler must be idempotent. The default is `false`: the task fails.
   Only for tasks that start `at_once`.
@@ -452,7 +454,7 @@ and other functions here.
 - `progress_token`: the client's token for progress; `undefined` if it did not ask for progress.
 - `log_level`: the lowest level of log messages that the client wants, from 7 (`debug`) to 0
   (`emergency`); `undefined` if it wants none.
-- `deadline`: when the call will be ended, in `erlang:monotonic_time(millisecond)`.
+- `deadline`: when this run of the handler will be ended, in `erlang:monotonic_time(millisecond)`.
 - `input`, `state`: the client's answers, and the handler's own state, after the handler asked for
   input.
 - `arguments`: for a completion, the values that were already chosen for the other arguments.
@@ -628,7 +630,7 @@ An open session of Streamable HTTP, as `sessions/1` returns it.
   that has it may use the session.
 - `revision`: the revision of the protocol. `principal`: the client, see `t:principal/0`.
 - `client`: the name and the version that the client has given, if it has.
-- `idle_ms`: milliseconds since its last use, up to a hundredth of `session_idle_ms` too many;
+- `idle_ms`: milliseconds since its last use, or up to a hundredth of `session_idle_ms` more;
   `unused` if it was never used.
 - `calls`: its running calls.
 """.
@@ -715,12 +717,12 @@ not grow, has met the bound already, or meets it later than in a day.
 -type forecast() :: #{at := integer(), earliest := integer(), latest := integer(),
                       per_hour := float()}.
 -doc """
-Requests that have ended: `count`. Of these, `errors` had a result with `isError`, `refusals` ended
-with an error, and `cancelled` without an answer, as when their client has cancelled them or has
-gone away. `latency` is that of all others.
-`bytes_in` are the bytes of the requests, and `bytes_out` those of their answers. `failures` has the
-latency of each error with the JSON-RPC code of its answers. The code is `none` if they have none,
-and `other` if it is neither one of MCP nor the number of a refusal.
+Requests that have ended: `count`. Of these, `errors` had a result with `isError`, and `refusals`
+ended with an error. `cancelled` ended without an answer, as when their client has cancelled them or
+has gone away. `latency` is that of all others. `bytes_in` are the bytes of the requests, and
+`bytes_out` those of their answers. `failures` has the latency of each error with the JSON-RPC code
+of its answers. The code is `none` if they have none, and `other` if it is neither one of JSON-RPC
+or MCP nor the number of a refusal.
 """.
 -type metrics_row() :: #{
     count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
@@ -746,11 +748,13 @@ figures of their own, whether or not they were removed since.
     failures := [failure_metrics()]
 }.
 -doc """
-Times of `count` requests in microseconds, from the arrival of the whole message to its answer.
-`sum_us` is their sum. `histogram` has the end of each bucket that is not empty, and its count. The
-quantiles, such as `p95_us`, are those of the histogram: wrong by less than 12 % up to 300 seconds,
-and 0 without requests. `max_us` is the end of its last bucket, at most 300 seconds, and 0 without
-requests. The latencies of failures have 15 coarse buckets, so their quantiles are less exact.
+The times of `count` requests, or the durations of `count` sessions, in microseconds. The time of a
+request is that from the arrival of its whole message to its answer. In the figures of a client, it
+is that from its sending to its end. `sum_us` is the sum. `histogram` has the end of each bucket
+that is not empty, and its count. The quantiles, such as `p95_us`, are those of the histogram: wrong
+by less than 12 % up to 300 seconds. `max_us` is the end of its last bucket, at most 300 seconds.
+All are 0 if `count` is 0. The latencies of failures, and the durations of sessions, have 15 coarse
+buckets, so their quantiles are less exact.
 """.
 -type latency() :: #{
     count := non_neg_integer(), sum_us := non_neg_integer(), max_us := number(),
@@ -773,8 +777,8 @@ A call that runs, or waits until it may run, as `calls/1` returns it.
 }.
 -doc """
 The cache of a server's results: `entries` is how many it has now, and `bytes` their size. `hits`
-are the calls since the server started that got a cached result, or the result of an equal call that
-ran at the same time. `misses` are the calls that had to run.
+are the calls that got a cached result, or the result of an equal call that ran at the same time.
+`misses` are the calls that had to run.
 """.
 -type cache_info() :: #{
     entries := non_neg_integer(), bytes := non_neg_integer(),

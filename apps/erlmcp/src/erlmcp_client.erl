@@ -78,8 +78,8 @@ The options of every client. A value in parentheses is the default.
 - `tasks`: `true` if calls of tools may become tasks (`false`). Such a call waits for its task, or
   returns it (`task` of `t:call_options/0`).
 - `log_level`: the lowest level of log messages that the client asks the server for.
-- `trace`: the tracer of the client's spans, see `t:erlmcp_tracer:options/0`. Without this option,
-  only calls inside of a handler have spans, which the server's tracer makes.
+- `trace`: the tracer of the client's spans, see `t:erlmcp_tracer:options/0`. Without this option a
+  call has a span only if its context has a tracer, as in a handler of a server with a tracer.
 - `cache`: `false` keeps no results. A map bounds their `entries` (1,000) and `bytes` (8,388,608).
 - `timeout`: milliseconds until the answer to a call, or its next report of progress (60,000). All
   pages of a list share this time.
@@ -203,15 +203,16 @@ revision, as `metrics/0` returns them.
 - `server`, `port`, `network`: the server's host and port, with the network `tcp`. On stdio `server`
   is the name of the program, and in the same node the server's `id`. Their network is `pipe`. At
   most 20 servers have figures of their own. `other` has those of all others.
-- `revision`: `none` for requests that ended before a revision was agreed on, and for those that the
+- `revision`: `none` for calls that ended before a revision was agreed on, and for those that the
   client or its pool refused.
 - `clients`, `calls`, `connections`: how many there are now. `waiting`: requests that wait for a
   connection.
 - `sessions`: those of revisions that have sessions, on all transports.
 - `methods`, `tools`, `prompts`: requests that have ended, as in `t:erlmcp:metrics/0`, in the
-  client's view. `bytes_out` are those of the requests, and `refusals` those that had no result. The
-  errors among their `failures` are the names of `t:reason/0`: `rpc` for an answer of the server,
-  with its `code`. At most 200 tools and prompts have figures of their own.
+  client's view. `bytes_out` are those of the requests. `refusals` are the requests without a
+  result, except cancelled ones. The errors among their `failures` are the names of `t:reason/0`:
+  `rpc` for an answer of the server, with its `code`. At most 200 tools and prompts have figures of
+  their own.
 - `removed`: requests for tools and prompts that have made room for others, since they were not
   used.
 """.
@@ -344,8 +345,9 @@ The events that a subscription asks for.
 }.
 -doc """
 An event of a subscription, sent as `{erlmcp, Reference, Event}`. After `subscribed` no change is
-missed, unless the client has to drop notifications (`t:info/0`). Another `subscribed` means that
-the connection was lost: changes may have been missed before it.
+missed, unless the client has to drop notifications (`t:info/0`), or an HTTP server with sessions
+offers no stream for them. Another `subscribed` means that the connection was lost: changes may have
+been missed before it.
 
 The last event is `{ended, Reason}`, except after `unsubscribe/2`. `Reason` is `slow_consumer` if
 more than 1,000 messages or too many bytes wait for the process. Otherwise it is `stopped`, or the

@@ -107,7 +107,7 @@ embedded(Uri, MimeType, Text, Fields) ->
     Fields#{type => ~"resource", resource => text_contents(Uri, MimeType, Text)}.
 
 -doc """
-Returns one item of a resource's contents: text. The handler of a resource returns one item or a
+Returns one item of a resource's contents: text. The handler of a resource may return one item, or a
 list of them. With the MIME type `undefined` the item has no `mimeType`.
 
 ## Examples

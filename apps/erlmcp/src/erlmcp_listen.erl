@@ -28,7 +28,7 @@ Options of Streamable HTTP.
   this node to Prometheus. It needs the application `prometheus`, see `m:erlmcp_prometheus`
   (`false`).
 - `pages`: what the listener answers in addition to the endpoint, by path, see `m:erlmcp_page`. A
-  page answers all paths below its own, too.
+  page at another path than `/` answers all paths below it, too.
 - `health`: `true` for the pages `/health`, `/health/live` and `/health/ready`, see
   `erlmcp:health/1`.
 - `tls`: options of `ssl:listen/2`. Without this option the listener speaks plain HTTP.
@@ -109,7 +109,8 @@ Fields of the metadata of RFC 9728, under their names in the RFC. The metadata i
 }.
 
 -doc """
-The way in which a listener identifies its clients: once for each request, before the body is read.
+The way in which a listener identifies its clients: at most once for a request, before the body is
+read.
 
 - A fun runs in the connection's process, which serves no other request meanwhile. Use it for
   look-ups that call no other process.

@@ -115,8 +115,8 @@ with `$`. So is a map with one of `properties`, `anyOf`, `oneOf`, `allOf` and
 `{fields, Map}`, for members that have such names themselves.
 
 Names and keywords may be atoms or binaries. An atom that stands for a value is a string, except
-`true`, `false`, `null` and Elixir's `nil`, which is `null`. An `enum` whose values have one type
-has that type.
+`true`, `false`, `null` and Elixir's `nil`, which is `null`. An `enum` whose values are all strings,
+all integers, all numbers or all booleans has that type.
 """.
 -type shorthand() ::
     string | integer | number | boolean | null | any | object | array

@@ -8,7 +8,7 @@ written to a temporary file that is then renamed, so a reader sees the old value
 Several nodes may share the folder.
 
 At most 1000 values of at most 64 KiB are kept. A folder or file is refused if it is a symbolic
-link, belongs to another user, or can be read or written by others.
+link, belongs to another user, or others have any permission for it.
 """.
 
 -behaviour(erlmcp_token_store).

@@ -8,9 +8,9 @@ collector. A module of this behaviour passes them to an application's own OpenTe
 `trace => {Module, Config}`. [Tracing](tracing.html) has examples of both.
 
 The span of a request begins when a server has got the request, or when a client sends it. It ends
-with the answer, or with the request's end without one. Both callbacks run in the process that
-serves the request or makes the call, so they have to be quick. If one of them fails, the failure is
-logged, and the request goes on without a span.
+with the answer, or with the request's end without one. Both callbacks run in the processes that
+serve requests or make calls, so they have to be quick. If one of them fails, the failure is logged,
+and the request goes on without a span.
 
 A handler gets the context of its span as `trace` in its own context. That trace context is also the
 current one of the handler's process. Calls of clients in that process belong to the same trace. To

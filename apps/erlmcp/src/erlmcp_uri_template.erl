@@ -10,14 +10,14 @@ Uri = erlmcp_uri_template:expand(Template, #{~"owner" => ~"erlang", ~"path" => ~
 ```
 
 The RFC does not define matching, so these are erlmcp's own rules. A URI matches if it can be read
-from the left to its end. Each variable takes as many characters as it can, and at least one:
+from the left to its end. Each variable takes as many characters as it can:
 
-- A value never contains `/`, `?` or `#`, unless its operator is `+` or `#`. In an expression with
-  several variables and no operator, a value contains no `,`, unless its variable has `*`. If the
-  template has an expression with the operator `?`, `;` or `&`, a value contains no such character,
-  unless its operator is `#`.
-- Only variables of `?`, `;` and `&` may be absent. They may stand in any order. A URI with a
-  parameter that the template does not have does not match.
+- A value contains no `/`, `?` or `#`. Only a value of `+` or `#` may contain all of these, and one
+  of `?` or `&` all but `#`. In an expression with several variables and no operator, a value
+  contains no `,`, unless its variable has `*`. If the template has an expression with the operator
+  `?`, `;` or `&`, values of other operators contain no such character, except those of `#`.
+- Only variables of `?`, `;` and `&` may be absent or empty. They may stand in any order. A URI with
+  a parameter that the template does not have does not match.
 - A URI does not match if a value is longer than its prefix allows (`{id:3}`).
 
 Values are percent-decoded and valid UTF-8, and otherwise unrestricted: `..`, a `/` that was `%2F`,

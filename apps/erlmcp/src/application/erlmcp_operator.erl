@@ -28,7 +28,7 @@ An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
 - `{"command": "upstreams"}`: the figures of the node's clients by the servers that they call
   (`erlmcp_client:metrics/0`), of all revisions and methods together.
 - `{"command": "pools"}`: the pools of clients of the node (`erlmcp_pool:info/1`), 20 at most, with
-  100 members each at most. The target of a member is its server alone.
+  100 members each at most. In place of its target, a member has the name of its server.
 - `{"command": "cancel", "id": Id}`: ends a running call (`erlmcp:cancel/2`).
 - `{"command": "drain", "seconds": Seconds, "lame": Seconds}`: drains all servers at once
   (`erlmcp:drain/2`). Without `lame` they are not lame first.
@@ -48,8 +48,8 @@ An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
 
 -doc """
 Answers a question of an operator. An error is an answer, too. Waits until a drain, a reload or a
-cancelled call has ended, for the processes of the calls in a list of calls, and for other nodes if
-the cluster is asked.
+cancelled call has ended. Also waits for the processes of the calls in a list of calls, and for
+other nodes if the cluster is asked.
 """.
 -spec ask(Question :: binary()) -> answer().
 ask(Question) ->

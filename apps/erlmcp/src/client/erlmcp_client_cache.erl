@@ -1,8 +1,8 @@
 -module(erlmcp_client_cache).
 -moduledoc """
-The cache of one client: results by method and parameters, each kept for the time that the server
-allows (`ttlMs`), if there is room. Calls read and write the table themselves; the client's process
-owns it. A change notification removes the results that it concerns.
+The cache of one client: results by method and parameters, each kept no longer than the server
+allows (`ttlMs`). Calls read and write the table themselves; the client's process owns it. A change
+notification removes the results that it concerns.
 
 A client acts for one principal, so results of either `cacheScope` may be kept here.
 

@@ -2,8 +2,8 @@
 -moduledoc """
 The negotiation with a server. First it sends `server/discover` of 2026-07-28. If the answer is that
 of an older server, or if there is none on a line transport, it sends `initialize`, which opens a
-session. With another option `era` than `auto`, it begins with the request of that era. The
-negotiation runs, and waits, in a process of its own.
+session. With another option `era` than `auto`, it begins with the request of that era. With `auto`
+on HTTP+SSE, it begins with `initialize`. The negotiation runs, and waits, in a process of its own.
 
 With `auto`, the node remembers the eras of up to 1,000 HTTP URLs, so that the next client of a URL
 begins with the right request.

@@ -64,7 +64,7 @@ notify(#{peer := Peer, ids := Counters}, Method, Params) ->
 has_read(Weight, #{ids := Counters}) ->
     atomics:sub(Counters, 2, Weight).
 
--doc "Returns the number of notifications that were dropped.".
+-doc "Returns the number of notifications that `notify/3` has dropped.".
 -spec dropped(erlmcp_client_connection:client()) -> non_neg_integer().
 dropped(#{ids := Counters}) ->
     atomics:get(Counters, 3).

@@ -39,9 +39,9 @@ transport, which checks them itself.
 -define(CACHE, #{entries => 1_000, bytes => 8_388_608}).
 
 -doc """
-Checks the options of a target, and returns the settings of a client of that target. The error has
-the first wrong option, and what was expected. The location of the server and the transport's own
-options are checked when the client starts.
+Checks the options of a target, and returns the settings of a client of that target. The error names
+a wrong option, and what was expected. The location of the server and the transport's own options
+are checked when the client starts.
 """.
 -spec settings(erlmcp_client:target()) ->
     {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
@@ -95,10 +95,10 @@ cache(false) -> none;
 cache(Given) -> maps:merge(?CACHE, Given).
 
 -doc """
-Returns the error of the first wrong option, or `ok` if there is none. `Check` returns `true` for an
-option that is right. Otherwise it returns the expected value as a text. If a member of a map is
-wrong, `Check` returns the member's name with the text, and the error has `{Key, Member}` in place
-of the key.
+Returns the error of a wrong option, or `ok` if there is none. `Check` returns `true` for an option
+that is right. Otherwise it returns the expected value as a text. If a member of a map is wrong,
+`Check` returns the member's name with the text, and the error has `{Key, Member}` in place of the
+key.
 """.
 -spec first_wrong(#{term() => term()},
                   fun((Key :: term(), Value :: term()) ->

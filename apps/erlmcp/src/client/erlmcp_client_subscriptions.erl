@@ -64,7 +64,7 @@ error, `Watched` are the URIs that it watches nevertheless.
 -type watching() :: ok | {error, Reason :: term(), Watched :: [binary()]}.
 -type server() :: {erlmcp_client_connection:client(), undefined | erlmcp_client_connection:live()}.
 
--doc "Checks a filter. The error has the first wrong member, and what was expected there.".
+-doc "Checks a filter. The error names a wrong member, and what was expected there.".
 -spec check(erlmcp_client:filter() | term()) ->
     ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Filter) ->
@@ -245,9 +245,9 @@ session_stream(_) ->
 
 -doc """
 Handles the outcome of the process `Worker`, which has asked the server of a session to watch
-resources. After `ok` the subscriber is told that it is subscribed, as soon as the session's stream
-is open, too. After an error its subscription is removed, and the subscriber gets `{ended, Reason}`.
-The server is then asked to stop watching what no other subscription watches.
+resources. After `ok` the subscriber is told that it is subscribed, but not while the session's
+stream is being opened. After an error its subscription is removed, and the subscriber gets `{ended,
+Reason}`. The server is then asked to stop watching what no other subscription watches.
 """.
 -spec subscribed(Worker :: pid(), watching(), server(), subscriptions()) -> subscriptions().
 subscribed(Worker, Outcome, Server, #subscriptions{all = All} = Subscriptions) ->

@@ -114,7 +114,7 @@ pools() ->
     ets:select(?MODULE, [{{{pool, '$1'}}, [], ['$1']}]).
 
 -doc """
-Returns the outcome of a client's last negotiation; `none` before and between negotiations, and
+Returns the outcome of a client's last negotiation; `none` while no outcome is published, and
 `stopped` if the client has ended.
 """.
 -spec live(pid()) -> erlmcp_client_connection:live() | none | stopped.

@@ -168,7 +168,8 @@ looked(#outlet{sending = none} = Outlet) ->
         {true, _} ->
             {true, send(reported(Outlet))};
         {false, #outlet{users = Users} = Unused} when map_size(Users) =:= 0 ->
-            _ = reported(Unused),
+            %% This is the last time that spans can be reported.
+            _ = reported(Unused#outlet{report_at = erlmcp_clock:now_ms()}),
             ok = delete(Unused),
             false;
         {false, _} ->

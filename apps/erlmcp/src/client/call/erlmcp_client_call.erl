@@ -14,7 +14,7 @@ Internal.
 %% The initial heap of a call's process, in words.
 -define(HEAP_WORDS, 2048).
 
--doc "Checks the options of a call. The error has the first wrong option, and what was expected.".
+-doc "Checks the options of a call. The error names a wrong option, and what was expected.".
 -spec check(erlmcp_client:call_options() | term()) ->
     ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
@@ -144,8 +144,8 @@ cancel(Reference, #{calls := Calls}) ->
 
 -doc """
 Sends a notification in a process of its own, after the negotiation, and waits until it is
-delivered: for the negotiation at most the client's `timeout`, and then at most five seconds. The
-error says why it was not delivered.
+delivered. The negotiation may take the client's `timeout`, and the delivery five seconds. The error
+says why it was not delivered.
 """.
 -spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client()) ->
     ok | {error, term()}.

@@ -42,7 +42,7 @@ add(Pid, Receiver, About, Calls) ->
 
 -doc """
 Removes the call of the calling process. Returns `true` if the process has to report the outcome
-itself, and `false` if another process has done so.
+itself, and `false` if another process does that.
 """.
 -spec remove_own(calls()) -> boolean().
 remove_own(Calls) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_client_exchange).
 -moduledoc """
 The exchange of one request and its response. It sends the request on the client's channel, waits
-until the deadline, and handles the messages that come before the response. It runs in the process
-of the call, and reads all messages of that mailbox.
+until the deadline, and handles the messages that come before the response. It runs in the calling
+process, and reads all messages of its mailbox.
 
 Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Client features".
 
@@ -15,12 +15,12 @@ Internal.
 
 -doc """
 The time limits of a request, and the receivers of its notifications. `deadline` and `last_deadline`
-are in milliseconds of `erlang:monotonic_time/1`. At each progress notification `deadline` moves to
-`timeout` milliseconds from then, but not past `last_deadline`. `last_deadline` is `max_timeout`
-milliseconds after the beginning of the call. The time that the user takes for answers is added to
-both. The call is cancelled when the process of the monitor `caller` dies, or when the message
+are in milliseconds of `erlang:monotonic_time/1`. A progress notification moves `deadline` to
+`timeout` milliseconds from then, if that is later, but not past `last_deadline`. `watch/2` sets
+`last_deadline` `max_timeout` milliseconds ahead. The time that the user takes for answers is added
+to both. The call is cancelled when the process of the monitor `caller` dies, or when the message
 `{erlmcp_cancel, Reference}` comes with the reference `cancel`. `progress` and `log` get the
-parameters of notifications, in the process of the call. `trace` is the context of the parent of the
+parameters of notifications, in the process that waits. `trace` is the context of the parent of the
 request's span.
 """.
 -type watch() :: #{
@@ -74,7 +74,7 @@ watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}})
 -doc """
 Sends a request and waits for its response. Throws `cancelled` if the caller dies or cancels the
 call. In that case the server is told of the cancellation. It is also told when the deadline passes,
-and after a message that is not MCP.
+and when a message before the response makes the request fail.
 """.
 -spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
           {erlmcp_client_connection:client(), erlmcp_client_connection:live()}, watch()) ->
@@ -120,8 +120,8 @@ exchange(Id, Request, Extra, {Client, Live},
     end.
 
 -doc """
-Sends a request of the client itself, after the negotiation, and waits for its response, at most the
-client's `timeout`.
+Sends a request of the client itself, after the negotiation, and waits for its response, with the
+client's `timeout` and `max_timeout`.
 """.
 -spec request({Method :: binary(), Params :: map()}, erlmcp_client_connection:client(),
               erlmcp_client_connection:live()) ->

@@ -1,10 +1,10 @@
 -module(erlmcp_client_inputs).
 -moduledoc """
-Answers a server's requests for input (elicitation, sampling, roots) with the funs of the client's
-options. It serves the requests of a session, and the rounds of input of 2026-07-28.
+Answers a server's requests for input (elicitation, sampling, roots) from the client's option
+`inputs`. It serves the requests of a session, and the `inputRequests` of 2026-07-28.
 
-For members that a fun leaves out, the answer to a form gets the defaults of the form's schema. The
-answer is validated before it is sent.
+An answer to a form gets the defaults of the form's schema for members that the fun leaves out. It
+is validated before it is sent.
 
 Sources: specification, "Elicitation", "Sampling", "Roots"; 2026-07-28, "Multi Round-Trip Requests".
 
@@ -31,7 +31,8 @@ timeout(#{settings := #{input_timeout := Timeout}}) ->
     Timeout.
 
 -doc """
-Returns `true` if a fun of the client's options answers `Method`, so the answer may take long.
+Returns `true` if a fun of the client's options may answer requests of `Method`, so that an answer
+may take long.
 """.
 -spec is_for_user(Method :: binary(), erlmcp_client_connection:client()) -> boolean().
 is_for_user(~"elicitation/create", #{settings := #{inputs := Inputs}}) ->
@@ -46,10 +47,10 @@ is_for_user(_, _) ->
 -doc """
 Returns the answers to the `inputRequests` of a result, by the requests' names. All requests, at
 most 16, are answered at the same time, each in a process of its own, within `timeout/1`. The error
-has the name of a request without an answer. `Why` is then a sentence, `timeout` or `crashed`. With
-more than 16 requests the name is empty, and `Why` is `{too_many, 16}`. The processes end at the
-first error, and with the calling process. If the call is cancelled, they end, and the function
-throws `cancelled`.
+has the name of a request without an answer. `Why` is then a text, `timeout` or `crashed`. With more
+than 16 requests the name is empty, and `Why` is `{too_many, 16}`. After an error the other
+processes end, and all end with the calling process. If the call is cancelled, they end, and the
+function throws `cancelled`.
 """.
 -spec gather(Requests :: #{binary() => term()}, erlmcp_client_exchange:watch(),
              erlmcp_client_connection:client()) ->

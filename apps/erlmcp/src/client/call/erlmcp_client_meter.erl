@@ -32,16 +32,19 @@ Internal.
 -doc "Requests that are counted together: those for the same tool or prompt, or for none.".
 -type requests() :: {kind(), Method :: binary(), name()}.
 -doc """
-A server, and the revision of the requests. The revision is `none` for requests that ended before
-one was agreed on, or that the client or its pool refused.
+A server, and the revision of the requests. The revision is `none` for calls that ended before one
+was agreed on, or that the client or its pool refused.
 """.
 -type kind() :: {server(), erlmcp_revision:revision() | none}.
 -doc """
 The name of a tool or prompt. `other` are all names without figures of their own, and `removed` all
-that have made room for others. Requests that have no such name have `none`.
+that have made room for others. Requests that have no such name have `none`, and so have those with
+a new name that the server answers with -32602.
 """.
 -type name() :: binary() | other | removed | none.
--doc "The counts of requests at a sweep, by their keys.".
+-doc """
+What was counted at a sweep, as a sum for each key of requests. The sum rises with each request.
+""".
 -type seen() :: #{pos_integer() => non_neg_integer()}.
 
 -define(SERVERS, 20).

@@ -52,8 +52,8 @@ pages(prompts) -> {~"prompts/list", ~"prompts"};
 pages(skills) -> {~"skills/list", ~"skills"}.
 
 -doc """
-Returns `true` if requests of the method only read. Such a request may be repeated even if the
-server may have served it already. A tool call must not be repeated then, since a tool can do
+Returns `true` if requests of the method are known to only read. Such a request may be repeated even
+if the server may have served it already. A tool call must not be repeated then, since a tool can do
 anything.
 """.
 -spec is_safe(Method :: binary()) -> boolean().
@@ -75,9 +75,9 @@ is_cacheable(~"skills/list") -> true;
 is_cacheable(_) -> false.
 
 -doc """
-Checks that a result is an object. For a method whose result has an array, such as `tools` or
-`content`, also checks that the array is there, and that each item has the string that callers rely
-on, such as `name` or `type`. The error says which member is wrong.
+Checks that a result is an object, and that it has the array of its method, if there is one, such as
+`tools` or `content`. Items that must be objects are checked for the string that callers rely on,
+such as `name` or `type`. The error says which member is wrong.
 """.
 -spec check(Method :: binary(), Result :: term()) -> ok | {error, What :: binary()}.
 check(Method, Result) when not is_map(Result) ->

@@ -146,9 +146,9 @@ keep(_, Early) ->
     Early.
 
 -doc """
-Adds a request of the server, and starts the process that answers it, at once or when others have
-ended. A request over the bounds of this module is refused, or dropped. The calling process monitors
-the process that answers, and passes the monitor to `ended/2` when that process ends.
+Adds a request of the server. A process of its own answers it, at once or when others have ended. A
+request over the bounds of this module is refused, or dropped. The calling process monitors the
+process that answers, and passes the monitor to `ended/2` when that process ends.
 """.
 -spec ask(question(), server(), questions()) -> questions().
 ask({refused, _} = Question, Server, Questions) ->

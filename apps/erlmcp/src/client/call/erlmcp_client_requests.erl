@@ -36,9 +36,9 @@ Internal.
 }).
 
 -doc """
-Performs an operation, and returns its result or the reason of its failure. The result is the
-server's object, except for a list, which gives the items of all pages, and for `ping`, which gives
-`pong`. Throws `cancelled` as `erlmcp_client_exchange:run/4` does.
+Performs an operation, and returns its result or the reason of its failure. The result of a list has
+the items of all pages, and that of `ping` is `pong`. Throws `cancelled` as
+`erlmcp_client_exchange:run/4` does.
 """.
 -spec outcome(erlmcp_client:operation(), erlmcp_client_connection:client(),
               erlmcp_client:call_options(), erlmcp_client_exchange:watch()) ->

@@ -40,7 +40,7 @@ received messages (`m:erlmcp_json`), `connect_timeout` is in milliseconds, and `
 -doc """
 A message to send.
 
-- `id`: the request's id, or `none` for notifications and responses.
+- `id`: the request's id, or `none` for notifications, responses and a session's GET stream.
 - `headers`, `session`: HTTP headers with lower-case names, and the id of the message's session.
 - `deadline`: in milliseconds of `erlang:monotonic_time/1`. After a message such as progress the
   sender may wait longer, up to `last_deadline`.
@@ -118,8 +118,8 @@ missing, with a growing pause between failures; on HTTP, it connects when a mess
 
 The owner is sent `{erlmcp_channel, Pid, Event}`. `{up, Generation}` reports a new connection, on
 which the server knows nothing of the one before. `{down, Reason}` reports its end, or an attempt to
-connect that failed. On HTTP only HTTP+SSE has these two events. `{message, Message}` is a server's
-message that belongs to no exchange. `Generation` counts up from 1.
+connect that failed. On HTTP only HTTP+SSE has these two events. `{message, Message}` is a request
+or a notification of the server that belongs to no exchange. `Generation` counts up from 1.
 """.
 -callback open(Target :: term(), settings()) -> {ok, pid(), handle()} | {error, reason() | term()}.
 
@@ -141,7 +141,8 @@ not belong to the exchange.
 
 -doc """
 Ends an exchange early; no more events of it come. Returns `true` if the abort itself tells a server
-of 2026-07-28 of the cancellation, as closing an HTTP stream does. In a session it never does.
+of 2026-07-28 of the cancellation, as closing an HTTP stream does. In a session an abort never tells
+the server.
 """.
 -callback abort(exchange()) -> boolean().
 

@@ -9,12 +9,12 @@ process writes, so that a server that does not read its input cannot stop the ch
 Senders never wait: up to 16 MiB of unsent lines are queued, and further ones are refused. A queued
 line is dropped if its sender has ended, has aborted the exchange, or has passed its deadline.
 
-A line that is for any connection waits during an attempt to connect, and fails at once with
-`{connect, Why}` during the pause after a failure. When a connection ends, exchanges whose line
-was written fail with `{closed, Why}`, and the others with `{closed, unprocessed}`. In place of
-`{closed, Why}` there is `{too_large, Limit}` if a received line was too large, and `{connect, Why}`
-if a program could not be run. The owner also gets `{down, {connect, Why}}` for each attempt that
-failed.
+A line that is for any connection waits during an attempt to connect. It fails with `{connect, Why}`
+if the attempt fails, and at once in the pause before an attempt. When an open connection is lost,
+exchanges whose line was written fail with `{closed, Why}`, and the others with `{closed,
+unprocessed}`. In place of `{closed, Why}` there is `{too_large, Limit}` if a received line was too
+large, and `{connect, Why}` if a program could not be run. The owner also gets `{down, {connect,
+Why}}` for each attempt that failed.
 
 Internal.
 """.
@@ -125,7 +125,7 @@ connection has ended, and that a message for `c:arrived/2` has the reason.
 -doc """
 Checks the target and the options of its transport, and starts the channel. The channel connects in
 the background, and again when a connection ends. The settings `calls` and `subscriptions` bound the
-open exchanges. The error has the first wrong option, as `{bad_option, Key, Expected}`.
+open exchanges. The error for a wrong option is `{bad_option, Key, Expected}`.
 """.
 -spec open(target(), erlmcp_channel:settings()) ->
     {ok, pid(), handle()} | {error, {bad_option, Key :: term(), Expected :: binary()} | term()}.
@@ -155,8 +155,8 @@ started(Module, Target, Settings) ->
 -doc """
 Queues a message, and does not wait. `generation` is the connection that the message must go to,
 since its session belongs to that connection. If that connection is not up, the exchange fails with
-`{closed, unprocessed}`. If too many exchanges are open, it fails with `{overload, Limit}`. The
-error is `{overload, Bytes}` if 16 MiB of lines are unsent.
+`{closed, unprocessed}`. A request or a stream fails with `{overload, Limit}` if too many exchanges
+are open. The error is `{overload, Bytes}` if more than 16 MiB of lines would be unsent.
 """.
 -spec send(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.

@@ -2,7 +2,7 @@
 -moduledoc """
 The transport of a line channel to a server of this node, without a socket (`m:erlmcp_memory`). The
 option `principal` sets the client's principal in the server; without it, that is `anonymous`. While
-the server does not run, exchanges fail with `{connect, no_server}`.
+the server does not run, attempts to connect fail with `no_server`.
 
 Internal.
 """.

@@ -2,8 +2,8 @@
 -moduledoc """
 Logs the standard error of a child process. Each line becomes a notice with the domain `[erlmcp,
 client, stderr]`. A line of more than 8192 bytes is replaced by a short text. Of more than 200 lines
-a second, the further ones are only counted, and a later notice has their number. The level is
-always notice, since programs write all kinds of text there.
+in a second, the further ones are only counted. A notice has their number when a line of a later
+second comes. The level is always notice, since programs write all kinds of text there.
 
 A value of the process that reads the lines.
 

@@ -419,7 +419,7 @@ release(State, #exchange{request = Request} = X) ->
 
 -doc """
 Ends the exchange, and closes its stream if one is open. Returns `true`, since in 2026-07-28 that
-tells the server of the cancellation. In a session it does not.
+tells the server of the cancellation. In a session it does not tell the server.
 """.
 -spec abort(exchange()) -> true.
 abort(#exchange{at = {waiting, Timer}}) ->

@@ -34,8 +34,8 @@ Checked options.
 -define(SLOTS, 10_000).
 
 -doc """
-Checks a URL and options, and returns the settings. The error has the first wrong option, and what
-was expected; or it is `{secret, Reason}` if the fun of `token` has returned `{error, Reason}`.
+Checks a URL and options, and returns the settings. The error names a wrong option, and what was
+expected; or it is `{secret, Reason}` if the fun of `token` has returned `{error, Reason}`.
 
 - `headers`: a list of names and values, sent with every request; it must not have names that the
   client sets itself

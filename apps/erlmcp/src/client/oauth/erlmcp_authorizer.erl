@@ -3,10 +3,11 @@
 The authorization of one client at one MCP server: the headers of its requests, and the reaction to
 a refusal. Requests read the token from a table in their own process.
 
-The process of this module, linked to the client's, owns the table. It is asked only when the server
-refuses a request, when a token is about to expire, and when the DPoP nonce changes. To get another
-token it starts a flow (`m:erlmcp_oauth_flow`). At most one flow runs at a time, and requests wait
-for it. The flow goes on even if all waiting requests give up, since a login may take minutes.
+The process of this module, a child of the client's channel, owns the table. It is asked only when
+the server refuses a request, when a token is about to expire, and when the DPoP nonce changes. To
+get another token it starts a flow (`m:erlmcp_oauth_flow`). At most one flow runs at a time, and
+requests wait for it. The flow goes on even if all waiting requests give up, since a login may take
+minutes.
 
 Secrets are in the table and in funs, so neither the printed state nor a message shows one. The
 table has up to three rows: `{token, Token, bearer | dpop, RenewAt, End, Renewable}`, with times in
@@ -87,8 +88,8 @@ The reason for a failed authorization, in addition to those of a flow.
 -doc """
 Starts the authorizer, linked to the calling process. `ServerUrl` is the URL of the MCP server. No
 authorization server is called before the MCP server refuses a request. The options may be a fun, so
-that a supervisor's reports do not show them. The error names the first wrong option, or says why
-the token store could not be opened.
+that a supervisor's reports do not show them. The error names a wrong option, or says why the token
+store could not be opened.
 """.
 -spec start_link(erlmcp_oauth:options() | fun(() -> erlmcp_oauth:options()),
                  ServerUrl :: binary()) ->

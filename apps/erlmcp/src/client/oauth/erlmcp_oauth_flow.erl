@@ -24,7 +24,7 @@ The purpose of a flow.
 
 - `login`: there is no token, or the server does not accept it.
 - `step_up`: the token lacks scopes.
-- `renew`: the token expires soon.
+- `renew`: the token expires soon, or has expired.
 """.
 -type intent() :: {login, challenge()} | {step_up, challenge()} | renew.
 -doc "The content of a challenge: the URL of the resource's metadata, and the required scopes.".

@@ -108,10 +108,13 @@ refused(Operation, Reason, #{members := Table}) ->
             ok
     end.
 
-%% Sets the timeout of a try to the rest of the call's time, which began with the first try.
-in_time({Options, Begun}, #{settings := #{timeout := Default}}) ->
-    Timeout = maps:get(timeout, Options, Default),
-    Options#{timeout => max(1, Begun + Timeout - erlmcp_clock:now_ms())}.
+%% Sets the times of a try to what is left of the call's, which began with the first try.
+in_time({Options, Begun}, #{settings := Settings}) ->
+    Left = fun(Name) ->
+        Milliseconds = maps:get(Name, Options, map_get(Name, Settings)),
+        max(1, Begun + Milliseconds - erlmcp_clock:now_ms())
+    end,
+    Options#{timeout => Left(timeout), max_timeout => Left(max_timeout)}.
 
 %% Returns `failed` for a failure that counts against the member, and not only for this call.
 verdict({error, {connect, _}}) -> failed;

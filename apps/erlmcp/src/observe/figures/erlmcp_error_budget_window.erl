@@ -1,7 +1,7 @@
 -module(erlmcp_error_budget_window).
 -moduledoc """
 The sliding windows of an error budget, and their zones. A zone is a range of the share of faults
-among a server's answers. The windows are a value that gets the totals once a second. Pure.
+among a server's requests. The windows are a value that gets the totals once a second. Pure.
 
 Internal.
 """.

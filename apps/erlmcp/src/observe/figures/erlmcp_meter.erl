@@ -82,7 +82,7 @@ clock.
     outcome := outcome(), began := integer(), ended := integer(),
     bytes_in := non_neg_integer(), bytes_out := non_neg_integer()
 }.
--doc "The requests that are counted together: those of a method, or those of a definition.".
+-doc "The requests that are counted together: those of a method, of a definition, or of several.".
 -opaque row() :: pos_integer().
 -doc "A kind of definitions that have rows of their own. Resource templates belong to `resource`.".
 -type family() :: tool | prompt | resource.

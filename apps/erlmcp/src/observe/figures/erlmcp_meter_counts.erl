@@ -3,8 +3,8 @@
 The counters that the meters of servers and of clients have in common. A row counts requests that
 belong together: their bytes, and the times of those with a result in fine buckets. A failure counts
 the times of requests that ended with the same error, in coarse buckets. `m:erlmcp_histogram` has
-the buckets. Rows and failures that are rare take a slot when they are first needed. Requests with a
-result are counted by `erlmcp_meter:add_result/5`, so that a call passes one module less.
+the buckets. Failures, and the rows of clients, take a slot when they are first needed. Requests
+with a result are counted by `erlmcp_meter:add_result/5`, so that a call passes one module less.
 
 Internal.
 """.

@@ -1,8 +1,8 @@
 -module(erlmcp_recent_requests).
 -moduledoc """
-Keeps the last requests of the node's servers while an operator looks at them, and nothing at other
-times. The operator's page allows some requests a second. Failed requests have a share of their own,
-so that they are seen among many others.
+Records the requests of the node's servers while an operator looks at them, and none at other times.
+The last 1,000 are kept. The operator's page allows some requests a second. Failed requests have a
+share of their own, so that they are seen among many others.
 
 The payload of a request is its arguments and its result. Payloads are kept only for a server whose
 page asks for them, without secrets (`m:erlmcp_redaction`), and no longer than an operator looks.

@@ -84,8 +84,8 @@ parents(_, _) ->
     {{none, none}, []}.
 
 -doc """
-Runs a fun in the trace context of a call's span, which the calling process has meanwhile. The ids
-of the trace and the span, if there are any, are in the process's metadata for the log.
+Runs a fun while the trace context of a call's span is that of the calling process. The ids of the
+trace and the span, if there are any, are in the process's metadata for the log.
 """.
 -spec run(erlmcp_engine:call(), fun(() -> Result)) -> Result.
 run(#{context := #{trace := #{trace_id := Trace, span_id := Span} = Context}}, Run) ->

@@ -91,7 +91,10 @@ start({Parent, Baggage}, {Kind, Links, About, Began}, {Module, Config} = Tracer)
                                         began => Began}),
     try Module:start_span(Described, Config) of
         {#{trace_id := _} = Context, none} -> {Context#{tracer => Tracer}, none};
-        {#{trace_id := _} = Context, Span} -> {Context#{tracer => Tracer}, {Tracer, Span}}
+        {#{trace_id := _} = Context, Span} -> {Context#{tracer => Tracer}, {Tracer, Span}};
+        Other ->
+            ok = failed(Module, error, {bad_return, Other}, []),
+            {map_get(parent, Described), none}
     catch
         Class:Reason:Stack ->
             ok = failed(Module, Class, Reason, Stack),

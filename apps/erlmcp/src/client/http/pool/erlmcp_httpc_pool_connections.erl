@@ -260,9 +260,9 @@ cancel(#connection{timer = Timer}) ->
     ok.
 
 -doc """
-Interprets a message of a connection. A connection can be lent now (`opened`), another state has
-`changed`, or the server could not be reached (`failed`). `other` is a message that belongs to no
-connection.
+Interprets a message of a connection. `opened` means that a connection can be lent now, and `failed`
+that the server could not be reached. `changed` is anything else that happened to a connection.
+`other` is a message that belongs to no connection.
 """.
 -spec received(term(), connections()) ->
     {opened | changed, connections()} | {failed, Why :: term(), connections()} | other.
@@ -396,10 +396,10 @@ close(Gun, #connection{protocol = http2} = Connection, Connections) ->
     put(Gun, Connection#connection{stage = closing, since = erlmcp_clock:now_ms()}, Connections).
 
 -doc """
-Closes connections whose end no message reports: those that are idle, those that are drained and
-have no requests left, and those that take more than a second to close. A connection that only dead
-processes hold is closed, and one with more than half of its seats held by dead ones is drained.
-`Now` is in milliseconds of the monotonic clock.
+Closes connections whose end no message reports. These are idle, are drained and have no requests
+left, or have taken a second to close. A connection that only dead processes hold is closed, and one
+with more than half of its seats held by dead ones is drained. `Now` is in milliseconds of the
+monotonic clock.
 """.
 -spec sweep(Now :: integer(), connections()) -> connections().
 sweep(Now, #connections{slots = Slots, all = All} = Connections) ->

@@ -47,7 +47,7 @@ ask({process, Ask}, Request, {Owner, Tag}, #{key := Key, limits := Limits}) ->
     Timer = erlang:send_after(Timeout, Owner, {Tag, {nobody_said, Pid}}),
     {wait, [{spawn, Pid, ?SHUTDOWN}], {process, Pid, Timer, Timeout, Key}};
 ask(Ask, Request, _, #{key := Key}) ->
-    identified(erlmcp_auth:identity(Ask, maps:remove(url, Request), Key)).
+    identified(erlmcp_auth:identity(Ask, Request, Key)).
 
 verified({wait, Wait}) -> {wait, [], {bearer, Wait}};
 verified(Decided) -> Decided.
