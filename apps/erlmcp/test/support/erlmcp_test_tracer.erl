@@ -1,8 +1,8 @@
 -module(erlmcp_test_tracer).
 -moduledoc """
 A tracer as an application has its own: it tells a process of each span that has ended. Its
-configuration is that process, or `crash`, or `{crash, Argument}`, or `#{receiver := pid(),
-ratio := 0}` for spans that are not recorded.
+configuration is that process, or `crash`, `{crash, Argument}` or `nonsense` for a tracer that
+fails, or `#{receiver := pid(), ratio := 0}` for spans that are not recorded.
 """.
 
 -behaviour(erlmcp_tracer).
@@ -18,6 +18,8 @@ start_span(_, crash) ->
     error(planted);
 start_span(_, {crash, Argument}) ->
     lists:last(Argument);
+start_span(_, nonsense) ->
+    nonsense;
 start_span(#{parent := Parent} = Start, Config) ->
     Context = case Parent of
         none -> #{trace_id => id(16), sampled => is_pid(Config)};

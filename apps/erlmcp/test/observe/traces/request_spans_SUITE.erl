@@ -485,13 +485,16 @@ without_a_tracer_there_is_no_context(_) ->
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_http:stop(Server).
 
+%% Nor does one that returns something else than a span.
 a_tracer_that_crashes_fails_no_request(_) ->
-    Server = #{pid := Pid} = start(#{trace => {erlmcp_test_tracer, crash}}),
-    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
-    {ok, _} = erlmcp_client:call_tool(Client, ~"trace", #{}, parent()),
-    {ok, _} = erlmcp_client:list_tools(Client),
-    ok = erlmcp_client:stop(Client),
-    ok = erlmcp_test_http:stop(Server).
+    [begin
+         Server = #{pid := Pid} = start(#{trace => {erlmcp_test_tracer, Fault}}),
+         {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+         {ok, _} = erlmcp_client:call_tool(Client, ~"trace", #{}, parent()),
+         {ok, _} = erlmcp_client:list_tools(Client),
+         ok = erlmcp_client:stop(Client),
+         ok = erlmcp_test_http:stop(Server)
+     end || Fault <- [crash, nonsense]].
 
 %% Its configuration may have keys, and a span has what came with the request.
 a_tracer_that_crashes_is_logged_without_its_arguments(_) ->

@@ -172,21 +172,24 @@ whoami_tcp(Port) ->
 
 what_authenticate_is_told(_) ->
     Test = self(),
-    Server = serve(fun(Request) -> Test ! {told, Request}, {ok, someone} end),
-    Socket = erlmcp_test_http:connect(Server),
-    {ok, Own} = inet:sockname(Socket),
-    {Headers, Body} = erlmcp_test_http:message(~"tools/list", #{}, as(~"ada")),
-    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
-    #{status := 200} = erlmcp_test_http:response(Socket),
-    receive
-        {told, Request} ->
-            #{method := ~"POST", path := ~"/mcp", peer := Own, tls := false,
-              headers := #{~"authorization" := ~"Bearer user-ada"}} = Request,
-            5 = map_size(Request)
-    after ?TIMEOUT ->
-        error(not_told)
-    end,
-    erlmcp_test_http:stop(Server).
+    Ask = fun(Request) -> Test ! {told, Request}, {ok, someone} end,
+    [begin
+         #{url := Url} = Server = serve(Authenticate),
+         Socket = erlmcp_test_http:connect(Server),
+         {ok, Own} = inet:sockname(Socket),
+         {Headers, Body} = erlmcp_test_http:message(~"tools/list", #{}, as(~"ada")),
+         ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+         #{status := 200} = erlmcp_test_http:response(Socket),
+         receive
+             {told, Request} ->
+                 #{method := ~"POST", path := ~"/mcp", peer := Own, tls := false, url := Url,
+                   headers := #{~"authorization" := ~"Bearer user-ada"}} = Request,
+                 6 = map_size(Request)
+         after ?TIMEOUT ->
+             error(not_told)
+         end,
+         erlmcp_test_http:stop(Server)
+     end || Authenticate <- [Ask, {process, Ask}]].
 
 %% With TLS a client may have a certificate.
 certificates_are_told(_) ->
