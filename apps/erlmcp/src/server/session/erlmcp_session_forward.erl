@@ -10,7 +10,9 @@ sends the connection what that process would send (`t:erlmcp_call_messages:to_wa
 session it is the owner that waits for the answer, or that is attached to a stream.
 
 On the home, a process handles the request and ends (`erlmcp_session_request:visit/1`). While no
-home can be reached, the request waits, for up to two seconds. It also waits if its home dies before
+home can be reached, the request waits, for up to two seconds. While this node may serve no
+sessions, it waits for up to 300 milliseconds, since a lease that a busy node was late to renew is
+soon there again. It also waits if its home dies before
 it has sent anything, and the request is safe to repeat. Otherwise the client gets an error, as it
 does if the home has not begun with the request after five seconds. A stream that GET has opened
 ends instead, and its client opens it again.
@@ -38,6 +40,8 @@ Internal.
 
 %% Milliseconds that a request waits for another home, and between two looks for it.
 -define(WAIT, 2_000).
+%% Milliseconds that a request waits until this node may serve sessions again.
+-define(LAPSE, 300).
 -define(LOOK, 50).
 %% Milliseconds that a home may take to begin with a request.
 -define(VISIT, 5_000).
@@ -50,10 +54,10 @@ Internal.
                   ~"baggage"]).
 
 -doc """
-Where the home of a session is: `here` if this node has the session, otherwise as
-`c:erlmcp_server_cluster:find_session/3` says.
+Where the home of a session is: `here` if this node has the session, `unavailable` if this node may
+serve no sessions now, otherwise as `c:erlmcp_server_cluster:find_session/3` says.
 """.
--type home() :: here | {away, node(), Watch :: pid()} | inherited | unseen.
+-type home() :: here | {away, node(), Watch :: pid()} | inherited | unseen | unavailable.
 -doc """
 A request, as its connection has it: the decoded message with its arrival, GET with its
 `Last-Event-ID`, or DELETE. `home` is what `place/4` has found. `from` has the version of HTTP and
@@ -91,13 +95,13 @@ its client reads streams.
 
 -doc """
 Decides where a request is handled. Returns `here` if its connection handles it, with the session if
-that was found. Returns `away`, with the session's home, if the request is passed on. Returns
-`unavailable` if this node may not serve sessions now. `Asks` is the decoded message, `get` or
-`delete`. A stateless request is handled here, and so is one of a session that does not exist.
+that was found. Returns `away`, with the session's home, if the request is passed on, or waits until
+this node may serve sessions. `Asks` is the decoded message, `get` or `delete`. A stateless request
+is handled here, and so is one of a session that does not exist.
 """.
 -spec place(Asks :: term(), Id :: binary(), erlmcp_engine:request_context(),
             erlmcp_instance:instance()) ->
-    here | {here, erlmcp_session_request:session()} | {away, home()} | unavailable.
+    here | {here, erlmcp_session_request:session()} | {away, home()}.
 place(_, _, _, #{cluster := none}) ->
     here;
 place(Asks, Id, #{principal := Principal} = Context, #{cluster := {Module, State}} = Instance) ->
@@ -111,11 +115,10 @@ place(Asks, Id, #{principal := Principal} = Context, #{cluster := {Module, State
         stateless ->
             here;
         false ->
-            unavailable;
+            {away, unavailable};
         {unknown, _} ->
             case Module:find_session(Id, Principal, State) of
                 unknown -> here;
-                unavailable -> unavailable;
                 Home -> {away, Home}
             end;
         {_, true} ->
@@ -173,7 +176,9 @@ handle_continue(enter, #state{request = #{asks := Asks, home := Home},
 go(#state{request = Request, instance = Instance} = State) ->
     #{session := Id, context := #{principal := Principal}} = Request,
     #{cluster := {Module, Known}} = Instance,
-    case erlmcp_session_request:find(Id, Principal, Instance) of
+    case is_integer(Module:incarnation(sessions, Known))
+            andalso erlmcp_session_request:find(Id, Principal, Instance) of
+        false -> go(unavailable, State);
         unknown -> go(Module:find_session(Id, Principal, Known), State);
         _ -> go(here, State)
     end.
@@ -190,8 +195,10 @@ go(inherited, State) ->
     visit(node(), State);
 go(unknown, State) ->
     refuse(erlmcp_session_request:gone(), State);
+go(unavailable, #state{until = none} = State) ->
+    go(unavailable, State#state{until = erlmcp_clock:now_ms() + ?LAPSE});
 go(unavailable, State) ->
-    refuse(erlmcp_session:unavailable(), State);
+    wait(erlmcp_session:unavailable(), State);
 %% If nobody hears of the home, it was one of another cluster with the same secret.
 go(unseen, State) ->
     wait(erlmcp_session_request:gone(), State).

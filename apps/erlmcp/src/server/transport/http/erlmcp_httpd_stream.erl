@@ -194,7 +194,6 @@ of_session({Asks, Id}, #{headers := Headers}, Stream) ->
     case {erlmcp_session_forward:place(Asks, Id, Context, Instance), Asks} of
         {{away, Home}, get} -> forward({get, LastEventId}, Home, Stream);
         {{away, Home}, delete} -> forward(delete, Home, Stream);
-        {unavailable, _} -> {refuse_unread(erlmcp_session:unavailable(), Stream), Stream};
         {_, get} -> attach(Id, LastEventId, Stream);
         {_, delete} -> delete(Id, Stream)
     end.
@@ -300,18 +299,10 @@ admit(Json, Arrival, #stream{named = <<Id/binary>>,
     case erlmcp_session_forward:place(Json, Id, Context, Instance) of
         {here, Session} -> enter(Json, Arrival, Session, Stream);
         here -> enter(Json, Arrival, none, Stream);
-        {away, Home} -> forward({message, Json, Arrival}, Home, Stream);
-        unavailable -> unavailable(Json, Arrival, Stream)
+        {away, Home} -> forward({message, Json, Arrival}, Home, Stream)
     end;
 admit(Json, Arrival, Stream) ->
     enter(Json, Arrival, none, Stream).
-
-unavailable(Json, Arrival, #stream{request_context = Context, config = Config} = Stream) ->
-    #{instance := Instance} = Config,
-    {Id, _, _} = Asked = erlmcp_admission:summary(Json),
-    Refusal = erlmcp_session:unavailable(),
-    ok = erlmcp_meter:ended({Asked, Arrival}, {refused, Refusal}, 0, Instance),
-    refused(Refusal, erlmcp_admission:refused(Id, Refusal, Json, Context, true), Stream).
 
 %% `Session` is the message's session if it was found before, or `none`.
 enter(Json, Arrival, Session, Stream) ->
