@@ -70,9 +70,9 @@ complete(Members, #{revision := Revision, call := #{server_meta := ServerMeta}})
 
 -doc """
 Encodes a result object with the given members, whose names are those of the protocol. For a
-stateless revision it also has `resultType` and, in `_meta`, the server's identity (`ServerMeta`). A
-value that is encoded already is given as `{encoded, Json}`. `{text, Text}` is the member `content`
-with `[erlmcp_content:text(Text)]`.
+stateless revision it also has `resultType` and `_meta`. `ServerMeta` is the whole `_meta` object,
+encoded, such as that of `erlmcp_catalog:server_meta/1`. A value that is encoded already is given as
+`{encoded, Json}`. `{text, Text}` is the member `content` with `[erlmcp_content:text(Text)]`.
 """.
 -spec object([member()], erlmcp_revision:revision(), ServerMeta :: iodata()) -> iodata().
 object(Members, Revision, ServerMeta) ->

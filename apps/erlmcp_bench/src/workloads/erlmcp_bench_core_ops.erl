@@ -58,6 +58,9 @@ parts(Component, _) when Component =:= encode; Component =:= encode_reply; Compo
     [{Component, [atom_to_binary(Component), ~"_1_core"], 1},
      {Component, [atom_to_binary(Component), ~"_all_cores"],
       erlang:system_info(schedulers_online)}];
+%% A single process has its worker to itself, and never waits.
+parts(pool_waiting, 1) ->
+    [];
 parts(Component, Workers) ->
     [{Component, atom_to_binary(Component), Workers}].
 

@@ -49,6 +49,10 @@ workloads_have_their_names(_) ->
     {ok, [_, _]} = erlmcp_bench_core_ops:run(~"core_ops_1k", Options),
     {ok, [#{~"sample_count" := 1_000, ~"workers" := 1}, _]} =
         erlmcp_bench_core_ops:run(core_ops_1k, Options),
+    %% A single process waits for no other one.
+    Waiting = #{components => [pool, pool_waiting]},
+    {ok, [#{~"component" := ~"pool"}]} = erlmcp_bench_core_ops:run(~"core_ops_1k", Waiting),
+    {ok, [_, _]} = erlmcp_bench_core_ops:run(~"core_ops_10k", Waiting),
     {error, {unknown_workload, ~"core_ops_2k"}} = erlmcp_bench_core_ops:run(~"core_ops_2k"),
     %% It is another module's.
     {error, {unknown_workload, ~"stress_30s_100k_ops"}} =

@@ -14,7 +14,8 @@ does. It checks its result, and crashes if the result is wrong.
   until its own process returns its permit. It goes to the gate's queue if others wait, or took that
   permit.
 - `pool`: a worker is lent and returned (`m:erlmcp_workers`). There is one worker for each process.
-- `pool_waiting`: ten processes share one worker, so that most wait.
+- `pool_waiting`: ten processes share one worker, so that most wait. The workload of a single
+  process, `core_ops_1k`, does not have it.
 - `session`: a session is opened, found (which touches it), changed and ended, and then it is not
   found. These sessions need no process. A process that opens many makes several ids at once
   (`m:erlmcp_session_table`); a process that opens a single session takes longer for its id.
