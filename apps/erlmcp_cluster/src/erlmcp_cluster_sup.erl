@@ -9,7 +9,7 @@ Internal.
 -behaviour(supervisor).
 
 -export([start_link/0, start_member/1, stop_member/0, is_joined/0, intensity/0]).
--export([init/1]).
+-export([init/1, start_joined/1]).
 
 -doc "Starts the supervisor.".
 -spec start_link() -> supervisor:startlink_ret().
@@ -22,10 +22,10 @@ among those of `erlmcp_cluster:join/1`.
 """.
 -spec start_member(erlmcp_cluster:options()) -> ok | {error, term()}.
 start_member(Options) ->
-    Member = #{id => member, start => {erlmcp_cluster_member_sup, start_link, [Options]},
-               type => supervisor},
+    Member = #{id => member, start => {?MODULE, start_joined, [Options]}, type => supervisor,
+               modules => [erlmcp_cluster_member_sup]},
     case supervisor:start_child(?MODULE, Member) of
-        {ok, _} -> persistent_term:put(?MODULE, joined);
+        {ok, _} -> ok;
         {error, {already_started, _}} -> {error, already_joined};
         %% Its processes were stopped, but not by `stop_member/0`.
         {error, already_present} ->
@@ -69,6 +69,15 @@ cannot start takes more than three seconds to say so, so it alone never restarts
 -spec intensity() -> supervisor:sup_flags().
 intensity() ->
     #{intensity => 20, period => 60}.
+
+-doc false.
+%% In the supervisor: the process that joins may end before the node has joined.
+start_joined(Options) ->
+    maybe
+        {ok, _} = Started ?= erlmcp_cluster_member_sup:start_link(Options),
+        ok = persistent_term:put(?MODULE, joined),
+        Started
+    end.
 
 -doc false.
 init([]) ->

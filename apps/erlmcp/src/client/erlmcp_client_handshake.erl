@@ -22,6 +22,8 @@ Internal.
 -define(PROBE, 5000).
 %% The most bytes of a session's id, which is sent with every request.
 -define(SESSION_BYTES, 4096).
+%% Milliseconds in which the server may end a session that nobody will use.
+-define(LEAVE, 2_000).
 
 -doc """
 Negotiates with the server of a client. Returns the outcome, with which all calls are made, or the
@@ -227,20 +229,20 @@ begun(Session, Result, Client, Epoch, Deadline) ->
         {ok, Live}
     else
         {error, _} = Error ->
-            ok = left(Session, Result, Client, Deadline),
+            ok = left(Session, Result, Client),
             Error
     end.
 
 %% The next attempt opens another session, so the server need not keep this one.
-left(Session, #{~"protocolVersion" := Version}, #{channel := {Transport, Handle}}, Deadline) when
+left(Session, #{~"protocolVersion" := Version}, #{channel := {Transport, Handle}}) when
     is_binary(Version)
 ->
     Headers = case erlmcp_revision:parse(Version) of
         {ok, Revision} -> erlmcp_request_header:version(Revision);
         _ -> []
     end,
-    Transport:leave(Session, Headers, Deadline, Handle);
-left(_, _, _, _) ->
+    Transport:leave(Session, Headers, erlmcp_clock:now_ms() + ?LEAVE, Handle);
+left(_, _, _) ->
     ok.
 
 %% The server may choose another revision than the one that was asked for, unless the client speaks

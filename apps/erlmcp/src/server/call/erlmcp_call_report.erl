@@ -141,7 +141,7 @@ notify(Owner, Window, Method, Params) ->
 
 inline_window([{notification, _, Window} | _], _) -> Window;
 inline_window([_ | Reports], Limits) -> inline_window(Reports, Limits);
-inline_window([], Limits) -> erlmcp_notification_window:new(Limits).
+inline_window([], Limits) -> erlmcp_notification_window:without_waiting(Limits).
 
 with_left_out(0, Params) ->
     Params;

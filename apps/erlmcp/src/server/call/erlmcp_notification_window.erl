@@ -17,7 +17,7 @@ delayed for longer, nor ended, because its client does not read these: its resul
 Internal.
 """.
 
--export([new/1, room/1, sent/2, written/2, forget/1]).
+-export([new/1, without_waiting/1, room/1, sent/2, written/2, forget/1]).
 
 -export_type([window/0]).
 
@@ -44,6 +44,17 @@ Returns an empty window. It has room for `unread_messages` messages, and for a s
 -spec new(#{unread_messages := pos_integer(), unread_bytes := pos_integer(), _ => _}) -> window().
 new(#{unread_messages := Messages, unread_bytes := Bytes}) ->
     {atomics:new(5, []), Messages, max(1, Bytes div ?CALLS)}.
+
+-doc """
+Returns an empty window as `new/1` does, whose handler never waits. It runs in the process of its
+connection, which frees no room meanwhile.
+""".
+-spec without_waiting(#{unread_messages := pos_integer(), unread_bytes := pos_integer(),
+                        _ => _}) -> window().
+without_waiting(Limits) ->
+    {Words, _, _} = Window = new(Limits),
+    ok = atomics:put(Words, ?WAITED, ?WAITS),
+    Window.
 
 -doc """
 Takes room for a message, and waits for room as the module describes. Returns how many messages were

@@ -80,6 +80,8 @@ its client reads streams.
     %% the permit to wait for another home, and until when
     waiting = none :: none | erlmcp_gate:permit(),
     until = none :: none | integer(),
+    %% until when the request waits for this node's lease
+    lapsed = none :: none | integer(),
     %% the visit that goes on, or the session's process with its monitor
     at = nowhere :: nowhere | {visit, reference()} | {session, pid(), reference()},
     %% the monitor of the process that ends when the home has died
@@ -195,10 +197,14 @@ go(inherited, State) ->
     visit(node(), State);
 go(unknown, State) ->
     refuse(erlmcp_session_request:gone(), State);
-go(unavailable, #state{until = none} = State) ->
-    go(unavailable, State#state{until = erlmcp_clock:now_ms() + ?LAPSE});
-go(unavailable, State) ->
-    wait(erlmcp_session:unavailable(), State);
+go(unavailable, #state{lapsed = none, instance = #{gate := Gate}} = State) ->
+    %% A node that has given its sessions up gets none back.
+    case erlmcp_gate:is_lame(Gate) of
+        true -> refuse(erlmcp_session:unavailable(), State);
+        false -> go(unavailable, State#state{lapsed = erlmcp_clock:now_ms() + ?LAPSE})
+    end;
+go(unavailable, #state{lapsed = Until} = State) ->
+    wait(erlmcp_session:unavailable(), Until, State);
 %% If nobody hears of the home, it was one of another cluster with the same secret.
 go(unseen, State) ->
     wait(erlmcp_session_request:gone(), State).
@@ -230,12 +236,15 @@ wait(State) ->
 %% `Late` is the refusal of a request that has waited for too long.
 wait(Late, #state{until = none} = State) ->
     wait(Late, State#state{until = erlmcp_clock:now_ms() + ?WAIT});
-wait(Late, #state{waiting = none, instance = #{gate := Gate}} = State) ->
+wait(Late, #state{until = Until} = State) ->
+    wait(Late, Until, State).
+
+wait(Late, Until, #state{waiting = none, instance = #{gate := Gate}} = State) ->
     case erlmcp_gate:wait_for_cluster(Gate) of
-        {ok, Permit} -> wait(Late, State#state{waiting = Permit});
+        {ok, Permit} -> wait(Late, Until, State#state{waiting = Permit});
         {refuse, Refusal} -> refuse(Refusal, State)
     end;
-wait(Late, #state{until = Until} = State) ->
+wait(Late, Until, State) ->
     case erlmcp_clock:now_ms() < Until of
         true ->
             _ = erlang:send_after(?LOOK, self(), go),

@@ -69,8 +69,7 @@ store cannot be reached now (`c:erlmcp_task_store:put/2`).
 -spec open(Process :: pid()) ->
     ok | {error, {full | too_large, pos_integer()}} | erlmcp_task_store:unavailable().
 open(Process) ->
-    %% The store may take its time. The calling process has a deadline of its own.
-    gen_server:call(Process, open, infinity).
+    gen_server:call(Process, open).
 
 -doc """
 Lets `Process` take the task over, with the record that it was started with, and run its call. If
