@@ -24,7 +24,7 @@ results_are_files(Config) ->
     {0, Out, Stderr} = main(["bench", "core_ops_1k", "--json", Folder]),
     {match, _} = re:run(Stderr, "1/1 core_ops_1k"),
     {ok, Results} = erlmcp_bench_result:read_all([Folder]),
-    14 = length(Results),
+    13 = length(Results),
     [{match, _} = re:run(Out, ["^", Id, " "], [multiline])
      || #{~"workload_id" := Id} <- Results].
 

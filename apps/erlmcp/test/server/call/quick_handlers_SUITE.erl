@@ -10,6 +10,7 @@ and in both eras. A handler says in which process it runs: its connection's, or 
          answers_are_those_of_others/1, failures_are_those_of_others/1,
          guards_and_middleware_hold/1, mounted_tools_stay_quick/1]).
 -export([who_is_told_of_progress_has_a_process/1, sessions_are_sent_the_log/1,
+         reports_without_room_are_left_out_at_once/1,
          calls_that_wait_have_a_process/1, a_short_deadline_needs_a_process/1,
          lines_run_one_call_in_their_process/1, many_have_processes_beside_each_other/1,
          http2_runs_one_call_in_its_process/1, http2_answers_are_not_kept/1]).
@@ -30,7 +31,8 @@ all() ->
     [quick_calls_run_in_their_connection, all_kinds_can_be_quick, answers_are_those_of_others,
      failures_are_those_of_others, guards_and_middleware_hold, mounted_tools_stay_quick,
      who_is_told_of_progress_has_a_process, sessions_are_sent_the_log,
-     calls_that_wait_have_a_process, lines_run_one_call_in_their_process,
+     reports_without_room_are_left_out_at_once, calls_that_wait_have_a_process,
+     lines_run_one_call_in_their_process,
      many_have_processes_beside_each_other, http2_runs_one_call_in_its_process,
      http2_answers_are_not_kept,
      too_much_work_is_not_quick, a_drain_does_not_end_connections,
@@ -92,6 +94,10 @@ act(#{~"do" := ~"remember"}, _) -> integer_to_binary(length(more([])));
 act(#{~"do" := ~"log"}, Context) ->
     [ok = erlmcp:log(Context, Level, Level) || Level <- [debug, info, error]],
     pid();
+act(#{~"do" := ~"log much"}, Context) ->
+    Began = erlang:monotonic_time(millisecond),
+    [ok = erlmcp:log(Context, error, N) || N <- lists:seq(1, 20)],
+    integer_to_binary(erlang:monotonic_time(millisecond) - Began);
 act(#{~"do" := ~"have it logged"}, Context) ->
     {_, Monitor} = spawn_monitor(fun() -> ok = erlmcp:log(Context, error, ~"from elsewhere") end),
     receive {'DOWN', Monitor, process, _, normal} -> pid() end;
@@ -290,6 +296,22 @@ sessions_are_sent_the_log(_) ->
         1, ~"tools/call", #{~"name" => ~"quick", ~"arguments" => #{~"do" => ~"log"}})),
     [#{~"params" := #{~"level" := ~"info"}}, #{~"params" := #{~"level" := ~"error"}},
      #{~"id" := 1}] = erlmcp_test_line:recv_many(Lines, 3),
+    stop(Server).
+
+%% The connection's process cannot free the room of its own reports, so it waits for none.
+reports_without_room_are_left_out_at_once(_) ->
+    #{pid := Pid} = Server = serve(#{limits => #{unread_messages => 5}}),
+    {_, Lines} = erlmcp_test_two_eras:open(~"2025-11-25", Pid),
+    Times = [begin
+                 erlmcp_test_line:send(Lines, erlmcp_test_line:request(
+                     Id, ~"tools/call",
+                     #{~"name" => ~"quick", ~"arguments" => #{~"do" => ~"log much"}})),
+                 [#{~"id" := Id} = Answer | Reports] =
+                     lists:reverse(erlmcp_test_line:recv_many(Lines, 6)),
+                 5 = length(Reports),
+                 binary_to_integer(erlmcp_test_two_eras:text(Answer))
+             end || Id <- [1, 2, 3]],
+    {true, _} = {lists:min(Times) < 400, Times},
     stop(Server).
 
 %% Behind one that has the only place.
