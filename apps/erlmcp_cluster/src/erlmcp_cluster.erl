@@ -126,7 +126,8 @@ other and form the cluster. A node that was a member before takes its place agai
   It is `Seconds` ahead of them, or behind if the number is less than 0.
 - `timeout`: this node's part of the store has not started in time, as when a node that it is
   connected to stands still.
-- Other errors are those of the store, such as `eacces`: `data_dir` cannot be created.
+- Other errors are those of the store, such as `eacces`: `data_dir` cannot be created. `ra_stopped`:
+  the store has ended while the node joined.
 """.
 -spec join(options()) -> ok | {error, term()}.
 join(Options) ->

@@ -3,9 +3,9 @@
 Tests for all faults and drills, in their short forms, each really injected. Every promise is
 judged, and so are the times. So the faults run one after the other, and `scripts/test.sh` runs this
 suite in a node of its own, after all others. Where the machine has other things to do, a fault
-waits until it has less of them, for some time. If one was not met in time, and the machine has
-paused meanwhile, or its host has not given it its processors, or the time was missed by less than
-such a pause, it is injected again, twice at most.
+waits until it has less of them, for some time. A fault is injected again, twice at most, if only
+its times were missed and the machine may be why: it has paused, its host has kept its processors
+from it, or a time was missed by less than such a pause.
 
 A fault that the machine cannot have is named in a file `not_run`, which `scripts/test.sh` prints.
 """.
@@ -23,8 +23,8 @@ A fault that the machine cannot have is named in a file `not_run`, which `script
 -define(FREE, 0.6).
 -define(LOOK_MS, 250).
 -define(QUIET_MS, 60_000).
-%% Microseconds of a pause after which a fault is injected again, and how often it is injected.
-%% The server may stand still for so long, and the one who judges it not.
+%% Microseconds of a pause after which a fault is injected again, and how often it is injected. The
+%% server may pause for so long while this node does not, so this node sees no pause.
 -define(PAUSE_US, 50_000).
 -define(TRIES, 3).
 
