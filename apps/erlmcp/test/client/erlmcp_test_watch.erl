@@ -11,8 +11,7 @@ and a good server that has to be reached all the time.
 -define(PATIENCE, 30_000).
 %% A connection that nobody uses any more ends after thirty seconds.
 -define(ENDS, 60_000).
-%% Milliseconds between two looks at the memory, and between two calls of the good server.
--define(LOOK, 5).
+%% Milliseconds between two calls of the good server.
 -define(CALL, 50).
 %% "Memory stays under 64 MiB above the start".
 -define(MOST, 67_108_864).
@@ -60,15 +59,13 @@ run(Do, Watch) ->
 
 -doc "The same with another bound for the memory.".
 run(Do, Bound, #{client := Client}) ->
-    _ = [garbage_collect(Pid) || Pid <- processes()],
     Before = {processes(), erlang:ports(), ets:all()},
-    Start = memory(),
-    {Sampler, _} = spawn_monitor(fun() -> sample(Start, Start) end),
+    Grown = erlmcp_test_memory:watch(Bound),
     {Caller, _} = spawn_monitor(fun() -> call(Client, 0, 0) end),
     Began = now_ms(),
     Given = Do(),
     Took = now_ms() - Began,
-    Most = told(Sampler),
+    Most = Grown(),
     {Calls, Slowest} = told(Caller),
     ok = good(Client),
     true = Most < Bound orelse error({memory, Most, Took}),
@@ -80,14 +77,6 @@ told(Pid) ->
     receive {'DOWN', _, process, Pid, {told, What}} -> What;
             {'DOWN', _, process, Pid, Reason} -> error(Reason)
     end.
-
-sample(Start, Most) ->
-    receive stop -> exit({told, max(Most, memory()) - Start})
-    after ?LOOK -> sample(Start, max(Most, memory()))
-    end.
-
-memory() ->
-    erlang:memory(total).
 
 call(Client, Calls, Slowest) ->
     Began = now_ms(),

@@ -432,14 +432,15 @@ killed_node([File]) ->
 %% 200 MiB without a newline: the line is too large as soon as it is, and the child is ended.
 floods_without_a_newline_cost_nothing(_) ->
     Channel = child("head -c 209715200 /dev/zero | tr '\\000' x; sleep 30", #{}),
-    Peak = watch_memory(),
+    Bound = 16_000_000,
+    Grown = erlmcp_test_memory:watch(Bound),
     1 = up(Channel),
     {{failed, {too_large, 1_000_000}}, []} = outcome(request(Channel, 1, ~"ping", #{}), []),
     {too_large, 1_000_000} = down(Channel),
     close(Channel),
-    Grown = Peak(),
-    ct:pal("grown by ~p bytes", [Grown]),
-    true = Grown < 16_000_000.
+    Most = Grown(),
+    ct:pal("grown by ~p bytes", [Most]),
+    true = Most < Bound orelse error({memory, Most}).
 
 %% Each is read by itself: a portion of what is read is soon over, without many bytes.
 many_short_messages_arrive(_) ->
@@ -454,11 +455,12 @@ floods_of_lines_are_held_up(_) ->
     Channel = child(["read -r line; yes '", Line, "' | head -n 600000; "
                      "echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}'; sleep 30"], #{}),
     1 = up(Channel),
-    Peak = watch_memory(),
+    Bound = 48_000_000,
+    Grown = erlmcp_test_memory:watch(Bound),
     {response, 1, {ok, _}} = message_within(50_000, request(Channel, 1, ~"ping", #{})),
-    Grown = Peak(),
-    ct:pal("grown by ~p bytes", [Grown]),
-    true = Grown < 48_000_000,
+    Most = Grown(),
+    ct:pal("grown by ~p bytes", [Most]),
+    true = Most < Bound orelse error({memory, Most}),
     close(Channel).
 
 a_child_that_does_not_read(_) ->
@@ -626,24 +628,6 @@ guards() ->
     [Pid || Port <- erlang:ports(), {os_pid, Number} <- [erlang:port_info(Port, os_pid)],
             is_integer(Number), Pid <- [integer_to_list(Number)],
             string:find(os:cmd("ps -o args= -p " ++ Pid), "erlmcp_stdio.sh guard") =/= nomatch].
-
-%% A fun that gives by how many bytes the node's memory had grown at most.
-watch_memory() ->
-    erlang:garbage_collect(),
-    Before = erlang:memory(total),
-    Test = self(),
-    Pid = spawn_link(fun() -> sample(Test, Before, Before) end),
-    fun() ->
-        Pid ! stop,
-        receive {Pid, Most} -> Most - Before end
-    end.
-
-sample(Test, Before, Most) ->
-    receive
-        stop -> Test ! {self(), Most}
-    after 5 ->
-        sample(Test, Before, max(Most, erlang:memory(total)))
-    end.
 
 %% The standard error of the children is sent to the test.
 logged() ->

@@ -1,0 +1,47 @@
+-module(erlmcp_test_memory).
+-moduledoc "Watches how much memory the node uses while something runs.".
+
+-export([watch/1]).
+
+%% Milliseconds between two looks.
+-define(LOOK, 5).
+
+-doc """
+Begins to watch. The fun ends that, and returns by how many bytes the memory had grown at most.
+
+What one scheduler frees for another counts as used until the other has run, for hundreds of
+milliseconds on a busy machine. So more than `Bound` bytes are only believed after all schedulers
+have freed what is theirs to free.
+""".
+-spec watch(Bound :: pos_integer()) -> fun(() -> integer()).
+watch(Bound) ->
+    _ = [garbage_collect(Pid) || Pid <- processes()],
+    _ = erts_debug:set_internal_state(available_internal_state, true),
+    ok = freed(),
+    Start = erlang:memory(total),
+    {Pid, Monitor} = spawn_monitor(fun() -> look(Start, Bound, 0) end),
+    fun() ->
+        Pid ! stop,
+        receive
+            {'DOWN', Monitor, process, Pid, {grown, Most}} -> Most;
+            {'DOWN', Monitor, process, Pid, Reason} -> error(Reason)
+        end
+    end.
+
+look(Start, Bound, Most) ->
+    Grown = max(Most, grown(Start, Bound)),
+    receive stop -> exit({grown, max(Grown, grown(Start, Bound))})
+    after ?LOOK -> look(Start, Bound, Grown)
+    end.
+
+grown(Start, Bound) ->
+    case erlang:memory(total) - Start of
+        Grown when Grown < Bound ->
+            Grown;
+        _ ->
+            ok = freed(),
+            erlang:memory(total) - Start
+    end.
+
+freed() ->
+    erts_debug:set_internal_state(wait, deallocations).
