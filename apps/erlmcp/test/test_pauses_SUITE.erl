@@ -1,12 +1,14 @@
 -module(test_pauses_SUITE).
 -moduledoc """
 A case that is judged again after a pause of the machine (`erlmcp_test_pauses`) must still be able
-to fail. The pauses here are of this node, which is stopped by a signal.
+to fail. The pauses here are of this node, which is stopped by a signal, or of one of its
+schedulers.
 """.
 
 -export([suite/0, all/0]).
 -export([a_crash_counts_where_nothing_stood_still/1, a_crash_in_a_pause_is_judged_again/1,
-         five_crashes_count/1, pauses_have_their_length/1]).
+         a_crash_in_a_pause_of_one_scheduler_is_judged_again/1, five_crashes_count/1,
+         pauses_have_their_length/1]).
 
 -define(PAUSE_MS, 100).
 
@@ -15,7 +17,8 @@ suite() ->
 
 all() ->
     [a_crash_counts_where_nothing_stood_still, a_crash_in_a_pause_is_judged_again,
-     five_crashes_count, pauses_have_their_length].
+     a_crash_in_a_pause_of_one_scheduler_is_judged_again, five_crashes_count,
+     pauses_have_their_length].
 
 a_crash_counts_where_nothing_stood_still(_) ->
     {1, {error, wrong}} = judged(60_000, fun(_) -> error(wrong) end).
@@ -25,6 +28,13 @@ a_crash_in_a_pause_is_judged_again(_) ->
         (1) -> stand_still(), error(wrong);
         (2) -> right
     end).
+
+%% A machine may take one of its processors away, and go on with the others.
+a_crash_in_a_pause_of_one_scheduler_is_judged_again(_) ->
+    [{2, right} = judged(?PAUSE_MS div 2, fun
+         (1) -> stand_still(Scheduler), error(wrong);
+         (2) -> right
+     end) || Scheduler <- lists:seq(1, erlang:system_info(schedulers_online))].
 
 five_crashes_count(_) ->
     {5, {error, wrong}} = judged(?PAUSE_MS div 2, fun(_) -> stand_still(), error(wrong) end).
@@ -69,3 +79,10 @@ stand_still() ->
     "" = os:cmd(["kill -STOP ", Node, "; sleep 0.", integer_to_list(?PAUSE_MS), "; kill -CONT ",
                  Node]),
     ok.
+
+stand_still(Scheduler) ->
+    {Pid, Monitor} = spawn_opt(fun() ->
+        _ = erts_debug:set_internal_state(available_internal_state, true),
+        true = erts_debug:set_internal_state(sleep, ?PAUSE_MS)
+    end, [monitor, {scheduler, Scheduler}]),
+    receive {'DOWN', Monitor, process, Pid, normal} -> ok end.

@@ -1,6 +1,7 @@
 -module(erlmcp_test_pauses).
 -moduledoc """
-Measures when the machine stood still: how late a process comes that only waits. A case whose
+Measures when the machine stood still: how late a process comes that only waits. There is one on
+each scheduler, since a machine may stop a single processor, and what runs there. A case whose
 subject is a time allows what was measured, or is judged again.
 
 A machine that gives a node 25 of each 100 milliseconds shows as pauses of 75 milliseconds.
@@ -8,7 +9,10 @@ A machine that gives a node 25 of each 100 milliseconds shows as pauses of 75 mi
 
 -export([undisturbed/2, start/0, longest_ms/1, total_ms/1, pauses/1, stop/1]).
 
--export_type([pause/0]).
+-export_type([watch/0, pause/0]).
+
+-doc "The processes that wait, by their schedulers.".
+-opaque watch() :: [pid(), ...].
 
 -doc "The begin and the end of a pause, in microseconds of the monotonic time.".
 -type pause() :: {FromUs :: integer(), ToUs :: integer()}.
@@ -45,42 +49,59 @@ undisturbed(Ms, Judge, Tries) ->
             end
     end.
 
--doc "Begins to measure. The process ends with `stop/1`, or with the calling process.".
--spec start() -> pid().
+-doc "Begins to measure. The processes end with `stop/1`, or with the calling process.".
+-spec start() -> watch().
 start() ->
     Caller = self(),
-    spawn_link(fun() ->
-        _ = process_flag(priority, high),
-        watch([], monitor(process, Caller))
-    end).
+    [spawn_opt(fun() -> watch([], monitor(process, Caller)) end,
+               [link, {priority, high}, {scheduler, Scheduler}])
+     || Scheduler <- lists:seq(1, erlang:system_info(schedulers_online))].
 
--doc "Returns the length of the longest pause so far, in milliseconds.".
--spec longest_ms(pid()) -> non_neg_integer().
-longest_ms(Pauses) ->
-    lists:max([0 | lengths_ms(Pauses)]).
+-doc "Returns the length of the longest pause of a scheduler so far, in milliseconds.".
+-spec longest_ms(watch()) -> non_neg_integer().
+longest_ms(Watch) ->
+    lists:max([0 | lengths_ms(all(Watch))]).
 
--doc "Returns how long the machine stood still so far, in all pauses together.".
--spec total_ms(pid()) -> non_neg_integer().
-total_ms(Pauses) ->
-    lists:sum(lengths_ms(Pauses)).
+-doc """
+Returns how long the machine stood still so far, in all pauses together. A time in which several
+schedulers stood still counts once.
+""".
+-spec total_ms(watch()) -> non_neg_integer().
+total_ms(Watch) ->
+    lists:sum(lengths_ms(pauses(Watch))).
 
 lengths_ms(Pauses) ->
-    [(To - From) div 1_000 || {From, To} <- pauses(Pauses)].
+    [(To - From) div 1_000 || {From, To} <- Pauses].
 
--doc "Returns the pauses so far, the latest first. Each is longer than 5 milliseconds.".
--spec pauses(pid()) -> [pause()].
-pauses(Pauses) ->
-    asked(pauses, Pauses).
+-doc """
+Returns the pauses so far, the latest first. Each is longer than 5 milliseconds. Those of several
+schedulers that overlap are one.
+""".
+-spec pauses(watch()) -> [pause()].
+pauses(Watch) ->
+    lists:reverse(joined(lists:sort(all(Watch)))).
+
+joined([{From, To}, {Next, Until} | Pauses]) when Next =< To ->
+    joined([{From, max(To, Until)} | Pauses]);
+joined([Pause | Pauses]) ->
+    [Pause | joined(Pauses)];
+joined([]) ->
+    [].
+
+all(Watch) ->
+    lists:append([asked(pauses, Pid) || Pid <- Watch]).
 
 -doc "Ends the measuring.".
--spec stop(pid()) -> ok.
-stop(Pauses) ->
-    true = unlink(Pauses),
-    asked(stop, Pauses).
+-spec stop(watch()) -> ok.
+stop(Watch) ->
+    lists:foreach(fun(Pid) ->
+                      true = unlink(Pid),
+                      ok = asked(stop, Pid)
+                  end, Watch).
 
-asked(What, Pauses) ->
-    Monitor = monitor(process, Pauses),
-    Pauses ! {What, self(), Monitor},
+asked(What, Pid) ->
+    Monitor = monitor(process, Pid),
+    Pid ! {What, self(), Monitor},
     receive
         {Monitor, Answer} ->
             true = demonitor(Monitor, [flush]),

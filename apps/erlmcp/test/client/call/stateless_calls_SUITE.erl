@@ -236,7 +236,7 @@ change_is_not_kept(Config) ->
 %% Lets the server notify, until only so much is kept.
 heard(Client, Notification, Entries) ->
     {ok, _} = erlmcp_client:call_tool(Client, ~"t", Notification),
-    left(Client, Entries, 100).
+    left(Client, Entries, ?WAIT div 20).
 
 left(Client, Entries, Tries) when Tries > 0 ->
     case erlmcp_client:info(Client) of

@@ -205,11 +205,14 @@ errors_are_logged(_) ->
 %% The server writes 20 MB to standard error, which would fill an unread pipe, and then its answer.
 errors_are_drained_and_bounded(_) ->
     ok = logged(),
+    Began = erlang:monotonic_time(second),
     Channel = child("yes 0123456789012345678 | head -c 20000000 >&2; "
                     "head -c 100000 /dev/zero | tr '\\000' x >&2; echo >&2; " ?ANSWER),
     {{ok, #{}}, []} = outcome(request(Channel, 1, ~"ping", #{}), []),
-    %% 200 a second.
-    true = length(all_logged()) < 200 * 10,
+    Logged = length(all_logged()),
+    %% 200 a second, and how many were left out.
+    Seconds = erlang:monotonic_time(second) - Began + 1,
+    true = Logged =< 201 * Seconds orelse error({logged, Logged, Seconds}),
     close(Channel).
 
 %% It answers and ends: the answer counts.
@@ -326,7 +329,7 @@ also_in_a_group_of_its_own(Config) ->
     Channel = open(erlmcp_line_channel, {stdio, ["timeout", "77", "sh", "-c", Program]},
                    #{stop_ms => 300}),
     1 = up(Channel),
-    Pids = await_pids(File, 500),
+    Pids = await_pids(File, 1500),
     close(Channel),
     [] = await_dead(Pids, 100).
 
@@ -335,7 +338,7 @@ also_in_a_group_of_its_own(Config) ->
 also_a_daemon(Config) ->
     File = filename:join(folder(Config), "pids"),
     Channel = ready([daemon("", File), "echo ready; while read -r line; do :; done"]),
-    Pids = await_pids(File, 500),
+    Pids = await_pids(File, 1500),
     [_] = alive(Pids),
     close(Channel),
     [] = await_dead(Pids, 100).
@@ -344,7 +347,7 @@ also_one_that_ignores_sigterm(Config) ->
     File = filename:join(folder(Config), "pids"),
     Channel = ready([daemon("trap \"\" TERM HUP; ", File),
                      "echo ready; trap '' TERM; while :; do sleep 0.05; done"]),
-    Pids = await_pids(File, 500),
+    Pids = await_pids(File, 1500),
     close(Channel),
     [] = await_dead(Pids, 100).
 
@@ -412,7 +415,7 @@ nothing_outlives_a_killed_node(Config) ->
                       binary, exit_status, {env, [{"TMPDIR", Folder}]}]),
     {os_pid, Pid} = erlang:port_info(Node, os_pid),
     Pids = try
-        await_pids(File, 500)
+        await_pids(File, 1500)
     after
         os:cmd("kill -9 " ++ integer_to_list(Pid))
     end,
@@ -420,7 +423,7 @@ nothing_outlives_a_killed_node(Config) ->
     receive {Node, {exit_status, _}} -> ok after ?PATIENCE -> error(not_killed) end,
     [] = await_dead(Pids, 400),
     %% Nor does what guarded it.
-    [] = await_empty(Folder, 200).
+    [] = await_empty(Folder, 1500).
 
 killed_node([File]) ->
     Daemon = File ++ "_of_daemon",
@@ -429,9 +432,10 @@ killed_node([File]) ->
                "mv ", File, ".new ", File, "; while :; do sleep 0.05; done"], #{stop_ms => 300}),
     receive never -> ok end.
 
-%% 200 MiB without a newline: the line is too large as soon as it is, and the child is ended.
+%% 200 MiB without a newline: the line is too large as soon as it is, and the child is ended. It
+%% begins with the request, or a test that is late would find the connection lost already.
 floods_without_a_newline_cost_nothing(_) ->
-    Channel = child("head -c 209715200 /dev/zero | tr '\\000' x; sleep 30", #{}),
+    Channel = child("read -r line; head -c 209715200 /dev/zero | tr '\\000' x; sleep 30", #{}),
     Bound = 16_000_000,
     Grown = erlmcp_test_memory:watch(Bound),
     1 = up(Channel),
@@ -499,7 +503,7 @@ no_folder_is_left_between_two_owners(Config) ->
          || Monitor <- Monitors],
         true = erlang:resume_process(Pid),
         receive {'DOWN', Closed, process, Closer, normal} -> ok after ?PATIENCE -> error(open) end,
-        [] = await_empty(Folder, 200)
+        [] = await_empty(Folder, 1500)
     end).
 
 %% It would run without a guard, which looks for it once and removes the folder then. Here the
@@ -509,15 +513,18 @@ a_server_that_is_late_does_not_begin(Config) ->
     [Programs, Pipes, Removing] = [filename:join(Folder, Name)
                                    || Name <- ["programs", "pipes", "removing"]],
     ok = file:make_dir(Programs),
-    Wait = ["left=100; while [ ! -e \"$file\" ] && [ $left -gt 0 ]; do sleep 0.02; "
-            "left=$((left - 1)); done\n"],
+    Wait = fun(Tries) ->
+        ["left=", Tries, "; while [ ! -e \"$file\" ] && [ $left -gt 0 ]; do sleep 0.02; "
+         "left=$((left - 1)); done\n"]
+    end,
     [begin
          File = filename:join(Programs, Name),
          ok = file:write_file(File, ["#!/bin/sh\n", Before, "exec /bin/", Name, " \"$@\"\n"]),
          ok = file:change_mode(File, 8#755)
      end || {Name, Before} <-
-                [{"mv", ["case $2 in */server) file=", Removing, "; ", Wait, ";; esac\n"]},
-                 {"rm", ["touch ", Removing, "; file=", Pipes, "/server; ", Wait]}]],
+                [{"mv", ["case $2 in */server) file=", Removing, "; ", Wait("1500"), ";; esac\n"]},
+                 %% It comes only if the server may begin.
+                 {"rm", ["touch ", Removing, "; file=", Pipes, "/server; ", Wait("100")]}]],
     Script = fun(Arguments) ->
         open_port({spawn_executable, "/bin/sh"},
                   [{args, [filename:join(code:priv_dir(erlmcp), "erlmcp_stdio.sh") | Arguments]},
