@@ -15,8 +15,10 @@ and still serves. So no call fails if its balancer notices in time.
                            response/1, running/0]).
 
 -define(LONG, 60_000).
-%% The server is lame for so long where a case awaits what follows.
+%% The server is lame for so long where a case awaits what follows, and where something has to
+%% happen before.
 -define(SHORT, 300).
+-define(ENOUGH, 5_000).
 %% Cowboy's own bound for the streams of a connection that goes away.
 -define(COWBOY_MS, 3_000).
 
@@ -152,7 +154,7 @@ streams_end_after_that(Config) ->
     {200, _} = erlmcp_test_http:head(Listen),
     {event, #{~"method" := ~"notifications/subscriptions/acknowledged"}} =
         erlmcp_test_http:event(Listen),
-    Drain = draining(Server, #{lame_ms => 5 * ?SHORT, timeout_ms => ?LONG}),
+    Drain = draining(Server, #{lame_ms => ?ENOUGH, timeout_ms => ?LONG}),
     %% They live as long as the server is lame, and hear of a change in that time.
     _ = until_lame(Server),
     ok = erlmcp:add(Pid, tool, #{name => ~"new", handler => fun(_, _) -> ~"" end}),

@@ -54,8 +54,9 @@ a_new_registry_knows_the_old_ones_servers(_) ->
     %% It hears of their ends, and those that wait for a server are told.
     ok = erlmcp:stop_server(Id),
     await(fun() -> listed(Client, tool) =:= [] end),
-    await(fun() -> not ets:member(erlmcp_registry, {pid, Inner}) end),
-    false = ets:member(erlmcp_registry, {id, Id}),
+    await(fun() ->
+        [] =:= [Key || Key <- [{pid, Inner}, {id, Id}], ets:member(erlmcp_registry, Key)]
+    end),
     Again = serve(#{id => Id}),
     await(fun() -> listed(Client, tool) =:= [~"m_echo"] end),
     [#{transport := tcp}] = erlmcp:listeners(Again).

@@ -196,7 +196,7 @@ stopped_servers_are_gone(_) ->
     ok = erlmcp:stop_server(Server),
     false = is_process_alive(Server),
     {error, not_found} = erlmcp:stop_server(Server),
-    [{error, econnrefused} = gen_tcp:connect(Ip, Port, []) || Port <- Ports].
+    [ok = erlmcp_test_http:until_refused(Ip, Port) || Port <- Ports].
 
 %% One process starts a server, another one may have to stop it.
 any_process_may_stop_a_server(_) ->
@@ -287,7 +287,7 @@ sessions_on_tcp_are_no_http_sessions(_) ->
 %% "What there is of it now, and whether a request would be let in."
 operators_see_what_runs(_) ->
     Server = start(#{tools => [waiting_tool(~"wait")], listen => [{http, #{}}, {tcp, #{}}],
-                     limits => #{in_flight => 1}}),
+                     limits => #{in_flight => 1, queue_ms => 60_000}}),
     #{state := open, connections := 0, sessions := 0, in_flight := 0, concurrency_limit := 1,
       waiting := 0} = erlmcp:info(Server),
     Socket = connect(Server),

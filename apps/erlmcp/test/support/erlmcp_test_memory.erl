@@ -1,7 +1,7 @@
 -module(erlmcp_test_memory).
 -moduledoc "Watches how much memory the node uses while something runs.".
 
--export([watch/1]).
+-export([watch/1, freed/0]).
 
 %% Milliseconds between two looks.
 -define(LOOK, 5).
@@ -16,7 +16,6 @@ have freed what is theirs to free.
 -spec watch(Bound :: pos_integer()) -> fun(() -> integer()).
 watch(Bound) ->
     _ = [garbage_collect(Pid) || Pid <- processes()],
-    _ = erts_debug:set_internal_state(available_internal_state, true),
     ok = freed(),
     Start = erlang:memory(total),
     {Pid, Monitor} = spawn_monitor(fun() -> look(Start, Bound, 0) end),
@@ -43,5 +42,8 @@ grown(Start, Bound) ->
             erlang:memory(total) - Start
     end.
 
+-doc "Waits until all schedulers have freed what was theirs to free.".
+-spec freed() -> ok.
 freed() ->
+    _ = erts_debug:set_internal_state(available_internal_state, true),
     erts_debug:set_internal_state(wait, deallocations).

@@ -84,7 +84,7 @@ a_handler_that_traps_exits_ends_in_time(_) ->
     ok = erlmcp:stop_server(Server).
 
 calls_that_wait_are_listed(_) ->
-    Server = server(#{limits => #{in_flight => 1, queue => 10}}),
+    Server = server(#{limits => #{in_flight => 1, queue => 10, queue_ms => 60_000}}),
     [Client | _] = clients(Server),
     {Runs, _} = call(~"wait", Client),
     {ok, Second} = erlmcp_client:async(Client, {call_tool, ~"wait", #{}}),

@@ -522,8 +522,12 @@ states_are_told(_) ->
     ok = until(fun() ->
         [half_open] =:= [State || #{name := ~"own", state := State} <- breakers(Server)]
     end),
-    #{workers := [#{name := db, size := 2, ready := 2, taken := 0, waiting := 0}]} =
-        erlmcp:info(Server),
+    %% The workers start beside their server.
+    ok = until(fun() ->
+        #{workers := [#{name := db, size := 2, taken := 0, waiting := 0, ready := Ready}]} =
+            erlmcp:info(Server),
+        Ready =:= 2
+    end),
     #{breakers := [], workers := []} = erlmcp:info(Outer),
     Kept = [keep(~"2026-07-28", Server) || _ <- [1, 2]],
     Third = spawn_monitor(fun() ->

@@ -130,6 +130,8 @@ a_request_that_left_waits_no_longer(_) ->
     ok = erlmcp_gate:leave(First),
     %% It is told so at its turn, and no share of the limit is lost.
     ok = until(fun() -> Queue ! look, answers() =/= [] orelse not is_process_alive(Waits) end),
+    %% The queue gives the share of its turn back after it has told it.
+    _ = sys:get_state(Queue),
     0 = erlmcp_gate:held(Gate, in_flight),
     Next = entered(erlmcp_gate:enter(Gate, request(ada))),
     %% The same where the limit is not reached any more when it comes to wait.

@@ -156,6 +156,7 @@ between_the_marks_nothing_changes(Config) ->
     Large = binary:copy(<<0>>, 400 * ?MIB),
     %% Garbage of other suites must not go away during the measurement.
     _ = [garbage_collect(Pid) || Pid <- processes()],
+    ok = erlmcp_test_memory:freed(),
     Total = settled(erlang:memory(total)),
     ok = application:set_env(erlmcp, memory_bytes, Total div 2),
     ok = await(full, Guard),

@@ -311,6 +311,9 @@ bytes_that_a_call_says_are_bounded(_) ->
 %% A call waits once for a client that has stopped reading. It waits for the client again when that
 %% reads again.
 a_call_waits_again_for_who_reads_again(_) ->
+    erlmcp_test_pauses:undisturbed(50, fun waits_again_for_who_reads_again/0).
+
+waits_again_for_who_reads_again() ->
     Listen = [{tcp, #{}}],
     Server = start(#{unread_messages => 10}, Listen),
     Socket = connect(Listen, Server),
