@@ -13,7 +13,7 @@ is killed, what it does not see survives. Also the exact changes of each operato
 -export([the_page_has_the_last_result/1, the_page_lists_the_operators/1]).
 
 suite() ->
-    [{timetrap, {minutes, 4}}].
+    [{timetrap, {minutes, 12}}].
 
 all() ->
     [changes_of_names_are_none, hashes_ignore_lines, fates_are_seen,
@@ -197,9 +197,9 @@ failures_without_a_fault_say_nothing(Config) ->
 survivors_are_tried_again_with_more_time(Config) ->
     Options = planted(Config, fits(),
                       ?SUITE ++ ["all() -> [sizes, slow].",
-                                 "slow(_) -> receive after 1_000 -> ok end, "
+                                 "slow(_) -> receive after 2_000 -> ok end, "
                                  "true = planted_bounds:fits(3, 3)." | ?OF_SIZES], []),
-    Short = Options#{seconds := 1},
+    Short = Options#{seconds := 2},
     {Results, []} = erlmcp_test_mutants:run(Short),
     {survived, 1, 2} = of_comparison(Results),
     {Results, []} = erlmcp_test_mutants:run(Short#{minutes := 0}),
@@ -295,7 +295,7 @@ planted(Config, Module, Suite, Equivalents) ->
     ok = file:write_file(Terms, [io_lib:format("~tp.~n", [Term])
                                  || Term <- [{rooms, ["apps/app/src/room"]} | Equivalents]]),
     #{root => Root, built => filename:join(Root, "built"), state => filename:join(Root, "state"),
-      terms => Terms, minutes => 2, seconds => 10, workers => 2, seed => 1, only => ""}.
+      terms => Terms, minutes => 10, seconds => 10, workers => 2, seed => 1, only => ""}.
 
 compiled(Lines, Sources, Beams) ->
     {ok, Tokens, _} = erl_scan:string(lists:concat(lists:join("\n", Lines))),

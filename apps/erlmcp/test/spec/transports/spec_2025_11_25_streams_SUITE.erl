@@ -172,7 +172,7 @@ one_get_stream_at_a_time(Config) ->
     {Other, {200, _}} = get_stream(Server, initialize(Server, ~"2025-11-25")),
     close(Other),
     close(First),
-    Again = reopened(Server, Session, 100),
+    Again = reopened(Server, Session, 1500),
     [{tool, _, New, Changed} | _] = changes(),
     ok = erlmcp:add(Pid, tool, New),
     {event, #{~"method" := Changed}} = event(Again),
