@@ -54,7 +54,9 @@ init_per_suite(Config) ->
     [ok, ok, ok] = erlmcp_test_cluster:join(Members),
     Options = options(Issuer),
     Key = erlmcp_dpop:new(),
+    %% The cases may take longer than the five minutes of a usual token.
     Token = erlmcp_test_issuer:token(#{~"aud" => ?URL,
+                                       ~"exp" => erlang:system_time(second) + 3_600,
                                        ~"cnf" => #{~"jkt" => erlmcp_dpop:thumbprint(Key)}}, Issuer),
     erlmcp_test_issuer:stop(Issuer),
     [{options, Options}, {proof, {Token, Key}},
@@ -301,21 +303,24 @@ states_hold_on_every_node(Config) ->
 
 a_state_is_used_once_in_the_cluster(Config) ->
     [A, B, C] = Members = members(Config),
-    [begin
+    %% A node waits for a second for the answer of another one. A pause may be longer.
+    [erlmcp_test_pauses:undisturbed(250, fun() ->
          State = state(Of, true),
          %% Others do not fit, and use nothing up.
          {error, _} = booked(First, State, false),
          {ok, ~"booked"} = booked(First, State, true),
          [{error, <<"requestState: it was used before", _/binary>>} = booked(Again, State, true)
           || Again <- Members]
-     end || Of <- [A, B], First <- Members],
+     end) || Of <- [A, B], First <- Members],
     %% All at once: one of them.
-    State = state(B, true),
-    Self = self(),
-    _ = [spawn_link(fun() -> Self ! {booked, booked(Member, State, true)} end)
-         || Member <- Members ++ Members],
-    [{ok, ~"booked"}] = [Booked || _ <- Members ++ Members,
-                                   {ok, _} = Booked <- [receive {booked, It} -> It end]],
+    erlmcp_test_pauses:undisturbed(250, fun() ->
+        State = state(B, true),
+        Self = self(),
+        Booking = [spawn_link(fun() -> Self ! {self(), booked(Member, State, true)} end)
+                   || Member <- Members ++ Members],
+        [{ok, ~"booked"}] = [Booked || One <- Booking,
+                                       {ok, _} = Booked <- [receive {One, It} -> It end]]
+    end),
     %% A server that has started again does not know what was used.
     Left = state(C, true),
     ok = call(C, erlmcp, stop_server, [?SERVER]),

@@ -109,6 +109,6 @@ said(Port, Said) ->
     receive
         {Port, {data, Data}} -> said(Port, <<Said/binary, Data/binary>>);
         {Port, {exit_status, Status}} -> {Status, Said}
-    after 30_000 ->
+    after 100_000 ->
         error({no_end, Said})
     end.

@@ -7,7 +7,7 @@ standard input and output, so a node that is cut off still answers it.
 
 -compile(nowarn_missing_spec_documented).
 
--export([start/2, boot/1, join/1, join/2, kill/1, pause/1, resume/1, stop/1, revive/1]).
+-export([start/2, boot/1, join/1, join/2, leave/1, kill/1, pause/1, resume/1, stop/1, revive/1]).
 -export([call/4, call/5, cut/2, heal/2, status/1, await/2, in_time/2, at_once/2]).
 
 -export_type([member/0]).
@@ -74,6 +74,16 @@ join(Members, Milliseconds) ->
         call(Member, erlmcp_cluster, join, [Options#{join_ms => Milliseconds}],
              Milliseconds + ?PATIENCE)
     end, Members).
+
+%% A store that is late says `timeout`. Then the function is to be called again.
+leave(Member) ->
+    {ok, _} = await(fun() ->
+        case call(Member, erlmcp_cluster, leave, []) of
+            {error, timeout} -> false;
+            Left -> Left
+        end
+    end, ?PATIENCE),
+    ok.
 
 %% Does the same with each of these, in a process of its own. Returns what they return, in order.
 at_once(Do, All) ->

@@ -156,7 +156,7 @@ a_log_that_blocks_delays_no_request(Config) ->
 blocked(Writers) ->
     receive
         {blocked, Writer} -> blocked([Writer | Writers])
-    after 1_000 ->
+    after 3_000 ->
         Writers
     end.
 

@@ -132,7 +132,9 @@ no_lease(Seconds) ->
     Late = served(Back),
     ok = keep([Late, AtA, AtB]),
     _ = Seconds > 0 andalso begin
-        [{error, {clock_apart, Apart}}] = erlmcp_test_cluster:join([Back], 5_000),
+        %% A busy machine takes seconds to start a part of the store, and says `timeout` if it is
+        %% late.
+        [{error, {clock_apart, Apart}}] = erlmcp_test_cluster:join([Back], 10_000),
         true = abs(Apart - Seconds) =< 5
     end,
     Self = self(),
@@ -240,7 +242,7 @@ a_clock_that_jumps_ends_no_lease(_) ->
          %% Longer than a lease.
          Before = renewals(A),
          {_, _} = await(fun() -> renewals(A) >= Before + 6 end, ?COMPARED_MS),
-         true = abs(agreed(A) - os:system_time(second)) =< 3
+         true = agrees(A)
      end || {Seconds, State} <- [{?HOUR, apart}, {-?HOUR, apart}, {0, right}]],
     [right = clock(Each) || Each <- Members],
     Numbers = [maps:get(incarnation, erlmcp_test_cluster:status(Each)) || Each <- Members].
@@ -287,7 +289,7 @@ those_that_start_outvote_nobody(_) ->
     ok = compared(B, apart),
     [right = clock(Each) || Each <- Right],
     true = has_ended(Ended, B),
-    [true = abs(agreed(Each) - os:system_time(second)) =< 3 || Each <- [B | Right]].
+    [true = agrees(Each) || Each <- [B | Right]].
 
 killed(Members) ->
     lists:foreach(fun erlmcp_test_cluster:kill/1, Members).
@@ -299,8 +301,11 @@ started_again(Members, Seconds, Other) ->
     ok = keep([Other | [#{member => Member} || Member <- Back]]),
     Back.
 
-agreed(Member) ->
-    erlmcp_test_cluster:call(Member, erlmcp_cluster_time, now, [second]).
+%% Whether the time that a node takes for that of all is right. It may take long to say it.
+agrees(Member) ->
+    Asked = os:system_time(second),
+    Agreed = erlmcp_test_cluster:call(Member, erlmcp_cluster_time, now, [second]),
+    Agreed >= Asked - 3 andalso Agreed =< os:system_time(second) + 3.
 
 %% The last node that stops cannot end its lease. The two others are right, and can wait for nobody
 %% to do so.
@@ -420,7 +425,7 @@ is_deleted(Task, Member) ->
 %% The name of a session that its client has ended.
 ended(Server) ->
     {Id, _} = Session = initialize(Server, ?REVISION),
-    #{status := 204} = erlmcp_test_http:delete(Server, Session),
+    #{status := 204} = answered(fun() -> erlmcp_test_http:delete(Server, Session) end),
     erlmcp_cluster_session_id:name(Id).
 
 has_ended(Name, Member) ->

@@ -61,14 +61,22 @@ the_cluster_is_shown(_) ->
     [A, B, _] = members(),
     Session = initialize(A),
     #{~"result" := _} = result(B, Session, ~"ping", #{}),
-    #{ready := true, checks := #{cluster := #{passes := true, observed := Left}}} =
-        call(A, erlmcp, health, [?SERVER]),
+    {Left, _} = await(fun() ->
+        case call(A, erlmcp, health, [?SERVER]) of
+            #{ready := true, checks := #{cluster := #{passes := true, observed := It}}} -> It;
+            _ -> false
+        end
+    end, 30_000),
     true = Left =< 1_000,
     #{cluster := #{forwarded := Forwarded, majority := 2, nodes := Nodes}} =
         call(B, erlmcp, metrics, [?SERVER]),
     true = Forwarded >= 1,
     3 = length([Node || #{state := alive} = Node <- Nodes]),
-    [_] = [Node || #{leads := true} = Node <- Nodes],
+    %% Another node may be elected at any time.
+    {_, _} = await(fun() ->
+        #{cluster := #{nodes := Shown}} = call(B, erlmcp, metrics, [?SERVER]),
+        length([Node || #{leads := true} = Node <- Shown]) =:= 1
+    end, 30_000),
     {ok, _} = call(B, application, ensure_all_started, [prometheus]),
     {200, _, Metrics} = call(B, erlmcp_prometheus, handle,
                              [#{method => ~"GET", below => ~""}, none]),
@@ -164,11 +172,14 @@ a_node_that_inherits_may_leave(Config) ->
     Began = erlang:monotonic_time(millisecond),
     [ok = call(Member, sys, suspend, [erlmcp_cluster]) || Member <- [B, C]],
     Socket = start_tool(Other, Session, 1, ~"where", #{}),
-    {_, _} = await(fun() -> call(Home, ?MODULE, visits, []) =:= 1 end, 30_000),
+    Passed = fun() -> erlang:monotonic_time(millisecond) - Began end,
+    %% Without a lease the request does not come.
+    {_, _} = await(fun() -> call(Home, ?MODULE, visits, []) =:= 1 orelse Passed() > 500 end,
+                   30_000),
     Drain = draining(Home, #{timeout_ms => 0}),
     {_, _} = await(fun() -> call(Home, erlmcp_cluster_lease, incarnation, []) =:= none end, 30_000),
     [ok = call(Member, sys, resume, [erlmcp_cluster]) || Member <- [B, C]],
-    Took = erlang:monotonic_time(millisecond) - Began,
+    Took = Passed(),
     #{messages := [Answer]} = erlmcp_test_http:response(Socket),
     ok = erlmcp_test_http:close(Socket),
     {ok, _} = drained(Drain),
@@ -180,35 +191,48 @@ a_node_that_inherits_may_leave(Config) ->
         false -> a_node_that_inherits_may_leave(Config)
     end.
 
-%% The home waits until they are stored, before others are the homes of its sessions.
-a_change_that_has_begun_is_made(_) ->
+%% The home waits until they are stored, before others are the homes of its sessions. It does so for
+%% 1,500 ms, and its lease is valid for 1,000 ms, so a busy machine may be late.
+a_change_that_has_begun_is_made(Config) ->
     [A, B, _] = members(),
     [First, Second] = [initialize(A) || _ <- [1, 2]],
     ok = call(A, ?MODULE, hold_changes, []),
+    Began = erlang:monotonic_time(millisecond),
     Level = started(B, First, 1, ~"logging/setLevel", #{level => ~"error"}),
     Deleted = erlmcp_test_http:connect(http(B)),
     {Headers, _} = erlmcp_test_http:message(~"ping", #{}, #{session => Second, id => 2}),
     ok = erlmcp_test_http:send(Deleted, ~"DELETE", Headers, ~""),
-    {_, _} = await(fun() -> call(A, ?MODULE, visits, []) =:= 2 end, 30_000),
+    Passed = fun() -> erlang:monotonic_time(millisecond) - Began end,
+    {_, _} = await(fun() -> call(A, ?MODULE, visits, []) =:= 2 orelse Passed() > 700 end, 30_000),
     Drain = draining(A, #{timeout_ms => 0}),
     {_, _} = await(fun() -> call(A, erlmcp_cluster_lease, incarnation, []) =:= none end, 30_000),
     ok = call(A, ?MODULE, make_changes, []),
-    #{status := 200, messages := [#{~"result" := #{}}]} = erlmcp_test_http:response(Level),
-    #{status := 204} = erlmcp_test_http:response(Deleted),
+    Answers = [erlmcp_test_http:response(Socket) || Socket <- [Level, Deleted]],
+    Took = Passed(),
     [ok = erlmcp_test_http:close(Socket) || Socket <- [Level, Deleted]],
     {ok, _} = drained(Drain),
     ok = stopped(A),
-    ok = started_again(A).
+    ok = started_again(A),
+    case Took =< 700 of
+        true -> [#{status := 200, messages := [#{~"result" := #{}}]}, #{status := 204}] = Answers;
+        false -> a_change_that_has_begun_is_made(Config)
+    end.
 
-%% It cannot say that its change has ended.
-a_killed_process_delays_no_drain(_) ->
+%% It cannot say that its change has ended. On a busy machine the lease may end first.
+a_killed_process_delays_no_drain(Config) ->
     [A | _] = members(),
     Killed = call(A, ?MODULE, change, []),
     true = call(A, erlang, exit, [Killed, kill]),
     {_, _} = await(fun() -> not call(A, erlang, is_process_alive, [Killed]) end, 30_000),
-    0 = call(A, ?MODULE, looks_for_changes, []),
+    Looks = call(A, ?MODULE, looks_for_changes, []),
     ok = stopped(A),
-    ok = started_again(A).
+    ok = started_again(A),
+    case Looks of
+        {error, Late} when Late =:= no_lease; Late =:= timeout ->
+            a_killed_process_delays_no_drain(Config);
+        _ ->
+            0 = Looks
+    end.
 
 %% The others would not know yet that the node leaves. On a busy machine its lease may end first.
 a_lost_renewal_delays_a_drain(Config) ->
@@ -218,7 +242,8 @@ a_lost_renewal_delays_a_drain(Config) ->
     ok = stopped(B),
     ok = started_again(B),
     case IsHandedOver of
-        {error, no_lease} -> a_lost_renewal_delays_a_drain(Config);
+        {error, Late} when Late =:= no_lease; Late =:= timeout ->
+            a_lost_renewal_delays_a_drain(Config);
         _ -> true = IsHandedOver
     end.
 
@@ -228,7 +253,7 @@ a_node_that_leaves_ends_its_streams(_) ->
     [Own, Away] = [initialize(A) || _ <- [1, 2]],
     Streams = [listen(A) | [stream(Member, Session)
                             || {Member, Session} <- [{A, Own}, {B, Away}, {A, initialize(B)}]]],
-    ok = call(A, erlmcp_cluster, leave, [], 30_000),
+    ok = erlmcp_test_cluster:leave(A),
     lists:foreach(fun ended/1, Streams),
     lists:foreach(fun erlmcp_test_http:close/1,
                   Streams ++ [stream(B, Session) || Session <- [Own, Away]]),
@@ -295,14 +320,22 @@ a_drain_needs_no_other_process(_) ->
 %% The others need not wait for an election when it stops.
 a_drained_leader_leads_no_more(_) ->
     [A | _] = members(),
-    Node = call(A, erlmcp_cluster_store, leader, []),
-    {[Leader], [Other | _]} = lists:partition(fun(#{node := Of}) -> Of =:= Node end, members()),
+    {{Node, Leader}, _} = await(fun() -> leader(A) end, 30_000),
+    [Other | _] = lists:delete(Leader, members()),
     {ok, _} = call(Leader, erlmcp, drain, [?SERVER, #{timeout_ms => 0}]),
     {_, _} = await(fun() ->
         not lists:member(call(Other, erlmcp_cluster_store, leader, []), [Node, none])
     end, 30_000),
     ok = stopped(Leader),
     ok = started_again(Leader).
+
+%% The node that leads as another one knows it, or `false`.
+leader(Member) ->
+    Node = call(Member, erlmcp_cluster_store, leader, []),
+    case [Leads || #{node := Of} = Leads <- members(), Of =:= Node] of
+        [Leader] -> {Node, Leader};
+        [] -> false
+    end.
 
 %% Its node goes on, as when its application is stopped and started.
 a_drained_server_starts_again(_) ->
@@ -364,9 +397,8 @@ is_completed(Member, Server, Task) ->
 
 %% One of three stands still, and OTP has not noticed yet.
 a_node_that_cannot_leave_serves_on(_) ->
-    [Any | _] = members(),
-    Leads = call(Any, erlmcp_cluster_store, leader, []),
-    [Leaving, Silent] = [Member || Member <- members(), node_of(Member) =/= Leads],
+    {{_, Leads}, _} = await(fun() -> leader(hd(members())) end, 30_000),
+    [Leaving, Silent] = lists:delete(Leads, members()),
     ok = erlmcp_test_cluster:pause(Silent),
     Pauses = erlmcp_test_pauses:start(),
     {Took, {error, timeout}} = timer:tc(fun() ->
@@ -392,9 +424,12 @@ a_node_that_cannot_leave_serves_on(_) ->
 a_node_alone_is_not_ready(_) ->
     [A, B, C] = members(),
     ok = erlmcp_test_cluster:cut([A], [B, C]),
-    {_, _} = await(fun() -> not is_ready(A) end, 30_000),
-    #{checks := #{cluster := #{passes := false, observed := 0}}} =
-        call(A, erlmcp, health, [?SERVER]),
+    {_, _} = await(fun() ->
+        case call(A, erlmcp, health, [?SERVER]) of
+            #{ready := false, checks := #{cluster := #{passes := false, observed := 0}}} -> true;
+            _ -> false
+        end
+    end, 30_000),
     %% What needs no session goes on.
     #{status := 200} = erlmcp_test_http:call(http(A), ~"tools/list", #{}),
     ok = erlmcp_test_cluster:heal([A], [B, C]),
@@ -553,13 +588,16 @@ is_visit(_) ->
 -doc false.
 change() ->
     Test = self(),
-    Changing = spawn(fun() ->
-        erlmcp_cluster_lease:change(fun() ->
-            Test ! {changes, self()},
-            receive never -> ok end
-        end)
-    end),
+    Changing = spawn(fun() -> change(Test) end),
     receive {changes, Changing} -> Changing end.
+
+%% A busy machine may let a lease end for a moment.
+change(Test) ->
+    no_lease = erlmcp_cluster_lease:change(fun() ->
+        Test ! {changes, self()},
+        receive never -> ok end
+    end),
+    receive after 20 -> change(Test) end.
 
 %% Hands the sessions over, and returns how often the lease has looked again whether all changes
 %% have ended.
@@ -567,9 +605,12 @@ change() ->
 looks_for_changes() ->
     Lease = whereis(erlmcp_cluster_lease),
     1 = erlang:trace(Lease, true, ['receive']),
-    ok = erlmcp_cluster_lease:hand_over(),
+    HandedOver = erlmcp_cluster_lease:hand_over(),
     1 = erlang:trace(Lease, false, ['receive']),
-    looks_for_changes(Lease, erlang:trace_delivered(Lease), 0).
+    case HandedOver of
+        ok -> looks_for_changes(Lease, erlang:trace_delivered(Lease), 0);
+        {error, _} -> HandedOver
+    end.
 
 looks_for_changes(Lease, Delivered, Looks) ->
     receive
@@ -622,11 +663,11 @@ is_handed_over() ->
     maybe
         #{number := Number} ?= erlmcp_cluster_lease:current(),
         ok ?= erlmcp_cluster_lease:hand_over(),
-        {ok, Deaths} = erlmcp_cluster_store:deaths(consistency),
+        {ok, Deaths} ?= erlmcp_cluster_store:deaths(consistency),
         erlmcp_cluster_deaths:is_dead(Number, Deaths)
     else
         none -> {error, no_lease};
-        {error, no_lease} = Error -> Error
+        {error, _} = Error -> Error
     end.
 
 -doc false.

@@ -118,7 +118,7 @@ three_nodes_form_one_cluster(Config) ->
      || Member <- Members],
     %% The machine may be too busy for that now and then.
     ok = sampled(Members),
-    true = lists:any(fun(_) -> all_last(Members) end, [1, 2, 3]).
+    true = lists:any(fun(_) -> all_last(Members) end, lists:seq(1, 6)).
 
 %% Whether the leases last for three seconds, and no node is declared dead meanwhile.
 all_last(Members) ->
@@ -171,7 +171,7 @@ a_killed_leader_is_declared_dead_once(Config) ->
 %% To elect another one would make it slower. A busy machine can do that at any time.
 a_slow_leader_goes_on(Config) ->
     Members = joined(Config),
-    true = lists:any(fun(_) -> goes_on(Members) end, [1, 2, 3]).
+    true = lists:any(fun(_) -> goes_on(Members) end, lists:seq(1, 10)).
 
 goes_on(Members) ->
     {Before, Term} = doubted(Members),
@@ -212,23 +212,25 @@ elections_for_a_busy_leader_become_rare(Config) ->
         _ = erlmcp_test_cluster:call(By, sys, get_state, [erlmcp_cluster_store])
     end,
     Store(suspend),
-    Began = erlang:monotonic_time(millisecond),
     {_, _} = erlmcp_test_cluster:await(fun() ->
         ok = erlmcp_test_cluster:call(By, erlmcp_cluster_store, doubt, []),
-        erlang:monotonic_time(millisecond) - Began >= 2_500
-    end, 10_000),
-    %% The next one is not due before 200, 400, 800 and 1,600 ms have passed.
-    Held = Elections(),
-    ct:pal("~b elections in 2.5 seconds", [Held]),
-    true = Held >= 1 andalso Held =< 3,
+        length(Elections()) >= 3
+    end, 30_000),
+    [First, Second, Third | _] = Times = lists:reverse(Elections()),
+    ct:pal("elections ~w ms after the first one", [[Time - First || Time <- Times]]),
+    %% However late the node is, none is due before so many milliseconds have passed.
+    true = Second - First >= 400 andalso Third - Second >= 800,
     Store(resume),
     [Doubt() || _ <- [1, 2]],
-    Answered = Elections(),
+    Answered = length(Elections()),
     Store(suspend),
+    Pauses = erlmcp_test_pauses:start(),
     {Took, _} = timer:tc(Doubt, millisecond),
+    Paused = erlmcp_test_pauses:total_ms(Pauses),
+    ok = erlmcp_test_pauses:stop(Pauses),
     Store(resume),
-    true = Elections() > Answered,
-    true = Took < 1_600.
+    true = length(Elections()) > Answered,
+    true = Took - Paused < 1_600.
 
 %% The node that it asks first stands still. No node that doubts the leader helps.
 a_leader_that_resigns_asks_another_one(Config) ->
@@ -238,43 +240,55 @@ a_leader_that_resigns_asks_another_one(Config) ->
     [{_, First}, {_, Second}] = lists:sort([{incarnation(Other), Other} || Other <- Others]),
     ok = erlmcp_test_cluster:call(First, sys, suspend, [erlmcp_cluster]),
     ok = erlmcp_test_cluster:call(Leader, erlmcp_cluster_store, resign, []),
-    {_, _} = erlmcp_test_cluster:await(fun() -> leads(Second, Second) end, 10_000),
+    {_, _} = erlmcp_test_cluster:await(fun() -> leads(Second, Second) end, 30_000),
     ok = erlmcp_test_cluster:call(First, sys, resume, [erlmcp_cluster]),
     {_, _} = erlmcp_test_cluster:await(fun() ->
         lists:all(fun(Member) -> leads(Second, Member) end, Members)
-    end, 10_000).
+    end, 30_000).
 
 %% Whether a node leads, as another one sees it.
 leads(#{node := Node}, Member) ->
     erlmcp_test_cluster:call(Member, erlmcp_cluster_store, leader, []) =:= Node.
 
 %% A renewal takes longer than until the next one is due, so the lease ends. But the node finds out
-%% whether it still has it, and one that begins again has a lease that is valid.
+%% whether it still has it, and one that begins again has a lease that is valid. No election is
+%% held: on a busy machine another node would lead, which is not slow.
 leases_come_back_while_the_leader_is_slow(Config) ->
     Members = joined(Config),
     {Leader, [Other, _]} = leader(Members),
+    [ok = erlmcp_test_cluster:call(Member, ?MODULE, hold_elections, []) || Member <- Members],
     ok = erlmcp_test_cluster:call(Leader, ?MODULE, slow_down, [150]),
-    {_, _} = erlmcp_test_cluster:await(fun() -> not has_lease(Other) end, 10_000),
-    {_, Took} = erlmcp_test_cluster:await(fun() -> has_lease(Other) end, 10_000),
-    Number = incarnation(Other),
+    {_, _} = erlmcp_test_cluster:await(fun() -> not has_lease(Other) end, 30_000),
+    {_, Took} = erlmcp_test_cluster:await(fun() -> has_lease(Other) end, 30_000),
+    ct:pal("a lease after ~b ms", [Took]),
     ok = erlmcp_test_cluster:call(Other, ?MODULE, hear, []),
-    ok = lose_lease(Other),
-    {_, Began} = erlmcp_test_cluster:await(fun() -> newer(Other, Number) end, 10_000),
-    ct:pal("a lease after ~b ms, and another one after ~b ms", [Took, Began]),
-    [true | _] = [Valid || {cluster_lease_begun, _, Valid} <- heard(Other)].
+    %% If the machine stands still meanwhile, the lease may be over when it has begun.
+    true = lists:any(fun(_) -> begins_valid(Other) end, [1, 2, 3]).
+
+%% Whether the lease of another incarnation is valid when it has begun.
+begins_valid(Member) ->
+    Number = incarnation(Member),
+    ok = lose_lease(Member),
+    {New, Took} = erlmcp_test_cluster:await(fun() -> newer(Member, Number) end, 30_000),
+    {{cluster_lease_begun, New, IsValid}, _} =
+        erlmcp_test_cluster:await(fun() -> lists:keyfind(New, 2, heard(Member)) end, 30_000),
+    ct:pal("another lease after ~b ms", [Took]),
+    IsValid.
 
 %% The store has opened it, but did not answer in time. Nobody needs to declare it dead.
 a_lease_that_was_opened_unheard_is_ended(Config) ->
     [A, _, C] = Members = joined(Config),
     Number = incarnation(C),
-    Unheard = lists:max([incarnation(Member) || Member <- Members]) + 1,
     [ok = erlmcp_test_cluster:call(Member, ?MODULE, hear, []) || Member <- Members],
     ok = erlmcp_test_cluster:call(C, ?MODULE, lose_an_opening, []),
     ok = lose_lease(C),
-    {_, _} = erlmcp_test_cluster:await(fun() -> newer(C, Unheard) end, 10_000),
+    {Unheard, _} = erlmcp_test_cluster:await(fun() ->
+        erlmcp_test_cluster:call(C, persistent_term, get, [{?MODULE, lost}, false])
+    end, 30_000),
+    {_, _} = erlmcp_test_cluster:await(fun() -> newer(C, Unheard) end, 30_000),
     {_, _} = erlmcp_test_cluster:await(fun() ->
         [] =:= [Number, Unheard] -- [Dead || {Dead, _} <- deaths(A)]
-    end, 10_000),
+    end, 30_000),
     %% C may be the first to declare its own one dead.
     Declared = [Dead || Member <- Members,
                         {cluster_node_declared_dead, Dead, _} <- heard(Member)],
@@ -288,11 +302,11 @@ a_home_that_begins_late_is_unseen(Config) ->
     [A, B, C] = joined(Config),
     {ok, Late} = erlmcp_test_cluster:call(A, erlmcp_cluster_store, next_incarnation, []),
     ok = lose_lease(C),
-    {Number, _} = erlmcp_test_cluster:await(fun() -> newer(C, Late) end, 10_000),
+    {Number, _} = erlmcp_test_cluster:await(fun() -> newer(C, Late) end, 30_000),
     Home = fun(First) ->
         erlmcp_test_cluster:call(B, erlmcp_cluster_members, home, [<<7:96>>, First])
     end,
-    {_, _} = erlmcp_test_cluster:await(fun() -> is_tuple(Home(Number)) end, 5_000),
+    {_, _} = erlmcp_test_cluster:await(fun() -> is_tuple(Home(Number)) end, 30_000),
     unseen = Home(Late),
     ok = erlmcp_test_cluster:call(A, erlmcp_cluster_store, open_lease, [Late]),
     Node = node_of(A),
@@ -301,7 +315,7 @@ a_home_that_begins_late_is_unseen(Config) ->
             unseen -> false;
             Known -> Known
         end
-    end, 5_000).
+    end, 30_000).
 
 lose_lease(Member) ->
     Lease = erlmcp_test_cluster:call(Member, erlang, whereis, [erlmcp_cluster_lease]),
@@ -386,18 +400,18 @@ a_store_that_cannot_start_is_tried_again(Config) ->
     {error, already_joined} =
         erlmcp_test_cluster:call(C, erlmcp_cluster, join, [maps:get(options, C)]),
     ok = erlmcp_test_cluster:call(C, ?MODULE, fail_to_start, [false]),
-    {_, Took} = erlmcp_test_cluster:await(fun() -> has_lease(C) end, 10_000),
+    {_, Took} = erlmcp_test_cluster:await(fun() -> has_lease(C) end, 30_000),
     ct:pal("a lease after ~b ms", [Took]),
     %% A supervisor whose processes have restarted too often ends in this way.
     ok = erlmcp_test_cluster:call(C, gen_server, stop,
                                   [erlmcp_cluster_member_sup, shutdown, 30_000], 30_000),
-    {_, _} = erlmcp_test_cluster:await(fun() -> has_lease(C) andalso alive(Members) end, 10_000),
+    {_, _} = erlmcp_test_cluster:await(fun() -> has_lease(C) andalso alive(Members) end, 30_000),
     %% An operator who has stopped its processes lets it join again.
     ok = erlmcp_test_cluster:call(C, supervisor, terminate_child, [erlmcp_cluster_sup, member],
                                   30_000),
     {error, not_joined} = erlmcp_test_cluster:call(C, erlmcp_cluster, status, []),
     [ok] = erlmcp_test_cluster:join([C]),
-    {_, _} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 5_000).
+    {_, _} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 30_000).
 
 %% One of its processes has just ended, and its supervisor has not started it again yet.
 a_node_whose_processes_restart_has_joined(Config) ->
@@ -416,6 +430,8 @@ a_node_whose_processes_restart_has_joined(Config) ->
 %% As when its disk is full. Whoever reads at that moment gets an error, and does not crash.
 reads_end_while_the_store_stops(Config) ->
     [_, _, C] = joined(Config),
+    %% One that is late must not find the next part.
+    ok = erlmcp_test_cluster:call(C, ?MODULE, fail_to_start, [true]),
     [normal] = erlmcp_test_cluster:call(C, ?MODULE, read_until_it_stops, []).
 
 %% The process of the store lives on, and tries again twice a second. So does a process that looks
@@ -433,16 +449,16 @@ a_part_that_cannot_start_says_so_once(Config) ->
          ok = erlmcp_test_cluster:call(C, ra_system, stop, [erlmcp_cluster]),
          behind = erlmcp_test_cluster:call(C, erlang, send, [Looks, behind]),
          _ = erlmcp_test_cluster:call(C, sys, get_state, [Looks]),
-         {_, _} = erlmcp_test_cluster:await(fun() -> Results() =/= Before end, 10_000),
+         {_, _} = erlmcp_test_cluster:await(fun() -> Results() =/= Before end, 30_000),
          Tries = fun() -> erlmcp_test_cluster:call(C, ?MODULE, tries, []) end,
          Tried = Tries(),
-         {_, _} = erlmcp_test_cluster:await(fun() -> Tries() >= Tried + 2 end, 10_000),
+         {_, _} = erlmcp_test_cluster:await(fun() -> Tries() >= Tried + 2 end, 30_000),
          ok = erlmcp_test_cluster:call(C, ?MODULE, fail_to_start, [false]),
-         {_, _} = erlmcp_test_cluster:await(fun() -> lists:last(Results()) =:= ok end, 10_000),
+         {_, _} = erlmcp_test_cluster:await(fun() -> lists:last(Results()) =:= ok end, 30_000),
          After = Before ++ [{error, enospc}, ok],
          After = Results(),
          {_, _} = erlmcp_test_cluster:await(fun() -> has_lease(C) andalso alive(Members) end,
-                                            10_000)
+                                            30_000)
      end || Before <- [[], [{error, enospc}, ok]]].
 
 %% It stands still, and OTP has not noticed yet. Another node can stop, and is told that it cannot
@@ -450,14 +466,18 @@ a_part_that_cannot_start_says_so_once(Config) ->
 a_silent_node_holds_no_other_up(Config) ->
     [Silent, A, B] = Members = joined(Config),
     ok = erlmcp_test_cluster:pause(Silent),
+    Pauses = erlmcp_test_pauses:start(),
     {Stopped, ok} = timer:tc(fun() ->
         erlmcp_test_cluster:call(A, erlmcp_cluster_sup, stop_member, [], 60_000)
     end, millisecond),
     {Joined, [{error, timeout}]} = timer:tc(fun() ->
         erlmcp_test_cluster:join([A], 1_000)
     end, millisecond),
-    ct:pal("stopped after ~b ms, and gave up after ~b ms", [Stopped, Joined]),
-    true = Stopped < 12_000 andalso Joined < 20_000,
+    Paused = erlmcp_test_pauses:total_ms(Pauses),
+    ok = erlmcp_test_pauses:stop(Pauses),
+    ct:pal("stopped after ~b ms, and gave up after ~b ms, with pauses of ~b ms",
+           [Stopped, Joined, Paused]),
+    true = Stopped - Paused < 12_000 andalso Joined - Paused < 20_000,
     ok = erlmcp_test_cluster:resume(Silent),
     [ok] = erlmcp_test_cluster:join([A]),
     {_, _} = erlmcp_test_cluster:await(fun() ->
@@ -476,7 +496,7 @@ a_silent_node_holds_no_join_up(Config) ->
     Test = self(),
     _ = spawn_link(fun() ->
         Test ! {joined, timer:tc(fun() ->
-            erlmcp_test_cluster:join([B#{options := Seeds}], 8_000)
+            erlmcp_test_cluster:join([B#{options := Seeds}], 12_000)
         end, millisecond)}
     end),
     {_, _} = erlmcp_test_cluster:await(fun() ->
@@ -490,7 +510,7 @@ a_silent_node_holds_no_join_up(Config) ->
     ok = erlmcp_test_pauses:stop(Pauses),
     ct:pal("~p after ~b ms, with pauses of ~b ms", [Joined, Took, Paused]),
     [{error, timeout}] = Joined,
-    true = Took - Paused < 35_000,
+    true = Took - Paused < 40_000,
     ok = erlmcp_test_cluster:resume(Silent),
     [ok] = erlmcp_test_cluster:join([B#{options := Seeds}]),
     {_, _} = erlmcp_test_cluster:await(fun() -> alive([A, B]) end, 30_000).
@@ -502,24 +522,26 @@ one_node_writes_a_death_down(Config) ->
     [{_, Oldest}, {_, Other}] = lists:sort([{incarnation(Member), Member} || Member <- [A, B]]),
     Stop = fun() ->
         Number = incarnation(C),
-        Began = erlang:monotonic_time(millisecond),
         ok = erlmcp_test_cluster:call(C, erlmcp_cluster_sup, stop_member, [], 30_000),
-        {_, _} = erlmcp_test_cluster:await(fun() -> is_dead(Number, [A, B]) end, 10_000),
-        {Number, erlang:monotonic_time(millisecond) - Began}
+        {_, _} = erlmcp_test_cluster:await(fun() -> is_dead(Number, [A, B]) end, 30_000),
+        Number
     end,
     Writes = fun(Member, Number) -> lists:member(Number, burials(Member)) end,
-    {First, Took} = Stop(),
-    ct:pal("written down after ~b ms", [Took]),
+    Began = erlang:monotonic_time(millisecond),
+    First = Stop(),
     false = Writes(C, First),
-    case {Writes(Oldest, First), Writes(Other, First)} of
+    Written = {Writes(Oldest, First), Writes(Other, First)},
+    Took = erlang:monotonic_time(millisecond) - Began,
+    ct:pal("written down within ~b ms", [Took]),
+    case Written of
         {true, false} -> ok;
         %% Half a second later the other one tries, too.
         {_, true} when Took >= 500 -> ok
     end,
     [ok] = erlmcp_test_cluster:join([C]),
-    {_, _} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 5_000),
+    {_, _} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 30_000),
     ok = erlmcp_test_cluster:call(Oldest, ?MODULE, hold_burials, []),
-    {Second, _} = Stop(),
+    Second = Stop(),
     true = Writes(Other, Second).
 
 is_dead(Number, Members) ->
@@ -532,7 +554,7 @@ a_node_leaves_and_comes_back(Config) ->
     [A, B, Leaving] = joined(Config),
     Number = incarnation(Leaving),
     Id = opened(Leaving, ~"alice"),
-    ok = erlmcp_test_cluster:call(Leaving, erlmcp_cluster, leave, [], 30_000),
+    ok = erlmcp_test_cluster:leave(Leaving),
     {_, Took} = erlmcp_test_cluster:await(fun() -> all_say([Number], [A, B]) end, 30_000),
     ct:pal("its sessions had another home after ~b ms", [Took]),
     {error, not_joined} = erlmcp_test_cluster:call(Leaving, erlmcp_cluster, status, []),
@@ -563,7 +585,7 @@ a_dead_node_is_forgotten(Config) ->
     try
         [ok] = erlmcp_test_cluster:join([Back]),
         {_, _} = erlmcp_test_cluster:await(fun() -> alive([A, B, Back]) end, 30_000),
-        3 = length(hd(members([A, B, Back])))
+        {_, _} = erlmcp_test_cluster:await(fun() -> are_three([A, B, Back]) end, 30_000)
     after
         erlmcp_test_cluster:stop(Back)
     end.
@@ -582,13 +604,20 @@ a_node_that_is_forgotten_joins_again(Config) ->
     {_, Back} = erlmcp_test_cluster:await(fun() -> newer(Alone, Number) end, 60_000),
     ct:pal("joined again after ~b ms", [Back]),
     {_, _} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 30_000),
-    [[_, _, _]] = members(Members),
+    {_, _} = erlmcp_test_cluster:await(fun() -> are_three(Members) end, 30_000),
     [{ok, _, {Home, _}}] = lists:usort([found(Member, Id, ~"alice") || Member <- Members]),
     true = lists:member(Home, Two).
 
+%% Whether each knows the same three members. A node whose store is slow says none.
+are_three(Members) ->
+    case members(Members) of
+        [[_, _, _]] -> true;
+        _ -> false
+    end.
+
 nodes_find_each_other_by_dns(Config) ->
     Members = joined(Config),
-    [[_, _, _]] = members(Members),
+    {_, _} = erlmcp_test_cluster:await(fun() -> are_three(Members) end, 30_000),
     %% A node that asks for another name stays alone.
     [Any | _] = Members,
     [] = erlmcp_test_cluster:call(Any, erlmcp_cluster_discovery, nodes, [{dns, "none.test"}]).
@@ -596,7 +625,8 @@ nodes_find_each_other_by_dns(Config) ->
 %% Two of three are no cluster, when it is new.
 a_node_waits_for_its_cluster(Config) ->
     [A, B, C] = proplists:get_value(members, Config),
-    [{error, no_cluster}, {error, no_cluster}] = erlmcp_test_cluster:join([A, B], 2_000),
+    %% A busy machine takes seconds to start a part of the store, and says `timeout` if it is late.
+    [{error, no_cluster}, {error, no_cluster}] = erlmcp_test_cluster:join([A, B], 10_000),
     [ok, ok, ok] = erlmcp_test_cluster:join([A, B, C]),
     {_, _} = erlmcp_test_cluster:await(fun() -> alive([A, B, C]) end, 30_000).
 
@@ -626,8 +656,12 @@ joined(Config) ->
 
 node_of(#{node := Node}) -> Node.
 
+%% A node that has lost its lease begins another one soon.
 incarnation(Member) ->
-    #{incarnation := Number} = erlmcp_test_cluster:status(Member),
+    {Number, _} = erlmcp_test_cluster:await(fun() ->
+        #{incarnation := Present} = erlmcp_test_cluster:status(Member),
+        Present =/= none andalso Present
+    end, 30_000),
     Number.
 
 %% Each sees the present incarnations of all of these, and no others.
@@ -714,8 +748,10 @@ sample(Samples) ->
             From ! {samples, Samples},
             sample(Samples)
     after 5 ->
+        %% The node may stand still between the two.
+        Time = erlang:system_time(millisecond),
         Number = erlmcp_cluster_lease:incarnation(),
-        sample([{erlang:system_time(millisecond), is_integer(Number), Number} | Samples])
+        sample([{Time, is_integer(Number), Number} | Samples])
     end.
 
 -doc false.
@@ -772,30 +808,30 @@ lose_an_opening() ->
                                  [{{open_lease, 1}, {?MODULE, opening, lost}}]).
 
 -doc false.
-opening(lost, Arguments, Whole) ->
+opening(lost, [Incarnation] = Arguments, Whole) ->
     Opened = apply(Whole, Arguments),
-    case persistent_term:get({?MODULE, lost}, not_yet) of
-        not_yet ->
-            ok = persistent_term:put({?MODULE, lost}, already),
+    case {Opened, persistent_term:get({?MODULE, lost}, not_yet)} of
+        {ok, not_yet} ->
+            ok = persistent_term:put({?MODULE, lost}, Incarnation),
             {error, timeout};
-        already ->
+        _ ->
             Opened
     end.
 
-%% This node counts the elections that it would ask for.
+%% This node notes the times of the elections that it would ask for.
 -doc false.
 hold_elections() ->
-    ok = persistent_term:put({?MODULE, elections}, counters:new(1, [])),
+    ok = persistent_term:put({?MODULE, elections}, []),
     erlmcp_bench_wrapping:around(erlmcp_cluster_store,
                                  [{{elect, 0}, {?MODULE, election, held}}]).
 
 -doc false.
 election(held, _, _) ->
-    counters:add(persistent_term:get({?MODULE, elections}), 1, 1).
+    persistent_term:put({?MODULE, elections}, [erlmcp_clock:now_ms() | elections()]).
 
 -doc false.
 elections() ->
-    counters:get(persistent_term:get({?MODULE, elections}), 1).
+    persistent_term:get({?MODULE, elections}).
 
 %% Whether this node's part of the store cannot be started.
 -doc false.

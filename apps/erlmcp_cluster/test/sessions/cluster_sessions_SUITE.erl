@@ -189,26 +189,35 @@ a_home_is_looked_up_once(Config) ->
     [A, B, _] = members(Config),
     Session = initialize(A),
     ok = erlmcp_test_cluster:call(B, ?MODULE, count_searches, []),
-    #{~"result" := _} = result(B, Session, ~"ping", #{}),
-    1 = erlmcp_test_cluster:call(B, ?MODULE, searches, []).
+    Searches = fun() -> erlmcp_test_cluster:call(B, ?MODULE, searches, []) end,
+    %% A busy machine may let a lease end for a moment, and then a request looks again.
+    true = lists:any(fun(_) ->
+        Before = Searches(),
+        #{~"result" := _} = result(B, Session, ~"ping", #{}),
+        Searches() - Before =:= 1
+    end, [1, 2, 3]).
 
 %% When a home dies, the first request of each of its sessions asks what the cluster keeps of it.
 %% That is before any limit, and a client may send as many as it likes.
 inheritances_share_their_catch_ups(Config) ->
     [A | _] = Members = members(Config),
     {Id, _} = initialize(A),
-    Node = erlmcp_test_cluster:call(A, erlmcp_cluster_store, leader, []),
+    {Node, _} = erlmcp_test_cluster:await(fun() ->
+        Leads = erlmcp_test_cluster:call(A, erlmcp_cluster_store, leader, []),
+        Leads =/= none andalso Leads
+    end, 30_000),
     {[Leader], [Follower | _]} = lists:partition(fun(#{node := Of}) -> Of =:= Node end, Members),
     Queries = fun() ->
         erlmcp_test_cluster:call(Leader, cluster_tasks_SUITE, consistent_queries, [])
     end,
-    [begin
+    %% A catch-up that a pause delays by a second is given up.
+    [erlmcp_test_pauses:undisturbed(250, fun() ->
          Before = Queries(),
          1_000 = erlmcp_test_cluster:call(Member, ?MODULE, inherit_at_once, [Id, 1_000]),
          Made = Queries() - Before,
          ct:pal("1000 at once at ~p: ~b consistent queries", [node_of(Member), Made]),
          true = Made < 100
-     end || Member <- [Leader, Follower]].
+     end) || Member <- [Leader, Follower]].
 
 %% How many of so many processes have read what the cluster keeps of a session.
 -doc false.
@@ -622,7 +631,8 @@ few_wait_for_their_turn(_) ->
         ok = counters:put(Turns, 1, 0),
         receive {'DOWN', Monitor, process, Pid, Result} -> Result end
     end,
-    done = Waiting(499),
+    %% It waits for a second.
+    done = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(499) end),
     no_turn = Waiting(500).
 
 %% A client may go away while its change is under way, and its process with it.
@@ -655,8 +665,11 @@ old_facts_are_deleted(Config) ->
     ok = erlmcp_test_cluster:call(A, erlmcp_cluster_sessions, sweep, [1_700]),
     ok = erlmcp_test_cluster:call(C, erlmcp_cluster_sessions, sweep, [3_600]),
     true = is_map_key(Name, Facts()),
-    ok = erlmcp_test_cluster:call(A, erlmcp_cluster_sessions, sweep, [3_600]),
-    {_, _} = erlmcp_test_cluster:await(fun() -> not is_map_key(Name, Facts()) end, 30_000).
+    %% A sweep ends if the store does not answer.
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        ok = erlmcp_test_cluster:call(A, erlmcp_cluster_sessions, sweep, [3_600]),
+        not is_map_key(Name, Facts())
+    end, 30_000).
 
 %% Each deletion would wait for a second. The lease is still valid when the sweep begins.
 a_sweep_without_a_majority_ends(Config) ->
@@ -667,17 +680,20 @@ a_sweep_without_a_majority_ends(Config) ->
         [ok = erlmcp_test_cluster:call(Member, sys, Do, [erlmcp_cluster]) || Member <- [B, C]]
     end,
     Store(suspend),
+    Pauses = erlmcp_test_pauses:start(),
     {Took, ok} = timer:tc(fun() ->
         erlmcp_test_cluster:call(A, erlmcp_cluster_sessions, sweep, [3_600])
     end, millisecond),
+    Paused = erlmcp_test_pauses:total_ms(Pauses),
+    ok = erlmcp_test_pauses:stop(Pauses),
     Store(resume),
-    ct:pal("~b ms", [Took]),
-    true = Took < 3_000,
+    ct:pal("~b ms, with pauses of ~b ms", [Took, Paused]),
+    true = Took - Paused < 3_000,
     {_, _} = erlmcp_test_cluster:await(fun() ->
         lists:all(fun(Member) ->
             is_integer(erlmcp_test_cluster:call(Member, erlmcp_cluster_lease, incarnation, []))
         end, [A, B, C])
-    end, 10_000).
+    end, 30_000).
 
 %% A node that stops has seconds. What is left is deleted by others.
 a_sweep_delays_no_stop(Config) ->
@@ -732,14 +748,20 @@ a_call_may_find_its_session_gone_elsewhere(Config) ->
     Held = hold_sessions(C, ?SERVER),
     Began = start_tool(C, Session, 1, ~"where", #{}),
     ok = await_held(C, Held),
-    Incarnation = erlmcp_test_cluster:call(C, erlmcp_cluster_lease, incarnation, []),
+    Incarnation = incarnation(C),
     %% Its next incarnation begins after the death, so it inherits nothing.
     ok = erlmcp_test_cluster:call(C, sys, suspend, [erlmcp_cluster_lease]),
     {_, _} = erlmcp_test_cluster:await(fun() ->
-        {ok, #{Incarnation := Lease}} =
-            erlmcp_test_cluster:call(B, erlmcp_cluster_store, leases, [consistency]),
-        erlmcp_test_cluster:call(B, erlmcp_cluster_store, end_lease, [Incarnation, Lease, dead])
-            =:= ok
+        case erlmcp_test_cluster:call(B, erlmcp_cluster_store, leases, [consistency]) of
+            {ok, #{Incarnation := {alive, _, _} = Lease}} ->
+                erlmcp_test_cluster:call(B, erlmcp_cluster_store, end_lease,
+                                         [Incarnation, Lease, dead]) =:= ok;
+            %% On a busy machine the nodes have declared it dead before.
+            {ok, _} ->
+                true;
+            {error, _} ->
+                false
+        end
     end, 30_000),
     {_, _} = erlmcp_test_cluster:await(fun() ->
         lists:member(Incarnation, maps:get(deaths, erlmcp_test_cluster:status(B)))
@@ -764,9 +786,11 @@ a_request_waits_for_a_lease_that_lapsed(Config) ->
     true = lists:any(fun(_) ->
         Session = initialize(C),
         ok = lapse(C),
+        Began = erlang:monotonic_time(millisecond),
         Asked = start_tool(C, Session, 1, ~"where_safely", #{}),
         {_, _} = erlmcp_test_cluster:await(fun() ->
             erlmcp_test_cluster:call(C, ?MODULE, passed_on, []) > 0
+                orelse erlang:monotonic_time(millisecond) - Began > 1_000
         end, 30_000),
         ok = erlmcp_test_cluster:call(C, sys, resume, [erlmcp_cluster_lease]),
         Answer = response(Asked),
@@ -835,7 +859,7 @@ home_of(Id, Member, Members) ->
 
 %% Kills the process of a node's lease. Awaits that nodes know that its incarnation has ended.
 lose_lease(Member, Nodes) ->
-    Incarnation = erlmcp_test_cluster:call(Member, erlmcp_cluster_lease, incarnation, []),
+    Incarnation = incarnation(Member),
     Lease = erlmcp_test_cluster:call(Member, erlang, whereis, [erlmcp_cluster_lease]),
     true = erlmcp_test_cluster:call(Member, erlang, exit, [Lease, kill]),
     lists:foreach(fun(Node) ->
@@ -845,6 +869,16 @@ lose_lease(Member, Nodes) ->
             erlmcp_cluster_deaths:is_dead(Incarnation, Deaths)
         end, 30_000)
     end, Nodes).
+
+%% A busy machine may let a lease end for a moment.
+incarnation(Member) ->
+    {Incarnation, _} = erlmcp_test_cluster:await(fun() ->
+        case erlmcp_test_cluster:call(Member, erlmcp_cluster_lease, incarnation, []) of
+            none -> false;
+            Number -> Number
+        end
+    end, 30_000),
+    Incarnation.
 
 home_safely(Member, Session) ->
     {Home, _} = erlmcp_test_cluster:await(fun() -> where_safely(Member, Session) end, 30_000),
@@ -874,7 +908,7 @@ a_session_survives_its_home(Config) ->
     Took = erlang:monotonic_time(millisecond) - Killed,
     ct:pal("served again after ~b ms", [Took]),
     true = atom_to_binary(node_of(A))
-        =/= text(tool_once(B#{http := map_get(page, B)}, Page, ~"where")),
+        =/= text(tool(B#{http := map_get(page, B)}, Page, ~"where", #{})),
     Home = hd([Member || #{node := Node} = Member <- [B, C], atom_to_binary(Node) =:= Safely]),
     _ = (Took =< 1_500 orelse is_waiting(Home, ~"twice")) andalso begin
         _ = await_waiting(Home, ~"twice"),
@@ -933,7 +967,7 @@ a_minority_refuses(Config) ->
     [begin
          {_, _} = erlmcp_test_cluster:in_time(
              fun() -> refusal(posted(Member, Session, Ping)) =:= 1080 end, 3_000),
-         #{status := 503} = delete(Member, Session),
+         #{status := 503} = erlmcp_test_http:delete(http(Member), Session),
          #{status := 503, messages := [#{~"error" := #{~"data" := #{~"refusal" := 1080}}}]} =
              erlmcp_test_http:initialize(http(Member), ?REVISION, #{}),
          %% What needs no session goes on.
@@ -1056,13 +1090,27 @@ go_on(Pid) ->
 %% Stores the ends of sessions of this node.
 -doc false.
 end_sessions(Count, Idle) ->
-    Incarnation = erlmcp_cluster_lease:incarnation(),
+    {Incarnation, _} = erlmcp_test_cluster:await(fun() ->
+        case erlmcp_cluster_lease:incarnation() of
+            none -> false;
+            Number -> Number
+        end
+    end, 30_000),
     Names = [erlmcp_cluster_session_id:nonce(Incarnation, 0, 1_000_000 + N)
              || N <- lists:seq(1, Count)],
-    Stored = erlmcp_test_cluster:at_once(fun(Some) ->
-        [erlmcp_cluster_store:end_session(Name, Idle, owner()) || Name <- Some]
+    _ = erlmcp_test_cluster:at_once(fun(Some) ->
+        lists:foreach(fun(Name) -> ok = end_session(Name, Idle) end, Some)
     end, parts(50, Names)),
-    [ok] = lists:usort(lists:append(Stored)),
+    ok.
+
+%% A pause of the machine may delay a command by a second. Then it may be stored or not.
+end_session(Name, Idle) ->
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        case erlmcp_cluster_store:end_session(Name, Idle, owner()) of
+            {error, _} -> false;
+            _ -> true
+        end
+    end, 30_000),
     ok.
 
 parts(_, []) ->
@@ -1267,8 +1315,9 @@ tool(Member, Session, Name, Arguments) ->
 text(#{~"result" := #{~"content" := [#{~"text" := Text}]}}) -> Text.
 
 notify(Member, Session, Method, Params) ->
-    #{status := Status, body := Body} = call(http(Member), Method, Params,
-                                             #{session => Session, id => none}),
+    #{status := Status, body := Body} = answered(fun() ->
+        call(http(Member), Method, Params, #{session => Session, id => none})
+    end),
     {Status, Body}.
 
 posted(Member, {Id, Revision}, Message) ->
@@ -1288,7 +1337,7 @@ start_tool(Member, Session, Id, Name, Arguments) ->
     Socket.
 
 delete(Member, Session) ->
-    erlmcp_test_http:delete(http(Member), Session).
+    answered(fun() -> erlmcp_test_http:delete(http(Member), Session) end).
 
 %% The session's stream, and the id of its first event.
 stream(Member, Session, LastEventId) ->

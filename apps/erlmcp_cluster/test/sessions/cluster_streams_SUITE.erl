@@ -18,12 +18,15 @@ nodes.
          crash_session/1]).
 
 -import(erlmcp_test_cluster, [call/4, call/5, await/2]).
--import(erlmcp_test_cluster_node, [serve/2, get_stream/3, await_waiting/2, finish/3]).
+-import(erlmcp_test_cluster_node, [serve/2, answered/1, get_stream/3, await_waiting/2, finish/3]).
 
 -define(SERVER, ~"cluster_streams_SUITE").
 -define(REVISION, ~"2025-11-25").
 %% Events that are kept for a session.
 -define(STORED, 20).
+%% Of so many sessions, one has another next home when a node begins: the chance of none is 1 in two
+%% million.
+-define(SESSIONS, 80).
 %% Bytes of events that wait to be copied.
 -define(MOST_GIVEN, 16_777_216).
 
@@ -54,19 +57,19 @@ a_node_that_gets_no_copies_forgets_streams(_) ->
     [A, B, C] = members(),
     {_, [#{port := Port}]} = serve(A, #{
         id => forgets, handler => ?MODULE, cluster => erlmcp_cluster, listen => [{http, #{}}],
-        limits => #{stored_ms => 1_000}}),
+        limits => #{stored_ms => 1_000, call_timeout_ms => 600_000}}),
     Forgets = A#{http => #{port => Port, url => ~"http://127.0.0.1"}},
-    Sessions = [initialize(Forgets, ?REVISION) || _ <- lists:seq(1, 40)],
+    Sessions = [initialize(Forgets, ?REVISION) || _ <- lists:seq(1, ?SESSIONS)],
     Streams = [start_tool(Forgets, Session, 1, #{says => 1}) || Session <- Sessions],
     [begin _ = primed(Stream), _ = said(Stream) end || Stream <- Streams],
     Remembered = fun(Member) -> call(Member, ?MODULE, remembered, [forgets]) end,
-    {_, _} = await(fun() -> Remembered(B) + Remembered(C) =:= 40 end, 30_000),
+    {_, _} = await(fun() -> Remembered(B) + Remembered(C) =:= ?SESSIONS end, 30_000),
     Had = Remembered(B),
     ok = begins_again(C),
     ok = all_alive(),
-    {_, _} = await(fun() -> Remembered(B) + Remembered(C) > 40 end, 30_000),
+    {_, _} = await(fun() -> Remembered(B) + Remembered(C) > ?SESSIONS end, 30_000),
     ct:pal("sessions at the two nodes: before ~b and ~b, then ~b and ~b",
-           [Had, 40 - Had, Remembered(B), Remembered(C)]),
+           [Had, ?SESSIONS - Had, Remembered(B), Remembered(C)]),
     [#{status := 202} = notify(Forgets, Session, ~"notifications/cancelled", #{requestId => 1})
      || Session <- Sessions],
     {_, _} = await(fun() ->
@@ -136,7 +139,7 @@ what_a_lost_connection_had_is_sent_again(_) ->
 an_ended_session_answers_its_calls(_) ->
     [_, B, _] = members(),
     answered_at_the_end(fun(Session) ->
-        #{status := 204} = erlmcp_test_http:delete(http(B), Session)
+        #{status := 204} = answered(fun() -> erlmcp_test_http:delete(http(B), Session) end)
     end).
 
 %% The same of a session that crashes: this node is still its home.
@@ -396,7 +399,9 @@ initialize(Member, Revision) ->
     erlmcp_test_cluster_node:initialize(http(Member), Revision).
 
 notify(Member, Session, Method, Params) ->
-    erlmcp_test_http:call(http(Member), Method, Params, #{session => Session, id => none}).
+    answered(fun() ->
+        erlmcp_test_http:call(http(Member), Method, Params, #{session => Session, id => none})
+    end).
 
 start_tool(Member, Session, Id, Arguments) ->
     {Headers, Body} = erlmcp_test_http:message(~"tools/call",
