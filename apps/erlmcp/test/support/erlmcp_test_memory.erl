@@ -7,7 +7,8 @@
 -define(LOOK, 5).
 
 -doc """
-Begins to watch. The fun ends that, and returns by how many bytes the memory had grown at most.
+Begins to watch. The fun ends that, and returns by how many bytes the memory had grown at most. It
+also ends with the calling process.
 
 What one scheduler frees for another counts as used until the other has run, for hundreds of
 milliseconds on a busy machine. So more than `Bound` bytes are only believed after all schedulers
@@ -18,7 +19,10 @@ watch(Bound) ->
     _ = [garbage_collect(Pid) || Pid <- processes()],
     ok = freed(),
     Start = erlang:memory(total),
-    {Pid, Monitor} = spawn_monitor(fun() -> look(Start, Bound, 0) end),
+    Caller = self(),
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        look(Start, Bound, monitor(process, Caller), 0)
+    end),
     fun() ->
         Pid ! stop,
         receive
@@ -27,10 +31,13 @@ watch(Bound) ->
         end
     end.
 
-look(Start, Bound, Most) ->
+look(Start, Bound, Caller, Most) ->
     Grown = max(Most, grown(Start, Bound)),
-    receive stop -> exit({grown, max(Grown, grown(Start, Bound))})
-    after ?LOOK -> look(Start, Bound, Grown)
+    receive
+        stop -> exit({grown, max(Grown, grown(Start, Bound))});
+        {'DOWN', Caller, process, _, _} -> ok
+    after ?LOOK ->
+        look(Start, Bound, Caller, Grown)
     end.
 
 grown(Start, Bound) ->
@@ -46,4 +53,9 @@ grown(Start, Bound) ->
 -spec freed() -> ok.
 freed() ->
     _ = erts_debug:set_internal_state(available_internal_state, true),
-    erts_debug:set_internal_state(wait, deallocations).
+    try
+        ok = erts_debug:set_internal_state(wait, deallocations)
+    catch
+        %% Only one process may wait at a time.
+        error:badarg -> receive after ?LOOK -> freed() end
+    end.
