@@ -21,9 +21,10 @@ groups() ->
 
 %% By the load generator: each request is accounted for.
 lost_replies_are_found(_) ->
-    Plan = #{connections => 4, loop => {closed, 1}, duration_ms => 500, timeout_ms => 1_000},
+    Plan = #{connections => 4, loop => {closed, 1}, duration_ms => 500},
     {0, 0} = counted(none, Plan),
-    {Lost, 0} = counted(drops_replies, Plan),
+    %% A machine that stands still for a second is no server that loses replies.
+    {Lost, 0} = counted(drops_replies, Plan#{timeout_ms => 1_000}),
     true = Lost > 0.
 
 %% By the load generator: each reply is read.
