@@ -156,8 +156,8 @@ noisy() ->
     .
 
 %% Processor time, compared with the bare runtime just before. Other work of the machine slows both,
-%% and the median leaves out the turns in which it changed. It is 1.6 to 1.8 times as much, also
-%% beside four busy programs; without a boot script it was 2.7 to 3.
+%% and the median leaves out the turns in which it changed. It is 1.6 to 1.8 times as much, and 2 on
+%% a busy machine; without a boot script it was 2.7 to 3.2.
 the_first_answer_is_soon(Config) ->
     Bare = [filename:join([code:root_dir(), "bin", "erl"]), "-noinput", "-s", "erlang", "halt"],
     Server = [proplists:get_value(program, Config), "serve", proplists:get_value(curious, Config),
@@ -165,15 +165,16 @@ the_first_answer_is_soon(Config) ->
     Turns = [{spent(Bare, Config), spent(Server, Config)} || _ <- lists:seq(1, 7)],
     ct:pal("ms of processor time, bare and with a first answer: ~w", [Turns]),
     Ratios = lists:sort([Longer / Shorter || {Shorter, Longer} <- Turns]),
-    true = lists:nth(4, Ratios) < 2.2.
+    true = lists:nth(4, Ratios) < 2.4.
 
-%% Milliseconds of the processor that a program takes which is asked once, if it reads that.
+%% Milliseconds of the processor that a program takes which is asked once, if it reads that. Bash
+%% counts them; other shells count hundredths of a second.
 spent(Words, Config) ->
     Folder = proplists:get_value(priv_dir, Config),
     [Requests, Answer] = [filename:join(Folder, Name) || Name <- ["requests", "answer"]],
     ok = file:write_file(Requests, [request(1, ~"server/discover", #{}), $\n]),
     Script = "in=$1 out=$2; shift 2; \"$@\" <\"$in\" >\"$out\"; times",
-    {0, Times, ""} = run("/bin/sh", ["-c", Script, "-", Requests, Answer | Words], Config),
+    {0, Times, ""} = run("/bin/bash", ["-c", Script, "-", Requests, Answer | Words], Config),
     {ok, Output} = file:read_file(Answer),
     true = Output =/= <<>> orelse not lists:member("serve", Words),
     [_, _, User, System] = [list_to_integer(Minutes) * 60_000 + round(1000 * list_to_float(Seconds))
