@@ -330,7 +330,7 @@ const cases = {
   },
 };
 
-const browser = await chromium.launch({executablePath, args: ['--no-sandbox']});
+const browser = await chromium.launch({executablePath, args: ['--no-sandbox'], timeout: PATIENCE});
 const wrong = [];
 try {
   const page = await browser.newPage({viewport: {width: 1280, height: 800}});

@@ -7,6 +7,8 @@
 
 -doc false.
 start(_, _) ->
+    %% The collector goes on in a flood, which may leave no descriptor to read a module's file with.
+    ok = erlmcp_listener:load([erlmcp_console]),
     maybe
         {ok, _} ?= erlmcp_console_sup:start_link(),
         ok = erlmcp_console_log:add(),

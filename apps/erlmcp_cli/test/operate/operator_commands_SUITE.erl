@@ -552,11 +552,12 @@ no_question_ends_the_socket(Config) ->
 %% As many as are served at once, and one more, which is served when they have ended.
 silent_connections_end(_) ->
     File = erlmcp_cli_control:file(),
+    %% Their time begins when they are accepted.
+    Began = erlang:monotonic_time(millisecond),
     Silent = [begin
                   {ok, Socket} = gen_tcp:connect({local, File}, 0, [binary, {active, false}]),
                   Socket
               end || _ <- lists:seq(1, 8)],
-    Began = erlang:monotonic_time(millisecond),
     {ok, _} = erlmcp_cli_control:ask(File, ~'{"command":"calls"}', 30_000),
     true = erlang:monotonic_time(millisecond) - Began >= 4_000,
     [{error, closed} = gen_tcp:recv(Socket, 0, 10_000) || Socket <- Silent],

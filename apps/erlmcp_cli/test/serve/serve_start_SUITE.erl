@@ -23,6 +23,9 @@ a line for each problem.
          payloads_are_shown_by_option/1,
          a_console_for_others_demands_its_token/1, a_failed_drain_ends_the_node/1]).
 
+%% Milliseconds from the start of a server until its node has looked at it twice.
+-define(SECOND_LOOK_MS, 1_500).
+
 suite() ->
     [{timetrap, {minutes, 3}}].
 
@@ -153,8 +156,8 @@ noisy() ->
     .
 
 %% Processor time, compared with the bare runtime just before. Other work of the machine slows both,
-%% and the median leaves out the turns in which it changed. It is 1.6 to 1.8 times as much, also
-%% beside four busy programs; without a boot script it was 2.7 to 3.
+%% and the median leaves out the turns in which it changed. It is 1.6 to 1.8 times as much, and 2 on
+%% a busy machine; without a boot script it was 2.7 to 3.2.
 the_first_answer_is_soon(Config) ->
     Bare = [filename:join([code:root_dir(), "bin", "erl"]), "-noinput", "-s", "erlang", "halt"],
     Server = [proplists:get_value(program, Config), "serve", proplists:get_value(curious, Config),
@@ -162,15 +165,16 @@ the_first_answer_is_soon(Config) ->
     Turns = [{spent(Bare, Config), spent(Server, Config)} || _ <- lists:seq(1, 7)],
     ct:pal("ms of processor time, bare and with a first answer: ~w", [Turns]),
     Ratios = lists:sort([Longer / Shorter || {Shorter, Longer} <- Turns]),
-    true = lists:nth(4, Ratios) < 2.2.
+    true = lists:nth(4, Ratios) < 2.4.
 
-%% Milliseconds of the processor that a program takes which is asked once, if it reads that.
+%% Milliseconds of the processor that a program takes which is asked once, if it reads that. Bash
+%% counts them; other shells count hundredths of a second.
 spent(Words, Config) ->
     Folder = proplists:get_value(priv_dir, Config),
     [Requests, Answer] = [filename:join(Folder, Name) || Name <- ["requests", "answer"]],
     ok = file:write_file(Requests, [request(1, ~"server/discover", #{}), $\n]),
     Script = "in=$1 out=$2; shift 2; \"$@\" <\"$in\" >\"$out\"; times",
-    {0, Times, ""} = run("/bin/sh", ["-c", Script, "-", Requests, Answer | Words], Config),
+    {0, Times, ""} = run("/bin/bash", ["-c", Script, "-", Requests, Answer | Words], Config),
     {ok, Output} = file:read_file(Answer),
     true = Output =/= <<>> orelse not lists:member("serve", Words),
     [_, _, User, System] = [list_to_integer(Minutes) * 60_000 + round(1000 * list_to_float(Seconds))
@@ -209,6 +213,7 @@ a_flood_loads_nothing(Config) ->
     {Port, _} = opened(["-c", "ulimit -n 300; exec \"$@\"", "-" | Command], [],
                        [{program, "/bin/sh"} | Config]),
     Output = await_output(Port, ~"Stop it: "),
+    Served = erlang:monotonic_time(millisecond),
     [Http, Lines] = [begin
         {match, [Number]} = re:run(Output, ["^ *", Scheme, "://127.0.0.1:([0-9]+)"],
                                    [multiline, {capture, all_but_first, list}]),
@@ -222,6 +227,8 @@ a_flood_loads_nothing(Config) ->
     %% Some were served, and some were not.
     true = lists:member(served, Ends) andalso lists:member(refused, Ends)
         andalso lists:member(closed, Ends),
+    %% The node judges its server from the second look on, which is a second after the first one.
+    receive after max(0, Served + ?SECOND_LOOK_MS - erlang:monotonic_time(millisecond)) -> ok end,
     [gen_tcp:close(Socket) || Socket <- Flood],
     [] = loaded(In) -- Before,
     0 = stop("TERM", Port).
