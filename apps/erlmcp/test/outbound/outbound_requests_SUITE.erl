@@ -242,7 +242,7 @@ a_dead_address_leaves_time_for_another(_) ->
     Url = binary:replace(erlmcp_test_oauth:url(Peer, ~"/x"), ~"localhost", ~"two.test"),
     #{port := Port} = uri_string:parse(Url),
     {ok, Silent} = gen_tcp:listen(Port, [{ip, First}]),
-    {ok, #{status := 200}} = erlmcp_fetch:get_json(Url, (settings(4_000))#{tls := Roots}),
+    {ok, #{status := 200}} = erlmcp_fetch:get_json(Url, (settings(8_000))#{tls := Roots}),
     [_] = erlmcp_test_oauth:asked(Peer),
     erlmcp_test_oauth:stop(Peer),
     %% Where there is no other, there is no answer in time.

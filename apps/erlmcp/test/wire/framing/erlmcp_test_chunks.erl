@@ -8,6 +8,9 @@ each, and its time and memory.
 
 -export([feed/3, push/3, cut/2, is_linear/2, is_compact/3]).
 
+%% Times that both are measured until they are not linear.
+-define(TRIES, 5).
+
 -doc "Returns what a reader with the bound `Max` reads from each chunk.".
 -spec feed(module(), pos_integer(), [binary()]) -> [[term()]].
 feed(Reader, Max, Chunks) ->
@@ -30,8 +33,9 @@ cut(Bytes, _) ->
 
 -doc """
 Asserts that four times the bytes do not take sixteen times as long. They may take four times as
-long; eight leaves room for noise. The time is the processor's: other work of the machine does not
-count.
+long; eight leaves room for noise. The time is the processor's, which is slower now and then while
+the machine has other work. So both are measured again, up to five times in all, until the times
+are near enough.
 """.
 -spec is_linear(module(), [{Chunk :: binary(), Count :: pos_integer()}]) -> ok.
 is_linear(Reader, Kinds) ->
@@ -43,10 +47,19 @@ is_linear(Reader, Kinds) ->
             {After, _} = statistics(runtime),
             After - Before
         end,
-        Once = Run(1),
-        Fourfold = Run(4),
-        ?assert(Fourfold < 8 * Once + 100, {Chunk, Once, Fourfold})
+        ?assertMatch({linear, _}, judged(Run, ?TRIES, []), Chunk)
     end, Kinds).
+
+judged(_, 0, Times) ->
+    {not_linear, Times};
+judged(Run, Left, Before) ->
+    Once = Run(1),
+    Fourfold = Run(4),
+    Times = [{Once, Fourfold} | Before],
+    case Fourfold < 8 * Once + 100 of
+        true -> {linear, Times};
+        false -> judged(Run, Left - 1, Times)
+    end.
 
 -doc """
 Asserts that a reader keeps many single bytes, after the chunks `First`, in less than three times

@@ -19,7 +19,7 @@ scripts/with_proxy.sh sets them up.
                            initialize/2, delete/2, get_stream/2, finish/2, ended/1]).
 
 %% Seconds of silence that the proxies bear, and milliseconds after which the server breaks its own.
--define(PATIENCE, 2).
+-define(PATIENCE, 4).
 -define(KEEP_ALIVE, 250).
 -define(TIMEOUT, 30_000).
 %% Requests that an address has in a minute, where clients are told apart.
@@ -123,7 +123,7 @@ start_proxy({Name, Version, Client}, #{url := Url}) ->
             {Proxy, Port};
         {Proxy, {exit_status, Status}} ->
             error({no_proxy, Name, Status})
-    after 120_000 ->
+    after 200_000 ->
         error({no_proxy, Name, timeout})
     end.
 

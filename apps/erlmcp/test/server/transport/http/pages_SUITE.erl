@@ -295,7 +295,7 @@ streams_come_in_pieces(Config) ->
             pieces(Send)
         end}
     end,
-    Server = serve(#{call_timeout_ms => 600}, #{~"/page" => Page}, Config),
+    Server = serve(#{call_timeout_ms => 2000}, #{~"/page" => Page}, Config),
     Connection = open(Server, Config),
     Stream = start(Connection, ~"GET", ~"/page", []),
     {200, #{?TYPE := ~"text/event-stream"}} = head(Connection, Stream),
@@ -305,7 +305,7 @@ streams_come_in_pieces(Config) ->
          Piece = part(Connection, Stream)
      end || Piece <- [~"one", ~"two", ~"three"]],
     %% A stream has no deadline.
-    receive after 700 -> ok end,
+    receive after 2100 -> ok end,
     Pid ! {send, ~"four"},
     ~"four" = part(Connection, Stream),
     Pid ! stop,
@@ -506,7 +506,7 @@ requests_behind_a_page_are_answered(Config) ->
     stop(Server).
 
 no_body_arrives_in_time(Config) ->
-    Server = serve(#{receive_timeout_ms => 800}, #{~"/page" => fun no_page/1}, Config),
+    Server = serve(#{receive_timeout_ms => 2_500}, #{~"/page" => fun no_page/1}, Config),
     {http, Socket} = Connection = open(Server, Config),
     ok = write(Socket, request(~"POST", ~"/page", [{~"content-length", ~"5"}], ~"four")),
     {408, _, _} = answer(Connection, ~"POST"),

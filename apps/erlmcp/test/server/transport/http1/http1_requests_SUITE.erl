@@ -177,7 +177,7 @@ slow_ones_are_waited_for(Config) ->
      end || At <- [3, byte_size(request()) - 3]].
 
 idle_connections_end(Config) ->
-    Server = started(#{receive_timeout_ms => 800}, Config),
+    Server = started(#{receive_timeout_ms => 2_500}, Config),
     [Asking, Silent] = [connect(Server) || _ <- [1, 2]],
     write(Asking, request()),
     #{status := 200} = response(Asking),
