@@ -758,8 +758,8 @@ ended(Reason, #connection{socket = Socket, transport = Transport} = Connection) 
     exit({shutdown, Reason}).
 
 %% Ends the connection, over TLS with a closure alert. Until the client ends it too, and for at most
-%% LINGER, the process reads and drops what the client still sends. A socket that is closed with
-%% unread bytes sends a reset, and the client might lose the response.
+%% LINGER, or twice that over TLS, the process reads and drops what the client still sends. A socket
+%% that is closed with unread bytes sends a reset, and the client might lose the response.
 finish(ranch_ssl, Socket) ->
     erlmcp_tls_accept:finish(Socket, ?LINGER);
 finish(ranch_tcp, Socket) ->

@@ -24,7 +24,8 @@ what it says of malformed requests. `http1_beside_cowboy_SUITE` has many more of
          an_unknown_expectation_gets_417/1, a_response_has_a_date/1]).
 -export([octets_need_not_be_text/1, a_status_line_has_both_spaces/1,
          chunks_without_the_last_are_no_message/1, nothing_is_served_after_a_refusal/1,
-         the_last_response_can_be_read/1, tls_ends_with_an_alert/1]).
+         the_last_response_can_be_read/1, the_rest_is_not_read_for_ever/1,
+         tls_ends_with_an_alert/1]).
 
 -import(erlmcp_test_http, [connect/1, write/2, response/1, closed/1, close/1, message/3]).
 
@@ -122,7 +123,10 @@ refused(Status, Bytes, Config) ->
     ok = closed(Socket).
 
 served(Bytes, Config) ->
-    Socket = connect(server(Config)),
+    served_by(server(Config), Bytes).
+
+served_by(Server, Bytes) ->
+    Socket = connect(Server),
     ok = write(Socket, Bytes),
     {Bytes, #{status := 200}} = {Bytes, response(Socket)},
     Socket.
@@ -530,6 +534,28 @@ the_last_response_can_be_read(_) ->
          erlmcp_test_http:stop(Server)
      end) || Listener <- [#{}, #{tls => erlmcp_test_http:shown()},
                           #{tls => [{versions, ['tlsv1.2']} | erlmcp_test_http:shown()]}]].
+
+%% A client that goes on sending does not keep its connection: that is read for two seconds at most.
+the_rest_is_not_read_for_ever(_) ->
+    [begin
+         #{pid := Pid} = Server = erlmcp_test_http:start(#{listen => [{http, Listener}]}),
+         [Ref] = [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Pid)],
+         Socket = served_by(Server, listing()),
+         ok = write(Socket, listing(~"TRACE /mcp HTTP/1.1", [~"Host: localhost"])),
+         ok = erlmcp_test_servers:await(fun() ->
+             _ = case is_port(Socket) of
+                 true -> gen_tcp:send(Socket, ~"x");
+                 false -> ssl:send(Socket, ~"x")
+             end,
+             case ranch:procs(Ref, connections) of
+                 [] -> {ok, ok};
+                 [_] -> again
+             end
+         end),
+         close(Socket),
+         erlmcp_test_http:stop(Server)
+     end || Listener <- [#{}, #{tls => erlmcp_test_http:shown()},
+                         #{tls => [{versions, ['tlsv1.2']} | erlmcp_test_http:shown()]}]].
 
 %% 9.8: "Servers MUST attempt to initiate an exchange of closure alerts with the client before
 %% closing the connection." In TLS 1.2 a record says outside that it is an alert: 21.
