@@ -11,14 +11,14 @@ Begins to watch. The fun ends that, and returns by how many bytes the memory had
 also ends with the calling process.
 
 What one scheduler frees for another counts as used until the other has run, for hundreds of
-milliseconds on a busy machine. So more than `Bound` bytes are only believed after all schedulers
-have freed what is theirs to free.
+milliseconds on a busy machine. So if the node seems to use more than `Bound` bytes, what its
+processes say that they use is counted in place of what is allocated for them.
 """.
 -spec watch(Bound :: pos_integer()) -> fun(() -> integer()).
 watch(Bound) ->
     _ = [garbage_collect(Pid) || Pid <- processes()],
     ok = freed(),
-    Start = erlang:memory(total),
+    Start = {erlang:memory(total), held()},
     Caller = self(),
     {Pid, Monitor} = spawn_monitor(fun() ->
         look(Start, Bound, monitor(process, Caller), 0)
@@ -40,14 +40,15 @@ look(Start, Bound, Caller, Most) ->
         look(Start, Bound, Caller, Grown)
     end.
 
-grown(Start, Bound) ->
-    case erlang:memory(total) - Start of
-        Grown when Grown < Bound ->
-            Grown;
-        _ ->
-            ok = freed(),
-            erlang:memory(total) - Start
+grown({Total, Held}, Bound) ->
+    case erlang:memory(total) - Total of
+        Grown when Grown < Bound -> Grown;
+        Grown -> min(Grown, held() - Held)
     end.
+
+held() ->
+    lists:sum([Bytes || Pid <- processes(), {memory, Bytes} <- [process_info(Pid, memory)]])
+        + erlang:memory(binary) + erlang:memory(ets).
 
 -doc "Waits until all schedulers have freed what was theirs to free.".
 -spec freed() -> ok.
