@@ -76,6 +76,9 @@ Internal.
 -define(STOP_MS, 5_000).
 %% A store writes a few small entries a second.
 -define(WAL_BYTES, 16_000_000).
+%% The least and the most entries after which a node writes all facts to its disk, as a snapshot.
+-define(LEAST_SNAPSHOT, 4_096).
+-define(MOST_SNAPSHOT, 8_192).
 %% Milliseconds between two looks whether the node's part of the store runs.
 -define(LOOK_MS, 500).
 %% How often a leader that is about to stop asks the others to lead. How often it looks whether one
@@ -664,9 +667,16 @@ start_store(#{data_dir := Folder, join_ms := Milliseconds}) ->
 start_khepri(Milliseconds) ->
     maybe
         {ok, ?STORE} ?= within(Milliseconds,
-                               fun() -> khepri:start(?STORE, ?STORE, ?JOIN_MS) end),
+                               fun() -> khepri:start(?STORE, store_options(), ?JOIN_MS) end),
         name_kept()
     end.
+
+%% A member is busy while it takes a snapshot. Each node does so after another number of entries, or
+%% all members would be busy at the same moment, and no majority would answer.
+store_options() ->
+    Spread = erlang:phash2(atom_to_binary(node()), ?MOST_SNAPSHOT - ?LEAST_SNAPSHOT + 1),
+    #{cluster_name => ?STORE,
+      machine_config => #{snapshot_interval => ?LEAST_SNAPSHOT + Spread}}.
 
 %% Ra writes the name of a new member to the disk up to some seconds late. A node that was killed
 %% before that would come back as another member, without what it has agreed to.

@@ -20,11 +20,12 @@ one of them. A node is killed, stands still, is cut off, leaves, and comes back.
          a_dead_node_is_forgotten/1, a_node_that_is_forgotten_joins_again/1,
          nodes_find_each_other_by_dns/1,
          a_node_waits_for_its_cluster/1, a_cluster_that_is_killed_at_once_comes_back/1,
-         options_are_checked/1]).
+         nodes_take_snapshots_at_different_entries/1, options_are_checked/1]).
 %% On the nodes.
 -export([sample/1, samples/0, slow_down/1, hear/0, log/2, heard/0, lose_an_opening/0, opening/3,
          hold_elections/0, election/3, elections/0, fail_to_start/1, starting/3, tries/0,
-         watch_burials/0, hold_burials/0, burial/3, burials/0, read_until_it_stops/0]).
+         watch_burials/0, hold_burials/0, burial/3, burials/0, read_until_it_stops/0,
+         write/1, snapshot/0]).
 
 %% A death takes 1,250 ms of stillness, and at most 250 ms until it is noticed. Add the election of
 %% a leader, and the other suites of this machine. `make test-cluster` has a tighter bound.
@@ -47,7 +48,7 @@ all() ->
      one_node_writes_a_death_down, a_node_leaves_and_comes_back,
      a_dead_node_is_forgotten, a_node_that_is_forgotten_joins_again,
      nodes_find_each_other_by_dns, a_node_waits_for_its_cluster,
-     a_cluster_that_is_killed_at_once_comes_back].
+     a_cluster_that_is_killed_at_once_comes_back, nodes_take_snapshots_at_different_entries].
 
 init_per_testcase(options_are_checked, Config) ->
     Config;
@@ -896,4 +897,32 @@ read_until_it_stops(Favor) ->
     case erlmcp_cluster_store:leases(Favor) of
         {ok, _} -> read_until_it_stops(Favor);
         {error, _} -> ok
+    end.
+
+%% A node is busy while it writes all facts to its disk. If all did so at the same entry of the log,
+%% none would answer meanwhile.
+nodes_take_snapshots_at_different_entries(Config) ->
+    [A | _] = Members = joined(Config),
+    ok = erlmcp_test_cluster:call(A, ?MODULE, write, [9_000]),
+    {Entries, _} = erlmcp_test_cluster:await(fun() ->
+        Taken = [erlmcp_test_cluster:call(Member, ?MODULE, snapshot, []) || Member <- Members],
+        not lists:member(none, Taken) andalso Taken
+    end, 60_000),
+    ct:pal("snapshots of the entries ~w", [Entries]),
+    [First, Second, Third] = lists:sort(Entries),
+    true = Second - First > 100 andalso Third - Second > 100.
+
+%% Each is an entry of its own. Nobody waits for the answers but the last.
+-doc false.
+write(Entries) ->
+    _ = [ok = khepri:put(erlmcp_cluster, [test], Number, #{async => true})
+         || Number <- lists:seq(2, Entries)],
+    ok = khepri:put(erlmcp_cluster, [test], Entries, #{timeout => 30_000}).
+
+%% The last entry whose outcome is in this node's snapshot.
+-doc false.
+snapshot() ->
+    case ra:key_metrics({erlmcp_cluster, node()}) of
+        #{snapshot_index := Index} when Index > 0 -> Index;
+        #{} -> none
     end.
