@@ -208,8 +208,9 @@ handle_info({'DOWN', _, process, Pid, _}, #state{servers = Servers} = State) ->
     {noreply, State#state{servers = maps:map(fun
         (_, #seen{asking = Asking} = Seen) when Asking =:= Pid ->
             Seen#seen{asking = none};
-        (_, #seen{viewers = Viewers} = Seen) ->
-            Seen#seen{viewers = maps:remove(Pid, Viewers)}
+        (_, #seen{viewers = Viewers, calls = Calls} = Seen) ->
+            Left = maps:remove(Pid, Viewers),
+            Seen#seen{viewers = Left, calls = while_shown(Calls, Left)}
     end, Servers)}};
 handle_info({event, Server, Event}, #state{servers = Servers} = State) ->
     case Servers of
@@ -229,14 +230,18 @@ handle_info({listeners, Server, Listeners}, #state{servers = Servers} = State) -
     end;
 handle_info({calls, Asked, Server, Calls}, #state{servers = Servers} = State) ->
     case Servers of
-        #{Server := #seen{asking = Asked} = Seen} ->
-            Told = Seen#seen{asking = none, calls = Calls},
+        #{Server := #seen{asking = Asked, viewers = Viewers} = Seen} ->
+            Told = Seen#seen{asking = none, calls = while_shown(Calls, Viewers)},
             {noreply, State#state{servers = Servers#{Server := Told}}};
         #{} ->
             {noreply, State}
     end;
 handle_info(_, State) ->
     {noreply, State}.
+
+%% Calls that nobody asks again would go on to run in all further readings.
+while_shown(_, Viewers) when map_size(Viewers) =:= 0 -> [];
+while_shown(Calls, _) -> Calls.
 
 %% The rules of all pages that show payloads of a server hold for each of them.
 payloads(Servers) ->

@@ -7,6 +7,7 @@ second for all who look, figures that are those of the server, and nothing secre
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([a_snapshot_comes_each_second/1, figures_are_those_of_the_meter/1,
          there_is_history_before_anybody_looks/1, running_calls_are_shown/1,
+         calls_are_forgotten_with_the_last_page/1,
          a_slow_viewer_holds_nobody_up/1, a_server_that_starts_holds_nobody_up/1,
          strange_messages_are_ignored/1, servers_that_are_read_are_bounded/1,
          viewers_are_forgotten/1, it_works_while_the_server_refuses/1,
@@ -30,7 +31,8 @@ suite() ->
 
 all() ->
     [a_snapshot_comes_each_second, figures_are_those_of_the_meter,
-     there_is_history_before_anybody_looks, running_calls_are_shown, a_slow_viewer_holds_nobody_up,
+     there_is_history_before_anybody_looks, running_calls_are_shown,
+     calls_are_forgotten_with_the_last_page, a_slow_viewer_holds_nobody_up,
      a_server_that_starts_holds_nobody_up, strange_messages_are_ignored,
      servers_that_are_read_are_bounded,
      viewers_are_forgotten, it_works_while_the_server_refuses, a_server_that_ends_ends_its_feed,
@@ -124,6 +126,23 @@ running_calls_are_shown(_) ->
     end,
     {404, _, _} = post(~"/console/cancel", #{id => Id}, Server),
     stop([Feed], Server).
+
+%% Without a page nobody asks which calls run, so those of before must not count any more.
+calls_are_forgotten_with_the_last_page(_) ->
+    #{pid := Pid} = Server = start(#{tools => [wait()]}),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    {ok, Call} = erlmcp_client:async(Client, {call_tool, ~"wait", #{}}),
+    Feed = events(?FEED, Server),
+    #{~"id" := Id} = shown_call(Feed),
+    ok = erlmcp_test_http:close(Feed),
+    ok = until(fun() -> viewers() =:= 0 end),
+    ok = erlmcp:cancel(Pid, Id),
+    receive {erlmcp, Call, {error, {rpc, #{code := -32603}}}} -> ok
+    after ?PATIENCE -> ct:fail(no_answer)
+    end,
+    Again = events(?FEED, Server),
+    {~"hello", #{~"snapshot" := #{~"calls" := []}}} = next_event(Again),
+    stop([Again], Server).
 
 shown_call(Feed) ->
     case next_event(Feed) of
