@@ -14,12 +14,12 @@ The facts about a server.
 - `state`: `open`, or the name of the refusal of all new requests.
 - `windows`: those of the error budget.
 - `requests`: how many ended in the last `seconds`. `p95_us`: the time that 95 of 100 of those with
-  a result did not exceed. `refused`: how many were refused, by code. `flood`: how many come in a
-  second, if these are many times as many as before.
+  a result without `isError` did not exceed. `refused`: how many were refused, by the number of the
+  refusal. `flood`: how many come in a second, if these are many times as many as before.
 - `tools`: the tools, each with its own last seconds. `running`: the calls of tools that run; none
-  while no page is open.
+  while no page shows the server.
 - `bounds`: how much of each is used. `forecast_ms`: milliseconds until it is met.
-- `growth`: what grows so fast that it will meet its bound soon.
+- `growth`: what grows steadily, however far its bound is.
 - `troubles`: errors of the machine, which the log has.
 - `open_breakers`: names of breakers, and the definitions that are not called for a while. `pools`:
   pools of clients, how many of their members are not called for a while, and how many they have.

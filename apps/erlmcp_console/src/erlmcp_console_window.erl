@@ -11,8 +11,9 @@ node call. Pure.
 
 -doc """
 The requests that ended within `seconds`. `faults` were the server's own. `refusals` are counted by
-their code, and `tool_errors` are results with `isError`. `latency` is of requests that were
-answered without an error. The rows count the same requests by method and by definition.
+their number, and `tool_errors` are results with `isError`. `latency` is that of requests with a
+result without `isError`. `methods` counts the requests by method. `tools`, `resources` and
+`prompts` count those for a definition that the server has.
 """.
 -type window() :: #{
     seconds := float(), requests := non_neg_integer(), faults := non_neg_integer(),

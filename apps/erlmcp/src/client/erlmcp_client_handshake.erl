@@ -1,11 +1,13 @@
 -module(erlmcp_client_handshake).
 -moduledoc """
-The negotiation with a server. First it sends `server/discover` of 2026-07-28. If the answer is that
-of an older server, or if there is none on a line transport, it sends `initialize`, which opens a
-session. With another option `era` than `auto`, it begins with the request of that era. With `auto`
-on HTTP+SSE, it begins with `initialize`. The negotiation runs, and waits, in a process of its own.
+The negotiation with a server. It first sends `server/discover` of 2026-07-28. If the answer is that
+of an older server, or if there is none on a line transport, `initialize` follows, which opens a
+session. If HTTP refuses that with 400, 404 or 405, the stream of HTTP+SSE is opened, and
+`initialize` is sent again. With another option `era` than `auto`, the first request is that of this
+era. With `auto` and `transport => sse`, it is `initialize`. The negotiation runs, and waits, in a
+process of its own.
 
-With `auto`, the node remembers the eras of up to 1,000 HTTP URLs, so that the next client of a URL
+With `auto`, the node remembers the eras of up to 1,000 HTTP URLs. So the next client of a URL
 begins with the right request.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility", "Streamable HTTP / Backward

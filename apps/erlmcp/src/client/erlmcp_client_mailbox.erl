@@ -70,9 +70,9 @@ dropped(#{ids := Counters}) ->
     atomics:get(Counters, 3).
 
 -doc """
-Returns a copy of a decoded term. The strings of the term may be sub-binaries of a received message
-(`m:erlmcp_json`), and would keep the message in memory. So terms that outlive their call are
-copied.
+Returns a decoded term without references to the message that it came in. The strings of a decoded
+term may be sub-binaries of that message (`m:erlmcp_json`), and would keep it in memory. So call
+this function for a term that is stored, or sent to another process.
 """.
 -spec own(Term) -> Term.
 own(Term) ->

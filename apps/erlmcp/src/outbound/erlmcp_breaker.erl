@@ -111,7 +111,8 @@ open({Numbers, _, First, Longest}) ->
     end.
 
 -doc """
-Returns `true` if a call may go ahead now: the breaker is closed, or half-open without a trial call.
+Returns `true` if a call may go ahead now: the breaker is closed, or is half-open and waits for no
+trial call. It waits for one at most `longest_open_ms` (`enter/1`).
 """.
 -spec works(breaker()) -> boolean().
 works({Numbers, _, _, _}) ->

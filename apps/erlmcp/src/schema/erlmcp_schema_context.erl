@@ -1,7 +1,8 @@
 -module(erlmcp_schema_context).
 -moduledoc """
-The context in which the keywords of a schema are compiled: the subschema, and the options. A
-keyword gets the funs of its own subschemas from the context, and a checked value. Pure.
+The context in which the keywords of a schema are compiled: the subschema, and the options. With the
+context, a keyword compiles its subschemas (`child/4`, `children/4`) and checks its own value
+(`integral/2`, `names/2`). Pure.
 
 The compiler puts a fun of its own into the context. So the modules of keywords call no module above
 them, although schemas contain schemas.

@@ -1,9 +1,10 @@
 -module(erlmcp_server_options).
 -moduledoc """
 Checks the options of a server when the server starts, and lists of definitions also when they are
-replaced or reloaded. Impure: it loads the modules that the options name, calls the fun of `keys`,
-and reads the folders of skills and the facts of the machine. It also makes the server's key. The
-limits are data (`limits/0`), which code, documents and tests read here.
+replaced or reloaded. Impure: it loads the modules that the options name, and calls the callbacks of
+the handler module and the fun of `keys`. It reads the folders of skills and the facts of the
+machine, and makes the server's key and meter. The limits are data (`limits/0`), which code,
+documents and tests read here.
 
 Internal.
 """.

@@ -127,8 +127,8 @@ progress_token(_) ->
     {ok, undefined}.
 
 -doc """
-Converts the RFC 5424 name of a log level to its number, from 0 for `emergency` to 7 for `debug`;
-`error` if there is no such level.
+Returns the severity of RFC 5424 for the name of a log level, from 0 for `emergency` to 7 for
+`debug`. Returns the atom `error` for any other term.
 """.
 -spec level(term()) -> {ok, level()} | error.
 level(~"emergency") -> {ok, 0};

@@ -19,7 +19,10 @@ string(Field, Params) ->
         #{} -> {error, missing(Field)}
     end.
 
--doc "Returns the member `Field`, which must be an object; an empty one if it is absent.".
+-doc """
+Returns the member `Field`, or an empty object if it is absent. Returns a refusal if the member is
+not an object.
+""".
 -spec object(Field :: binary(), Params :: map()) -> {ok, map()} | {error, erlmcp_refusal:refusal()}.
 object(Field, Params) ->
     case Params of
@@ -29,8 +32,8 @@ object(Field, Params) ->
     end.
 
 -doc """
-Returns the member `Field`, which must be an object whose values are objects; an empty one if it is
-absent.
+Returns the member `Field`, or an empty object if it is absent. Returns a refusal if the member is
+not an object whose values are objects.
 """.
 -spec objects(Field :: binary(), Params :: map()) ->
     {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}.
@@ -47,7 +50,10 @@ objects(Field, Params) ->
             Error
     end.
 
--doc "Returns the member `Field`, which must be an array of strings; an empty one if it is absent.".
+-doc """
+Returns the member `Field`, or an empty list if it is absent. Returns a refusal if the member is not
+an array of strings.
+""".
 -spec strings(Field :: binary(), Params :: map()) ->
     {ok, [binary()]} | {error, erlmcp_refusal:refusal()}.
 strings(Field, Params) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_memory_channel).
 -moduledoc """
 The transport of a line channel to a server of this node, without a socket (`m:erlmcp_memory`). The
-option `principal` sets the client's principal in the server; without it, that is `anonymous`. While
-the server does not run, attempts to connect fail with `no_server`.
+option `principal` is the client's principal in the server, `anonymous` by default. While the server
+does not run, attempts to connect fail with `no_server`.
 
 Internal.
 """.

@@ -18,9 +18,10 @@ Internal.
 -doc "The id of the awaited response, or `none`.".
 -type expected() :: erlmcp_message:id() | none.
 -doc """
-The kind of a response. Its body is one JSON value (`json`) or a stream of `events`. It has no body
-of interest if a notification or response of the client was delivered (`taken`). Otherwise the
-message was `refused`, or the response is an error.
+The kind of a response. The body is one JSON value (`json`), which may be a JSON-RPC error, or a
+stream of `events`. `taken` means that the server has accepted a notification or a response of the
+client. `refused` means that the status is at least 300. `{error, Reason}` means a response that
+breaks the protocol: its status below 300, its content type or its encoding is wrong.
 """.
 -type kind() :: json | events | taken | refused | {error, erlmcp_channel:reason()}.
 

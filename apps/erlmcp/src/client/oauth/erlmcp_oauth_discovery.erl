@@ -21,8 +21,9 @@ Internal.
 
 -doc """
 A protected resource, which is the MCP server, with the authorization server that issues its tokens.
-`resource` is byte for byte the value in the resource's metadata, and `scopes` are the scopes in
-that metadata. Without such metadata, `resource` is the server's canonical URL.
+`resource` is byte for byte the value in the resource's metadata. Without metadata, it is the
+canonical URL of the MCP server. `scopes` are the scopes in the metadata, or `none` if it names
+none.
 """.
 -type protected_resource() :: #{
     resource := binary(),

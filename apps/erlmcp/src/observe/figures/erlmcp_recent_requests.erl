@@ -33,7 +33,9 @@ answer of a call that was killed.
 """.
 -type payload() :: {Arguments :: map() | none, Answer :: term()}.
 -doc """
-A payload without secrets. A part of more than 16,384 bytes is omitted, and only its size is kept.
+A payload without secrets. A part is omitted if the part, or the message that has it, has more than
+16,384 bytes; this number of bytes is kept instead. A part that is not known is absent, and so is a
+result that is not JSON.
 """.
 -type kept() :: #{arguments | result => Json :: binary() | {omitted, Bytes :: pos_integer()}}.
 

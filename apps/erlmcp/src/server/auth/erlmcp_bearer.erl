@@ -79,9 +79,9 @@ verify(#{settings := #{wait_ms := WaitMs}} = Handle, Request, Owner) ->
     decided(Handle, Request, #{}, Owner, Deadline).
 
 -doc """
-Continues a request with a message that the owner got. The result may be `{wait, Wait}` again, with
-the same deadline: if another source must be asked, too, or if the message belongs to an earlier
-wait. At the deadline the result is a 503.
+Continues a request with the inner tuple of a message that its owner was sent. Returns
+`{wait, Wait}` again if another source must be asked, or if the message belongs to an earlier wait.
+The deadline stays the same. At the deadline the result is a 503.
 """.
 -spec awaited(handle(), {?MODULE, reference(), term()}, wait()) -> answer().
 awaited(Handle, {?MODULE, Reference, Outcome}, #{reference := Reference} = Wait) ->
@@ -237,9 +237,10 @@ proof_used(Proof, Until, #{tables := Tables}) ->
     erlmcp_bearer_tables:proof_used(Proof, Until, Tables).
 
 -doc """
-Returns the headers of a refusal: `WWW-Authenticate` with the accepted schemes and the error, unless
-the status is 429 or at least 500, and `DPoP-Nonce` if there is one. `resource_metadata` is the URL
-of the listener's metadata, and `scope` has the scopes that the request needs.
+Returns the headers of a refusal. `DPoP-Nonce` is there if the failure has a nonce.
+`WWW-Authenticate` is there unless the status is 429 or at least 500. It has a challenge for each
+accepted scheme, and the error. `resource_metadata` is the URL of the listener's metadata. `scope`
+has the scopes that the request needs, unless the failure has its own.
 """.
 -spec headers(handle(), erlmcp_bearer_failure:failure(),
               #{resource_metadata => binary(), scope => [binary()]}) -> #{binary() => binary()}.

@@ -365,9 +365,10 @@ keep(Connection) ->
     ok.
 
 -doc """
-Lets an announced request enter before it is decoded. Its id must stand at the beginning of its
-body, where most clients write it. Returns the id, and the number of bytes of the body up to the end
-of the id. Returns `undecoded` for any other message, which enters after it is decoded.
+Lets an announced request enter before it is decoded, if `erlmcp_message:first_id/1` finds its id.
+Returns the id, and the number of bytes of the body up to the end of the id. Returns the id and the
+refusal if the request may not enter. Returns `undecoded` for any other message, which enters after
+it is decoded.
 """.
 -spec enter_announced(announced() | {post, erlmcp_httpd_route:accept()}, binary(),
                       erlmcp_meter:arrival(), tenant(), erlmcp_instance:instance()) ->

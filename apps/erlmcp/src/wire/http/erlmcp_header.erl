@@ -16,8 +16,8 @@ Internal.
 
 -type headers() :: #{binary() => binary()}.
 -doc """
-The values of the `Mcp-*` headers, parsed once for all requests with equal headers; `undefined` is
-an absent one.
+The values of the headers that `read/1` parses. An absent header is `undefined`. `name` is
+`{error, Given}` if the value `Given` of `Mcp-Name` cannot be decoded (`decode/1`).
 """.
 -type values() :: #{
     version := binary() | undefined,

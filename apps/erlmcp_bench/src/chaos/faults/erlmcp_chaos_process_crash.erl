@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_process_crash).
 -moduledoc """
-A fault: processes are killed under load. They are all running calls, all connections, and the
-process that publishes the catalog.
+A fault: processes are killed under load, one kind after the other. First all running calls are
+killed, then all connections, then the process that publishes the catalog.
 
 - Each caller of a killed call gets 1089, as after a call that passed its memory bound, which is
   killed in the same way.

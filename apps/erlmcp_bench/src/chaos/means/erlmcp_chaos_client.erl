@@ -90,8 +90,10 @@ head(Headers, Bytes) ->
      integer_to_binary(Bytes), ~"\r\n\r\n"].
 
 -doc """
-Sends a request, reads its reply as `reply/2` does, and checks the reply's id. Records the outcome
-under `Source`, and returns it: `failed` without a reply, and `{wrong, id}` if the id is another.
+Sends a request, reads its reply as `reply/2` does, and records the outcome under `Source`. Returns
+the outcome: that of the reply (`outcome/1`), or `{failed, Reason}` if no reply could be read. A
+reply with another id, or with a result and no id, is `{wrong, id}`. An error without an id concerns
+the whole connection, and counts as the reply.
 """.
 -spec ask(connection(), erlmcp_chaos_context:context(), Source :: erlmcp_chaos_scenario:source(),
           Message :: map(), Milliseconds :: pos_integer()) -> erlmcp_chaos_accounting:outcome().
