@@ -8,7 +8,7 @@ Other persistent terms of a server are the settings of its HTTP listeners, its p
 its catalog (`m:erlmcp_published_catalog`). A process reads a persistent term without a copy, so
 that a connection costs only its own state. Each term is written again when its writer restarts. The
 process of this module ends after all readers. It then logs the end of a server with listeners, and
-removes these terms. The definition guard and the result cache have terms of their own.
+removes these terms. The definition guard, the result cache and the log have terms of their own.
 
 Internal.
 """.

@@ -22,8 +22,8 @@ Internal.
 -doc """
 A protected resource, which is the MCP server, with the authorization server that issues its tokens.
 `resource` is byte for byte the value in the resource's metadata. Without metadata, it is the
-canonical URL of the MCP server. `scopes` are the scopes in the metadata, or `none` if it names
-none.
+canonical URL of the MCP server. `scopes` are the scopes in the metadata, or `none` if it has no
+such member.
 """.
 -type protected_resource() :: #{
     resource := binary(),

@@ -34,8 +34,8 @@ answer of a call that was killed.
 -type payload() :: {Arguments :: map() | none, Answer :: term()}.
 -doc """
 A payload without secrets. A part is omitted if the part, or the message that has it, has more than
-16,384 bytes; this number of bytes is kept instead. A part that is not known is absent, and so is a
-result that is not JSON.
+16,384 bytes; this number of bytes is kept instead. A part that is not known is absent, and so are
+refusals and results that are not JSON.
 """.
 -type kept() :: #{arguments | result => Json :: binary() | {omitted, Bytes :: pos_integer()}}.
 

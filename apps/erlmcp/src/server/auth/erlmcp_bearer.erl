@@ -239,8 +239,9 @@ proof_used(Proof, Until, #{tables := Tables}) ->
 -doc """
 Returns the headers of a refusal. `DPoP-Nonce` is there if the failure has a nonce.
 `WWW-Authenticate` is there unless the status is 429 or at least 500. It has a challenge for each
-accepted scheme, and the error. `resource_metadata` is the URL of the listener's metadata. `scope`
-has the scopes that the request needs, unless the failure has its own.
+accepted scheme, and the error, if there is one, in that of the used scheme. `resource_metadata` is
+the URL of the listener's metadata. `scope` has the scopes that the request needs, unless the
+failure has its own.
 """.
 -spec headers(handle(), erlmcp_bearer_failure:failure(),
               #{resource_metadata => binary(), scope => [binary()]}) -> #{binary() => binary()}.

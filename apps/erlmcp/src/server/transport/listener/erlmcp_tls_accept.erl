@@ -18,16 +18,16 @@ Internal.
 -type address() :: {inet:ip_address(), inet:port_number()}.
 
 -doc """
-Ends a connection with a closure alert. Until the client ends it too, reads what the client still
-sends: until it has sent nothing for `Milliseconds`, and for at most twice that time. A reset would
-take from the client the response that it has not read. (`ssl:shutdown/2` with `write` sends no
-alert.)
+Ends a connection with a closure alert. Until the client ends it too, what the client still sends is
+read: for `Milliseconds` if it sends nothing more, otherwise for at most twice that time. A reset
+would take from the client the response that it has not read. (`ssl:shutdown/2` with `write` sends
+no alert.)
 
 The calling process must own the connection, and end after this.
 """.
 -spec finish(ssl:sslsocket(), Milliseconds :: pos_integer()) -> ok.
 finish(Socket, Milliseconds) ->
-    %% The time-out of `ssl` begins again with each packet of the client.
+    %% The time-out of `ssl` ends with the first packet of the client.
     {Closing, Monitor} = spawn_monitor(fun() -> close(Socket, Milliseconds) end),
     receive
         {'DOWN', Monitor, process, Closing, _} -> ok
