@@ -67,7 +67,7 @@ pauses_have_their_length(_) ->
     ok = erlmcp_test_pauses:stop(Pauses).
 
 until_seen(Count, Pauses) ->
-    Seen = erlmcp_test_pauses:pauses(Pauses),
+    Seen = erlmcp_test_pauses:joined(erlmcp_test_pauses:pauses(Pauses)),
     case length([long || {From, To} <- Seen, To - From > ?PAUSE_MS * 500]) of
         Long when Long >= Count -> ok;
         _ -> receive after 5 -> until_seen(Count, Pauses) end

@@ -48,7 +48,7 @@ grown({Total, Held}, Bound) ->
 
 held() ->
     lists:sum([Bytes || Pid <- processes(), {memory, Bytes} <- [process_info(Pid, memory)]])
-        + erlang:memory(binary) + erlang:memory(ets).
+        + erlang:memory(system).
 
 -doc "Waits until all schedulers have freed what was theirs to free.".
 -spec freed() -> ok.

@@ -7,7 +7,7 @@ subject is a time allows what was measured, or is judged again.
 A machine that gives a node 25 of each 100 milliseconds shows as pauses of 75 milliseconds.
 """.
 
--export([undisturbed/2, start/0, longest_ms/1, total_ms/1, pauses/1, stop/1]).
+-export([undisturbed/2, start/0, longest_ms/1, total_ms/1, pauses/1, joined/1, stop/1]).
 
 -export_type([watch/0, pause/0]).
 
@@ -60,7 +60,7 @@ start() ->
 -doc "Returns the length of the longest pause of a scheduler so far, in milliseconds.".
 -spec longest_ms(watch()) -> non_neg_integer().
 longest_ms(Watch) ->
-    lists:max([0 | lengths_ms(all(Watch))]).
+    lists:max([0 | lengths_ms(pauses(Watch))]).
 
 -doc """
 Returns how long the machine stood still so far, in all pauses together. A time in which several
@@ -68,28 +68,30 @@ schedulers stood still counts once.
 """.
 -spec total_ms(watch()) -> non_neg_integer().
 total_ms(Watch) ->
-    lists:sum(lengths_ms(pauses(Watch))).
+    lists:sum(lengths_ms(joined(pauses(Watch)))).
 
 lengths_ms(Pauses) ->
     [(To - From) div 1_000 || {From, To} <- Pauses].
 
 -doc """
-Returns the pauses so far, the latest first. Each is longer than 5 milliseconds. Those of several
-schedulers that overlap are one.
+Returns the pauses of each scheduler so far. Each is longer than 5 milliseconds. Those of several
+schedulers may overlap.
 """.
 -spec pauses(watch()) -> [pause()].
 pauses(Watch) ->
-    lists:reverse(joined(lists:sort(all(Watch)))).
-
-joined([{From, To}, {Next, Until} | Pauses]) when Next =< To ->
-    joined([{From, max(To, Until)} | Pauses]);
-joined([Pause | Pauses]) ->
-    [Pause | joined(Pauses)];
-joined([]) ->
-    [].
-
-all(Watch) ->
     lists:append([asked(pauses, Pid) || Pid <- Watch]).
+
+-doc "Returns the times in which at least one scheduler stood still, in their order.".
+-spec joined([pause()]) -> [pause()].
+joined(Pauses) ->
+    in_order(lists:sort(Pauses)).
+
+in_order([{From, To}, {Next, Until} | Pauses]) when Next =< To ->
+    in_order([{From, max(To, Until)} | Pauses]);
+in_order([Pause | Pauses]) ->
+    [Pause | in_order(Pauses)];
+in_order([]) ->
+    [].
 
 -doc "Ends the measuring.".
 -spec stop(watch()) -> ok.

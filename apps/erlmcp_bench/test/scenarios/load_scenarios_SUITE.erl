@@ -311,6 +311,8 @@ chaos_does_harm(_) ->
     erlmcp_test_pauses:undisturbed(?PAUSE_MS, fun harm_is_done/0).
 
 harm_is_done() ->
+    %% Those of the try before.
+    _ = events(),
     Test = self(),
     {ok, #{faults := Faults, total := Total, complaints := Complaints, nodes := 2}} =
         erlmcp_bench_scenario:run(chaos, #{
@@ -360,6 +362,7 @@ nodes_share_the_clients(Config) ->
     erlmcp_test_pauses:undisturbed(?PAUSE_MS, fun() -> clients_are_shared(Config) end).
 
 clients_are_shared(Config) ->
+    _ = events(),
     Test = self(),
     {ok, #{nodes := 2, total := Total} = Outcome} = erlmcp_bench_scenario:run(baseline, #{
         nodes => 2, duration_s => 2, scale => 0.16, metrics => 0, profile => low_load,

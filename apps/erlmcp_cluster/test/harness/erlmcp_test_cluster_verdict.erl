@@ -66,9 +66,10 @@ is_slow(Began, Seen) ->
     Trouble :: erlmcp_test_cluster_load:trouble().
 excused(Trouble, Pauses) ->
     Long = [Pause || {From, To} = Pause <- Pauses, To - From >= ?LONG_PAUSE_US],
+    Joined = erlmcp_test_pauses:joined(Pauses),
     lists:partition(
         fun(#{began := Began, seen := Seen, why := Why}) ->
-            Took = Seen - Began - paused_us(Began, Seen, Pauses),
+            Took = Seen - Began - paused_us(Began, Seen, Joined),
             (Why =:= slow andalso Took =< ?SLOW_US)
                 orelse (Took =< ?WAITS_US
                         andalso lists:any(fun({From, To}) ->

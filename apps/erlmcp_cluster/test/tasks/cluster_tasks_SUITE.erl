@@ -572,7 +572,7 @@ begins_again() ->
 
 %% Another process of the lease has another incarnation. Until the node has ended them, its tasks
 %% may write what is not accepted any more, each of them once. The node looks for them each 100 ms,
-%% so on a busy machine none may have returned before.
+%% so on a busy machine few may have returned before.
 a_node_that_begins_again_ends_its_tasks(Config) ->
     [Member | _] = members(Config),
     %% No other node has this server, and takes them over.
@@ -592,7 +592,7 @@ a_node_that_begins_again_ends_its_tasks(Config) ->
     {error, unavailable} =
         erlmcp_test_cluster:call(Member, ?MODULE, create, [alone, Task#{id := ~"late"}]),
     stop(Alone),
-    Returned > 0 orelse a_node_that_begins_again_ends_its_tasks(Config).
+    Returned >= 10 orelse a_node_that_begins_again_ends_its_tasks(Config).
 
 -doc false.
 create(Server, Task) ->
