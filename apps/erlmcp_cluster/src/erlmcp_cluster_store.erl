@@ -672,10 +672,10 @@ start_khepri(Milliseconds) ->
         name_kept()
     end.
 
-%% A member answers nothing while it takes a snapshot: for 15 ms with 10,000 facts, for 0.7 s with
-%% 100,000. A new node does so at a number of its own, or all would stand still at the same entry,
-%% and there would be no majority. A node that gets the snapshot of another member has the number of
-%% that one from then on, since Khepri keeps the number in the snapshot.
+%% A member answers nothing while it takes a snapshot, for longer the more facts there are. A new
+%% node does so at a number of its own, or all would stand still at the same entry, and there would
+%% be no majority. A node that gets the snapshot of another member has the number of that one from
+%% then on, since Khepri keeps the number in the snapshot.
 store_options() ->
     Spread = erlang:phash2(atom_to_binary(node()), ?MOST_SNAPSHOT - ?LEAST_SNAPSHOT + 1),
     #{cluster_name => ?STORE,

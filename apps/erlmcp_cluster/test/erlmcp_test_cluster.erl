@@ -8,7 +8,7 @@ standard input and output, so a node that is cut off still answers it.
 -compile(nowarn_missing_spec_documented).
 
 -export([start/2, boot/1, join/1, join/2, leave/1, kill/1, pause/1, resume/1, stop/1, revive/1]).
--export([call/4, call/5, cut/2, heal/2, status/1, await/2, in_time/2, at_once/2]).
+-export([call/4, call/5, cut/2, heal/2, status/1, incarnation/1, await/2, in_time/2, at_once/2]).
 
 -export_type([member/0]).
 
@@ -172,6 +172,14 @@ between(Some, Others, Do) ->
 status(Member) ->
     {ok, Status} = call(Member, erlmcp_cluster, status, []),
     Status.
+
+%% The incarnation of a node. One that has lost its lease begins another soon.
+incarnation(Member) ->
+    {Number, _} = await(fun() ->
+        #{incarnation := Present} = status(Member),
+        Present =/= none andalso Present
+    end, ?PATIENCE),
+    Number.
 
 %% Awaits what other processes of the machine do, of which nothing tells: `Found` returns `false`
 %% until it is there. Returns it, and the milliseconds that it took.

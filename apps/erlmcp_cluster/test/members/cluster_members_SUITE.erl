@@ -27,6 +27,8 @@ one of them. A node is killed, stands still, is cut off, leaves, and comes back.
          watch_burials/0, hold_burials/0, burial/3, burials/0, read_until_it_stops/0,
          write/1, applied/0, snapshot/0]).
 
+-import(erlmcp_test_cluster, [incarnation/1]).
+
 %% A death takes 1,250 ms of stillness, and at most 250 ms until it is noticed. Add the election of
 %% a leader, and the other suites of this machine. `make test-cluster` has a tighter bound.
 -define(DECLARED_MS, 10_000).
@@ -648,14 +650,6 @@ joined(Config) ->
     Members.
 
 node_of(#{node := Node}) -> Node.
-
-%% A node that has lost its lease begins another one soon.
-incarnation(Member) ->
-    {Number, _} = erlmcp_test_cluster:await(fun() ->
-        #{incarnation := Present} = erlmcp_test_cluster:status(Member),
-        Present =/= none andalso Present
-    end, 30_000),
-    Number.
 
 %% Each sees the present incarnations of all of these, and no others.
 alive(Members) ->

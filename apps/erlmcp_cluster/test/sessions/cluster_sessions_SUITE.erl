@@ -39,6 +39,7 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
 %% A cluster whose sessions are inherited, and ended, in two steps.
 -export([incarnation/2, find_session/3, inherit_session/3, change_session/4]).
 
+-import(erlmcp_test_cluster, [incarnation/1]).
 -import(erlmcp_test_cluster_node, [serve/2, answered/1, get_stream/3, await_waiting/2, is_waiting/2,
                                    finish/3, hold_sessions/2, await_held/2, release/2]).
 -import(erlmcp_test_http, [call/4, connect/1, head/1, event/1, close/1, response/1]).
@@ -869,16 +870,6 @@ lose_lease(Member, Nodes) ->
             erlmcp_cluster_deaths:is_dead(Incarnation, Deaths)
         end, 30_000)
     end, Nodes).
-
-%% A busy machine may let a lease end for a moment.
-incarnation(Member) ->
-    {Incarnation, _} = erlmcp_test_cluster:await(fun() ->
-        case erlmcp_test_cluster:call(Member, erlmcp_cluster_lease, incarnation, []) of
-            none -> false;
-            Number -> Number
-        end
-    end, 30_000),
-    Incarnation.
 
 home_safely(Member, Session) ->
     {Home, _} = erlmcp_test_cluster:await(fun() -> where_safely(Member, Session) end, 30_000),

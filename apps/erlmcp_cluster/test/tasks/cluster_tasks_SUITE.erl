@@ -28,6 +28,7 @@ The last case kills a node.
          running_tasks/1, finish_in_another_incarnation/1, returns/1, create/2,
          begins_again/0]).
 
+-import(erlmcp_test_cluster, [incarnation/1]).
 -import(erlmcp_test_cluster_node, [answered/1]).
 -import(erlmcp_test_tasks, [id/1, refused/2, next/1]).
 -import(erlmcp_test_client, [answer/3, over/1, request/4]).
@@ -672,14 +673,6 @@ is_refused(Client, Id) ->
         #{~"error" := #{~"code" := 1080}} -> true;
         #{~"result" := _} -> false
     end.
-
-%% A node that has lost its lease begins another one soon.
-incarnation(Member) ->
-    {Number, _} = erlmcp_test_cluster:await(fun() ->
-        #{incarnation := Present} = erlmcp_test_cluster:status(Member),
-        Present =/= none andalso Present
-    end, 30_000),
-    Number.
 
 is_newer(Member, Number) ->
     case erlmcp_test_cluster:status(Member) of

@@ -27,7 +27,8 @@ The calling process must own the connection, and end after this.
 """.
 -spec finish(ssl:sslsocket(), Milliseconds :: pos_integer()) -> ok.
 finish(Socket, Milliseconds) ->
-    %% The time-out of `ssl` ends with the first packet of the client.
+    %% The time-out of `ssl` ends with the first packet of the client. A connection without one is
+    %% left to `ssl`: at the end of its owner, the client would get another alert.
     {Closing, Monitor} = spawn_monitor(fun() -> close(Socket, Milliseconds) end),
     receive
         {'DOWN', Monitor, process, Closing, _} -> ok
