@@ -40,7 +40,7 @@ Internal.
 
 -export([start_link/1, view/0, may_leave/0, leave/0, forget/1, without_lease/0]).
 -export([members/0, leader/0, doubt/0, resign/0, disk/0]).
--export([next_incarnation/0, open_lease/1, renew_lease/4, leases/1, end_lease/3, bury/1]).
+-export([next_incarnation/0, open_lease/1, renew_lease/5, leases/1, end_lease/3, bury/1]).
 -export([deaths/1]).
 -export([put_session/5, end_session/3, session/1, sessions/0, session_facts/0, owners/0]).
 -export([has_fact/2]).
@@ -322,13 +322,16 @@ open_lease(Incarnation) ->
 -doc """
 Renews the lease of this node's incarnation, which is `leaving` if the node is about to stop.
 `Renewals` is how often it was renewed, so each renewal changes the lease. Returns `over` if the
-lease has ended: the incarnation was declared dead. After an error, such as no answer within
-`Milliseconds`, the lease may be renewed or not.
+lease has ended: the incarnation was declared dead. If `By` is `local`, this node's part of the
+store answers, and has the renewal then. If it is `leader`, the leader answers, and that part may
+have it later. After an error, such as no answer within `Milliseconds`, the lease may be renewed or
+not.
 """.
 -spec renew_lease(erlmcp_cluster_deaths:incarnation(), alive | leaving,
-                  Renewals :: pos_integer(), Milliseconds :: pos_integer()) ->
+                  Renewals :: pos_integer(), By :: local | leader,
+                  Milliseconds :: pos_integer()) ->
     ok | over | {error, term()}.
-renew_lease(Incarnation, As, Renewals, Milliseconds) ->
+renew_lease(Incarnation, As, Renewals, By, Milliseconds) ->
     %% A renewal may be applied late, and twice. After a later one it has no effect.
     Earlier = #if_data_matches{pattern = {'$1', node(), '$2'},
                                conditions = [{'orelse', {'=:=', '$1', alive},
@@ -336,7 +339,8 @@ renew_lease(Incarnation, As, Renewals, Milliseconds) ->
                                              {'=<', '$2', Renewals}]},
     Path = path([incarnation, #if_all{conditions = [integer_to_binary(Incarnation), Earlier]}]),
     Renewed = {As, node(), Renewals},
-    case swapped(put(Path, Renewed, Milliseconds)) of
+    Options = #{reply_from => By, timeout => Milliseconds},
+    case swapped(asked(fun() -> khepri:put(?STORE, Path, Renewed, Options) end)) of
         changed -> over;
         Other -> Other
     end.

@@ -2,7 +2,8 @@
 -moduledoc """
 The lease of this node's incarnation. It is renewed each 250 ms, and is valid for 1,000 ms from the
 time when its last successful renewal was sent. The time until which it is valid stands in one word,
-which each request of a session can read.
+which each request of a session can read. The node's own part of the store may stand still for about
+two seconds: the leader answers up to two renewals in its place.
 
 A node declares another one dead when its lease has stood still for longer than a lease is valid. So
 no lease of a dead incarnation is valid, whatever the dead node itself knows: its clock alone ends
@@ -34,6 +35,8 @@ Internal.
 
 -define(RENEWAL_MS, 250).
 -define(VALIDITY_MS, 1_000).
+%% How many renewals in a row this node's own part of the store need not have seen.
+-define(UNSEEN, 2).
 %% Renewals that failed, after which this is logged.
 -define(FAILURES, 2).
 %% Milliseconds for which a node that hands its sessions over waits for changes that it has begun,
@@ -62,6 +65,8 @@ part of each.
     %% `leaving` after `hand_over/0`, and `left` after `leave/0`: no other lease begins then
     as = alive :: alive | leaving | left,
     renewals = 0 :: non_neg_integer(),
+    %% how many renewals were the last ones that the node's own part of the store did not answer
+    unseen = 0 :: non_neg_integer(),
     failures = 0 :: non_neg_integer(),
     waiting = [] :: [gen_server:from()],
     %% those that wait until the other nodes can see that this one is leaving
@@ -380,11 +385,11 @@ renew(#state{current = #{number := Number, until := Until}, as = As,
              renewals = Before} = State) ->
     Renewals = Before + 1,
     maybe
-        {ok, Milliseconds} ?= follows(),
+        {ok, By, Milliseconds, Unseen} ?= answers(State),
         Sent = erlmcp_clock:now_ms(),
-        ok ?= erlmcp_cluster_store:renew_lease(Number, As, Renewals, Milliseconds),
+        ok ?= erlmcp_cluster_store:renew_lease(Number, As, Renewals, By, Milliseconds),
         ok = atomics:put(Until, 1, Sent + ?VALIDITY_MS),
-        handed_over(State#state{renewals = Renewals, failures = 0})
+        handed_over(State#state{renewals = Renewals, unseen = Unseen, failures = 0})
     else
         over ->
             ok = erlmcp_log:report(warning, #{what => cluster_node_was_declared_dead,
@@ -394,18 +399,22 @@ renew(#state{current = #{number := Number, until := Until}, as = As,
             failed(Reason, State#state{renewals = Renewals})
     end.
 
-%% Returns how long the next renewal may take. The other nodes may see one that this node does not,
-%% since its own part of the store stands still. Then its lease must stand still for them, too, so
-%% that its sessions find another home. A lease that is valid must not wait for an answer that was
-%% lost. One that is not has nothing to lose, and a cluster that is slow needs the time.
-follows() ->
+%% Returns which part of the store answers the next renewal, how long that may take, and how many
+%% renewals in a row this node's own part has not answered then. That part answers when it has the
+%% renewal itself. It stands still for a moment when it takes a snapshot, so the leader is asked
+%% after a failure. But a part that stands still for longer must end the lease, so that its sessions
+%% find another home. A lease that is valid must not wait for an answer that was lost. One that is
+%% not has nothing to lose, and a cluster that is slow needs the time.
+answers(#state{failures = Failures, unseen = Unseen}) ->
     case is_valid() of
+        true when Failures > 0, Unseen < ?UNSEEN ->
+            {ok, leader, ?RENEWAL_MS, Unseen + 1};
         true ->
-            {ok, ?RENEWAL_MS};
+            {ok, local, ?RENEWAL_MS, 0};
         false ->
             maybe
                 ok ?= erlmcp_cluster_store:catch_up(?VALIDITY_MS),
-                {ok, ?VALIDITY_MS}
+                {ok, local, ?VALIDITY_MS, 0}
             end
     end.
 
@@ -424,7 +433,7 @@ begun(Number, Sent, #state{waiting = Waiting} = State) ->
     ok = persistent_term:put(?MODULE, Current),
     ok = erlmcp_log:report(notice, #{what => cluster_lease_begun, incarnation => Number}),
     lists:foreach(fun(From) -> gen_server:reply(From, ok) end, Waiting),
-    State#state{current = Current, renewals = 0, failures = 0, waiting = []}.
+    State#state{current = Current, renewals = 0, unseen = 0, failures = 0, waiting = []}.
 
 fenced(State) ->
     ok = end_current(),

@@ -23,11 +23,11 @@ node, before it joins (`m:erlmcp_bench_wrapping`).
 -define(LATE_MS, 1_000).
 
 functions(ignores_lease) ->
-    [{erlmcp_cluster_lease, incarnation, 0}, {erlmcp_cluster_store, renew_lease, 4}];
+    [{erlmcp_cluster_lease, incarnation, 0}, {erlmcp_cluster_store, renew_lease, 5}];
 functions(forgets_delete) ->
     [{erlmcp_cluster_store, end_session, 3}];
 functions(no_compare_and_swap) ->
-    [{erlmcp_cluster_lease, lasting, 0}, {erlmcp_cluster_store, renew_lease, 4},
+    [{erlmcp_cluster_lease, lasting, 0}, {erlmcp_cluster_store, renew_lease, 5},
      {erlmcp_cluster_store, swap_task, 5}].
 
 %% A module is compiled once, with all that is replaced in it.

@@ -645,7 +645,7 @@ made_later(change, Arguments, Whole) ->
 -doc false.
 lose_a_renewal() ->
     erlmcp_bench_wrapping:around(erlmcp_cluster_store,
-                                 [{{renew_lease, 4}, {?MODULE, renewal, lost}}]).
+                                 [{{renew_lease, 5}, {?MODULE, renewal, lost}}]).
 
 -doc false.
 renewal(lost, [_, As | _] = Arguments, Whole) ->

@@ -10,6 +10,7 @@ one of them. A node is killed, stands still, is cut off, leaves, and comes back.
          a_leader_that_resigns_asks_another_one/1, leases_come_back_while_the_leader_is_slow/1,
          a_lease_that_was_opened_unheard_is_ended/1, a_home_that_begins_late_is_unseen/1,
          a_node_that_stood_still_is_fenced/1, a_minority_has_no_lease/1,
+         a_part_that_stands_still_ends_the_lease_late/1,
          a_node_alone_among_silent_ones_has_no_lease/1,
          a_store_that_cannot_start_is_tried_again/1, a_node_whose_processes_restart_has_joined/1,
          reads_end_while_the_store_stops/1,
@@ -43,6 +44,7 @@ all() ->
      leases_come_back_while_the_leader_is_slow,
      a_lease_that_was_opened_unheard_is_ended, a_home_that_begins_late_is_unseen,
      a_node_that_stood_still_is_fenced, a_minority_has_no_lease,
+     a_part_that_stands_still_ends_the_lease_late,
      a_node_alone_among_silent_ones_has_no_lease, a_store_that_cannot_start_is_tried_again,
      a_node_whose_processes_restart_has_joined, reads_end_while_the_store_stops,
      a_part_that_cannot_start_says_so_once,
@@ -366,6 +368,32 @@ a_minority_has_no_lease(Config) ->
     ct:pal("back after ~b ms", [Back]),
     {_, _} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 30_000),
     {_, _} = erlmcp_test_cluster:await(fun() -> all_say([Number], Members) end, 30_000).
+
+%% A node's part of the store stands still while it takes a snapshot. The leader renews the lease in
+%% its place, twice.
+a_part_that_stands_still_ends_the_lease_late(Config) ->
+    Members = joined(Config),
+    {_, [Still, Other]} = leader(Members),
+    %% The machine may stand still, too.
+    true = lists:any(fun(_) -> lasts_without_its_part(Still) end, lists:seq(1, 6)),
+    {_, _} = erlmcp_test_cluster:await(fun() -> has_lease(Still) end, 30_000),
+    Number = incarnation(Still),
+    ok = erlmcp_test_cluster:call(Still, sys, suspend, [erlmcp_cluster]),
+    {_, Took} = erlmcp_test_cluster:await(fun() -> not has_lease(Still) end, 30_000),
+    ct:pal("no lease after ~b ms", [Took]),
+    {_, _} = erlmcp_test_cluster:await(fun() -> all_say([Number], [Other]) end, 30_000),
+    ok = erlmcp_test_cluster:call(Still, sys, resume, [erlmcp_cluster]),
+    {_, _} = erlmcp_test_cluster:await(fun() -> newer(Still, Number) end, 30_000).
+
+%% Whether the lease lasts while the node's part of the store stands still for 1.5 seconds.
+lasts_without_its_part(Member) ->
+    {_, _} = erlmcp_test_cluster:await(fun() -> has_lease(Member) end, 30_000),
+    Number = incarnation(Member),
+    ok = erlmcp_test_cluster:call(Member, sys, suspend, [erlmcp_cluster]),
+    receive after 1_500 -> ok end,
+    Lasts = erlmcp_test_cluster:call(Member, erlmcp_cluster_lease, incarnation, []) =:= Number,
+    ok = erlmcp_test_cluster:call(Member, sys, resume, [erlmcp_cluster]),
+    Lasts.
 
 %% Two of three stand still: nothing closes a connection, and there is no majority.
 a_node_alone_among_silent_ones_has_no_lease(Config) ->
