@@ -69,7 +69,7 @@ The options of `start_server/1`. A value in parentheses is the default.
   changes is notified of them earlier.
 - `keys`: the keys that seal cursors and state, see `t:key_ring/0`, or a fun that returns them.
   Prefer the fun: a list can appear in a supervisor's log. The default is the keys of the `cluster`,
-  or a new random one.
+  or one new random key.
 - `task_store`: keeps the records of tasks: `{Module, Options}` with a module of
   `-behaviour(erlmcp_task_store)`. The default keeps them in memory, or in the store of the server's
   `cluster`.
@@ -226,7 +226,8 @@ A tool. Its fields in addition to those of every `t:definition/0`:
   The default is `forbidden`.
 - `task_starts`: when a call becomes a task: `at_once`, the default, or `on_return`, when the
   handler returns `{task, Fun}`.
-- `task_timeout_ms`: the same in a task, in place of the limit of that name.
+- `task_timeout_ms`: milliseconds that one run of the handler may take in a task, in place of the
+  limit `task_timeout_ms`.
 - `repeatable`: `true` if a cluster may run a task again, from its beginning, when it has lost the
   node where the task ran. The handler must be idempotent. The default is `false`: the task fails.
   Only for tasks that start `at_once`.
@@ -373,13 +374,14 @@ and `c:erlmcp_server:get_prompt/3` say what may be returned.
 
 -doc """
 The first argument of a handler: the arguments of a tool or prompt, the variables of a resource
-template, or the text to complete. `method` in the context tells them apart.
+template, an empty map for a resource, or the text to complete. `method` in the context tells them
+apart.
 """.
 -type arguments() :: map() | binary().
 
 -doc """
-A fun around handlers, and around the funs of `complete`. `Next` is the next middleware, or the
-handler or fun itself, and returns what that returned.
+A fun around handlers, and around the funs of `complete`. `Next` calls the next middleware, or the
+handler or fun itself, and returns its return value.
 
 ```erlang
 fun(Arguments, Context, Next) -> Next(Arguments, Context) end
@@ -402,7 +404,7 @@ deadline, or returns a refusal whose HTTP status is 500 or more.
   again.
 - `longest_open_ms`: the most milliseconds that the breaker is open (30,000).
 
-Up to a tenth is added to each of these times at random.
+A random time is added to each of these times, at most a tenth or a millisecond.
 """.
 -type breaker() :: #{
     failures => pos_integer(), open_ms => pos_integer(), longest_open_ms => pos_integer()
@@ -414,8 +416,8 @@ A pool of workers, each of which serves one call at a time.
 - `size`: workers in the pool; required.
 - `start`: starts a worker, which is a process or any term; required. The fun runs in a process that
   the worker may be linked to. A worker that ends, or cannot be started, is started again, after
-  pauses that grow from 100 milliseconds to ten seconds. One whose call has crashed or was killed is
-  replaced at once.
+  pauses that grow from 100 milliseconds to ten seconds. A worker whose call has crashed, or was
+  cancelled or killed, is stopped and replaced at once.
 - `stop`: ends a worker, within five seconds. By default a process gets the exit signal `shutdown`,
   and other terms need no end.
 - `queue`: calls that may wait for a worker (100).
@@ -449,11 +451,13 @@ and other functions here.
 - `principal`: the client, see `t:principal/0`. `scopes`: the scopes of the request. `claims`: the
   claims of its token, if it has one.
 - `revision`: the client's revision of the protocol.
-- `client_info`, `client_capabilities`: what the client says about itself.
+- `client_info`, `client_capabilities`: what the client says about itself. `client_info` is
+  `undefined` if the client has not named itself.
 - `meta`: the `_meta` of the request.
 - `progress_token`: the client's token for progress; `undefined` if it did not ask for progress.
 - `log_level`: the lowest level of log messages that the client wants, from 7 (`debug`) to 0
-  (`emergency`); `undefined` if it wants none.
+  (`emergency`); `undefined` if it wants none. In a session it is 6 (`info`) until the client sets
+  another one.
 - `deadline`: when this run of the handler will be ended, in `erlang:monotonic_time(millisecond)`.
 - `input`, `state`: the client's answers, and the handler's own state, after the handler asked for
   input.
@@ -527,7 +531,7 @@ Details of a refusal.
 -doc """
 The address of a listener, as `listeners/1` returns it. The transports `http` and `tcp` have `ip`,
 `port` and `url`. A listener with HTTP+SSE has `sse_url` too, and one with pages their URLs as
-`pages`. A listener without an endpoint of Streamable HTTP has no `url`.
+`pages`. An `http` listener without an endpoint of Streamable HTTP has no `url`.
 """.
 -type address() :: #{
     transport := http | tcp | stdio,
@@ -542,7 +546,7 @@ The address of a listener, as `listeners/1` returns it. The transports `http` an
 The outcome of `reload/1`.
 
 - `added`, `removed`: how many definitions came and went. `changed`: how many others clients see in
-  another form than before.
+  another form than before. A replaced definition with `visible` always counts as changed.
 - `modules`: the modules of which new code was loaded.
 - `old_code`: those of them whose replaced code a process still runs.
 """.
@@ -709,7 +713,8 @@ The figures of a server, as `metrics/1` returns them.
 -doc """
 When a bound will be met if the trend of the last hour goes on, in milliseconds of the system time.
 The trend is a straight line through the values of each minute. `earliest` and `latest` are two
-standard errors of the line away from `at`. `per_hour` is how much more is used after an hour.
+standard errors of the line away from `at`, but `earliest` is not before the last value. `per_hour`
+is how much more is used after an hour.
 
 There is no forecast from fewer than ten values. There is none, too, if the trend may be noise, does
 not grow, has met the bound already, or meets it later than in a day.
@@ -753,8 +758,8 @@ request is that from the arrival of its whole message to its answer. In the figu
 is that from its sending to its end. `sum_us` is the sum. `histogram` has the end of each bucket
 that is not empty, and its count. The quantiles, such as `p95_us`, are those of the histogram: wrong
 by less than 12 % up to 300 seconds. `max_us` is the end of its last bucket, at most 300 seconds.
-All are 0 if `count` is 0. The latencies of failures, and the durations of sessions, have 15 coarse
-buckets, so their quantiles are less exact.
+Without requests or sessions all times are 0, and `histogram` is empty. The latencies of failures,
+and the durations of sessions, have 15 coarse buckets, so their quantiles are less exact.
 """.
 -type latency() :: #{
     count := non_neg_integer(), sum_us := non_neg_integer(), max_us := number(),
@@ -765,7 +770,7 @@ buckets, so their quantiles are less exact.
 A call that runs, or waits until it may run, as `calls/1` returns it.
 
 - `id`: names the call for `cancel/2`.
-- `method`: the method of the request. `target`: the requested name or URI, if it has one.
+- `method`: the method of the request. `target`: the requested name or URI, or `undefined`.
 - `principal`: the client, see `t:principal/0`.
 - `age_ms`: milliseconds since the call began.
 - `pid`, `stack`: the process of the call, and what that process executes now.
@@ -840,6 +845,7 @@ it into your own supervision tree with `child_spec/1`.
 - `{not_started, erlmcp}`: the application does not run (`application:ensure_all_started/1`).
 - `{mount, Prefix, Reason}`: a server cannot be mounted under this prefix. `Reason` is one of these
   errors, `not_found`, or `{mount_loop, Servers}` for a server that would be mounted in itself.
+  `{duplicate, mount, Id}` is the reason if another one of these servers has its `id`.
 
 After `listen`, `already_started` and `not_started` the caller also receives an exit signal, as from
 any failed `start_link`. The same can happen after `{bad_option, {http, tls, _}, Expected}` and
@@ -1049,7 +1055,8 @@ remove(Server, Kind, Key) when
 Replaces the definitions of a running server in one change. A kind that `Definitions` does not have
 stays as it is, and so do skills, and the definitions of mounted servers. Sessions stay open, and
 running calls end with the definition that they began with. Clients that subscribe to changes of a
-list are notified if it differs. If a definition is wrong, nothing is replaced.
+list are notified if the list differs, or had or has a definition with `visible`. If a definition is
+wrong, nothing is replaced.
 
 ## Errors
 
@@ -1301,9 +1308,9 @@ Reports the progress of a call from its handler. A client that did not ask for p
 nothing. `Progress` and `total` have the same unit, whichever it is. A report is only sent if its
 `Progress` is greater than that of the report before.
 
-If the client reads more slowly than the handler reports, the handler waits (limit
-`unread_messages`). After it has waited for five seconds in all, or while the client reads nothing,
-reports are left out instead.
+If the client reads more slowly than the handler reports, the handler waits (limits
+`unread_messages` and `unread_bytes`). After it has waited for five seconds in all, or for half a
+second in which the client read nothing, reports are left out instead.
 
 In a task, `message` becomes the status message of the task. Clients of 2026-07-28 get no other
 report of a task.
@@ -1312,8 +1319,9 @@ Source: specification, "Progress".
 
 ## Errors
 
-All functions with a context raise `{bad_argument, Name, Expected}` for a wrong argument. The
-context is checked first.
+All functions with a context raise `{bad_argument, Name, Expected}` for an argument of the wrong
+type. The context is checked first. `Data` of `log/3` and `Extension` of `client_has/2` are not
+checked.
 
 ## Examples
 
@@ -1332,8 +1340,10 @@ progress(Context, Progress, Details) ->
 
 -doc """
 Sends the client a log message from a handler, if the client wants messages of `Level`. `Data` is
-any value that `json:encode/1` accepts. Elixir's `nil`, dates and times are accepted too. Waits, or
-leaves the message out, for a client that reads slowly, as `progress/3` does.
+any value that `json:encode/1` accepts. Elixir's `nil`, dates and times are accepted too. Raises an
+error for other data, if the message is sent. Waits, or leaves the message out, for a client that
+reads slowly, as `progress/3` does. A task sends clients of 2026-07-28 no log messages. A `quick`
+handler in its connection's process never waits, and messages of other processes are left out.
 
 Source: specification, "Logging".
 """.
