@@ -11,7 +11,8 @@ An MCP client: a process under your supervisor for one server, and functions tha
 A client finds out which of the five revisions its server speaks. It opens a session if the server
 has sessions, and opens another one if the server forgets it. While the server cannot be reached,
 calls fail with `{connect, Why}`, or with `{timeout, Milliseconds}` if an attempt takes longer. The
-client stays. On HTTP it tries again at the next call, and elsewhere by itself, after pauses.
+client stays. On HTTP it tries again at the next call. Elsewhere, and while it has subscriptions, it
+tries again by itself, after pauses.
 
 Every call has a deadline of its own: `timeout`, which reports of progress extend up to
 `max_timeout`. A call returns `{ok, Result}`, with JSON as maps with binary keys, or an error, see
@@ -170,8 +171,9 @@ Funs that answer what servers ask. A client declares the capabilities of the fun
 - `sample` gets the parameters of `sampling/createMessage`, and returns its result.
 - `roots` is the list of the roots, or a fun that returns it.
 
-If a fun crashes, takes longer than `input_timeout`, or returns content that does not fit, the
-question is answered with an error. In 2026-07-28 the call fails with `{input, Name, Why}` instead.
+If a fun crashes, takes longer than `input_timeout`, or returns an error or content that does not
+fit, the question is answered with an error. In 2026-07-28 the call fails with `{input, Name, Why}`
+instead.
 """.
 -type inputs() :: #{
     elicit => fun((map()) -> {accept, Content :: map()} | decline | cancel),
@@ -233,7 +235,8 @@ The options of one call.
 
 - `timeout`: milliseconds until the answer or the next report of progress. The server is asked for
   reports if `progress` is given, and by `async/3` always.
-- `max_timeout`: milliseconds of the whole call, at least `timeout`.
+- `max_timeout`: milliseconds of the whole call, at least `timeout`. The defaults of both are the
+  client's options.
 - `progress`, `log`: funs that get the parameters of each notification of progress, or log message.
   They run in the call's process. Only Streamable HTTP shows which call a log message belongs to.
   Elsewhere `log` gets none, and subscriptions get them (`logs` of `t:filter/0`).
@@ -427,8 +430,8 @@ stop(Client) ->
 -doc """
 Returns what the server says about itself: `server_info`, `capabilities` and, if it has any,
 `instructions`. `revision` is the revision that both agreed on. Waits until the client has reached
-the server. If that takes longer than the client's option `timeout`, the error is `{timeout,
-Milliseconds}`. In a pool one member is asked.
+the server, or has failed to reach it (`t:reason/0`). If that takes longer than the client's option
+`timeout`, the error is `{timeout, Milliseconds}`. In a pool one member is asked.
 """.
 -spec server(client()) -> {ok, map()} | {error, reason()}.
 server(Client) ->
@@ -482,9 +485,10 @@ metrics() ->
     erlmcp_client_metrics:report().
 
 -doc """
-Returns all tools of the server, from all pages of the list. A list over the limit `pages` is the
-error `{too_many_pages, Limit}`, and one over `list_bytes` is `{too_large, Limit}`. On HTTP in
-2026-07-28, a tool that declares an invalid header is left out, and that is logged.
+Returns all tools of the server, from all pages of the list. Pages may come from the client's cache.
+A list over the limit `pages` is the error `{too_many_pages, Limit}`, and one over `list_bytes` is
+`{too_large, Limit}`. On HTTP in 2026-07-28, a tool that declares an invalid header is left out, and
+that is logged.
 """.
 -spec list_tools(client()) -> items().
 list_tools(Client) -> list_tools(Client, #{}).
@@ -522,7 +526,10 @@ list_resource_templates(Client) -> list_resource_templates(Client, #{}).
 -spec list_resource_templates(client(), call_options()) -> items().
 list_resource_templates(Client, Options) -> run({list, resource_templates}, Client, Options).
 
--doc "Reads the resource at `Uri`. The result has its `contents`, a list of maps.".
+-doc """
+Reads the resource at `Uri`, from the client's cache if that has it. The result has its `contents`,
+a list of maps.
+""".
 -spec read_resource(client(), Uri :: binary()) -> result().
 read_resource(Client, Uri) -> read_resource(Client, Uri, #{}).
 
