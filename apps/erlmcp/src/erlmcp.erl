@@ -225,7 +225,7 @@ A tool. Its fields in addition to those of every `t:definition/0`:
 - `task`: whether calls may (`optional`), must (`required`) or cannot (`forbidden`) become tasks.
   The default is `forbidden`.
 - `task_starts`: when a call becomes a task: `at_once`, the default, or `on_return`, when the
-  handler returns `{task, Fun}`.
+  handler returns `{task, Fun}`. Tasks of clients of 2025-11-25 always start at once.
 - `task_timeout_ms`: milliseconds that one run of the handler may take in a task, in place of the
   limit `task_timeout_ms`.
 - `repeatable`: `true` if a cluster may run a task again, from its beginning, when it has lost the
@@ -938,8 +938,8 @@ Takes a server out of service before it is stopped. An integer stands for `timeo
 
 With `lame_ms` the server fails its health check `drain` at once, and goes on to serve. Each
 response on HTTP/1.1 is the last of its connection. Then the server accepts no more connections.
-Idle ones end, those of HTTP/2 with GOAWAY, and so do all open streams except those of running
-calls. A listener that has only pages stays open.
+Idle connections of HTTP that have served a request end, those of HTTP/2 with GOAWAY. So do all open
+streams except those of running calls. A listener that has only pages stays open.
 
 After that, or at once without `lame_ms`, the server accepts no connections, refuses new requests
 with error 1077, and ends its open subscriptions. When `timeout_ms` have passed, or as soon as no

@@ -35,7 +35,7 @@ The options of a pool.
 - `retries`: how often a failed call is tried again (2).
 - `failures`: after how many failed calls in a row a member gets no calls for a while (5).
 - `open_ms`: milliseconds for which a member then gets no calls (1,000). Each new failure doubles
-  them, up to `longest_open_ms` (30,000).
+  them, up to `longest_open_ms` (30,000). A random time is added, at most a tenth or a millisecond.
 """.
 -type options() :: #{
     targets := [erlmcp_client:target(), ...],
@@ -124,7 +124,7 @@ stop(Pool) ->
 -doc """
 Returns the state of each member, or `{error, stopped}` if the pool does not run.
 
-- `target`: the member's target, without the options.
+- `target`: the URL of the member on HTTP, or its target without the options elsewhere.
 - `state`: the state of its breaker.
 - `calls`: its running calls. `failed`: how many calls have failed in a row.
 """.

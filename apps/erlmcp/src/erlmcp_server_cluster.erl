@@ -209,6 +209,7 @@ no cluster. The keys of `state` are read every ten seconds, and those of `dpop` 
 -doc """
 Lets other nodes be the homes of this node's sessions from now on. The server is about to be
 drained: it finishes the calls that run. Returns when this node is the home of no session any more.
+A cluster may keep the sessions, and return at once, while other servers of this node still serve.
 """.
 -callback leaving(State :: term()) -> ok.
 
@@ -270,7 +271,10 @@ answer(Id, {use_state, Server, State, Tenant}) ->
 answer(_, _) ->
     unsupported.
 
--doc "Returns the accounts of the server `Id` on this node; `[]` if the server does not run here.".
+-doc """
+Returns the accounts of the server `Id` on this node. The list is empty if the server does not run
+here, or has no rates of single clients.
+""".
 -spec accounts(Id :: term()) -> [account()].
 accounts(Id) ->
     with_gate(Id, fun erlmcp_gate:accounts/1).
@@ -296,7 +300,10 @@ Records that all other nodes have heard of `Count` messages of an account, each 
 heard_by_all(Account, Count, Nodes) ->
     erlmcp_gate_counters:heard_by_all(Account, Count, Nodes).
 
--doc "Counts messages that another node has let in, for clients of the server `Id`.".
+-doc """
+Counts messages that another node has let in, for clients of the server `Id`. Does nothing if the
+server does not run here.
+""".
 -spec count_messages(Id :: term(), [{Client :: term(), Count :: integer()}]) -> ok.
 count_messages(Id, Counts) ->
     _ = with_gate(Id, fun(Gate) ->
@@ -315,7 +322,7 @@ paid(Account) ->
 -doc """
 Raises the counts of rates of the server `Id` to those of another node, which `paid/1` returned
 there. The messages of this node of which the others have not heard count in addition. Counts that
-are higher stay.
+are higher stay. Does nothing if the server does not run here.
 """.
 -spec pay(Id :: term(), [{Client :: term(), Paid :: [term()]}]) -> ok.
 pay(Id, Accounts) ->

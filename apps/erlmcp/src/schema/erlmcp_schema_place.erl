@@ -177,8 +177,8 @@ escape_byte($/) -> ~"~1";
 escape_byte(C) -> <<C>>.
 
 -doc """
-Returns the location of a subschema, for an error: its address, if it has one, followed by its JSON
-pointer.
+Returns the location of a subschema, for an error: its address and `#`, if it has an address,
+followed by its JSON pointer.
 """.
 -spec location(subschema()) -> binary().
 location(#place{uri = <<"schema:///">>, pointer = Pointer}) ->
