@@ -630,8 +630,8 @@ The health of a server, as `health/1` returns it. The server is ready if all che
 -doc """
 An open session of Streamable HTTP, as `sessions/1` returns it.
 
-- `id`: names the session. It is made of the session's own id, which stays secret, since a client
-  that has it may use the session.
+- `id`: 12 hexadecimal digits that name the session, a digest of its own id. The session's own id
+  stays secret, since a client that has it may use the session.
 - `revision`: the revision of the protocol. `principal`: the client, see `t:principal/0`.
 - `client`: the name and the version that the client has given, if it has.
 - `idle_ms`: milliseconds since its last use, or up to a hundredth of `session_idle_ms` more;
@@ -675,7 +675,7 @@ The figures of a server, as `metrics/1` returns them.
   listener, and by their refusal. On HTTP, such a connection still answers requests for pages.
 - `sessions`: how many sessions of HTTP are `open`, and how many were `opened` and have `ended` on
   all transports. `durations` has their durations by revision and `network`: `tcp` or, for stdio and
-  clients of the same node, `pipe`. They have 15 coarse buckets.
+  clients of the same node, `pipe`. Durations have 15 coarse buckets.
 - `streams`: how many streams of HTTP responses are `open`, and how many were `opened`.
 - `bounds`: what is `used` now of each bound, its `limit`, and when the limit will be met, if there
   is a trend (`t:forecast/0`).
@@ -716,8 +716,9 @@ The trend is a straight line through the values of each minute. `earliest` and `
 standard errors of the line away from `at`, but `earliest` is not before the last value. `per_hour`
 is how much more is used after an hour.
 
-There is no forecast from fewer than ten values. There is none, too, if the trend may be noise, does
-not grow, has met the bound already, or meets it later than in a day.
+There is no forecast from fewer than ten values, nor if the trend may be noise or does not grow.
+There is none, too, if the bound is met already, or will be met later than in a day. At most 100
+servers of a node have forecasts.
 """.
 -type forecast() :: #{at := integer(), earliest := integer(), latest := integer(),
                       per_hour := float()}.
@@ -943,8 +944,8 @@ streams except those of running calls. A listener that has only pages stays open
 
 After that, or at once without `lame_ms`, the server accepts no connections, refuses new requests
 with error 1077, and ends its open subscriptions. When `timeout_ms` have passed, or as soon as no
-call or task runs, the server ends its sessions, and `drain/2` returns. This can take two seconds
-more.
+call or task runs, the server ends its sessions, and `drain/2` returns. The last answers and the
+ends of the sessions can take two seconds more.
 
 A call that has not answered in its time is ended, and its client gets error 1077. `calls` is the
 number of these calls, and `tasks` that of the tasks which still run. The drained server refuses

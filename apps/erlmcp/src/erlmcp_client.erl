@@ -8,11 +8,11 @@ An MCP client: a process under your supervisor for one server, and functions tha
 {ok, #{~"content" := Content}} = erlmcp_client:call_tool(Client, ~"echo", #{text => ~"hello"}).
 ```
 
-A client finds out which of the five revisions its server speaks. It opens a session if the server
-has sessions, and opens another one if the server forgets it. While the server cannot be reached,
-calls fail with `{connect, Why}`, or with `{timeout, Milliseconds}` if an attempt takes longer. The
-client stays. On HTTP it tries again at the next call. Elsewhere, and while it has subscriptions, it
-tries again by itself, after pauses.
+A client finds out which of the five revisions its server speaks. The client opens a session if the
+server has sessions, and another one if the server forgets the session. While the server cannot be
+reached, calls fail with `{connect, Why}`, or with `{timeout, Milliseconds}` if an attempt takes
+longer. The client stays. On HTTP it tries again at the next call. Elsewhere, and while it has
+subscriptions, it tries again by itself, after pauses.
 
 Every call has a deadline of its own: `timeout`, which reports of progress extend up to
 `max_timeout`. A call returns `{ok, Result}`, with JSON as maps with binary keys, or an error, see
@@ -56,7 +56,7 @@ The address of a server, with the client's options.
 - `http`: a URL. Its own options are `t:http_options/0`.
 - `stdio`: a program to start, as a path or a name, or a list with its first arguments. Its own
   options are `t:stdio_options/0`.
-- `tcp`: a host and a port. It has no options of its own.
+- `tcp`: a host and a port. This transport has no options of its own.
 - `server`: a server of this node, without a socket. Its own options are `t:server_options/0`.
 
 Options of a transport stand in the same map as those of every client, `t:options/0`.
@@ -203,8 +203,9 @@ The figures of all clients of the node whose requests go to the same server and 
 revision, as `metrics/0` returns them.
 
 - `server`, `port`, `network`: the server's host and port, with the network `tcp`. On stdio `server`
-  is the name of the program, and in the same node the server's `id`. Their network is `pipe`. At
-  most 20 servers have figures of their own. `other` has those of all others.
+  is the name of the program, and in the same node the server's `id`. Both have the network `pipe`,
+  and `none` as their port. At most 20 servers have figures of their own. `other` has those of all
+  others, with `none` for both.
 - `revision`: `none` for calls that ended before a revision was agreed on, and for those that the
   client or its pool refused.
 - `clients`, `calls`, `connections`: how many there are now. `waiting`: requests that wait for a
@@ -372,7 +373,7 @@ Starts a client, linked to the calling process. The client connects to the serve
 - `{not_started, erlmcp}`: the application does not run (`application:ensure_all_started/1`).
 
 If the error is found while the client starts, as with an option of the transport, the caller also
-receives an exit signal, as from any failed `start_link`.
+receives an exit signal. Any failed `start_link` sends one.
 """.
 -spec start_link(target()) -> {ok, pid()} | {error, term()}.
 start_link(Target) ->
@@ -657,10 +658,10 @@ with_client(Client, Do) ->
 
 -doc """
 Starts an operation, such as `{call_tool, Name, Arguments}`, and does not wait for it. While the
-operation runs, the calling process is sent `{erlmcp, Reference, {progress | log, Params}}`. These
-are left out while more than 1,000 messages or too many bytes wait for the process. At the end it is
-sent `{erlmcp, Reference, {ok, Result} | {error, Reason}}` once. Returns `{error, stopped}` if the
-client does not run.
+operation runs, the calling process is sent `{erlmcp, Reference, {progress | log, Params}}`. Such
+messages are left out while more than 1,000 messages or too many bytes wait for the process. At the
+end it is sent `{erlmcp, Reference, {ok, Result} | {error, Reason}}` once. Returns
+`{error, stopped}` if the client does not run.
 """.
 -spec async(client(), operation()) -> {ok, reference()} | {error, reason()}.
 async(Client, Operation) ->

@@ -5,8 +5,8 @@ one server for their clients. `m:erlmcp_cluster` is such a module, in an applica
 server without the option asks no other node.
 
 The callbacks are called by the processes that need their answers: connections, calls and the
-server's own. The `State` is what `c:init/2` returned, and every process of the server has it. It
-must be small, and hold no secret.
+server's own. The `State` is what `c:init/2` returned, and every process of the server has it. The
+state must be small, and hold no secret.
 
 ## Sessions
 
@@ -286,7 +286,7 @@ client(Account) ->
 
 -doc """
 Returns how many messages of an account this node has counted, less those of which all other nodes
-have heard (`heard_by_all/3`). It is negative if a message was taken back after that.
+have heard (`heard_by_all/3`). The number is negative if a message was taken back after that.
 """.
 -spec unheard(account()) -> integer().
 unheard(Account) ->

@@ -24,7 +24,7 @@ root(Index) ->
     {ok, Place} = at(erlmcp_schema_index:root(Index), [], #{}, Index),
     Place.
 
--doc "Returns `Schema` as a subschema, which is at `Tokens` in the given one.".
+-doc "Returns `Schema`, which is at `Tokens` in the given subschema, as a subschema.".
 -spec child(Tokens :: [binary()], Schema :: erlmcp_schema:json(), subschema(),
             erlmcp_schema_index:index()) -> subschema().
 child(Tokens, Schema, #place{uri = Uri, pointer = Pointer} = Place, Index) ->
