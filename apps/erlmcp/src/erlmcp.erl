@@ -190,7 +190,8 @@ of the wrong type, is an error that names the field. Definitions of every kind h
 
 - `handler`: answers the requests, see `t:handler/0`. A definition of a module with
   `-behaviour(erlmcp_server)` may leave it to the module.
-- `title`, `description`, `icons`, `meta`: shown to clients; `meta` becomes `_meta`.
+- `title`, `description`, `icons`, `meta`: shown to clients whose revision has these fields; `meta`
+  becomes `_meta`.
 - `visible`: a fun that returns `true` if a principal may see and use the definition. The definition
   is hidden if the fun crashes, or returns neither `true` nor `false`.
 - `scopes`: the scopes that a request needs to use it.

@@ -205,7 +205,7 @@ revision, as `metrics/0` returns them.
 - `server`, `port`, `network`: the server's host and port, with the network `tcp`. On stdio `server`
   is the name of the program, and in the same node the server's `id`. Both have the network `pipe`,
   and `none` as their port. At most 20 servers have figures of their own. `other` has those of all
-  others, with `none` for both.
+  others, with `none` as port and network.
 - `revision`: `none` for calls that ended before a revision was agreed on, and for those that the
   client or its pool refused.
 - `clients`, `calls`, `connections`: how many there are now. `waiting`: requests that wait for a
