@@ -418,7 +418,7 @@ A pool of workers, each of which serves one call at a time.
 - `start`: starts a worker, which is a process or any term; required. The fun runs in a process that
   the worker may be linked to. A worker that ends, or cannot be started, is started again, after
   pauses that grow from 100 milliseconds to ten seconds. A worker whose call has crashed, or was
-  cancelled or killed, is stopped and replaced at once.
+  cancelled or killed, is stopped and replaced without a pause.
 - `stop`: ends a worker, within five seconds. By default a process gets the exit signal `shutdown`,
   and other terms need no end.
 - `queue`: calls that may wait for a worker (100).

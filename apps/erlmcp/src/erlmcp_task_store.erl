@@ -22,7 +22,7 @@ found nor listed, whether it was swept or not.
 -type status() :: working | input_required | completed | failed | cancelled.
 -doc """
 The owner of a task: the principal of its client or, for an anonymous client of 2025-11-25, the
-client's session. Clients of that revision can list the tasks of one owner. A session on HTTP is
+client's session. A client of that revision can list the tasks of its owner. A session on HTTP is
 named by a digest of its id. A connection on lines can have several sessions, one after the other,
 and `Number` is the number of the session.
 """.
