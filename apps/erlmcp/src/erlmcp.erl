@@ -837,9 +837,9 @@ it into your own supervision tree with `child_spec/1`.
 - `{bad_option, Key, Expected}`: an option is unknown, missing or of the wrong type.
 - `{bad_definition, Kind, Name, Field, Expected}`: a field of a definition is unknown, missing or of
   the wrong type.
-- `{bad_skill, Skill, Place, Expected}`: a skill is wrong at `Place`: a file, a line
-  (`SKILL.md:3`) or field of the frontmatter, or a key of `t:skill/0`.
-- `{duplicate, Kind, Name}`: two definitions have the same name, URI or URI template.
+- `{bad_skill, Skill, Place, Expected}`: a skill is wrong at `Place`: a file or folder, a line
+  (`SKILL.md:3`) or field of the frontmatter, a key of `t:skill/0`, or `skills` if it is no map.
+- `{duplicate, Kind, Name}`: two definitions or skills have the same name, URI or URI template.
   `{duplicate, mount, Prefix}`: two `mounts` have the same prefix.
 - `{listen, Transport, Reason}`: a listener cannot start. `Reason` is an `t:inet:posix/0`, or an
   error of `m:ssl`. `{file, Name, Why}` names a file of `tls` that cannot be used.
@@ -854,7 +854,8 @@ any failed `start_link`. The same can happen after `{bad_option, {http, tls, _},
 `{mount, Prefix, Reason}`, which are sometimes found only when the listener or the mounted server
 starts.
 
-If a callback of the `handler` or the fun of `keys` raises an error, so does this function.
+If a callback of the `handler` or the fun of `keys` raises an error, so does this function. If the
+`task_store` or the `cluster` raises one, the function returns `{error, {Reason, Stack}}`.
 
 ## Examples
 
