@@ -663,9 +663,9 @@ The figures of a server, as `metrics/1` returns them.
   the server's own faults. A message that could not be read counts as a request. So does the run of
   a task, apart from the request that asked for it.
 - `refusals`: how many requests ended with each refusal, by its number.
-- `methods`: requests by their method. `_OTHER` are methods that MCP does not have, and `_TASK`
-  are the runs of tasks. `_UNREAD` are requests that were refused before their message was read, and
-  messages without a method.
+- `methods`: requests by their method. `_OTHER` are methods that MCP does not have, and failures that
+  are one too many to be counted apart. `_TASK` are the runs of tasks. `_UNREAD` are requests that
+  were refused before their message was read, and messages without a method.
 - `tools`, `prompts`, `resources`: requests by the definition that they were for. At most 200
   definitions have figures of their own. `other` has those of all others.
 - `removed`: requests for definitions that the server no longer has. If very many different failures
@@ -728,8 +728,8 @@ Requests that have ended: `count`. Of these, `errors` had a result with `isError
 ended with an error. `cancelled` ended without an answer, as when their client has cancelled them or
 has gone away. `latency` is that of all others. `bytes_in` are the bytes of the requests, and
 `bytes_out` those of their answers. `failures` has the latency of each error with the JSON-RPC code
-of its answers. The code is `none` if they have none, and `other` if it is neither one of JSON-RPC
-or MCP nor the number of a refusal.
+of its answers. The code is `none` if they have none, or if it is not known any more. It is `other`
+if it is neither one of JSON-RPC or MCP nor the number of a refusal.
 """.
 -type metrics_row() :: #{
     count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
@@ -756,12 +756,13 @@ figures of their own, whether or not they were removed since.
 }.
 -doc """
 The times of `count` requests, or the durations of `count` sessions, in microseconds. The time of a
-request is that from the arrival of its whole message to its answer. In the figures of a client, it
-is that from its sending to its end. `sum_us` is the sum. `histogram` has the end of each bucket
-that is not empty, and its count. The quantiles, such as `p95_us`, are those of the histogram: wrong
-by less than 12 % up to 300 seconds. `max_us` is the end of its last bucket, at most 300 seconds.
-Without requests or sessions all times are 0, and `histogram` is empty. The latencies of failures,
-and the durations of sessions, have 15 coarse buckets, so their quantiles are less exact.
+request is that from the arrival of its whole message to its answer. In the figures of a client, the
+time is that from sending the request to its end. `sum_us` is the sum. `histogram` has the end of
+each bucket that is not empty, and its count. The quantiles, such as `p95_us`, are those of the
+histogram: wrong by less than 12 % up to 300 seconds. `max_us` is the end of its last bucket, at
+most 300 seconds. Without requests or sessions all times are 0, and `histogram` is empty. The
+latencies of failures, and the durations of sessions, have 15 coarse buckets, so their quantiles are
+less exact.
 """.
 -type latency() :: #{
     count := non_neg_integer(), sum_us := non_neg_integer(), max_us := number(),

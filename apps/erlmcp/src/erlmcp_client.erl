@@ -528,8 +528,8 @@ list_resource_templates(Client) -> list_resource_templates(Client, #{}).
 list_resource_templates(Client, Options) -> run({list, resource_templates}, Client, Options).
 
 -doc """
-Reads the resource at `Uri`, from the client's cache if that has it. The result has its `contents`,
-a list of maps.
+Reads the resource at `Uri`, or returns what the client's cache has of it. The result has its
+`contents`, a list of maps.
 """.
 -spec read_resource(client(), Uri :: binary()) -> result().
 read_resource(Client, Uri) -> read_resource(Client, Uri, #{}).

@@ -51,8 +51,8 @@ Options of a login.
 - `browser`: a fun that sends the user to a URL. The default opens the URL in the machine's browser.
   With `none` the client uses and renews stored tokens, and a login that needs a user fails.
 - `loopback`: the listener to which the browser returns after the login: its `port` (any free one),
-  `path` (`/callback`) and `host` (`127.0.0.1`). Its `say` is a fun that shows the user the URL if
-  no browser could be opened. The default logs a notice.
+  `path` (`/callback`) and `host` (`127.0.0.1`, or `localhost`). Its `say` is a fun that shows the
+  user the URL if no browser could be opened. The default logs a notice.
 - `redirect_uri`: a URL of your own to which the browser returns, in place of `loopback`. `browser`
   is required then, and returns `{ok, Url}` with the URL that the browser returned to.
 - `scope`: scopes to ask for. They are added to the scopes of a challenge, and replace those of the

@@ -149,7 +149,8 @@ Finds the home of a session that this node does not have. Must not wait.
 
 -doc """
 Returns a session that this node has inherited, with the URIs of the resources that its client
-watches. Returns `unknown` if its client has ended it. May wait for other nodes.
+watches. Returns `unknown` if its client has ended the session, and `unavailable` if this node
+cannot find out now. May wait for other nodes.
 """.
 -callback inherit_session(Id :: binary(), Principal :: term(), State :: term()) ->
     {ok, session(), Watched :: [binary()]} | unknown | unavailable.
