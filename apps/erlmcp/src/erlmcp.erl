@@ -448,7 +448,8 @@ The context of a call: the second argument of its handler, and the first of `pro
 and other functions here.
 
 - `method`: the method of the request.
-- `name`: the requested tool or prompt. `uri`: the requested resource.
+- `name`: the requested tool or prompt. `uri`: the requested resource or, for a completion, the
+  resource template.
 - `principal`: the client, see `t:principal/0`. `scopes`: the scopes of the request. `claims`: the
   claims of its token, if it has one.
 - `revision`: the client's revision of the protocol.
@@ -663,9 +664,9 @@ The figures of a server, as `metrics/1` returns them.
   the server's own faults. A message that could not be read counts as a request. So does the run of
   a task, apart from the request that asked for it.
 - `refusals`: how many requests ended with each refusal, by its number.
-- `methods`: requests by their method. `_OTHER` are methods that MCP does not have, and failures that
-  are one too many to be counted apart. `_TASK` are the runs of tasks. `_UNREAD` are requests that
-  were refused before their message was read, and messages without a method.
+- `methods`: requests by their method. `_OTHER` are methods that MCP does not have, and failures
+  that are one too many to be counted apart. `_TASK` are the runs of tasks. `_UNREAD` are requests
+  that were refused before their message was read, and messages without a method.
 - `tools`, `prompts`, `resources`: requests by the definition that they were for. At most 200
   definitions have figures of their own. `other` has those of all others.
 - `removed`: requests for definitions that the server no longer has. If very many different failures
