@@ -176,8 +176,8 @@ long.
 -type mount() :: {Prefix :: binary(), server() | options() | module()}.
 
 -doc """
-Keys that seal cursors and state. The first key seals, and every key opens. To replace a key, put
-the new one in front of it. Nodes that share keys share cursors and state.
+Keys of 32 bytes that seal cursors and state. The first key seals, and every key opens. To replace a
+key, put the new one in front of it. Nodes that share keys share cursors and state.
 """.
 -type key_ring() :: [<<_:256>>, ...].
 
