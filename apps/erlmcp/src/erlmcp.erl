@@ -69,7 +69,7 @@ The options of `start_server/1`. A value in parentheses is the default.
   changes is notified of them earlier.
 - `keys`: the keys that seal cursors and state, see `t:key_ring/0`, or a fun that returns them.
   Prefer the fun: a list can appear in a supervisor's log. The default is the keys of the `cluster`,
-  or a new random one.
+  or one new random key.
 - `task_store`: keeps the records of tasks: `{Module, Options}` with a module of
   `-behaviour(erlmcp_task_store)`. The default keeps them in memory, or in the store of the server's
   `cluster`.
@@ -176,8 +176,8 @@ long.
 -type mount() :: {Prefix :: binary(), server() | options() | module()}.
 
 -doc """
-Keys that seal cursors and state. The first key seals, and every key opens. To replace a key, put
-the new one in front of it. Nodes that share keys share cursors and state.
+Keys of 32 bytes that seal cursors and state. The first key seals, and every key opens. To replace a
+key, put the new one in front of it. Nodes that share keys share cursors and state.
 """.
 -type key_ring() :: [<<_:256>>, ...].
 
@@ -190,7 +190,8 @@ of the wrong type, is an error that names the field. Definitions of every kind h
 
 - `handler`: answers the requests, see `t:handler/0`. A definition of a module with
   `-behaviour(erlmcp_server)` may leave it to the module.
-- `title`, `description`, `icons`, `meta`: shown to clients; `meta` becomes `_meta`.
+- `title`, `description`, `icons`, `meta`: shown to clients whose revision has these fields; `meta`
+  becomes `_meta`.
 - `visible`: a fun that returns `true` if a principal may see and use the definition. The definition
   is hidden if the fun crashes, or returns neither `true` nor `false`.
 - `scopes`: the scopes that a request needs to use it.
@@ -225,8 +226,9 @@ A tool. Its fields in addition to those of every `t:definition/0`:
 - `task`: whether calls may (`optional`), must (`required`) or cannot (`forbidden`) become tasks.
   The default is `forbidden`.
 - `task_starts`: when a call becomes a task: `at_once`, the default, or `on_return`, when the
-  handler returns `{task, Fun}`.
-- `task_timeout_ms`: the same in a task, in place of the limit of that name.
+  handler returns `{task, Fun}`. Tasks of clients of 2025-11-25 always start at once.
+- `task_timeout_ms`: milliseconds that one run of the handler may take in a task, in place of the
+  limit `task_timeout_ms`.
 - `repeatable`: `true` if a cluster may run a task again, from its beginning, when it has lost the
   node where the task ran. The handler must be idempotent. The default is `false`: the task fails.
   Only for tasks that start `at_once`.
@@ -373,13 +375,14 @@ and `c:erlmcp_server:get_prompt/3` say what may be returned.
 
 -doc """
 The first argument of a handler: the arguments of a tool or prompt, the variables of a resource
-template, or the text to complete. `method` in the context tells them apart.
+template, an empty map for a resource, or the text to complete. `method` in the context tells them
+apart.
 """.
 -type arguments() :: map() | binary().
 
 -doc """
-A fun around handlers, and around the funs of `complete`. `Next` is the next middleware, or the
-handler or fun itself, and returns what that returned.
+A fun around handlers, and around the funs of `complete`. `Next` calls the next middleware, or the
+handler or fun itself, and returns its return value.
 
 ```erlang
 fun(Arguments, Context, Next) -> Next(Arguments, Context) end
@@ -402,7 +405,7 @@ deadline, or returns a refusal whose HTTP status is 500 or more.
   again.
 - `longest_open_ms`: the most milliseconds that the breaker is open (30,000).
 
-Up to a tenth is added to each of these times at random.
+A random time is added to each of these times, at most a tenth or a millisecond.
 """.
 -type breaker() :: #{
     failures => pos_integer(), open_ms => pos_integer(), longest_open_ms => pos_integer()
@@ -414,8 +417,8 @@ A pool of workers, each of which serves one call at a time.
 - `size`: workers in the pool; required.
 - `start`: starts a worker, which is a process or any term; required. The fun runs in a process that
   the worker may be linked to. A worker that ends, or cannot be started, is started again, after
-  pauses that grow from 100 milliseconds to ten seconds. One whose call has crashed or was killed is
-  replaced at once.
+  pauses that grow from 100 milliseconds to ten seconds. A worker whose call has crashed, or was
+  cancelled or killed, is stopped and replaced without a pause.
 - `stop`: ends a worker, within five seconds. By default a process gets the exit signal `shutdown`,
   and other terms need no end.
 - `queue`: calls that may wait for a worker (100).
@@ -445,15 +448,18 @@ The context of a call: the second argument of its handler, and the first of `pro
 and other functions here.
 
 - `method`: the method of the request.
-- `name`: the requested tool or prompt. `uri`: the requested resource.
+- `name`: the requested tool or prompt. `uri`: the requested resource or, for a completion, the
+  resource template.
 - `principal`: the client, see `t:principal/0`. `scopes`: the scopes of the request. `claims`: the
   claims of its token, if it has one.
 - `revision`: the client's revision of the protocol.
-- `client_info`, `client_capabilities`: what the client says about itself.
+- `client_info`, `client_capabilities`: what the client says about itself. `client_info` is
+  `undefined` if the client has not named itself.
 - `meta`: the `_meta` of the request.
 - `progress_token`: the client's token for progress; `undefined` if it did not ask for progress.
 - `log_level`: the lowest level of log messages that the client wants, from 7 (`debug`) to 0
-  (`emergency`); `undefined` if it wants none.
+  (`emergency`); `undefined` if it wants none. In a session it is 6 (`info`) until the client sets
+  another one.
 - `deadline`: when this run of the handler will be ended, in `erlang:monotonic_time(millisecond)`.
 - `input`, `state`: the client's answers, and the handler's own state, after the handler asked for
   input.
@@ -527,7 +533,7 @@ Details of a refusal.
 -doc """
 The address of a listener, as `listeners/1` returns it. The transports `http` and `tcp` have `ip`,
 `port` and `url`. A listener with HTTP+SSE has `sse_url` too, and one with pages their URLs as
-`pages`. A listener without an endpoint of Streamable HTTP has no `url`.
+`pages`. An `http` listener without an endpoint of Streamable HTTP has no `url`.
 """.
 -type address() :: #{
     transport := http | tcp | stdio,
@@ -542,7 +548,7 @@ The address of a listener, as `listeners/1` returns it. The transports `http` an
 The outcome of `reload/1`.
 
 - `added`, `removed`: how many definitions came and went. `changed`: how many others clients see in
-  another form than before.
+  another form than before. A replaced definition with `visible` always counts as changed.
 - `modules`: the modules of which new code was loaded.
 - `old_code`: those of them whose replaced code a process still runs.
 """.
@@ -626,8 +632,8 @@ The health of a server, as `health/1` returns it. The server is ready if all che
 -doc """
 An open session of Streamable HTTP, as `sessions/1` returns it.
 
-- `id`: names the session. It is made of the session's own id, which stays secret, since a client
-  that has it may use the session.
+- `id`: 12 hexadecimal digits that name the session, a digest of its own id. The session's own id
+  stays secret, since a client that has it may use the session.
 - `revision`: the revision of the protocol. `principal`: the client, see `t:principal/0`.
 - `client`: the name and the version that the client has given, if it has.
 - `idle_ms`: milliseconds since its last use, or up to a hundredth of `session_idle_ms` more;
@@ -658,9 +664,9 @@ The figures of a server, as `metrics/1` returns them.
   the server's own faults. A message that could not be read counts as a request. So does the run of
   a task, apart from the request that asked for it.
 - `refusals`: how many requests ended with each refusal, by its number.
-- `methods`: requests by their method. `_OTHER` are methods that MCP does not have, and `_TASK`
-  are the runs of tasks. `_UNREAD` are requests that were refused before their message was read, and
-  messages without a method.
+- `methods`: requests by their method. `_OTHER` are methods that MCP does not have, and failures
+  that are one too many to be counted apart. `_TASK` are the runs of tasks. `_UNREAD` are requests
+  that were refused before their message was read, and messages without a method.
 - `tools`, `prompts`, `resources`: requests by the definition that they were for. At most 200
   definitions have figures of their own. `other` has those of all others.
 - `removed`: requests for definitions that the server no longer has. If very many different failures
@@ -671,7 +677,7 @@ The figures of a server, as `metrics/1` returns them.
   listener, and by their refusal. On HTTP, such a connection still answers requests for pages.
 - `sessions`: how many sessions of HTTP are `open`, and how many were `opened` and have `ended` on
   all transports. `durations` has their durations by revision and `network`: `tcp` or, for stdio and
-  clients of the same node, `pipe`. They have 15 coarse buckets.
+  clients of the same node, `pipe`. Durations have 15 coarse buckets.
 - `streams`: how many streams of HTTP responses are `open`, and how many were `opened`.
 - `bounds`: what is `used` now of each bound, its `limit`, and when the limit will be met, if there
   is a trend (`t:forecast/0`).
@@ -709,10 +715,12 @@ The figures of a server, as `metrics/1` returns them.
 -doc """
 When a bound will be met if the trend of the last hour goes on, in milliseconds of the system time.
 The trend is a straight line through the values of each minute. `earliest` and `latest` are two
-standard errors of the line away from `at`. `per_hour` is how much more is used after an hour.
+standard errors of the line away from `at`, but `earliest` is not before the last value. `per_hour`
+is how much more is used after an hour.
 
-There is no forecast from fewer than ten values. There is none, too, if the trend may be noise, does
-not grow, has met the bound already, or meets it later than in a day.
+There is no forecast from fewer than ten values, nor if the trend may be noise or does not grow.
+There is none, too, if the bound is met already, or will be met later than in a day. At most 100
+servers of a node have forecasts.
 """.
 -type forecast() :: #{at := integer(), earliest := integer(), latest := integer(),
                       per_hour := float()}.
@@ -721,8 +729,8 @@ Requests that have ended: `count`. Of these, `errors` had a result with `isError
 ended with an error. `cancelled` ended without an answer, as when their client has cancelled them or
 has gone away. `latency` is that of all others. `bytes_in` are the bytes of the requests, and
 `bytes_out` those of their answers. `failures` has the latency of each error with the JSON-RPC code
-of its answers. The code is `none` if they have none, and `other` if it is neither one of JSON-RPC
-or MCP nor the number of a refusal.
+of its answers. The code is `none` if they have none, or if it is not known any more. It is `other`
+if it is neither one of JSON-RPC or MCP nor the number of a refusal.
 """.
 -type metrics_row() :: #{
     count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
@@ -749,12 +757,13 @@ figures of their own, whether or not they were removed since.
 }.
 -doc """
 The times of `count` requests, or the durations of `count` sessions, in microseconds. The time of a
-request is that from the arrival of its whole message to its answer. In the figures of a client, it
-is that from its sending to its end. `sum_us` is the sum. `histogram` has the end of each bucket
-that is not empty, and its count. The quantiles, such as `p95_us`, are those of the histogram: wrong
-by less than 12 % up to 300 seconds. `max_us` is the end of its last bucket, at most 300 seconds.
-All are 0 if `count` is 0. The latencies of failures, and the durations of sessions, have 15 coarse
-buckets, so their quantiles are less exact.
+request is that from the arrival of its whole message to its answer. In the figures of a client, the
+time is that from sending the request to its end. `sum_us` is the sum. `histogram` has the end of
+each bucket that is not empty, and its count. The quantiles, such as `p95_us`, are those of the
+histogram: wrong by less than 12 % up to 300 seconds. `max_us` is the end of its last bucket, at
+most 300 seconds. Without requests or sessions all times are 0, and `histogram` is empty. The
+latencies of failures, and the durations of sessions, have 15 coarse buckets, so their quantiles are
+less exact.
 """.
 -type latency() :: #{
     count := non_neg_integer(), sum_us := non_neg_integer(), max_us := number(),
@@ -765,7 +774,7 @@ buckets, so their quantiles are less exact.
 A call that runs, or waits until it may run, as `calls/1` returns it.
 
 - `id`: names the call for `cancel/2`.
-- `method`: the method of the request. `target`: the requested name or URI, if it has one.
+- `method`: the method of the request. `target`: the requested name or URI, or `undefined`.
 - `principal`: the client, see `t:principal/0`.
 - `age_ms`: milliseconds since the call began.
 - `pid`, `stack`: the process of the call, and what that process executes now.
@@ -830,9 +839,9 @@ it into your own supervision tree with `child_spec/1`.
 - `{bad_option, Key, Expected}`: an option is unknown, missing or of the wrong type.
 - `{bad_definition, Kind, Name, Field, Expected}`: a field of a definition is unknown, missing or of
   the wrong type.
-- `{bad_skill, Skill, Place, Expected}`: a skill is wrong at `Place`: a file, a line
-  (`SKILL.md:3`) or field of the frontmatter, or a key of `t:skill/0`.
-- `{duplicate, Kind, Name}`: two definitions have the same name, URI or URI template.
+- `{bad_skill, Skill, Place, Expected}`: a skill is wrong at `Place`: a file or folder, a line
+  (`SKILL.md:3`) or field of the frontmatter, a key of `t:skill/0`, or `skills` if it is no map.
+- `{duplicate, Kind, Name}`: two definitions or skills have the same name, URI or URI template.
   `{duplicate, mount, Prefix}`: two `mounts` have the same prefix.
 - `{listen, Transport, Reason}`: a listener cannot start. `Reason` is an `t:inet:posix/0`, or an
   error of `m:ssl`. `{file, Name, Why}` names a file of `tls` that cannot be used.
@@ -840,13 +849,15 @@ it into your own supervision tree with `child_spec/1`.
 - `{not_started, erlmcp}`: the application does not run (`application:ensure_all_started/1`).
 - `{mount, Prefix, Reason}`: a server cannot be mounted under this prefix. `Reason` is one of these
   errors, `not_found`, or `{mount_loop, Servers}` for a server that would be mounted in itself.
+  `{duplicate, mount, Id}` is the reason if another one of these servers has its `id`.
 
 After `listen`, `already_started` and `not_started` the caller also receives an exit signal, as from
 any failed `start_link`. The same can happen after `{bad_option, {http, tls, _}, Expected}` and
 `{mount, Prefix, Reason}`, which are sometimes found only when the listener or the mounted server
 starts.
 
-If a callback of the `handler` or the fun of `keys` raises an error, so does this function.
+If a callback of the `handler` or the fun of `keys` raises an error, so does this function. If the
+`task_store` or the `cluster` raises one, the function returns `{error, {Reason, Stack}}`.
 
 ## Examples
 
@@ -932,13 +943,13 @@ Takes a server out of service before it is stopped. An integer stands for `timeo
 
 With `lame_ms` the server fails its health check `drain` at once, and goes on to serve. Each
 response on HTTP/1.1 is the last of its connection. Then the server accepts no more connections.
-Idle ones end, those of HTTP/2 with GOAWAY, and so do all open streams except those of running
-calls. A listener that has only pages stays open.
+Idle connections of HTTP that have served a request end, those of HTTP/2 with GOAWAY. So do all open
+streams except those of running calls. A listener that has only pages stays open.
 
 After that, or at once without `lame_ms`, the server accepts no connections, refuses new requests
 with error 1077, and ends its open subscriptions. When `timeout_ms` have passed, or as soon as no
-call or task runs, the server ends its sessions, and `drain/2` returns. This can take two seconds
-more.
+call or task runs, the server ends its sessions, and `drain/2` returns. The last answers and the
+ends of the sessions can take two seconds more.
 
 A call that has not answered in its time is ended, and its client gets error 1077. `calls` is the
 number of these calls, and `tasks` that of the tasks which still run. The drained server refuses
@@ -1049,7 +1060,8 @@ remove(Server, Kind, Key) when
 Replaces the definitions of a running server in one change. A kind that `Definitions` does not have
 stays as it is, and so do skills, and the definitions of mounted servers. Sessions stay open, and
 running calls end with the definition that they began with. Clients that subscribe to changes of a
-list are notified if it differs. If a definition is wrong, nothing is replaced.
+list are notified if the list differs, or had or has a definition with `visible`. If a definition is
+wrong, nothing is replaced.
 
 ## Errors
 
@@ -1301,9 +1313,9 @@ Reports the progress of a call from its handler. A client that did not ask for p
 nothing. `Progress` and `total` have the same unit, whichever it is. A report is only sent if its
 `Progress` is greater than that of the report before.
 
-If the client reads more slowly than the handler reports, the handler waits (limit
-`unread_messages`). After it has waited for five seconds in all, or while the client reads nothing,
-reports are left out instead.
+If the client reads more slowly than the handler reports, the handler waits (limits
+`unread_messages` and `unread_bytes`). After it has waited for five seconds in all, or for half a
+second in which the client read nothing, reports are left out instead.
 
 In a task, `message` becomes the status message of the task. Clients of 2026-07-28 get no other
 report of a task.
@@ -1312,8 +1324,9 @@ Source: specification, "Progress".
 
 ## Errors
 
-All functions with a context raise `{bad_argument, Name, Expected}` for a wrong argument. The
-context is checked first.
+All functions with a context raise `{bad_argument, Name, Expected}` for an argument of the wrong
+type. The context is checked first. `Data` of `log/3` and `Extension` of `client_has/2` are not
+checked.
 
 ## Examples
 
@@ -1332,8 +1345,10 @@ progress(Context, Progress, Details) ->
 
 -doc """
 Sends the client a log message from a handler, if the client wants messages of `Level`. `Data` is
-any value that `json:encode/1` accepts. Elixir's `nil`, dates and times are accepted too. Waits, or
-leaves the message out, for a client that reads slowly, as `progress/3` does.
+any value that `json:encode/1` accepts. Elixir's `nil`, dates and times are accepted too. Raises an
+error for other data, if the message is sent. Waits, or leaves the message out, for a client that
+reads slowly, as `progress/3` does. A task sends clients of 2026-07-28 no log messages. A `quick`
+handler in its connection's process never waits, and messages of other processes are left out.
 
 Source: specification, "Logging".
 """.

@@ -8,10 +8,11 @@ An MCP client: a process under your supervisor for one server, and functions tha
 {ok, #{~"content" := Content}} = erlmcp_client:call_tool(Client, ~"echo", #{text => ~"hello"}).
 ```
 
-A client finds out which of the five revisions its server speaks. It opens a session if the server
-has sessions, and opens another one if the server forgets it. While the server cannot be reached,
-calls fail with `{connect, Why}`, or with `{timeout, Milliseconds}` if an attempt takes longer. The
-client stays. On HTTP it tries again at the next call, and elsewhere by itself, after pauses.
+A client finds out which of the five revisions its server speaks. The client opens a session if the
+server has sessions, and another one if the server forgets the session. While the server cannot be
+reached, calls fail with `{connect, Why}`, or with `{timeout, Milliseconds}` if an attempt takes
+longer. The client stays. On HTTP it tries again at the next call. Elsewhere, and while it has
+subscriptions, it tries again by itself, after pauses.
 
 Every call has a deadline of its own: `timeout`, which reports of progress extend up to
 `max_timeout`. A call returns `{ok, Result}`, with JSON as maps with binary keys, or an error, see
@@ -55,7 +56,7 @@ The address of a server, with the client's options.
 - `http`: a URL. Its own options are `t:http_options/0`.
 - `stdio`: a program to start, as a path or a name, or a list with its first arguments. Its own
   options are `t:stdio_options/0`.
-- `tcp`: a host and a port. It has no options of its own.
+- `tcp`: a host and a port. This transport has no options of its own.
 - `server`: a server of this node, without a socket. Its own options are `t:server_options/0`.
 
 Options of a transport stand in the same map as those of every client, `t:options/0`.
@@ -170,8 +171,9 @@ Funs that answer what servers ask. A client declares the capabilities of the fun
 - `sample` gets the parameters of `sampling/createMessage`, and returns its result.
 - `roots` is the list of the roots, or a fun that returns it.
 
-If a fun crashes, takes longer than `input_timeout`, or returns content that does not fit, the
-question is answered with an error. In 2026-07-28 the call fails with `{input, Name, Why}` instead.
+If a fun crashes, takes longer than `input_timeout`, or returns an error or content that does not
+fit, the question is answered with an error. In 2026-07-28 the call fails with `{input, Name, Why}`
+instead.
 """.
 -type inputs() :: #{
     elicit => fun((map()) -> {accept, Content :: map()} | decline | cancel),
@@ -201,8 +203,9 @@ The figures of all clients of the node whose requests go to the same server and 
 revision, as `metrics/0` returns them.
 
 - `server`, `port`, `network`: the server's host and port, with the network `tcp`. On stdio `server`
-  is the name of the program, and in the same node the server's `id`. Their network is `pipe`. At
-  most 20 servers have figures of their own. `other` has those of all others.
+  is the name of the program, and in the same node the server's `id`. Both have the network `pipe`,
+  and `none` as their port. At most 20 servers have figures of their own. `other` has those of all
+  others, with `none` as port and network.
 - `revision`: `none` for calls that ended before a revision was agreed on, and for those that the
   client or its pool refused.
 - `clients`, `calls`, `connections`: how many there are now. `waiting`: requests that wait for a
@@ -233,7 +236,8 @@ The options of one call.
 
 - `timeout`: milliseconds until the answer or the next report of progress. The server is asked for
   reports if `progress` is given, and by `async/3` always.
-- `max_timeout`: milliseconds of the whole call, at least `timeout`.
+- `max_timeout`: milliseconds of the whole call, at least `timeout`. The defaults of both are the
+  client's options.
 - `progress`, `log`: funs that get the parameters of each notification of progress, or log message.
   They run in the call's process. Only Streamable HTTP shows which call a log message belongs to.
   Elsewhere `log` gets none, and subscriptions get them (`logs` of `t:filter/0`).
@@ -369,7 +373,7 @@ Starts a client, linked to the calling process. The client connects to the serve
 - `{not_started, erlmcp}`: the application does not run (`application:ensure_all_started/1`).
 
 If the error is found while the client starts, as with an option of the transport, the caller also
-receives an exit signal, as from any failed `start_link`.
+receives an exit signal. Any failed `start_link` sends one.
 """.
 -spec start_link(target()) -> {ok, pid()} | {error, term()}.
 start_link(Target) ->
@@ -427,8 +431,8 @@ stop(Client) ->
 -doc """
 Returns what the server says about itself: `server_info`, `capabilities` and, if it has any,
 `instructions`. `revision` is the revision that both agreed on. Waits until the client has reached
-the server. If that takes longer than the client's option `timeout`, the error is `{timeout,
-Milliseconds}`. In a pool one member is asked.
+the server, or has failed to reach it (`t:reason/0`). If that takes longer than the client's option
+`timeout`, the error is `{timeout, Milliseconds}`. In a pool one member is asked.
 """.
 -spec server(client()) -> {ok, map()} | {error, reason()}.
 server(Client) ->
@@ -482,9 +486,10 @@ metrics() ->
     erlmcp_client_metrics:report().
 
 -doc """
-Returns all tools of the server, from all pages of the list. A list over the limit `pages` is the
-error `{too_many_pages, Limit}`, and one over `list_bytes` is `{too_large, Limit}`. On HTTP in
-2026-07-28, a tool that declares an invalid header is left out, and that is logged.
+Returns all tools of the server, from all pages of the list. Pages may come from the client's cache.
+A list over the limit `pages` is the error `{too_many_pages, Limit}`, and one over `list_bytes` is
+`{too_large, Limit}`. On HTTP in 2026-07-28, a tool that declares an invalid header is left out, and
+that is logged.
 """.
 -spec list_tools(client()) -> items().
 list_tools(Client) -> list_tools(Client, #{}).
@@ -522,7 +527,10 @@ list_resource_templates(Client) -> list_resource_templates(Client, #{}).
 -spec list_resource_templates(client(), call_options()) -> items().
 list_resource_templates(Client, Options) -> run({list, resource_templates}, Client, Options).
 
--doc "Reads the resource at `Uri`. The result has its `contents`, a list of maps.".
+-doc """
+Reads the resource at `Uri`, or returns what the client's cache has of it. The result has its
+`contents`, a list of maps.
+""".
 -spec read_resource(client(), Uri :: binary()) -> result().
 read_resource(Client, Uri) -> read_resource(Client, Uri, #{}).
 
@@ -650,10 +658,10 @@ with_client(Client, Do) ->
 
 -doc """
 Starts an operation, such as `{call_tool, Name, Arguments}`, and does not wait for it. While the
-operation runs, the calling process is sent `{erlmcp, Reference, {progress | log, Params}}`. These
-are left out while more than 1,000 messages or too many bytes wait for the process. At the end it is
-sent `{erlmcp, Reference, {ok, Result} | {error, Reason}}` once. Returns `{error, stopped}` if the
-client does not run.
+operation runs, the calling process is sent `{erlmcp, Reference, {progress | log, Params}}`. Such
+messages are left out while more than 1,000 messages or too many bytes wait for the process. At the
+end it is sent `{erlmcp, Reference, {ok, Result} | {error, Reason}}` once. Returns
+`{error, stopped}` if the client does not run.
 """.
 -spec async(client(), operation()) -> {ok, reference()} | {error, reason()}.
 async(Client, Operation) ->

@@ -7,8 +7,8 @@ or the client lists its roots. Pure.
 A handler returns `{input_required, Requests}` or `{input_required, Requests, State}`. `Requests` is
 a map of requests made here, under names that the handler chooses. The handler is called again, with
 the answers as `input` and its state as `state` of the context. A stateless client sends the state
-back with its answers. With `{input_required, Requests, State, #{once => true}}` it can use that
-state only once.
+back with its answers. With `{input_required, Requests, State, #{once => true}}` the client can use
+that state only once.
 
 ```erlang
 handler(_, #{input := #{~"who" := #{~"action" := ~"accept", ~"content" := #{~"name" := Name}}}}) ->

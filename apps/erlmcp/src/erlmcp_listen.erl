@@ -126,9 +126,9 @@ read.
 Returns the principal of a request, or the reason why the request is refused: a sentence in UTF-8
 that the client gets.
 
-The map may have `scopes` (`all` by default), `claims`, and `expires_at`: in seconds of system time,
-or `infinity`. An open stream of the client ends at that time. If the fun crashes, or returns
-another term, the client gets the status 500.
+The map after the principal may have `scopes` (`all` by default), `claims`, and `expires_at`: in
+seconds of system time, or `infinity`. An open stream of the client ends at that time. If the fun
+crashes, or returns another term, the client gets the status 500.
 """.
 -type ask() :: fun((request()) ->
     {ok, erlmcp:principal()} | {ok, erlmcp:principal(), map()} | {error, Reason :: binary()}).

@@ -9,8 +9,9 @@ logger:update_handler_config(default, formatter, {erlmcp_log_formatter, #{format
 
 The ids of the trace and of the span are shown if the metadata have them as `trace_id` and
 `span_id`. An entry cannot forge another one: a line of JSON has no line end, and each further line
-of a text is indented. Characters that a terminal would obey are spelled out. Long values are cut
-after 8,192 characters, lists and maps after 100 elements, and nested values after five levels.
+of a text is indented. In a text, characters that a terminal would obey are spelled out. Long values
+are cut after 8,192 characters, lists and maps after 100 elements, and nested values after five
+levels.
 """.
 
 -export([format/2, check_config/1]).

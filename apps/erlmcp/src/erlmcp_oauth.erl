@@ -51,8 +51,8 @@ Options of a login.
 - `browser`: a fun that sends the user to a URL. The default opens the URL in the machine's browser.
   With `none` the client uses and renews stored tokens, and a login that needs a user fails.
 - `loopback`: the listener to which the browser returns after the login: its `port` (any free one),
-  `path` (`/callback`) and `host` (`127.0.0.1`). Its `say` is a fun that shows the user the URL if
-  no browser could be opened. The default logs a notice.
+  `path` (`/callback`) and `host` (`127.0.0.1`, or `localhost`). Its `say` is a fun that shows the
+  user the URL if no browser could be opened. The default logs a notice.
 - `redirect_uri`: a URL of your own to which the browser returns, in place of `loopback`. `browser`
   is required then, and returns `{ok, Url}` with the URL that the browser returned to.
 - `scope`: scopes to ask for. They are added to the scopes of a challenge, and replace those of the
@@ -96,10 +96,11 @@ Options of a login.
 -doc """
 Exceptions to two rules about the hosts that a login may contact. An endpoint must have the origin
 of its issuer. A host other than those of the MCP server and of the option `issuer` must not be
-deeper inside the network than the MCP server. A private or a local address is deeper inside than a
-public one. A list has the names of the permitted hosts, in lower case and without a port. A fun
-decides once for each host and reason, and again after it returned `false`. The fun runs in the
-process of the login, which waits for it.
+deeper inside the network than the MCP server. A private address is deeper inside than a public one,
+and an address of this machine or its link is deeper still. A list has the names of the permitted
+hosts, in lower case and without a port. A fun decides once for each host and reason, and again
+after it returned `false`. The client keeps the last 100 permissions. The fun runs in the process of
+the login, which waits for it.
 """.
 -type allow_hosts() :: [binary()] | fun((host_question()) -> boolean()).
 

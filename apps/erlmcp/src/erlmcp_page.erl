@@ -78,7 +78,7 @@ fun returns.
 
 -doc """
 Headers of a response, with names in lower case. The length and the framing of the body, and the
-headers of the connection, are the listener's.
+headers of the connection, are the listener's. A page that sets one of these fails.
 """.
 -type headers() :: #{binary() => iodata()}.
 

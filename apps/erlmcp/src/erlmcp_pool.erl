@@ -18,9 +18,10 @@ A member whose calls fail in a row gets no calls for a while: its circuit breake
 breaker is half-open, until one call has tried the member again.
 
 A call that no server has run is tried again, at other members first: it was not sent, or was
-refused with the HTTP status 429 or 503. After a lost connection or another 5xx a server may have
-run the call. It is tried again only if its option `repeatable` is `true`, the default for calls
-that only read. After an answer of the server, or a timeout, no call is tried again.
+refused with the HTTP status 429 or 503. After a lost connection, the end of a member or another 5xx
+a server may have run the call. Such a call is tried again only if its option `repeatable` is
+`true`, the default for calls that only read. After an answer of the server, or a timeout, no call
+is tried again.
 """.
 
 -export([start_link/1, start_link/2, child_spec/1, stop/1, info/1]).
@@ -35,7 +36,7 @@ The options of a pool.
 - `retries`: how often a failed call is tried again (2).
 - `failures`: after how many failed calls in a row a member gets no calls for a while (5).
 - `open_ms`: milliseconds for which a member then gets no calls (1,000). Each new failure doubles
-  them, up to `longest_open_ms` (30,000).
+  them, up to `longest_open_ms` (30,000). A random time is added, at most a tenth or a millisecond.
 """.
 -type options() :: #{
     targets := [erlmcp_client:target(), ...],
@@ -124,7 +125,7 @@ stop(Pool) ->
 -doc """
 Returns the state of each member, or `{error, stopped}` if the pool does not run.
 
-- `target`: the member's target, without the options.
+- `target`: the URL of the member on HTTP, or its target without the options elsewhere.
 - `state`: the state of its breaker.
 - `calls`: its running calls. `failed`: how many calls have failed in a row.
 """.

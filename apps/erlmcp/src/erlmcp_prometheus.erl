@@ -1,8 +1,8 @@
 -module(erlmcp_prometheus).
 -moduledoc """
 The figures of all servers and clients of this node for Prometheus. The module is a collector of the
-library `prometheus`, which reads the meters when it is scraped. It is also the page that shows the
-library's default registry.
+library `prometheus`, and reads the meters at each scrape. The module is also the page that shows
+the library's default registry.
 
 The option `metrics => true` of a listener adds the page at `/metrics`. A project that uses it adds
 the library to its dependencies:

@@ -63,8 +63,8 @@ place in the schema; `Names` are the names that lead to the place in a shorthand
 - `invalid_keyword`, `invalid_pattern`, `duplicate_id`: a keyword has a value that it cannot have.
 - `unresolved_ref`: a reference leads to no schema that was given.
 - `endless_ref`: a reference leads back to itself for the same value, so no validation would end.
-- `too_deep`, `too_many_subschemas`, `pattern_too_long`, `budget`: a bound of `t:options/0` is
-  exceeded.
+- `too_deep`, `too_many_subschemas`, `pattern_too_long`: a bound of `t:options/0` is exceeded.
+- `budget`: the meta-schema needs more than 2,000,000 steps to check the schema.
 - `bad_shorthand`: `Term` is neither a shorthand nor JSON.
 """.
 -type reason() ::
@@ -161,14 +161,15 @@ Compiles a schema, whose keys are binaries.
 | `check` | `true` | whether the meta-schema of its dialect must accept the schema |
 | `metaschemas` | `#{}` | the result of an earlier `metaschemas/0`, which saves most of the time |
 | `max_depth` | 64 | subschemas inside each other |
-| `max_subschemas` | 10,000 | subschemas; a subschema counts again with each reference to it |
+| `max_subschemas` | 10,000 | subschemas in use; the target of a reference may count twice |
 | `max_pattern` | 2,000 | bytes of a regular expression |
 | `max_steps` | 2,000,000 | steps of one validation, such as applying a subschema to a value |
 | `max_errors` | 10 | errors that a validation reports |
 
 The meta-schema checks the schema itself, not those in `schemas`. `formats => assert` checks these
 formats: `date-time`, `date`, `time`, `email`, `uri`, `uri-reference`, `uri-template`, `ipv4`,
-`ipv6`, `uuid`, `json-pointer`, `regex`, `byte` (base64). Any other format is an annotation.
+`ipv6`, `uuid`, `json-pointer`, `regex`, `byte` (base64). Any other format is an annotation. A
+dialect with the vocabulary `format-assertion` asserts formats, whatever the option says.
 
 ## Examples
 

@@ -21,8 +21,8 @@ call_tool(~"add", #{~"a" := A, ~"b" := B}, _Context) -> #{sum => A + B}.
 """.
 
 -doc """
-Returns the options of the server, at least `name` and `version`. Options that are given together
-with `handler` override these.
+Returns the options of the server, with `name` and `version` unless these are given together with
+`handler`. Options that are given there override those of this function.
 """.
 -callback server() -> erlmcp:options().
 -doc """

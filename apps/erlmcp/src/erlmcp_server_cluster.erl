@@ -5,8 +5,8 @@ one server for their clients. `m:erlmcp_cluster` is such a module, in an applica
 server without the option asks no other node.
 
 The callbacks are called by the processes that need their answers: connections, calls and the
-server's own. The `State` is what `c:init/2` returned, and every process of the server has it. It
-must be small, and hold no secret.
+server's own. The `State` is what `c:init/2` returned, and every process of the server has it. The
+state must be small, and hold no secret.
 
 ## Sessions
 
@@ -149,7 +149,8 @@ Finds the home of a session that this node does not have. Must not wait.
 
 -doc """
 Returns a session that this node has inherited, with the URIs of the resources that its client
-watches. Returns `unknown` if its client has ended it. May wait for other nodes.
+watches. Returns `unknown` if its client has ended the session, and `unavailable` if this node
+cannot find out now. May wait for other nodes.
 """.
 -callback inherit_session(Id :: binary(), Principal :: term(), State :: term()) ->
     {ok, session(), Watched :: [binary()]} | unknown | unavailable.
@@ -209,6 +210,7 @@ no cluster. The keys of `state` are read every ten seconds, and those of `dpop` 
 -doc """
 Lets other nodes be the homes of this node's sessions from now on. The server is about to be
 drained: it finishes the calls that run. Returns when this node is the home of no session any more.
+A cluster may keep the sessions, and return at once, while other servers of this node still serve.
 """.
 -callback leaving(State :: term()) -> ok.
 
@@ -270,7 +272,10 @@ answer(Id, {use_state, Server, State, Tenant}) ->
 answer(_, _) ->
     unsupported.
 
--doc "Returns the accounts of the server `Id` on this node; `[]` if the server does not run here.".
+-doc """
+Returns the accounts of the server `Id` on this node. The list is empty if the server does not run
+here, or has no rates of single clients.
+""".
 -spec accounts(Id :: term()) -> [account()].
 accounts(Id) ->
     with_gate(Id, fun erlmcp_gate:accounts/1).
@@ -282,7 +287,7 @@ client(Account) ->
 
 -doc """
 Returns how many messages of an account this node has counted, less those of which all other nodes
-have heard (`heard_by_all/3`). It is negative if a message was taken back after that.
+have heard (`heard_by_all/3`). The number is negative if a message was taken back after that.
 """.
 -spec unheard(account()) -> integer().
 unheard(Account) ->
@@ -296,7 +301,10 @@ Records that all other nodes have heard of `Count` messages of an account, each 
 heard_by_all(Account, Count, Nodes) ->
     erlmcp_gate_counters:heard_by_all(Account, Count, Nodes).
 
--doc "Counts messages that another node has let in, for clients of the server `Id`.".
+-doc """
+Counts messages that another node has let in, for clients of the server `Id`. Does nothing if the
+server does not run here.
+""".
 -spec count_messages(Id :: term(), [{Client :: term(), Count :: integer()}]) -> ok.
 count_messages(Id, Counts) ->
     _ = with_gate(Id, fun(Gate) ->
@@ -315,7 +323,7 @@ paid(Account) ->
 -doc """
 Raises the counts of rates of the server `Id` to those of another node, which `paid/1` returned
 there. The messages of this node of which the others have not heard count in addition. Counts that
-are higher stay.
+are higher stay. Does nothing if the server does not run here.
 """.
 -spec pay(Id :: term(), [{Client :: term(), Paid :: [term()]}]) -> ok.
 pay(Id, Accounts) ->

@@ -21,10 +21,10 @@ found nor listed, whether it was swept or not.
 -doc "The status of a task, as in the specification.".
 -type status() :: working | input_required | completed | failed | cancelled.
 -doc """
-The owner of a task. A client can list the tasks of its owner: those of its principal or, if the
-client is anonymous, those of its session. A session on HTTP is named by a digest of its id. A
-connection on lines can have several sessions, one after the other, and `Number` is the number of
-the session.
+The owner of a task: the principal of its client or, for an anonymous client of 2025-11-25, the
+client's session. A client of that revision can list the tasks of its owner. A session on HTTP is
+named by a digest of its id. A connection on lines can have several sessions, one after the other,
+and `Number` is the number of the session.
 """.
 -type owner() ::
     {principal, erlmcp:principal()}
@@ -37,7 +37,8 @@ arguments of the tool, the client's input, and the context of the handler.
 -doc """
 The record of a task.
 
-- `id`, `version`, `status`, `message`: the task's id, version, status, and a text about that.
+- `id`, `version`, `status`, `message`: the task's id, version and status, and a text about the
+  status.
 - `principal`: the principal that may see the task.
 - `tenant`: the client whose limits the task counts against: the principal, or the address of an
   anonymous client.
@@ -47,7 +48,7 @@ The record of a task.
   requests to.
 - `repeat`: see `t:repeat/0`. A task that has ended lacks it.
 - `created`, `updated`: milliseconds since 1970, see `c:now_ms/1`.
-- `ttl`: milliseconds that the task is kept.
+- `ttl`: milliseconds from `created` until the task expires.
 - `requests`: the requests that wait for answers, as JSON, by keys that the task uses once.
 - `result`: the encoded result, of `bytes` bytes. `is_error`: `true` if the tool failed.
 - `error`: the refusal that the task ended with.
@@ -112,8 +113,8 @@ from the `first` one on. `More` is `true` if there may be further tasks.
 -doc "Deletes a task, if it is there.".
 -callback delete(id(), State :: term()) -> ok.
 -doc """
-Deletes the tasks that have expired at `Now`, in milliseconds since 1970. It is called often, so
-it should not read all tasks.
+Deletes the tasks that have expired at `Now`, in milliseconds since 1970. A server calls it every
+ten seconds, so it should not read all tasks.
 """.
 -callback sweep(Now :: integer(), State :: term()) -> ok.
 

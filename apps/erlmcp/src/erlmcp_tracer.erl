@@ -29,8 +29,8 @@ the library's own tracer are:
 
 - `endpoint`: the URL of a collector that takes OTLP/HTTP as JSON, such as
   `~"http://localhost:4318/v1/traces"`;
-- `ratio`: the part of the traces to record, from 0 to 1 (1). It applies to traces that begin here.
-  A request with a parent is recorded if its parent is;
+- `ratio`: the part to record of the traces that begin here, from 0 to 1 (1). A request with a
+  parent is recorded if its parent is;
 - `headers`: further HTTP headers for the collector, such as one with a key;
 - `resource`: further attributes of the program. `service.name` and `service.version` are those of
   the server or the client, unless they are given here;

@@ -184,8 +184,8 @@ root(#index{root = Root} = Index) ->
     Uri.
 
 -doc """
-Returns the resource at an address without a fragment, with the address of its own `$id`; `error` if
-there is none.
+Returns the resource at an address without a fragment, and the address under which the index has the
+resource: that of its `$id`, if it has one. Returns `error` if there is none.
 """.
 -spec find(binary(), index()) -> {Uri :: binary(), resource()} | error.
 find(Uri, #index{resources = Resources} = Index) ->

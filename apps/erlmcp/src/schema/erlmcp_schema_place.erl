@@ -24,7 +24,7 @@ root(Index) ->
     {ok, Place} = at(erlmcp_schema_index:root(Index), [], #{}, Index),
     Place.
 
--doc "Returns `Schema` as a subschema, which is at `Tokens` in the given one.".
+-doc "Returns `Schema`, which is at `Tokens` in the given subschema, as a subschema.".
 -spec child(Tokens :: [binary()], Schema :: erlmcp_schema:json(), subschema(),
             erlmcp_schema_index:index()) -> subschema().
 child(Tokens, Schema, #place{uri = Uri, pointer = Pointer} = Place, Index) ->
@@ -177,8 +177,8 @@ escape_byte($/) -> ~"~1";
 escape_byte(C) -> <<C>>.
 
 -doc """
-Returns the location of a subschema, for an error: its address, if it has one, followed by its JSON
-pointer.
+Returns the location of a subschema, for an error: its address and `#`, if it has an address,
+followed by its JSON pointer.
 """.
 -spec location(subschema()) -> binary().
 location(#place{uri = <<"schema:///">>, pointer = Pointer}) ->

@@ -110,8 +110,8 @@ name(Name, Path) -> throw({bad_shorthand, Path, Name}).
 
 -doc """
 Returns `true` if a map counts as JSON Schema, and not as a shorthand. Such a map has a key that
-begins with `$`, or the key `properties`, `additionalProperties`, `anyOf`, `oneOf` or `allOf`, or a
-`type` with names of types.
+begins with `$`, or a `type` with names of types. Or it has the key `properties`,
+`additionalProperties`, `anyOf`, `oneOf` or `allOf`.
 """.
 -spec is_json_schema(map()) -> boolean().
 is_json_schema(Map) ->
