@@ -8,7 +8,7 @@ end in the opposite one:
 - the catalog's publisher, HTTP sessions, tasks, listeners, sessions of HTTP+SSE
 - the sweeper of subscriptions
 
-Each other sweeper starts behind what it sweeps.
+Each other sweeper starts after what it sweeps.
 
 Internal.
 """.

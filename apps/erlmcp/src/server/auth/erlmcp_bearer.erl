@@ -32,8 +32,8 @@ The process that continues a request which waits. It is sent
 -doc """
 The identity of a request. The token is invalid from `expires_at` on, in seconds of system time: an
 open stream has to end then. With `infinity` the token stays valid. `claims` are the claims of the
-token (none for a `static` token).
-`scheme` is the scheme of `Authorization`; a remembered identity, which is of no request, has none.
+token, or those that the fun of a `verify` source has returned; a `static` token has none. `scheme`
+is the scheme of `Authorization`; a remembered identity, which is of no request, has none.
 `dpop_nonce` is a new nonce for the client, sent as `DPoP-Nonce` with the answer.
 """.
 -type identity() :: #{

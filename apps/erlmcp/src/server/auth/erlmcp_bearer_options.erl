@@ -305,7 +305,7 @@ settings(#{tokens := Tokens} = Options) ->
 -doc """
 Returns the settings of a listener whose server is in a cluster: its nonces are those of all nodes,
 and all nodes learn of its used proofs. While the node is in no cluster, the nonces are its own.
-With `none` it returns the same settings.
+With `none` the settings stay as they are.
 """.
 -spec in_cluster(none | {module(), State :: term()}, settings()) -> settings().
 in_cluster(none, Settings) ->

@@ -42,7 +42,7 @@ start_link(Instance) ->
 -doc """
 Adds or removes a definition, with the errors of `erlmcp:add/3` and `erlmcp:remove/3`. Lists and
 calls see the change when this function returns, including those of servers that mount this one.
-Notifications of sessions may follow later.
+Notifications of sessions may follow later. Exits if the publisher does not run.
 """.
 -spec change(pid(), {add, erlmcp_definition:kind(), erlmcp_definition:source()}
                     | {remove, erlmcp_definition:kind(), binary()}) -> ok | {error, term()}.
@@ -56,7 +56,7 @@ change(Publisher, Change) ->
 -doc """
 Replaces the server's own definitions of the kinds in `Sources`, with the errors of
 `erlmcp:replace/2`. Returns how many definitions were added, were removed, and have changed for
-clients. Lists and calls see the change as with `change/2`.
+clients. Lists and calls see the change as with `change/2`. Exits if the publisher does not run.
 """.
 -spec replace(pid(), Sources :: #{erlmcp_definition:kind() => [erlmcp_definition:source()]}) ->
     {ok, #{added | removed | changed := non_neg_integer()}} | {error, term()}.

@@ -148,8 +148,8 @@ used(Since, {_, Words, _}) ->
     atomics:put(Words, ?USED, Used + (now_us() - Since - Used) div ?PART).
 
 -doc """
-Takes a worker away from its call, and from its seat. Returns `false`, and does nothing, if the call
-does not have the worker any more.
+Takes a worker away from its call, and from its seat, and returns `true`. Returns `false`, and does
+nothing, if the call does not have the worker any more.
 """.
 -spec withdraw(claim(), seats()) -> boolean().
 withdraw({{taken, Pid}, _, _, Number, _} = Claim, Seats) ->

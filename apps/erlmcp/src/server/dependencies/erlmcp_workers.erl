@@ -39,8 +39,9 @@ Internal.
 -define(LOOK, 500).
 
 -doc """
-Returns `true` if a term is valid as options of a pool. It is a map with `size`, 1 or more, and the
-fun `start`. It may have the fun `stop` and `queue`, 0 or more.
+Returns `true` if a term is valid as options of a pool: a map with `size`, 1 or more, and `start`, a
+fun without arguments. It may have `stop`, a fun of one argument, and `queue`, 0 or more, but no
+other key.
 """.
 -spec is_options(term()) -> boolean().
 is_options(#{size := Size, start := Start} = Options) ->
@@ -106,12 +107,15 @@ give_back({{Process, Seats}, {taken, Claim}}, good) ->
         error:badarg -> ok
     end.
 
--doc "Returns the pool `Name`, or `gone` if the pool does not run.".
+-doc """
+Returns the pool `Name`, or `gone` if its server has ended or has never started it. The process and
+the table of the pool may have ended: a pool that is started again has new ones.
+""".
 -spec pool(Name :: atom(), erlmcp_instance:of_calls()) -> {ok, pool()} | gone.
 pool(Name, #{key := Key}) ->
     erlmcp_instance:find(shared_name(Name, Key)).
 
--doc "Returns the counts of the pool `Name`. All of them are 0 while the pool is started again.".
+-doc "Returns the counts of the pool `Name`. All of them are 0 while the pool does not run.".
 -spec info(Name :: atom(), erlmcp_instance:instance()) -> erlmcp:workers_info().
 info(Name, Instance) ->
     None = #{size => 0, ready => 0, taken => 0, waiting => 0},

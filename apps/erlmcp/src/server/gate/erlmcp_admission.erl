@@ -1,7 +1,7 @@
 -module(erlmcp_admission).
 -moduledoc """
 Brings the connections and messages of the transports to their server's gate (`m:erlmcp_gate`). Each
-connection needs a permit. So does each message, before the engine gets it.
+connection of a socket needs a permit. So does each message, before the engine gets it.
 
 The permit of a message that becomes a call is passed to the call, which gives it back when it ends
 (`m:erlmcp_call`). A message that is answered at once gives its permit back at once. Each message of
@@ -9,7 +9,7 @@ a batch needs a permit of its own, and the answer of the batch has the refusals.
 
 On HTTP the head of a request tells more. The request may be refused before a byte of its body is
 read. The head has the principal, so each request of a connection may have another one. A stateless
-request whose head announces its method enters before it is decoded.
+request whose head announces its method can enter before it is decoded.
 
 Internal.
 """.

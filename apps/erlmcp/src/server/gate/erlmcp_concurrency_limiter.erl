@@ -1,9 +1,10 @@
 -module(erlmcp_concurrency_limiter).
 -moduledoc """
 The process of a server that limits how many of its requests are in flight. The machine should be
-busy, and yet no request should wait long for a scheduler. Every 100 ms this process reads how long
-the requests that began in this window waited for a scheduler, and sets the gate's limit. The limit
-never exceeds the server's own, `in_flight`.
+busy, and yet no request should wait long for a scheduler. While requests come, a window of
+measurements ends about every 100 ms. Then this process reads how long the requests that began in
+the window waited for a scheduler, and sets the gate's limit. The limit never exceeds the server's
+own, `in_flight`.
 
 ## The limit
 
@@ -309,7 +310,7 @@ Returns the state before any window. Its limit is `first`, or the nearest value 
 new(#{min := Min, max := Max, first := First} = Bounds) when Min =< Max ->
     #concurrency{limit = between(Min, Max, First), bounds = Bounds}.
 
--doc "Returns the state after a window. It does not change if no request started in the window.".
+-doc "Returns the state after a window: the same one if no request started in the window.".
 -spec update(window(), concurrency()) -> concurrency().
 update(#{started := 0}, Concurrency) ->
     Concurrency;

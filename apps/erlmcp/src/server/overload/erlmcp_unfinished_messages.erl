@@ -7,12 +7,13 @@ the node.
 
 A process that holds such bytes counts them (`count/4`), in a row of a table and in a sum. A message
 that arrives in one read is not counted, unless it waits behind others. If the sum exceeds the
-bound, the holder waits, and reads nothing meanwhile. Then the process of this module makes room: it
-refuses the largest and slowest messages until an eighth of the bound is free. It orders them by the
-bytes of their connection times the square of their age. So a large message of a quick client is
-rarely refused, since it is never old. Then as many waiting holders go on as there is room for, the
-smallest and newest messages first. The process also kills refused holders that do not give their
-bytes back within two seconds, and gives back the bytes of dead processes.
+bound, the holder waits, and reads nothing meanwhile if its transport can wait. Then the process of
+this module makes room: it refuses the largest and slowest messages until an eighth of the bound is
+free. It orders them by the bytes of their connection times the square of their age. So a large
+message of a quick client is rarely refused, since it is never old. Then as many waiting holders go
+on as there is room for, the smallest and newest messages first. The process also kills refused
+holders that do not give their bytes back within two seconds, and gives back the bytes of dead
+processes.
 
 A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
 

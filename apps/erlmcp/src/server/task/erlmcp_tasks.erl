@@ -588,7 +588,10 @@ process(Id, #{tasks := {_, Processes}}) ->
             error
     end.
 
--doc "Returns how many tasks run on this node.".
+-doc """
+Returns how many tasks run on this node. A task whose process was killed counts until the next sweep
+(`sweep/1`).
+""".
 -spec running(erlmcp_instance:of_calls()) -> non_neg_integer().
 running(#{tasks := {_, Processes}}) ->
     ets:info(Processes, size).
