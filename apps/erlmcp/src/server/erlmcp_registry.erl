@@ -23,7 +23,7 @@ Internal.
 %% `{{watcher, Pid, Id}}`.
 -define(SERVER, 2).
 
--doc "Makes the table of the servers. It belongs to the calling process.".
+-doc "Makes the table of the servers, which belongs to the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),

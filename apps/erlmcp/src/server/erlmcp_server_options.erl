@@ -141,7 +141,7 @@ gate_limits() ->
 Returns the settings of `Given`, the options of a server, or an error for one that is wrong.
 `{duplicate, mount, Prefix}` means that two mounts have the same prefix. `bad_skill` has the wrong
 place in a skill, and what was expected there (`m:erlmcp_skill`). If a callback of the handler
-module or the fun of `keys` raises an error, so does this function.
+module, the fun of `keys`, or that of a secret for JWTs raises an error, so does this function.
 
 ## Examples
 

@@ -303,7 +303,7 @@ settings(#{tokens := Tokens} = Options) ->
       cluster => none}.
 
 -doc """
-Returns the settings of a listener whose server is in a cluster: its nonces are those of all nodes,
+Returns the settings of a listener whose server is in a cluster. Its nonces are those of all nodes,
 and all nodes learn of its used proofs. While the node is in no cluster, the nonces are its own.
 With `none` the settings stay as they are.
 """.

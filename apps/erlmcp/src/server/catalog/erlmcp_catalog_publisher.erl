@@ -9,8 +9,8 @@ each pause clients are notified of the first 32 changes at once, and of later on
 end of the pause. The catalog is settled after a pause without changes, or after 100 pauses at the
 latest. Until then the node has a second copy of merged layers (`m:erlmcp_catalog_entries`).
 
-The publisher follows mounted servers. Their publishers tell it when they have changed, monitors
-show their ends, and the registry sends a message when a server or its publisher runs again. A
+The publisher follows mounted servers. Their publishers tell it when they have changed, and monitors
+show their ends. The registry sends a message when such a server or its publisher runs again. A
 mounted definition is left out while its name is taken by another one.
 
 If the keys of cursors are those of a cluster, the publisher reads them every ten seconds. When they

@@ -60,8 +60,8 @@ start_link(Name, Options, Instance) ->
 
 -doc """
 Lends a worker of the pool `Name` to the calling process, which waits for one. Returns a refusal if
-the pool does not run, has no worker and starts none, or if as many calls wait as its option `queue`
-allows. Returns one, too, if a worker will probably not be free before `Deadline`, in monotonic
+the pool does not run, or has no worker and starts none. Returns one, too, if as many calls wait as
+its option `queue` allows, or if a worker will probably not be free before `Deadline`, in monotonic
 milliseconds. The wait itself does not end at `Deadline`. The caller gives the worker back; the pool
 takes it back if the caller ends before.
 """.

@@ -390,7 +390,7 @@ enter_announced(_, _, _, _, _) ->
 
 -doc """
 Returns the refusal of a request, as clients of its method understand it. `server/discover` is
-refused with status 503 in place of 429: a client that explores a server's era would take 429 for
+refused with status 503 in place of 429. A client that explores a server's era would take 429 for
 the answer of an older server.
 """.
 -spec refused_by_head(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}) ->
@@ -424,9 +424,9 @@ refused(Id, Refusal, _, _, _) ->
 -doc """
 Returns how many milliseconds to wait before a refusal is sent. A refusal with a retry time says
 when the client may try again. If the client tries again earlier on the same connection, its next
-refusal waits until that time. It waits at most until a second after the refusal before it. The wait
-is shortened by up to a half, on each connection by another part, so that refusals are not all sent
-at once. So clients that try again immediately leave the server time for admitted requests. Neither
+refusal waits until that time, but at most until a second after the refusal before it. The wait is
+shortened by up to a half, on each connection by another part, so that refusals are not all sent at
+once. So clients that try again immediately leave the server time for admitted requests. Neither
 admitted requests nor refusals without a retry time wait.
 
 On the connection of a proxy, which many clients share, no refusal waits. If the listener trusts

@@ -463,8 +463,8 @@ limit(#{counters := Counters, permits := Permits, limits := #{in_flight := Most}
     erlmcp_gate_permits:tell_queue(Permits).
 
 -doc """
-Sets a limit on waiting requests that applies besides `queue`, `queue_bytes` and
-`queue_per_principal`. `none` removes it. A tenant may have as many waiting requests as are still
+Sets a limit on waiting requests, in addition to `queue`, `queue_bytes` and `queue_per_principal`.
+`none` removes it. A tenant may have as many waiting requests as are still
 free in this limit, which leaves ten to each tenant in any case.
 """.
 -spec limit_queue(gate(), pos_integer() | none) -> ok.

@@ -4,10 +4,10 @@ All counters of a gate, in words of `atomics` arrays. Only this module knows the
 process changes the counters itself.
 
 The server has a counter of each kind. A tenant, an address or a tool with a limit of its own has a
-counter under a key: an array of five words, in a table. It is created when it is first needed, and
-removed when it is idle. The keys of tools, and those of requests that are passed on, are in a table
-of their own. They are few, whatever clients do, and so they have no bound. A share is taken with a
-compare-and-exchange, so that never more than the limit is held.
+counter under a key. This counter is an array of five words, in a table. It is created when it is
+first needed, and removed when it is idle. The keys of tools, and those of requests that are passed
+on, are in a table of their own. They are few, whatever clients do, and so they have no bound. A
+share is taken with a compare-and-exchange, so that never more than the limit is held.
 
 A process may be killed after it took a share and before it wrote its permit. So each counter has
 two counts, for two generations that alternate. Soon nothing is added any more to the count of a
@@ -265,8 +265,8 @@ enter(#counters{words = Words} = Counters) ->
     end.
 
 -doc """
-Takes a share as `enter/1` does, for a request that waits and is not in the queue yet. It gets one
-even if the gate drains.
+Takes a share as `enter/1` does, for a request that waits and is not in the queue yet. Such a
+request gets a share even if the gate drains.
 """.
 -spec enter_waiting(counters()) ->
     {ok, share()} | {full, Limit :: pos_integer(), Observed :: pos_integer()}.

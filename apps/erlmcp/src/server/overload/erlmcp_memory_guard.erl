@@ -5,8 +5,8 @@ second.
 
 The guard reads the figures by which the kernel decides to end processes, or to swap. One is the
 machine's memory that is not available. If the node is in control groups with a bound, the memory of
-each group is another. Both include other programs, which fill the same memory. The node's own
-allocated memory is read only if it has a bound of its own.
+each group is another. These figures include other programs, which fill the same memory. The node's
+own allocated memory is read only if it has a bound of its own.
 
 Internal.
 """.

@@ -1,7 +1,7 @@
 -module(erlmcp_tasks).
 -moduledoc """
-Makes tasks of calls, and performs the requests about tasks. Both run in the processes of calls, so
-that a slow store keeps no connection waiting.
+Makes tasks of calls (`start/3`), and performs the requests about tasks (`perform/4`). Both
+functions run in the processes of calls, so that a slow store keeps no connection waiting.
 
 A task is bound to the principal that asked for it, and other principals do not find it. Its id is
 random and cannot be guessed. All anonymous clients are one principal, so each of them that has the
@@ -442,8 +442,8 @@ bound(Owner) ->
 
 -doc """
 Finds a task of the context's principal by its id. Returns a refusal if there is none, if it has
-expired, or if the store cannot be asked now. If the task should run on this node and has no
-process, it fails now, unless a node of the cluster is to take it over.
+expired, or if the store cannot be asked now. A task that should run on this node and has no
+process fails now, unless a node of the cluster is to take it over.
 """.
 -spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, erlmcp_task_store:task()} | {error, erlmcp_refusal:refusal()}.
