@@ -95,8 +95,8 @@ watch(Server) ->
     ?MODULE:whereis(Server).
 
 -doc """
-Sends `{erlmcp_ready, Server}` to the processes that watch a server. The server's publisher calls
-this function when it has started.
+Sends `{erlmcp_ready, Server}` to the processes that watch the server of an instance. `Server` is
+the argument of their `watch/1`. The server's publisher calls this function when it has started.
 """.
 -spec ready(erlmcp_instance:instance()) -> ok.
 ready(#{key := Key}) ->

@@ -249,9 +249,9 @@ headers(#{settings := Settings}, Failure, Parameters) ->
     erlmcp_bearer_failure:headers(Failure, Parameters, Settings).
 
 -doc """
-Returns the listener's metadata as a protected resource (RFC 9728), from its options. The metadata
-have the resource (the first of `resource`, or the endpoint's URL), the authorization servers, and
-the ways in which tokens are sent and bound.
+Returns the listener's metadata as a protected resource (RFC 9728), from its options. The
+metadata have the authorization servers, and the ways in which tokens are sent and bound. The
+resource in them is the first of `resource`, or the endpoint's URL.
 """.
 -spec metadata(handle(), Url :: binary()) -> #{binary() => json:encode_value()}.
 metadata(#{settings := Settings}, Url) ->

@@ -48,8 +48,10 @@ tokens are hashed. These members are not options:
 -define(STATIC, 10_000).
 
 -doc """
-Checks options. `Expected` never quotes a secret or a token. It may quote the name of an algorithm,
-or a member of a public key. Options of a source are named by their path: `{tokens, 1, issuer}`.
+Checks the options of `authenticate => {bearer, Options}`. `Expected` never quotes a secret or a
+token. It may quote the name of an algorithm, or a member of a public key. Options of a source are
+named by their path: `{tokens, 1, issuer}`. If the fun of a secret for JWTs raises an error, so does
+this function.
 """.
 -spec check(term()) -> ok | {error, {bad_option, Option :: term(), Expected :: binary()}}.
 check(#{} = Options) ->

@@ -140,7 +140,7 @@ leave({_, _, _, Number, Word} = Claim, {Table, Words, _} = Seats) ->
         _ -> worth_a_try(Number, Seats)
     end.
 
--doc "Adds a use of a worker, since the time `Since` in microseconds, to the mean time of a loan.".
+-doc "Adds a use of a worker, since the time `Since` (`now_us/0`), to the mean time of a loan.".
 -spec used(Since :: integer(), seats()) -> ok.
 used(Since, {_, Words, _}) ->
     Used = atomics:get(Words, ?USED),
@@ -215,7 +215,7 @@ await(Count, {_, Words, _}) ->
 awaited({_, Words, _}) ->
     atomics:get(Words, ?WAITING) > 0.
 
--doc "Returns the recent mean time of a loan, in milliseconds.".
+-doc "Returns the recent mean time of a loan, in milliseconds; 0 before a loan was counted.".
 -spec used_ms(seats()) -> number().
 used_ms({_, Words, _}) ->
     atomics:get(Words, ?USED) / 1_000.

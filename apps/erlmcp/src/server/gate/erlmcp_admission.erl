@@ -424,9 +424,9 @@ refused(Id, Refusal, _, _, _) ->
 -doc """
 Returns how many milliseconds to wait before a refusal is sent. A refusal with a retry time says
 when the client may try again. If the client tries again earlier on the same connection, its next
-refusal waits until that time, but at most until a second after the refusal before it. The wait is
-shortened by up to a half, on each connection by another part, so that refusals are not all sent at
-once. So clients that try again immediately leave the server time for admitted requests. Neither
+refusal waits until that time. The wait ends a second after the refusal before it at the latest. It
+is shortened by up to a half, on each connection by another part, so that refusals are not all sent
+at once. So clients that try again immediately leave the server time for admitted requests. Neither
 admitted requests nor refusals without a retry time wait.
 
 On the connection of a proxy, which many clients share, no refusal waits. If the listener trusts

@@ -152,8 +152,8 @@ descriptors() ->
 
 -doc """
 Returns the network of an address: connections from one network count as those of one address. An
-IPv4 address, also one written as IPv6, is a network by itself. Any other IPv6 address belongs to
-the network of its first 64 bits, which one customer has.
+IPv4 address, also one written as IPv6, is a network by itself, and so is `local`. Any other IPv6
+address belongs to the network of its first 64 bits, which one customer has.
 """.
 -spec network(inet:ip_address() | local) -> tuple() | local.
 network({0, 0, 0, 0, 0, 16#ffff, High, Low}) ->
@@ -165,7 +165,7 @@ network(Address) ->
 
 -doc """
 Gives the calling process a permit for a connection of `Tenant`. Refuses it if the tenant has too
-many connections, or is one more than the limit `principals`.
+many connections, or is one more than the limit `principals` allows.
 """.
 -spec connect_tenant(gate(), Tenant :: tenant()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -464,8 +464,8 @@ limit(#{counters := Counters, permits := Permits, limits := #{in_flight := Most}
 
 -doc """
 Sets a limit on waiting requests, in addition to `queue`, `queue_bytes` and `queue_per_principal`.
-`none` removes it. A tenant may have as many waiting requests as are still
-free in this limit, which leaves ten to each tenant in any case.
+`none` removes it. A tenant may have as many waiting requests as are still free in this limit, which
+leaves ten to each tenant in any case.
 """.
 -spec limit_queue(gate(), pos_integer() | none) -> ok.
 limit_queue(#{counters := Counters}, none) ->

@@ -81,7 +81,7 @@ bounds() ->
       ~"percent of the node's memory that messages may fill which have begun and not ended"},
      {unfinished_bytes, infinity, ~"bytes of these messages"}].
 
--doc "Makes the table, which belongs to the calling process.".
+-doc "Makes the node's sum and bound, and the table, which belongs to the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {write_concurrency, auto}]),
@@ -90,7 +90,10 @@ open() ->
     ok = atomics:put(Words, ?BOUND, ?MEMORY),
     persistent_term:put(?MODULE, Words).
 
--doc "Starts the process that makes room by refusing messages.".
+-doc """
+Starts the process that makes room by refusing messages. The error is
+`{bad_option, Bound, Expected}` if a bound has a wrong value.
+""".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).

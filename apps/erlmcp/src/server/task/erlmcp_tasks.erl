@@ -62,9 +62,9 @@ now_ms(Instance) ->
     erlmcp_task_records:now_ms(store(Instance)).
 
 -doc """
-Makes a task of a call, and returns the result that names the task, or a refusal if the task cannot
-be stored. The task is stored when this function returns, and its call starts when the calling
-process has ended.
+Makes a task of a call, and returns the result that names the task. The task is stored then, and its
+call starts when the calling process has ended. Returns a refusal if the task cannot be stored, or
+if the cluster lets this node begin no task now.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
