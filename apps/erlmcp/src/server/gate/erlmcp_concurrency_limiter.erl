@@ -85,8 +85,8 @@ Internal.
 -doc """
 A window of measurements.
 
-- `started`: the number of requests that began to run. `waited`: the nanoseconds that all of them
-  together waited for a scheduler.
+- `started`: the number of requests that began to run; the limiter's own process counts as one more.
+  `waited`: the nanoseconds that all of them together waited for a scheduler.
 - `pressed`: whether the limit was reached.
 - `part`: the part of the node's recent work that requests have done.
 - `in_flight`, `ready`: the number of requests in flight, and of processes that were ready to run,
