@@ -1,6 +1,6 @@
 -module(erlmcp_bounds).
 -moduledoc """
-Reads how much is used now of each bound of a server and of the node, from counters and tables. No
+Reads how much of some bounds of a server and of the node is used, from counters and tables. No
 process is asked.
 
 Internal.
@@ -14,7 +14,8 @@ Internal.
 
 -doc """
 Returns the bounds of a server: on open connections, requests in flight, waiting requests, open
-sessions and running tasks.
+sessions and running tasks. The bound on requests in flight is the present one
+(`erlmcp_gate:limit/1`), and the others are those of the server's options.
 """.
 -spec of_server(erlmcp_instance:instance()) ->
     #{connections | in_flight | waiting | sessions | tasks => bound()}.

@@ -2,8 +2,9 @@
 -moduledoc """
 Takes a server out of service without losing requests. At first the server may be lame for a time:
 it is not ready, so that load balancers send their requests elsewhere, and still serves. Its
-responses on HTTP/1.1 end their connections meanwhile. At the end of this time its listeners accept
-no more connections, and idle ones end, so that clients connect to another server.
+responses on HTTP/1.1 end their connections meanwhile. At the end of this time its listeners, except
+those with pages alone, accept no more connections. Idle connections of HTTP end, so that their
+clients connect to another server.
 
 After that, or at once, new requests are refused with 1077. Open subscriptions end with their
 result. Running calls and tasks have some time to end. Calls that still run after that are ended,
@@ -30,9 +31,11 @@ Internal.
 -type drained() :: #{calls := non_neg_integer(), tasks := non_neg_integer()}.
 
 -doc """
-Drains an instance with the listeners `Listeners`, after it was lame for `lame_ms`. Running calls
-and tasks have `timeout_ms` to end. Calls that still run then are ended. Their last answers, and the
-ends of the sessions, take up to two seconds more. Crashes if the server is stopped meanwhile.
+Makes a server lame for `lame_ms`, and then drains it. `Listeners` are the listeners that accept no
+more connections. Unless `lame_ms` is 0, requests that are on their way have twice
+`erlmcp_httpd:last_requests_ms/0` to arrive before the server drains. Running calls and tasks have
+`timeout_ms` to end. Calls that still run then are ended. Their last answers, and the ends of the
+sessions, take up to two seconds more. Crashes if the server is stopped meanwhile.
 """.
 -spec drain(erlmcp_instance:instance(), Listeners, options()) -> drained() when
     Listeners :: [{http | tcp, ranch:ref()}].

@@ -26,7 +26,7 @@ Internal.
 %% The values of one owner's bounds, the newest first.
 -type history() :: [{AtMs :: integer(), #{atom() => non_neg_integer()}}].
 
--doc "Makes the table of the forecasts. It belongs to the calling process.".
+-doc "Makes the table of the forecasts, which belongs to the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),

@@ -8,9 +8,9 @@ Internal.
 -export([options/1]).
 
 -doc """
-Returns the options of a handler module, with the definitions that its callbacks return. Such a
-definition without a handler gets one that calls the callback of its kind, such as `call_tool/3`, if
-the module exports that. Does not catch crashes of the callbacks.
+Returns the options of a handler module, with the definitions and skills that its callbacks return.
+Such a definition without a handler gets one that calls the callback of its kind, such as
+`call_tool/3`, if the module exports that. Does not catch crashes of the callbacks.
 """.
 -spec options(module()) -> erlmcp:options().
 options(Module) ->

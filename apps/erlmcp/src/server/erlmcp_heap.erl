@@ -1,5 +1,9 @@
 -module(erlmcp_heap).
--moduledoc "Sets the initial and the largest heap of a server's processes. Internal.".
+-moduledoc """
+The settings of the heaps of a server's processes: their initial and largest sizes, and full sweeps.
+
+Internal.
+""".
 
 -export([of_call/1, max_of_call/1, bound_connection/1, busy_connection/1, slow_connection/1]).
 
@@ -27,10 +31,10 @@ max_of_call(#{call_heap_bytes := Bytes}) ->
 
 -doc """
 Bounds the memory of the calling process, which is the process of a connection. A process over the
-bound is killed, with a report in the log. Only the first call in a process has an effect. Messages
-that a client sends ahead have no other bound. The bound leaves room for the largest answer, for
-unread bytes, and for the requests that may wait on the connection. From OTP 28 on, binaries of
-messages count too.
+bound is killed, with a report in the log. Only the first call in a process has an effect. On
+standard input, bytes that wait in the mailbox have no other bound. The bound leaves room for the
+largest answer, for unread bytes, and for the requests that may wait on the connection. From OTP 28
+on, binaries outside of the heap count, too.
 """.
 -spec bound_connection(erlmcp_server_options:limits()) -> ok.
 bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := Unread,
@@ -45,8 +49,8 @@ bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := U
     end.
 
 -doc """
-Gives the calling process, which is the process of a connection, the larger heap of a busy
-connection, or takes it away.
+Sets the smallest heap of the calling process, which is the process of a connection. `true` stands
+for the larger one of a busy connection, and `false` for that of any other connection.
 """.
 -spec busy_connection(boolean()) -> ok.
 busy_connection(Busy) ->

@@ -66,8 +66,9 @@ catalog that often changes (`m:erlmcp_published_catalog`), and `cache` has cache
 }.
 
 -doc """
-Completes the `Parts` of an instance with the part for calls, and with the tables that no other
-module creates. These tables belong to the calling process, the server's supervisor.
+Completes the `Parts` of an instance with the part for calls, and with the options of their
+processes. Adds the tables that no other module creates, which belong to the calling process, the
+server's supervisor.
 """.
 -spec new(Parts :: #{atom() => term()}) -> instance().
 new(#{limits := Limits} = Parts) ->
@@ -106,7 +107,7 @@ put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
 
 -doc """
 Returns the supervisor of a kind, which may have ended, or `undefined` if that supervisor has not
-started yet.
+started yet. Raises `badarg` if the server has ended.
 """.
 -spec supervisor(erlmcp_on_demand_sup:kind(), of_calls()) -> pid() | undefined.
 supervisor(Kind, #{supervisors := Supervisors}) ->
@@ -133,8 +134,8 @@ find(Name) ->
     end.
 
 -doc """
-Starts the process that cleans up when the server ends. It removes the terms that are shared under
-`Key` and `Names`, the catalog, and the server's state in the log.
+Starts the process that cleans up when the server ends. The process removes the terms that are
+shared under `Key` and `Names`, the catalog, and the server's state in the log.
 """.
 -spec start_link(Key :: reference(), Names :: [term()]) -> gen_server:start_ret().
 start_link(Key, Names) ->

@@ -73,8 +73,8 @@ state(Gate) ->
     end.
 
 -doc """
-Returns the figures of each tool that has its own, and those of all `other` tools together, for
-`erlmcp:info/1`.
+Returns the figures of each tool that has its own, for `erlmcp:info/1`. If there are figures of
+further tools, `other` has those of all of them together.
 """.
 -spec tools(erlmcp_instance:instance()) -> #{binary() | other => erlmcp:tool_info()}.
 tools(#{meter := Meter} = Instance) ->

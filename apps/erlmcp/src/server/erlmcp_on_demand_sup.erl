@@ -1,8 +1,8 @@
 -module(erlmcp_on_demand_sup).
 -moduledoc """
 Supervises processes of one kind that a server starts when it needs them: those of HTTP sessions, of
-HTTP+SSE sessions, or of tasks. A process that dies is not started again: the session has ended, or
-the task has failed.
+HTTP+SSE sessions, or of tasks. A process that dies is not started again: its session ends, or its
+task fails, unless a cluster runs the task again.
 
 Internal.
 """.
@@ -27,13 +27,14 @@ start_link(Kind, Module, Instance) ->
 
 -doc """
 Starts a process of `Kind`, with the instance and `Arguments` as its arguments. Exits if the
-supervisor of `Kind` does not run, such as while the server starts or stops.
+supervisor of `Kind` does not run, such as while the server starts or stops. Raises `badarg` if the
+server has ended.
 """.
 -spec start_child(kind(), [term()], erlmcp_instance:of_calls()) -> supervisor:startchild_ret().
 start_child(Kind, Arguments, Instance) ->
     supervisor:start_child(erlmcp_instance:supervisor(Kind, Instance), Arguments).
 
--doc "Returns `true` if the supervisor of a kind runs.".
+-doc "Returns `true` if the supervisor of a kind runs. Raises `badarg` if the server has ended.".
 -spec is_there(kind(), erlmcp_instance:of_calls()) -> boolean().
 is_there(Kind, Instance) ->
     case erlmcp_instance:supervisor(Kind, Instance) of
@@ -43,7 +44,7 @@ is_there(Kind, Instance) ->
 
 -doc """
 Returns how many processes of a kind run; 0 before their supervisor has started. Exits if the
-supervisor has ended.
+supervisor has ended, and raises `badarg` if the server has.
 """.
 -spec count(kind(), erlmcp_instance:of_calls()) -> non_neg_integer().
 count(Kind, Instance) ->

@@ -5,7 +5,8 @@ a table, which every process reads itself, and of the process that writes the ta
 server's key, under which its instance is found (`m:erlmcp_instance`).
 
 The process adds servers that start and removes servers that end. The table belongs to the
-application's supervisor, so it keeps its rows when the process is started again.
+application's supervisor, so it keeps its rows when the process is started again. While the
+application does not run, functions that read the table raise `badarg`.
 
 Internal.
 """.
@@ -22,7 +23,7 @@ Internal.
 %% `{{watcher, Pid, Id}}`.
 -define(SERVER, 2).
 
--doc "Makes the table of the servers. It belongs to the calling process.".
+-doc "Makes the table of the servers, which belongs to the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),
@@ -36,7 +37,8 @@ start_link() ->
 -doc """
 Registers the calling process, a server's supervisor, under `Id`. The server is found as soon as its
 instance is shared under its key. `already_started` has the supervisor of the server with this id.
-`not_started` means that the application does not run.
+`not_started` means that the registry's process does not run: the application has not started, or
+the process is about to start again.
 """.
 -spec register(Id :: term(), Key :: reference()) ->
     ok | {error, {already_started, pid()} | {not_started, erlmcp}}.
@@ -93,8 +95,8 @@ watch(Server) ->
     ?MODULE:whereis(Server).
 
 -doc """
-Sends `{erlmcp_ready, Server}` to the processes that watch a server. The server's publisher calls
-this function when it has started.
+Sends `{erlmcp_ready, Server}` to the processes that watch the server of an instance. `Server` is
+the argument of their `watch/1`. The server's publisher calls this function when it has started.
 """.
 -spec ready(erlmcp_instance:instance()) -> ok.
 ready(#{key := Key}) ->

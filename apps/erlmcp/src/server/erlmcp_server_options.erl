@@ -109,7 +109,7 @@ limits() ->
       ~"answers in a window of the error budget before its zone changes"}]
     ++ gate_limits().
 
--doc "Returns those of `limits/0` that the server's gate counts (`m:erlmcp_gate`).".
+-doc "Returns those of `limits/0` that the server's gate enforces (`m:erlmcp_gate`).".
 -spec gate_limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 gate_limits() ->
     [{connections, 10_000, ~"open connections of a server's listeners"},
@@ -140,7 +140,8 @@ gate_limits() ->
 -doc """
 Returns the settings of `Given`, the options of a server, or an error for one that is wrong.
 `{duplicate, mount, Prefix}` means that two mounts have the same prefix. `bad_skill` has the wrong
-place in a skill, and what was expected there (`m:erlmcp_skill`).
+place in a skill, and what was expected there (`m:erlmcp_skill`). If a callback of the handler
+module, the fun of `keys`, or that of a secret for JWTs raises an error, so does this function.
 
 ## Examples
 
@@ -223,8 +224,9 @@ local_funs(_) -> [].
 
 -doc """
 Returns the lists of definitions in `Given`, a map with some of `tools`, `resources`,
-`resource_templates` and `prompts`, by kind. The error names an unknown key, or a value that is not
-a list. The definitions are checked when they are compiled.
+`resource_templates` and `prompts`, by kind. The error has a key that is unknown or whose value is
+not a list, or `definitions` if `Given` is not a map. The definitions are checked when they are
+compiled.
 """.
 -spec definitions(Given :: erlmcp:definitions()) ->
     {ok, #{erlmcp_definition:kind() => [erlmcp_definition:source()]}}

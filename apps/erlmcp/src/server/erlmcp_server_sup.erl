@@ -8,7 +8,7 @@ end in the opposite one:
 - the catalog's publisher, HTTP sessions, tasks, listeners, sessions of HTTP+SSE
 - the sweeper of subscriptions
 
-Each other sweeper starts behind what it sweeps.
+Each other sweeper starts after what it sweeps.
 
 Internal.
 """.
@@ -32,7 +32,11 @@ Internal.
 -define(MOST, 30_000).
 -define(PART, 4).
 
--doc "Starts a server with `Settings` and the catalog that is compiled from them.".
+-doc """
+Starts a server with `Settings` and the catalog that is compiled from them. The error is
+`{shutdown, Reason}` if the id is taken or the application does not run. The error has this form,
+too, if the tracer cannot be made or a child does not start.
+""".
 -spec start_link(erlmcp_server_options:settings(), erlmcp_catalog:catalog()) ->
     supervisor:startlink_ret().
 start_link(#{key := Key} = Settings, Catalog) ->

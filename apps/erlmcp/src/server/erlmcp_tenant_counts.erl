@@ -2,7 +2,8 @@
 -moduledoc """
 Counts items that a server keeps, such as sessions, in all and for each tenant, in a table that all
 processes change themselves. A tenant (`t:erlmcp_gate:tenant/0`) is a principal, or the address of
-an anonymous client. A count of zero has no row, so only tenants with items have rows.
+an anonymous client. A count that `give_back/3` brings to zero loses its row, so tenants that have
+no items any more have no rows.
 
 Internal.
 """.

@@ -32,8 +32,8 @@ The process that continues a request which waits. It is sent
 -doc """
 The identity of a request. The token is invalid from `expires_at` on, in seconds of system time: an
 open stream has to end then. With `infinity` the token stays valid. `claims` are the claims of the
-token (none for a `static` token).
-`scheme` is the scheme of `Authorization`; a remembered identity, which is of no request, has none.
+token, or those that the fun of a `verify` source has returned; a `static` token has none. `scheme`
+is the scheme of `Authorization`; a remembered identity, which is of no request, has none.
 `dpop_nonce` is a new nonce for the client, sent as `DPoP-Nonce` with the answer.
 """.
 -type identity() :: #{
@@ -249,9 +249,9 @@ headers(#{settings := Settings}, Failure, Parameters) ->
     erlmcp_bearer_failure:headers(Failure, Parameters, Settings).
 
 -doc """
-Returns the listener's metadata as a protected resource (RFC 9728), from its options. It has the
-resource (the first of `resource`, or the endpoint's URL), the authorization servers, and the ways
-in which tokens are sent and bound.
+Returns the listener's metadata as a protected resource (RFC 9728), from its options. The
+metadata have the authorization servers, and the ways in which tokens are sent and bound. The
+resource in them is the first of `resource`, or the endpoint's URL.
 """.
 -spec metadata(handle(), Url :: binary()) -> #{binary() => json:encode_value()}.
 metadata(#{settings := Settings}, Url) ->

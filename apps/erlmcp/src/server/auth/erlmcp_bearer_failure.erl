@@ -103,8 +103,8 @@ refused(Refusal) ->
     #{refusal => Refusal}.
 
 -doc """
-Returns the headers of an answer with this failure: a nonce if the failure has one, and
-`WWW-Authenticate` unless the status of the refusal is 429 or at least 500. That header has a
+Returns the headers of an answer with this failure. They have a nonce if the failure has one. They
+have `WWW-Authenticate` unless the status of the refusal is 429 or at least 500. This header has a
 challenge for each accepted scheme, `Bearer` first, since most clients know that one. The error code
 is in the challenge of the failure's `scheme`, or in the first one if the failure has none.
 """.

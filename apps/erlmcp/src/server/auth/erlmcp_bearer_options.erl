@@ -48,8 +48,10 @@ tokens are hashed. These members are not options:
 -define(STATIC, 10_000).
 
 -doc """
-Checks options. `Expected` never quotes a secret or a token. It may quote the name of an algorithm,
-or a member of a public key. Options of a source are named by their path: `{tokens, 1, issuer}`.
+Checks the options of `authenticate => {bearer, Options}`. `Expected` never quotes a secret or a
+token. It may quote the name of an algorithm, or a member of a public key. Options of a source are
+named by their path: `{tokens, 1, issuer}`. If the fun of a secret for JWTs raises an error, so does
+this function.
 """.
 -spec check(term()) -> ok | {error, {bad_option, Option :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
@@ -303,9 +305,9 @@ settings(#{tokens := Tokens} = Options) ->
       cluster => none}.
 
 -doc """
-Returns the settings of a listener whose server is in a cluster: its nonces are those of all nodes,
+Returns the settings of a listener whose server is in a cluster. Its nonces are those of all nodes,
 and all nodes learn of its used proofs. While the node is in no cluster, the nonces are its own.
-With `none` it returns the same settings.
+With `none` the settings stay as they are.
 """.
 -spec in_cluster(none | {module(), State :: term()}, settings()) -> settings().
 in_cluster(none, Settings) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_bearer_source).
 -moduledoc """
-The sources of a listener, which find the identity of a token. They are tried in their order until
-one accepts or refuses the token, or needs another machine. The functions run in the calling
+The sources of a listener, which find the identity of a token. Sources are tried in their order
+until one accepts or refuses the token, or needs another machine. The functions run in the calling
 process. Answers of other machines are passed to them as outcomes.
 
 Internal.

@@ -42,8 +42,8 @@ each([{Name, _} | _]) ->
 -doc """
 Returns the identity of a request of the server with the key `Key`, or its refusal. The identity
 expires with the certificate. The refusal is 403 without a certificate or with one that is refused.
-It is 500 if the certificate cannot be read, or if the fun of `principal` crashes or returns an
-invalid term.
+The refusal is 500 if the certificate cannot be read, or if the fun of `principal` crashes or
+returns an invalid term.
 """.
 -spec identity(erlmcp_listen:certificate(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, erlmcp_auth:identity()} | {error, erlmcp_refusal:refusal()}.

@@ -19,7 +19,7 @@ in seconds of system time.
                     now := integer()}.
 -doc """
 A valid proof: the thumbprint of its key, an id that is unique for the key, and its nonce or `none`.
-It cannot be used from `until` on, in seconds of system time.
+The proof cannot be used from `until` on, in seconds of system time.
 """.
 -type proof() :: #{thumbprint := binary(), id := binary(), nonce := term(), until := integer()}.
 

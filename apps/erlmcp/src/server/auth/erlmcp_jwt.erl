@@ -79,7 +79,7 @@ media_type(Type) ->
 -doc """
 Checks that one of `Keys` signed the JWT, with an algorithm of `Algorithms`. `algorithm` means that
 the JWT has another algorithm, and `signature` that its signature is wrong. `unknown_key` means that
-a key which is not among `Keys` may have signed it.
+another key may have signed it than those that were tried, which are 8 at most.
 """.
 -spec check_signature(jwt(), Algorithms :: [binary()], Keys :: [erlmcp_jwk:key()]) ->
     ok | {error, algorithm | unknown_key | signature}.

@@ -9,8 +9,8 @@ each pause clients are notified of the first 32 changes at once, and of later on
 end of the pause. The catalog is settled after a pause without changes, or after 100 pauses at the
 latest. Until then the node has a second copy of merged layers (`m:erlmcp_catalog_entries`).
 
-The publisher follows mounted servers. Their publishers tell it when they have changed, monitors
-show their ends, and the registry sends a message when a server or its publisher runs again. A
+The publisher follows mounted servers. Their publishers tell it when they have changed, and monitors
+show their ends. The registry sends a message when such a server or its publisher runs again. A
 mounted definition is left out while its name is taken by another one.
 
 If the keys of cursors are those of a cluster, the publisher reads them every ten seconds. When they
@@ -42,7 +42,7 @@ start_link(Instance) ->
 -doc """
 Adds or removes a definition, with the errors of `erlmcp:add/3` and `erlmcp:remove/3`. Lists and
 calls see the change when this function returns, including those of servers that mount this one.
-Notifications of sessions may follow later.
+Notifications of sessions may follow later. Exits if the publisher does not run.
 """.
 -spec change(pid(), {add, erlmcp_definition:kind(), erlmcp_definition:source()}
                     | {remove, erlmcp_definition:kind(), binary()}) -> ok | {error, term()}.
@@ -56,7 +56,7 @@ change(Publisher, Change) ->
 -doc """
 Replaces the server's own definitions of the kinds in `Sources`, with the errors of
 `erlmcp:replace/2`. Returns how many definitions were added, were removed, and have changed for
-clients. Lists and calls see the change as with `change/2`.
+clients. Lists and calls see the change as with `change/2`. Exits if the publisher does not run.
 """.
 -spec replace(pid(), Sources :: #{erlmcp_definition:kind() => [erlmcp_definition:source()]}) ->
     {ok, #{added | removed | changed := non_neg_integer()}} | {error, term()}.

@@ -9,7 +9,7 @@ Internal.
 
 -export([compiled/0]).
 
--doc "Returns the result of `erlmcp_schema:metaschemas/0`, computed once for the node.".
+-doc "Returns the result of `erlmcp_schema:metaschemas/0`, which the node keeps.".
 -spec compiled() -> #{Uri :: binary() => erlmcp_schema:compiled()}.
 compiled() ->
     case persistent_term:get(?MODULE, undefined) of

@@ -19,9 +19,9 @@ Internal.
 
 -doc """
 Returns the skills of `Sources`, values of the option `skills`. A skill with a `path` gets the files
-of that folder. Refuses more than `Max` bytes of files together. The folder of one skill may have
-the files and bytes of `erlmcp_skill:max_files/0` and `erlmcp_skill:max_bytes/0`. With itself it may
-have 512 folders, and in it 32 may lie within each other. `m:erlmcp_skill` describes the error.
+of that folder. Refuses more than `Max` bytes of files together. The folder of one skill may have at
+most `erlmcp_skill:max_files/0` files, with at most `erlmcp_skill:max_bytes/0` bytes together. With
+itself it may have 512 folders, the lowest 32 levels below it. `m:erlmcp_skill` describes the error.
 """.
 -spec load(Sources :: [term()], Max :: pos_integer()) ->
     {ok, [erlmcp:skill()]} | {error, erlmcp_skill:error()}.

@@ -1,8 +1,8 @@
 -module(erlmcp_visibility).
 -moduledoc """
-Makes the `visible` fun of a definition safe to call. The fun is user code, and runs in the process
-of a connection. If it crashes, or returns neither `true` nor `false`, the definition is hidden, and
-that is logged, at most once a minute for each definition.
+Makes the `visible` fun of a definition safe to call. The fun is user code, and runs in processes of
+the server, such as those of connections. If it crashes, or returns neither `true` nor `false`, the
+definition is hidden, and that is logged, at most once a minute for each definition.
 
 Internal.
 """.

@@ -2,7 +2,8 @@
 -moduledoc """
 The cached results of a server, for definitions with the field `cache`: a table that calls read
 themselves, and the process that alone writes it. A call that finds no result asks the process,
-which lets one of several equal calls run and gives the others its result.
+which lets one of several equal calls run and gives the others its result. If that call crashes,
+is killed, asks for input or returns no valid result, the next one runs.
 
 Only complete results without an error are kept. A result is found by its definition, its
 arguments and, unless the scope is `public`, its principal. Over the limits `cache_entries` and

@@ -140,7 +140,7 @@ leave({_, _, _, Number, Word} = Claim, {Table, Words, _} = Seats) ->
         _ -> worth_a_try(Number, Seats)
     end.
 
--doc "Adds a use of a worker, since the time `Since` in microseconds, to the mean time of a loan.".
+-doc "Adds a use of a worker, since the time `Since` (`now_us/0`), to the mean time of a loan.".
 -spec used(Since :: integer(), seats()) -> ok.
 used(Since, {_, Words, _}) ->
     Used = atomics:get(Words, ?USED),
@@ -148,8 +148,8 @@ used(Since, {_, Words, _}) ->
     atomics:put(Words, ?USED, Used + (now_us() - Since - Used) div ?PART).
 
 -doc """
-Takes a worker away from its call, and from its seat. Returns `false`, and does nothing, if the call
-does not have the worker any more.
+Takes a worker away from its call, and from its seat, and returns `true`. Returns `false`, and does
+nothing, if the call does not have the worker any more.
 """.
 -spec withdraw(claim(), seats()) -> boolean().
 withdraw({{taken, Pid}, _, _, Number, _} = Claim, Seats) ->
@@ -215,7 +215,7 @@ await(Count, {_, Words, _}) ->
 awaited({_, Words, _}) ->
     atomics:get(Words, ?WAITING) > 0.
 
--doc "Returns the recent mean time of a loan, in milliseconds.".
+-doc "Returns the recent mean time of a loan, in milliseconds; 0 before a loan was counted.".
 -spec used_ms(seats()) -> number().
 used_ms({_, Words, _}) ->
     atomics:get(Words, ?USED) / 1_000.

@@ -39,8 +39,9 @@ Internal.
 -define(LOOK, 500).
 
 -doc """
-Returns `true` if a term is valid as options of a pool. It is a map with `size`, 1 or more, and the
-fun `start`. It may have the fun `stop` and `queue`, 0 or more.
+Returns `true` if a term is valid as options of a pool: a map with `size`, 1 or more, and `start`, a
+fun without arguments. It may have `stop`, a fun of one argument, and `queue`, 0 or more, but no
+other key.
 """.
 -spec is_options(term()) -> boolean().
 is_options(#{size := Size, start := Start} = Options) ->
@@ -59,10 +60,10 @@ start_link(Name, Options, Instance) ->
 
 -doc """
 Lends a worker of the pool `Name` to the calling process, which waits for one. Returns a refusal if
-the pool does not run, has no worker and starts none, or if as many calls wait as its option `queue`
-allows. Returns one, too, if a worker will probably not be free before `Deadline`, in monotonic
-milliseconds. The wait itself does not end at `Deadline`. The caller gives the worker back; the pool
-takes it back if the caller ends before.
+the pool does not run, or has no worker and starts none. Returns one, too, if as many calls wait as
+the option `queue` allows, or if a worker will probably not be free before `Deadline`. `Deadline` is
+in monotonic milliseconds, and does not end the wait itself. The caller gives the worker back; the
+pool takes it back if the caller ends before.
 """.
 -spec borrow(Name :: atom(), Deadline :: integer(), erlmcp_instance:of_calls()) ->
     {ok, loan(), Worker :: term()} | {error, erlmcp_refusal:refusal()}.
@@ -106,12 +107,15 @@ give_back({{Process, Seats}, {taken, Claim}}, good) ->
         error:badarg -> ok
     end.
 
--doc "Returns the pool `Name`, or `gone` if the pool does not run.".
+-doc """
+Returns the pool `Name`, or `gone` if its server has ended or has never started it. The process and
+the table of the pool may have ended: a pool that is started again has new ones.
+""".
 -spec pool(Name :: atom(), erlmcp_instance:of_calls()) -> {ok, pool()} | gone.
 pool(Name, #{key := Key}) ->
     erlmcp_instance:find(shared_name(Name, Key)).
 
--doc "Returns the counts of the pool `Name`. All of them are 0 while the pool is started again.".
+-doc "Returns the counts of the pool `Name`. All of them are 0 while the pool does not run.".
 -spec info(Name :: atom(), erlmcp_instance:instance()) -> erlmcp:workers_info().
 info(Name, Instance) ->
     None = #{size => 0, ready => 0, taken => 0, waiting => 0},

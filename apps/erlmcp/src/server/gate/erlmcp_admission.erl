@@ -1,7 +1,7 @@
 -module(erlmcp_admission).
 -moduledoc """
 Brings the connections and messages of the transports to their server's gate (`m:erlmcp_gate`). Each
-connection needs a permit. So does each message, before the engine gets it.
+connection of a socket needs a permit. So does each message, before the engine gets it.
 
 The permit of a message that becomes a call is passed to the call, which gives it back when it ends
 (`m:erlmcp_call`). A message that is answered at once gives its permit back at once. Each message of
@@ -9,7 +9,7 @@ a batch needs a permit of its own, and the answer of the batch has the refusals.
 
 On HTTP the head of a request tells more. The request may be refused before a byte of its body is
 read. The head has the principal, so each request of a connection may have another one. A stateless
-request whose head announces its method enters before it is decoded.
+request whose head announces its method can enter before it is decoded.
 
 Internal.
 """.
@@ -390,7 +390,7 @@ enter_announced(_, _, _, _, _) ->
 
 -doc """
 Returns the refusal of a request, as clients of its method understand it. `server/discover` is
-refused with status 503 in place of 429: a client that explores a server's era would take 429 for
+refused with status 503 in place of 429. A client that explores a server's era would take 429 for
 the answer of an older server.
 """.
 -spec refused_by_head(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}) ->
@@ -424,7 +424,7 @@ refused(Id, Refusal, _, _, _) ->
 -doc """
 Returns how many milliseconds to wait before a refusal is sent. A refusal with a retry time says
 when the client may try again. If the client tries again earlier on the same connection, its next
-refusal waits until that time. It waits at most until a second after the refusal before it. The wait
+refusal waits until that time. The wait ends a second after the refusal before it at the latest. It
 is shortened by up to a half, on each connection by another part, so that refusals are not all sent
 at once. So clients that try again immediately leave the server time for admitted requests. Neither
 admitted requests nor refusals without a retry time wait.

@@ -1,9 +1,10 @@
 -module(erlmcp_concurrency_limiter).
 -moduledoc """
 The process of a server that limits how many of its requests are in flight. The machine should be
-busy, and yet no request should wait long for a scheduler. Every 100 ms this process reads how long
-the requests that began in this window waited for a scheduler, and sets the gate's limit. The limit
-never exceeds the server's own, `in_flight`.
+busy, and yet no request should wait long for a scheduler. While requests come, a window of
+measurements ends about every 100 ms. Then this process reads how long the requests that began in
+the window waited for a scheduler, and sets the gate's limit. The limit never exceeds the server's
+own, `in_flight`.
 
 ## The limit
 
@@ -84,8 +85,8 @@ Internal.
 -doc """
 A window of measurements.
 
-- `started`: the number of requests that began to run. `waited`: the nanoseconds that all of them
-  together waited for a scheduler.
+- `started`: the number of requests that began to run; the limiter's own process counts as one more.
+  `waited`: the nanoseconds that all of them together waited for a scheduler.
 - `pressed`: whether the limit was reached.
 - `part`: the part of the node's recent work that requests have done.
 - `in_flight`, `ready`: the number of requests in flight, and of processes that were ready to run,
@@ -309,7 +310,7 @@ Returns the state before any window. Its limit is `first`, or the nearest value 
 new(#{min := Min, max := Max, first := First} = Bounds) when Min =< Max ->
     #concurrency{limit = between(Min, Max, First), bounds = Bounds}.
 
--doc "Returns the state after a window. It does not change if no request started in the window.".
+-doc "Returns the state after a window: the same one if no request started in the window.".
 -spec update(window(), concurrency()) -> concurrency().
 update(#{started := 0}, Concurrency) ->
     Concurrency;

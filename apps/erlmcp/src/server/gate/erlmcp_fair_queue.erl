@@ -184,7 +184,8 @@ round(#{tenants := Tenants}) ->
     map_size(Tenants).
 
 -doc """
-Returns the time since which `Tenant` has always had a waiting request. It must have one now.
+Returns the time since which `Tenant` has always had a waiting request. The tenant must have one
+now.
 """.
 -spec since(Tenant :: term(), queue()) -> integer().
 since(Tenant, #{tenants := Tenants}) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_gate).
 -moduledoc """
-The gate of a server: every connection and every message of every transport enters here, or is
-refused with a code. Its words:
+The gate of a server: every message of every transport enters here, or is refused with a code. So
+does every connection of a socket. Its words:
 
 - A connection or a request gets a **permit** when it enters, and gives it back when it leaves. The
   permit's holder is a process. The permits of a dead process are given back for it.
@@ -152,8 +152,8 @@ descriptors() ->
 
 -doc """
 Returns the network of an address: connections from one network count as those of one address. An
-IPv4 address, also one written as IPv6, is a network by itself. Any other IPv6 address belongs to
-the network of its first 64 bits, which one customer has.
+IPv4 address, also one written as IPv6, is a network by itself, and so is `local`. Any other IPv6
+address belongs to the network of its first 64 bits, which one customer has.
 """.
 -spec network(inet:ip_address() | local) -> tuple() | local.
 network({0, 0, 0, 0, 0, 16#ffff, High, Low}) ->
@@ -165,7 +165,7 @@ network(Address) ->
 
 -doc """
 Gives the calling process a permit for a connection of `Tenant`. Refuses it if the tenant has too
-many connections, or is one more than the limit `principals`.
+many connections, or is one more than the limit `principals` allows.
 """.
 -spec connect_tenant(gate(), Tenant :: tenant()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -215,9 +215,9 @@ permit(InFlight, Taken, Since, #{permits := Permits} = Gate) ->
 -doc """
 Lets a message of a tenant enter. A request is in flight then, or has to wait (`await/2`). A request
 is refused if the server drains, if its node is overloaded, or if it may neither run nor wait. Other
-messages enter in any state of the server, and hold nothing. All messages are counted in the rates,
-and a message of any kind is refused if it is over a rate. So is a message of a tenant that has to
-be counted, and is one more than the limit `principals`.
+messages enter in any state of the server, and hold nothing. All messages that enter are counted in
+the rates, and a message of any kind is refused if it is over a rate. A message is refused, too, if
+its tenant needs a count and the limit `principals` allows no more of them.
 """.
 -spec enter(gate(), message()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 enter(#{rates := [], principal_rates := [],
@@ -463,9 +463,9 @@ limit(#{counters := Counters, permits := Permits, limits := #{in_flight := Most}
     erlmcp_gate_permits:tell_queue(Permits).
 
 -doc """
-Sets how many requests may wait, in addition to the limits `queue`, `queue_bytes` and
-`queue_per_principal`. `none` removes this limit. A tenant may have as many waiting requests as are
-still free, and ten in any case.
+Sets a limit on waiting requests, in addition to `queue`, `queue_bytes` and `queue_per_principal`.
+`none` removes it. A tenant may have as many waiting requests as are still free in this limit, which
+leaves ten to each tenant in any case.
 """.
 -spec limit_queue(gate(), pos_integer() | none) -> ok.
 limit_queue(#{counters := Counters}, none) ->
@@ -473,7 +473,10 @@ limit_queue(#{counters := Counters}, none) ->
 limit_queue(#{counters := Counters}, Limit) ->
     erlmcp_gate_counters:queue_limit(Limit, Counters).
 
--doc "Returns the value of a counter, which is the sum of the shares of all current permits.".
+-doc """
+Returns the value of a counter: the sum of the shares that were taken and not given back. The value
+is 0 if the counter of a key does not exist.
+""".
 -spec held(gate(), erlmcp_gate_counters:name()) -> non_neg_integer().
 held(#{counters := Counters}, Name) ->
     erlmcp_gate_counters:held(Name, Counters).

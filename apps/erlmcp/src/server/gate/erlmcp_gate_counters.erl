@@ -4,14 +4,15 @@ All counters of a gate, in words of `atomics` arrays. Only this module knows the
 process changes the counters itself.
 
 The server has a counter of each kind. A tenant, an address or a tool with a limit of its own has a
-counter under a key: an array of five words, in a table. It is created when it is first needed, and
-removed when it is idle. The keys of tools, and those of requests that are passed on, are in a table
-of their own. They are few, whatever clients do, and so they have no bound. A share is taken with a
-compare-and-exchange, so that never more than the limit is held.
+counter under a key. This counter is an array of five words, in a table. It is created when it is
+first needed, and removed when it is idle. The keys of tools, and those of requests that are passed
+on, are in a table of their own. They are few, whatever clients do, and so they have no bound. A
+share is taken with a compare-and-exchange, so that never more than the limit is held.
 
 A process may be killed after it took a share and before it wrote its permit. So each counter has
-two counts, for two generations that alternate. Nothing is added to the count of a generation that
-is over. So any part of it that no permit holds is lost, and `m:erlmcp_gate_permits` gives it back.
+two counts, for two generations that alternate. Soon nothing is added any more to the count of a
+generation that is over. Any part of it that no permit holds then is lost, and
+`m:erlmcp_gate_permits` gives it back.
 
 The rates of messages are counted here too, with the generic cell rate algorithm of "Traffic Control
 and Congestion Control in B-ISDN" (ITU-T I.371). A tenant may use its whole rate at once, and after
@@ -146,9 +147,9 @@ The number of requests that have started until a moment, and the sum of their wa
 -define(WORK, 4).
 
 -doc """
-Makes counters with up to `Keys` keys of tenants and addresses. Requests in flight have no limit
-until `limit/2` sets one. The counters belong to the calling process. `Cluster` is that of the
-server.
+Makes counters with up to `Keys` keys of tenants and addresses. The limits of requests in flight and
+of waiting requests are `most/0` until `limit/2` and `queue_limit/2` set others. The counters belong
+to the calling process. `Cluster` is that of the server.
 """.
 -spec new(Keys :: pos_integer(), Cluster :: none | {module(), State :: term()}) -> counters().
 new(Keys, Cluster) ->
@@ -164,7 +165,7 @@ new(Keys, Cluster) ->
               epoch = erlang:monotonic_time(nanosecond) - 1,
               cluster = Cluster}.
 
--doc "Returns the time of the rates, in nanoseconds.".
+-doc "Returns the time of the rates: nanoseconds since the counters were made.".
 -spec now(counters()) -> pos_integer().
 now(#counters{epoch = Epoch}) when is_integer(Epoch) ->
     erlang:monotonic_time(nanosecond) - Epoch.
@@ -264,8 +265,8 @@ enter(#counters{words = Words} = Counters) ->
     end.
 
 -doc """
-Takes a share as `enter/1` does, for a request that waits and is not in the queue yet. It gets one
-even if the gate drains.
+Takes a share as `enter/1` does, for a request that waits and is not in the queue yet. Such a
+request gets a share even if the gate drains.
 """.
 -spec enter_waiting(counters()) ->
     {ok, share()} | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
@@ -545,7 +546,10 @@ accounts(Rates, #counters{keyed = Keyed} = Counters) ->
 -spec client(account()) -> key().
 client({Key, _, _, _}) -> Key.
 
--doc "Returns how many messages of an account other nodes have not heard of.".
+-doc """
+Returns how many messages of an account other nodes have not heard of. The number is negative if a
+message was taken back after they had heard of it.
+""".
 -spec unheard(account()) -> integer().
 unheard({_, Array, _, _}) ->
     atomics:get(Array, ?UNHEARD).
@@ -643,7 +647,10 @@ is_held(Share, Word) ->
 word(Counter, #counters{words = Words}) when is_atom(Counter) -> {Words, index(Counter)};
 word(Array, _) -> {Array, ?HELD_AT}.
 
--doc "Returns the value of a counter, which is the sum of the shares of all current permits.".
+-doc """
+Returns the value of a counter: the sum of the shares that were taken and not given back. The value
+is 0 if the counter of a key does not exist.
+""".
 -spec held(name(), counters()) -> non_neg_integer().
 held({_, _} = Key, Counters) ->
     case ets:lookup_element(table(Key, Counters), Key, 2, none) of
@@ -708,9 +715,9 @@ correct(Counter, Less, Generation, Counters) ->
     atomics:add(Words, Index, -Less bsl (?BITS * Generation)).
 
 -doc """
-Removes the idle counters: no share of them is held, and their rates are paid for. A process that
-found such a counter just before takes no share of it. A message that is counted in its rates at
-this moment is lost.
+Removes the idle counters of keys: those of which no share is held, and whose messages are paid for
+until now at most. A process that found such a counter just before takes no share of it. A message
+that is counted in its rates at this moment is lost.
 """.
 -spec remove_idle(counters()) -> ok.
 remove_idle(#counters{keyed = Keyed, own = Own} = Counters) ->

@@ -83,9 +83,9 @@ add(InFlight, Held, #permits{tables = Tables}) ->
     {Table, Id}.
 
 -doc """
-Adds a share of the requests in flight to the permit of a request that waited. Gives the shares
-`Waiting` back; the permit keeps the shares `Held`. Returns `false` if the permit was given back
-before, and then the caller keeps the share.
+Adds a share of the requests in flight to the permit of a request that waited, and returns `true`.
+Gives the shares `Waiting` back; the permit keeps the shares `Held`. Returns `false`, and does
+nothing, if the permit was given back before; then the caller keeps the share.
 """.
 -spec grant(id(), erlmcp_gate_counters:share(), {Held :: taken(), Waiting :: taken()}, permits()) ->
     boolean().

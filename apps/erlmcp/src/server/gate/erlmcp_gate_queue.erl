@@ -51,8 +51,8 @@ start_link(Gate) ->
 Waits in the calling process until a request may run, for up to `Milliseconds` or the limit
 `queue_ms`, whichever is less. Returns the time at which the request came in flight, or the time at
 which it entered if it need not wait in the queue. A request is refused if it cannot run in time or
-has waited for too long at its turn. It is also refused if its permit was given back, or if the
-queue does not run. After `RetryMs` milliseconds it is worthwhile to try again.
+has waited for too long at its turn. The same happens if its permit was given back, or if the queue
+does not run. After `RetryMs` milliseconds it is worthwhile to try again.
 """.
 -spec wait(erlmcp_gate_permits:id(), waiting(), Milliseconds :: non_neg_integer(),
            erlmcp_gate:gate()) ->

@@ -5,8 +5,8 @@ second.
 
 The guard reads the figures by which the kernel decides to end processes, or to swap. One is the
 machine's memory that is not available. If the node is in control groups with a bound, the memory of
-each group is another. Both include other programs, which fill the same memory. The node's own
-allocated memory is read only if it has a bound of its own.
+each group is another. These figures include other programs, which fill the same memory. The node's
+own allocated memory is read only if it has a bound of its own.
 
 Internal.
 """.
@@ -42,7 +42,7 @@ refusal(RetryAfterMs) ->
     erlmcp_overload_guard:refusal(?MODULE, resource_exhausted, ~"the server is short of memory",
                                   RetryAfterMs).
 
--doc "Starts the guard, which measures the memory.".
+-doc "Starts the guard, with the error of `erlmcp_overload_guard:start_link/1`.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     erlmcp_overload_guard:start_link(?MODULE).

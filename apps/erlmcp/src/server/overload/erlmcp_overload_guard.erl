@@ -36,7 +36,7 @@ known. An amount with the bound `infinity` is never too much.
 -callback expected(Bound :: atom(), Value :: term()) -> ok | {error, Expected :: binary()}.
 -doc """
 Returns the names of two events: the use has reached the bound, and new work is let in again. The
-second one comes when the use is less than `Lower` percent of the bound.
+second one comes when the use is less than `Lower` percent of the bound, or the bound is removed.
 """.
 -callback events() ->
     {Over :: erlmcp_event_table:name(), Under :: erlmcp_event_table:name(), Lower :: 1..99}.

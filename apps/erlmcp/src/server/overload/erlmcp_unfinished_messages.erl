@@ -7,12 +7,13 @@ the node.
 
 A process that holds such bytes counts them (`count/4`), in a row of a table and in a sum. A message
 that arrives in one read is not counted, unless it waits behind others. If the sum exceeds the
-bound, the holder waits, and reads nothing meanwhile. Then the process of this module makes room: it
-refuses the largest and slowest messages until an eighth of the bound is free. It orders them by the
-bytes of their connection times the square of their age. So a large message of a quick client is
-rarely refused, since it is never old. Then as many waiting holders go on as there is room for, the
-smallest and newest messages first. The process also kills refused holders that do not give their
-bytes back within two seconds, and gives back the bytes of dead processes.
+bound, the holder waits, and reads nothing meanwhile if its transport can wait. Then the process of
+this module makes room: it refuses the largest and slowest messages until an eighth of the bound is
+free. It orders them by the bytes of their connection times the square of their age. So a large
+message of a quick client is rarely refused, since it is never old. Then as many waiting holders go
+on as there is room for, the smallest and newest messages first. The process also kills refused
+holders that do not give their bytes back within two seconds, and gives back the bytes of dead
+processes.
 
 A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
 
@@ -80,7 +81,7 @@ bounds() ->
       ~"percent of the node's memory that messages may fill which have begun and not ended"},
      {unfinished_bytes, infinity, ~"bytes of these messages"}].
 
--doc "Makes the table, which belongs to the calling process.".
+-doc "Makes the node's sum and bound, and the table, which belongs to the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {write_concurrency, auto}]),
@@ -89,7 +90,10 @@ open() ->
     ok = atomics:put(Words, ?BOUND, ?MEMORY),
     persistent_term:put(?MODULE, Words).
 
--doc "Starts the process that makes room by refusing messages.".
+-doc """
+Starts the process that makes room by refusing messages. The error is
+`{bad_option, Bound, Expected}` if a bound has a wrong value.
+""".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).

@@ -4,15 +4,16 @@ The process of a running task: the owner of its call, and the writer of its reco
 connection that asked for the task. It ends with the task: when the call has ended or is cancelled,
 or when the task has expired.
 
-The record keeps the call's requests to the client until they are answered (`update/2`). A client of
-2025-11-25 that waits for the result (`m:erlmcp_tasks`) is sent these requests. If several wait, the
-last one is sent them, since its stream is the most likely to be open. If its client cannot be
-asked, the one before it is sent them (`cannot_ask/1`). All of them are sent the keys of answered
-requests, since each may have been the last one before.
+The record keeps the call's requests to the client until they are answered (`update/2`) or one is
+refused (`refused/2`). A client of 2025-11-25 that waits for the result (`m:erlmcp_tasks`) is sent
+these requests. If several wait, the last one is sent them, since its stream is the most likely to
+be open. If its client cannot be asked, the one before it is sent them (`cannot_ask/1`). All of them
+are sent the keys of answered requests, since each may have been the last one before.
 
 In a cluster, messages also come from processes of other nodes, and have the version of their form.
 The record is written through the cluster then. So changes of a task that runs are written once a
-second at most. A change that the cluster cannot take now is written again later.
+second at most. A change that the cluster cannot take now is written again later, except one by
+`cancel/1`.
 
 Internal.
 """.
@@ -92,7 +93,8 @@ end_other(Process, Incarnation) ->
 
 -doc """
 Answers requests of the task, by their keys; other keys are ignored. Returns `over` if the process
-has ended, and `unavailable` if its node does not answer.
+has ended. Returns `unavailable` if a process of another node does not answer within two seconds.
+Exits if a process of this node does not answer within five seconds.
 """.
 -spec update(pid(), #{Key :: binary() => map()}) -> ok | over | erlmcp_task_store:unavailable().
 update(Process, Responses) ->
@@ -100,7 +102,8 @@ update(Process, Responses) ->
 
 -doc """
 Cancels the task, and returns it. Returns `over` if the task or its process has ended before.
-Returns `unavailable` if its node does not answer, or its record cannot be written now.
+Returns `unavailable` if its record cannot be written now. If there is no answer, returns
+`unavailable` or exits, as `update/2` does.
 """.
 -spec cancel(pid()) ->
     {ok, erlmcp_task_store:task()} | over | erlmcp_task_store:unavailable().

@@ -1,7 +1,7 @@
 -module(erlmcp_task_records).
 -moduledoc """
-Calls the store of a server's option `task_store`, a module with `-behaviour(erlmcp_task_store)`.
-Each function that has the name of a callback calls it.
+Calls the store of a server's tasks, a module with `-behaviour(erlmcp_task_store)`. Each function
+that has the name of a callback calls it.
 
 Internal.
 """.

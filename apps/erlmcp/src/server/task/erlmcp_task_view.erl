@@ -56,9 +56,9 @@ is_over(#{status := Status}) ->
     Status =/= working andalso Status =/= input_required.
 
 -doc """
-Returns the answer to `tasks/result` for a task that has ended: its result, with the id of the task
-in `_meta`, or the refusal with which it failed. For a cancelled task the refusal has the code
--32603.
+Returns the answer to `tasks/result` for a task that has ended. The answer is the task's result,
+with the id of the task in `_meta`, or the refusal with which the task failed. For a cancelled task
+the refusal has the code -32603.
 """.
 -spec outcome(erlmcp_task_store:task()) -> {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 outcome(#{status := completed, id := Id, result := Result}) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_tasks).
 -moduledoc """
-Makes tasks of calls, and performs the requests about tasks. Both run in the processes of calls, so
-that a slow store keeps no connection waiting.
+Makes tasks of calls (`start/3`), and performs the requests about tasks (`perform/4`). Both
+functions run in the processes of calls, so that a slow store keeps no connection waiting.
 
 A task is bound to the principal that asked for it, and other principals do not find it. Its id is
 random and cannot be guessed. All anonymous clients are one principal, so each of them that has the
@@ -62,9 +62,9 @@ now_ms(Instance) ->
     erlmcp_task_records:now_ms(store(Instance)).
 
 -doc """
-Makes a task of a call, and returns the result that names the task, or a refusal if the task cannot
-be stored. The task is stored when this function returns, and its call starts when the calling
-process has ended.
+Makes a task of a call, and returns the result that names the task. The task is stored then, and its
+call starts when the calling process has ended. Returns a refusal if the task cannot be stored, or
+if the cluster lets this node begin no task now.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
@@ -442,8 +442,8 @@ bound(Owner) ->
 
 -doc """
 Finds a task of the context's principal by its id. Returns a refusal if there is none, if it has
-expired, or if the store cannot be asked now. If the task should run on this node and has no
-process, it fails now, unless a node of the cluster is to take it over.
+expired, or if the store cannot be asked now. A task that should run on this node and has no
+process fails now, unless a node of the cluster is to take it over.
 """.
 -spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, erlmcp_task_store:task()} | {error, erlmcp_refusal:refusal()}.
@@ -588,7 +588,10 @@ process(Id, #{tasks := {_, Processes}}) ->
             error
     end.
 
--doc "Returns how many tasks run on this node.".
+-doc """
+Returns how many tasks run on this node. A task whose process was killed counts until the next sweep
+(`sweep/1`).
+""".
 -spec running(erlmcp_instance:of_calls()) -> non_neg_integer().
 running(#{tasks := {_, Processes}}) ->
     ets:info(Processes, size).
