@@ -1,11 +1,11 @@
 -module(erlmcp_changes).
 -moduledoc """
 Notifies the clients of a server that something has changed: a list, a resource or a task. The
-clients of this node are notified at once. A server in a cluster passes the change on to its other
-nodes, which notify theirs.
+calling process sends the change to the subscribers of this node. A server in a cluster also passes
+it on to its other nodes, which send it to their subscribers.
 
-Only data is passed on. Which clients may be notified of a change is decided on each node, by the
-definitions that its server has.
+Only data is passed on. Each other node decides by its own definitions which of its clients may be
+notified of a list or a resource.
 
 Internal.
 """.
@@ -28,7 +28,7 @@ node does not know.
     | missed.
 -doc """
 The principals that may see a changed definition: all, or those for which its `visible` fun returns
-`true`.
+`true`. With the fun, the definition is named by its kind and its key.
 """.
 -type whose() :: all | {fun((erlmcp_auth:principal()) -> boolean()), erlmcp_definition:kind(),
                         Key :: binary()}.

@@ -11,11 +11,13 @@ session it is the owner that waits for the answer, or that is attached to a stre
 
 On the home, a process handles the request and ends (`erlmcp_session_request:visit/1`). While no
 home can be reached, the request waits, for up to two seconds. While this node may serve no
-sessions, it waits for up to 300 milliseconds, since a lease that a busy node was late to renew is
-soon there again. It also waits if its home dies before
-it has sent anything, and the request is safe to repeat. Otherwise the client gets an error, as it
-does if the home has not begun with the request after five seconds. A stream that GET has opened
-ends instead, and its client opens it again.
+sessions, the request waits for up to 300 milliseconds: a busy node may soon renew its lease. A lame
+node refuses the request at once instead. The gate bounds the number of requests that wait
+(`erlmcp_gate:wait_for_cluster/1`).
+
+If the home dies before it has sent anything, and the request is safe to repeat, the request waits
+for the next home. Otherwise the client gets an error, as it does if the visit has not ended after
+five seconds. A stream that GET has opened ends instead, and its client opens it again.
 
 The connection is sent, in addition:
 
@@ -54,13 +56,13 @@ Internal.
                   ~"baggage"]).
 
 -doc """
-Where the home of a session is: `here` if this node has the session, `unavailable` if this node may
-serve no sessions now, otherwise as `c:erlmcp_server_cluster:find_session/3` says.
+Where the home of a session is. It is `here` if this node has the session, and `unavailable` if this
+node may serve no sessions now. Otherwise it is as `c:erlmcp_server_cluster:find_session/3` says.
 """.
 -type home() :: here | {away, node(), Watch :: pid()} | inherited | unseen | unavailable.
 -doc """
 A request, as its connection has it: the decoded message with its arrival, GET with its
-`Last-Event-ID`, or DELETE. `home` is what `place/4` has found. `from` has the version of HTTP and
+`Last-Event-ID` or `none`, or DELETE. `home` is what `place/4` has found. `from` has the version of HTTP and
 the client's address. `waiting` is the owner that waits for the answer, and `streams` is `true` if
 its client reads streams.
 """.
