@@ -1,9 +1,9 @@
 -module(erlmcp_batch).
 -moduledoc """
-A JSON-RPC batch of 2025-03-26. One process runs the calls of the batch at the same time, and sends
-their answers together. To its owner a batch is a call. An answer is replaced by a refusal if all
-answers together would exceed `reply_bytes`. If no request is left to be answered, the answer has
-the status 202.
+A JSON-RPC batch of 2025-03-26. One process starts the calls of the batch, which run at the same
+time, and sends their answers together. To its owner a batch is a call. The answer of a call is
+replaced by a refusal if the answers so far would exceed `reply_bytes` with it. If no request is
+left to be answered, the answer has the status 202.
 
 Source: specification 2025-03-26, "Base protocol / Batching".
 
