@@ -133,8 +133,8 @@ event(Calls, {Pid, _} = Owner) ->
             {erlmcp_calls:ids(Call, Calls), erlmcp_calls:exited(Call, Reason, Calls)}
     end.
 
-%% All answers together have the bound of a single one. The first one has passed it already, in its
-%% call.
+%% The answer of a call, with the answers before it, has the bound of a single answer. The first one
+%% has passed it already, in its call.
 with([], _, Answers, _) ->
     Answers;
 with(Out, [Id], [_ | _] = Answers, {Max, Key}) ->

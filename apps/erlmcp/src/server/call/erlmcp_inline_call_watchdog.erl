@@ -2,10 +2,10 @@
 -moduledoc """
 The process of the node that ends inline calls which do not end in time (`m:erlmcp_inline_call`). An
 inline call runs in its connection's process, which cannot watch the clock meanwhile. A second or
-more after the call has passed its deadline, the watchdog ends that process. It does not if the
-process reports first that the call is over. Once the watchdog has seen a late call, the process
-waits for the watchdog's answer before it goes on. So a process is never ended for a call that is
-over, nor within half a minute if it has had no processor time.
+more after the call has passed its deadline, the watchdog ends that process. It leaves the process
+alone if that reports first that the call is over. Once the watchdog has seen a late call, the
+process waits for the watchdog's answer before it goes on. So a process is never ended for a call
+that is over, nor within half a minute if it has had no processor time.
 
 A late call does not mean that its definition is slow. On a busy node any call can be late, since it
 may be interrupted and wait for a scheduler. A definition is not quick if the call's process waits

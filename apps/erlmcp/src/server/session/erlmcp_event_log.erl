@@ -2,8 +2,8 @@
 -moduledoc """
 The events of the streams of one session. Some wait to be sent, and a client that has lost a
 connection may ask for others again. They are bounded in number, bytes and age: over a bound the
-oldest events are dropped first. The newest event stays until it is too old, whatever its size: it may be the only answer.
-Pure.
+oldest events are dropped first. The newest event stays until it is too old, whatever its size: it
+may be the only answer. Pure.
 
 Internal.
 """.

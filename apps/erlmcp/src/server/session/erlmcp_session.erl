@@ -5,8 +5,8 @@ read. It gets a process when it first needs one (`process/2`).
 
 The process owns the session's running calls, since a lost connection does not cancel a call of a
 session. It also has the session's streams, which outlive connections (`m:erlmcp_session_streams`).
-Most requests do not pass through it, nor do the answers of calls that report nothing before. It
-takes GET, subscriptions to resources, cancellations and the client's answers.
+Most requests do not pass through it, nor do the answers of calls that report nothing before. The
+process takes GET, subscriptions to resources, cancellations and the client's answers.
 
 A session ends on DELETE, with its server, and when it was unused for `session_idle_ms`, unless a
 call runs or its own stream is open. If it has no process, an `m:erlmcp_sweeper` ends it. A session
@@ -149,7 +149,8 @@ still_inherited(Id, Principal, #{cluster := {Module, State}} = Instance) ->
 -doc """
 Stores a change of a session for its next home. Returns `ended` if the session has ended. Returns a
 refusal if the change may not have been stored. Returns one, too, if the cluster keeps too many
-changes, of all clients or of the session's client. Without a cluster, only returns `ok`.
+changes, of all clients or of the session's client. Without a cluster, stores nothing and
+returns `ok`.
 """.
 -spec change(Id :: binary(), erlmcp_server_cluster:change(), erlmcp_instance:instance()) ->
     ok | ended | {error, erlmcp_refusal:refusal()}.

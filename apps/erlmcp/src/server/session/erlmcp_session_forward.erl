@@ -4,10 +4,11 @@ Passes a request of an HTTP session on to the node that is the session's home. A
 on if its session is not this node's, or if it must wait for the cluster before it is answered
 (`place/4`).
 
-Such a request has a process of its own on the node where it came in. For the connection it stands
-for the session's process: it is sent `erlmcp_session:written/2` and `erlmcp_session:detach/2`, and
-sends the connection what that process would send (`t:erlmcp_call_messages:to_waiting/0`). For the
-session it is the owner that waits for the answer, or that is attached to a stream.
+Such a request has a process of its own on the node where it came in. For the connection, the
+process stands for the session's process. It is sent `erlmcp_session:written/2` and
+`erlmcp_session:detach/2`, and sends the connection what that process would send
+(`t:erlmcp_call_messages:to_waiting/0`). For the session it is the owner that waits for the answer,
+or that is attached to a stream.
 
 On the home, a process handles the request and ends (`erlmcp_session_request:visit/1`). While no
 home can be reached, the request waits, for up to two seconds. While this node may serve no
@@ -40,10 +41,11 @@ Internal.
 
 -export_type([request/0, home/0]).
 
-%% Milliseconds that a request waits for another home, and between two looks for it.
+%% Milliseconds that a request waits for another home.
 -define(WAIT, 2_000).
 %% Milliseconds that a request waits until this node may serve sessions again.
 -define(LAPSE, 300).
+%% Milliseconds between two looks of a request that waits.
 -define(LOOK, 50).
 %% Milliseconds that a home may take to begin with a request.
 -define(VISIT, 5_000).
@@ -62,9 +64,9 @@ node may serve no sessions now. Otherwise it is as `c:erlmcp_server_cluster:find
 -type home() :: here | {away, node(), Watch :: pid()} | inherited | unseen | unavailable.
 -doc """
 A request, as its connection has it: the decoded message with its arrival, GET with its
-`Last-Event-ID` or `none`, or DELETE. `home` is what `place/4` has found. `from` has the version of HTTP and
-the client's address. `waiting` is the owner that waits for the answer, and `streams` is `true` if
-its client reads streams.
+`Last-Event-ID` or `none`, or DELETE. `home` is what `place/4` has found. `from` has the version of
+HTTP and the client's address. `waiting` is the owner that waits for the answer, and `streams` is
+`true` if its client reads streams.
 """.
 -type request() :: #{
     session := binary(), home := home(),

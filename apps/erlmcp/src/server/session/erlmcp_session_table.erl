@@ -160,7 +160,7 @@ find(Id, Principal, #{sessions := #sessions{rows = Rows}, limits := Limits} = In
     end.
 
 %% Takes the session out of the index, so that it does not end for a new one. Returns `false` if
-%% another process is ending it.
+%% another process is ending it, or its time is over.
 first_use({Opened, Id, _} = Unused, #{sessions := #sessions{rows = Rows}} = Instance) ->
     Opened > unused_since(Instance) andalso begin
         _ = is_unused(Unused, Instance),

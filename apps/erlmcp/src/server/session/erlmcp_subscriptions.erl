@@ -10,8 +10,8 @@ A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, P
 `received/1` with `Pending` when it is about to write or keep the event. Until then the subscriber
 is sent no other event of this topic, if that is a list or a resource. Its client reads the list or
 resource after the event, and gets the newest state. So a subscriber whose client does not read has
-at most one waiting message for each such topic, or a few if several processes publish at the same
-moment.
+at most one waiting message for each such topic. There may be a few if several processes publish at
+the same moment.
 
 The events of a task differ, so each of them is sent. About 1,000 of them wait for a subscriber, and
 later ones are left out, as the specification allows: clients can ask for the task.
@@ -69,7 +69,10 @@ changed(Bits) ->
 notification(Topic) ->
     iolist_to_binary(erlmcp_message:notification(method(Topic), params(Topic))).
 
--doc "Adds a subscriber, with its principal, to topics. They are not counted for a tenant.".
+-doc """
+Adds a subscriber, with its principal, to topics. They are not counted for a tenant. A session that
+is added to one list is added to all three.
+""".
 -spec add([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), erlmcp_auth:principal(),
           ets:table()) -> ok.
 add(Topics, Owner, Subscription, Principal, Table) ->
@@ -125,7 +128,9 @@ keys(Topics, session) ->
 keys(Topics, _) ->
     Topics.
 
--doc "Removes a subscriber from topics.".
+-doc """
+Removes a subscriber from topics. A session that is removed from one list is removed from all three.
+""".
 -spec remove([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), ets:table()) -> ok.
 remove(Topics, Owner, Subscription, Table) ->
     lists:foreach(fun(Key) -> delete({Key, Owner, Subscription}, Table) end,
