@@ -147,7 +147,8 @@ used(_, _) ->
 
 -doc """
 Watches the calling process, which runs a quick call. The call has to end by `DeadlineMs`, in
-monotonic milliseconds. Returns `none` if the application has stopped, and the watchdog with it.
+monotonic milliseconds. Returns the call for `end_of_call/1`, or `none` if the application has
+stopped, and the watchdog with it.
 """.
 -spec watch(DeadlineMs :: integer(), watched()) -> call() | none.
 watch(Deadline, Watched) ->

@@ -34,8 +34,8 @@ The principals that may see a changed definition: all, or those for which its `v
                         Key :: binary()}.
 
 -doc """
-Notifies clients that a list has changed. Principals that may see none of the changed definitions
-are not notified.
+Notifies clients that `List` has changed. `Whose` has the principals of each changed definition. A
+principal that may see none of these definitions is not notified.
 """.
 -spec list_changed(erlmcp_subscriptions:listed(), [whose(), ...], erlmcp_instance:instance()) -> ok.
 list_changed(List, Whose, Instance) ->
@@ -74,7 +74,10 @@ notify_of_resource(Uri, Instance) ->
     Audience = erlmcp_catalog:audience(Uri, erlmcp_published_catalog:catalog(Instance)),
     erlmcp_subscriptions:publish({uri, Uri}, Audience, erlmcp_instance:subscriptions(Instance)).
 
--doc "Notifies the clients that subscribe to a task, with the notifications that the fun returns.".
+-doc """
+Notifies the clients that subscribe to the task of `Topic`, with the notifications that the fun
+`Notifications` returns. A server in a cluster calls this fun even if nobody subscribes here.
+""".
 -spec task_changed(erlmcp_engine:topic(), fun(() -> erlmcp_subscriptions:notifications()),
                    erlmcp_instance:of_calls()) -> ok.
 task_changed(Topic, Notifications, Instance) ->

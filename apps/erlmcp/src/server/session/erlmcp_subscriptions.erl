@@ -1,7 +1,7 @@
 -module(erlmcp_subscriptions).
 -moduledoc """
 The subscribers of a server by topic, in a table, and the functions that publish changes to them.
-The process that publishes a change encodes it once, and sends it to all subscribers. A change of a
+The process that publishes a change encodes it once, and sends it to the subscribers. A change of a
 definition that only some principals may see is sent to the subscribers of these principals.
 
 Every session with a process subscribes to the three lists, with one row `lists` in place of three.

@@ -52,7 +52,7 @@ Internal.
 
 -doc """
 Returns how many bytes of answers are enough for the process to write them before it takes another
-message. All lines of a message are handled first.
+message from its mailbox. All lines that came with one message are handled first.
 """.
 -spec ready_bytes() -> pos_integer().
 ready_bytes() ->

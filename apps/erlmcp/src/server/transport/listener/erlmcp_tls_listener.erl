@@ -74,7 +74,7 @@ hidden_in(Pair) ->
 
 -doc """
 Changes the child specification of a listener, so that its error names a wrong option of TLS.
-`ssl:listen/2` itself only returns `badarg`. Without options of TLS, returns the specification
+`ssl:listen/2` itself only fails with `badarg`. Without options of TLS, returns the specification
 unchanged.
 """.
 -spec naming([ssl:tls_server_option()], Socket :: [gen_tcp:listen_option()],
