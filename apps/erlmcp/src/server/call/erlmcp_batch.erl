@@ -1,9 +1,9 @@
 -module(erlmcp_batch).
 -moduledoc """
-A JSON-RPC batch of 2025-03-26. One process runs the calls of the batch at the same time, and sends
-their answers together. To its owner a batch is a call. An answer is replaced by a refusal if all
-answers together would exceed `reply_bytes`. If no request is left to be answered, the answer has
-the status 202.
+A JSON-RPC batch of 2025-03-26. One process starts the calls of the batch, which run at the same
+time, and sends their answers together. To its owner a batch is a call. The answer of a call is
+replaced by a refusal if the answers so far would exceed `reply_bytes` with it. If no request is
+left to be answered, the answer has the status 202.
 
 Source: specification 2025-03-26, "Base protocol / Batching".
 
@@ -133,8 +133,8 @@ event(Calls, {Pid, _} = Owner) ->
             {erlmcp_calls:ids(Call, Calls), erlmcp_calls:exited(Call, Reason, Calls)}
     end.
 
-%% All answers together have the bound of a single one. The first one has passed it already, in its
-%% call.
+%% The answer of a call, with the answers before it, has the bound of a single answer. The first one
+%% has passed it already, in its call.
 with([], _, Answers, _) ->
     Answers;
 with(Out, [Id], [_ | _] = Answers, {Max, Key}) ->

@@ -65,7 +65,10 @@ start_linked(Run, #{permit := Permit}, Instance) ->
 start_linked(Run, _, Instance) ->
     start_process(Run, [link], Instance).
 
--doc "Starts a process that runs `Run`, with the memory bound of calls.".
+-doc """
+Starts a process that runs `Run`, with the memory bound of calls. With `[link]` as its options, the
+process is linked to the calling one.
+""".
 -spec start_process(Run :: fun(() -> term()), [link], erlmcp_instance:of_calls()) -> pid().
 start_process(Run, Options, #{process := Heap}) ->
     case spawn_opt(Run, Options ++ Heap) of
@@ -124,10 +127,10 @@ admitted(#{context := Context} = Call, Owner, Instance) ->
     end.
 
 -doc """
-Runs `Run` and returns the answer of a call from its result. In place of a result that is too
-large, or after a crash, returns a refusal and logs an incident. A refusal with a message that is
-too large is replaced, too, without an incident. The request has ended then (`m:erlmcp_meter`).
-`exit(shutdown)` is not caught.
+Runs `Run` and returns the answer of a call from its result. In place of a result with more bytes
+than `reply_bytes`, or after a crash, returns a refusal and logs an incident. A refusal is replaced,
+too, without an incident, if its message has more bytes. The request has ended then
+(`m:erlmcp_meter`). `exit(shutdown)` is not caught.
 """.
 -spec answered(erlmcp_engine:call(), erlmcp_instance:of_calls(),
                Run :: fun(() -> {ok | tool_error, iodata()}
@@ -253,8 +256,8 @@ subject(#{context := #{revision := Revision, method := Method} = Context, id := 
                                arrival => Arrival}.
 
 -doc """
-Returns the permit of a call, for the process that gives it back if the call is killed. Returns
-`none` for a call without a permit.
+Returns `{permit, Permit}` of a call, for the process that gives the permit back if the call is
+killed. Returns `none` for a call without a permit.
 """.
 -spec permit(erlmcp_engine:call()) -> erlmcp_calls:permit().
 permit(#{permit := Permit}) -> {permit, Permit};
@@ -282,7 +285,10 @@ not_begun(Call, Instance) ->
     ok = leave(Call),
     erlmcp_meter:ended(subject(Call), cancelled, 0, Instance).
 
--doc "Returns the mark of the call that a process runs; `none` if it runs none or has ended.".
+-doc """
+Returns the mark of a process that runs a call with a permit. Returns `none` if the process runs no
+such call, or has ended.
+""".
 -spec mark(pid()) -> mark() | none.
 mark(Pid) ->
     case process_info(Pid, {dictionary, ?MARK}) of
@@ -332,7 +338,8 @@ ended(Refusal, #{id := Id, revision := Revision} = Subject, Instance) ->
 
 -doc """
 Ends the request of a linked call without an answer, for its owner, which has just ended the call.
-The request of a call whose answer waits in the owner's mailbox has ended before.
+The request of a call whose answer waits in the owner's mailbox has ended before. That answer is
+dropped.
 """.
 -spec cancelled(Call :: pid(), subject(), erlmcp_instance:of_calls()) -> ok.
 cancelled(Call, Subject, Instance) ->

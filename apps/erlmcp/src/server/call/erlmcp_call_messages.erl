@@ -4,11 +4,12 @@ The messages between running calls, the processes that own them, and the connect
 their answers. Each has a type here and a function that sends it. Otherwise only
 `m:erlmcp_session_forward` builds such messages, for a session on another node.
 
-An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. There are five kinds of owners:
+An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. There are six kinds of owners:
 
-- A call on lines, of a session of HTTP+SSE, or of a stateless HTTP request is owned by the process
-  of its connection or session. The tag is `{erlmcp_call, Call}`, or cowboy's `{Pid, StreamId}` for
-  a stateless HTTP request. The call answers with its exit signal.
+- A call on lines, or of a session of HTTP+SSE, is owned by the process of its connection or
+  session. The tag is `{erlmcp_call, Call}`. The call answers with its exit signal.
+- A call of a stateless HTTP request is owned by the process of its connection. The tag is cowboy's
+  `{Pid, StreamId}`. The call answers with its exit signal.
 - A call of a batch is owned by the batch's process. The tag is `{erlmcp_call, Call}`. The call
   answers with its exit signal.
 - A call of a session of Streamable HTTP is owned by the session's process. The tag is
@@ -23,11 +24,12 @@ The exit signal with an answer is `{'EXIT', Call, {erlmcp_answer, Status, Bytes}
 handle the exit signal of a call anyway, so a message with the answer would only be one more.
 `ended/1` reads the reason of an exit signal.
 
-The receivers match the messages where they wait for them. `t:message/0` is received in
+The receivers match the messages where they wait for them. `t:message/0` is matched in
 `m:erlmcp_connection`, `m:erlmcp_httpd_stream`, `m:erlmcp_session`, `m:erlmcp_task_process`,
-`m:erlmcp_batch` and `m:erlmcp_calls`. `t:to_waiting/0` is received in `m:erlmcp_httpd_stream` and
-`m:erlmcp_session_forward`. `t:to_call/0` is received in `m:erlmcp_input_rounds`, `m:erlmcp_tasks`
-and `m:erlmcp_batch`, and `t:to_task_waiter/0` in `m:erlmcp_tasks`.
+`m:erlmcp_batch`, `m:erlmcp_calls` and `m:erlmcp_call`. `t:to_waiting/0` is received in
+`m:erlmcp_httpd_stream` and `m:erlmcp_session_forward`. `t:to_call/0` is received in
+`m:erlmcp_input_rounds`, `m:erlmcp_tasks` and `m:erlmcp_batch`, and `t:to_task_waiter/0` in
+`m:erlmcp_tasks`.
 
 Internal.
 """.
@@ -48,8 +50,8 @@ Internal.
 -doc """
 A message of a call to its owner:
 
-- `notification`: bytes for the client. When the owner has written them, it frees their room in the
-  window (`m:erlmcp_notification_window`).
+- `notification`: bytes for the client. When the owner has written or kept them, the owner frees
+  their room in the window (`m:erlmcp_notification_window`).
 - `request`: a request to the client. The owner passes its answer on to `Asking` (`response/3`),
   unless the call ends before, or withdraws the request.
 - `withdraw`: the call does not wait for the answer to a request any more.
@@ -236,7 +238,7 @@ has_reported(Marks) ->
 
 -doc """
 Marks a call as one that does not count among its session's running calls any more. Returns `true`
-to the first caller, which subtracts the call from that count and answers its request.
+to the first caller, which subtracts the call from that count. No other caller answers the request.
 """.
 -spec give_back(marks()) -> boolean().
 give_back(Marks) ->

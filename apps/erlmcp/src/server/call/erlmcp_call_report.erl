@@ -30,8 +30,8 @@ owned(Owner, Window, #{call := Call} = Context) ->
 
 -doc """
 Reports progress, if the client asked for it. In a task, the message of `Details` also becomes the
-task's status message. Does nothing if `Progress` is not greater than the value before, since the
-specification forbids that.
+task's status message, even if the client did not ask. Does nothing if `Progress` is not greater
+than the value before, since the specification forbids that.
 """.
 -spec progress(erlmcp_engine:context(), Progress :: number(),
                Details :: #{total => number(), message => binary()}) -> ok.

@@ -6,7 +6,8 @@ calls are linked to that process, which traps exits. The process starts calls, u
 answers with its exit signal.
 
 When a call ends, its open requests to the client are withdrawn. The client is notified of that
-(`withdrawal/1`) before it gets the answer of the call.
+(`withdrawal/1`) before it gets the answer of the call. The client is not notified if its session or
+its connection has ended (`end_session/1`, `stop/1`).
 
 Source: specification 2025-11-25, "Lifecycle / Timeouts" and "Cancellation".
 
@@ -140,8 +141,9 @@ adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls)
 
 -doc """
 Handles a message of a call. Returns the withdrawn requests, bytes for the client, and the new value
-of the calls. Kills a call that has passed its deadline; the bytes are its answer then. A message of
-a call that has ended is ignored.
+of the calls. A notification counts as written, and its room is free again
+(`m:erlmcp_notification_window`). Kills a call that has passed its deadline; then the bytes are its
+answer. A message of a call that has ended is ignored.
 """.
 -spec message(Call :: pid(), erlmcp_call_messages:message(), calls()) ->
     {withdrawn(), iodata(), calls()}.

@@ -3,15 +3,16 @@
 Runs calls of definitions with `quick => true` in the process of their connection, without a process
 of their own. A connection starts an ordinary call if `run/2` returns `start`, in these cases:
 
-- The call has to wait for its permit, continues an earlier round, or is to become a task.
+- The call has to wait for its permit, brings input, or is to become a task.
 - Its client wants its progress or, in 2026-07-28, its log.
 - Its time limit is shorter than the second that a quick call may last.
 - Its definition was not quick recently.
 - The application, and the watchdog with it, has stopped.
 
 Whether a definition is quick is observed (`m:erlmcp_inline_call_watchdog`). A definition is not
-quick for a minute after a call that used too many reductions or lasted too long. A call that does
-not end is ended with its connection, and its definition is not quick again until it is replaced.
+quick for a minute after a call that used too many reductions. The same is true after a call that
+lasted too long, unless the call only waited for a scheduler. A call that does not end is ended with
+its connection, and its definition is not quick again until it is replaced.
 
 An inline call has a permit of the gate, but the gate counts neither a wait nor its work
 (`erlmcp_gate:add_work/1`). It does not wait, and its work is a part of its connection's work.

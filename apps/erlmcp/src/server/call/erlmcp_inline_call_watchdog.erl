@@ -1,11 +1,11 @@
 -module(erlmcp_inline_call_watchdog).
 -moduledoc """
-The process of the node that ends inline calls which do not end in time (`m:erlmcp_inline_call`).
-An inline call runs in its connection's process, which cannot watch the clock meanwhile. When the
-call passes its deadline, the watchdog ends that process a second later or more, unless the process
-reports first that the call is over. Once the watchdog has seen a late call, the process waits for
-the watchdog's answer before it goes on. So a process is never ended for a call that is over, nor
-within half a minute if it has had no processor time.
+The process of the node that ends inline calls which do not end in time (`m:erlmcp_inline_call`). An
+inline call runs in its connection's process, which cannot watch the clock meanwhile. A second or
+more after the call has passed its deadline, the watchdog ends that process. It leaves the process
+alone if that reports first that the call is over. Once the watchdog has seen a late call, the
+process waits for the watchdog's answer before it goes on. So a process is never ended for a call
+that is over, nor within half a minute if it has had no processor time.
 
 A late call does not mean that its definition is slow. On a busy node any call can be late, since it
 may be interrupted and wait for a scheduler. A definition is not quick if the call's process waits
@@ -147,7 +147,8 @@ used(_, _) ->
 
 -doc """
 Watches the calling process, which runs a quick call. The call has to end by `DeadlineMs`, in
-monotonic milliseconds. Returns `none` if the application has stopped, and the watchdog with it.
+monotonic milliseconds. Returns the call for `end_of_call/1`, or `none` if the application has
+stopped, and the watchdog with it.
 """.
 -spec watch(DeadlineMs :: integer(), watched()) -> call() | none.
 watch(Deadline, Watched) ->
@@ -227,8 +228,8 @@ settle(Word, Late, Over) ->
     end.
 
 -doc """
-Returns `true` if `Pid` is among the last 100 processes that the watchdog has ended, or has found
-dead in a late call, since its own start.
+Returns `true` if the watchdog has ended the process `Pid`, or has found it dead in a late call.
+Only the last 100 such processes since the start of the watchdog are remembered.
 """.
 -spec has_ended(Pid :: pid()) -> boolean().
 has_ended(Pid) ->

@@ -10,9 +10,9 @@ which the handler does not notice:
   arguments and its principal. The client returns that state with its answers, within
   `input_timeout_ms`, and only once if the handler wants that (`m:erlmcp_used_states`). Answers
   without a state count as answers to the handler's first questions, so that each is checked.
-- A session's client gets the requests on the stream of the call, and the handler is called again
-  when all are answered. The call's process waits meanwhile, for at most `input_timeout_ms`. It ends
-  if its owner ends.
+- A session's client gets the requests, on HTTP on the stream of the call. The handler is called
+  again when all are answered. The call's process waits meanwhile, for at most `input_timeout_ms`,
+  and ends if its owner ends.
 - A task keeps the requests until they are answered, for at most `input_timeout_ms`.
 
 A tool with `task_starts => on_return` may return `{task, Continue}`. That fun is called next: in a
@@ -72,7 +72,7 @@ reporting(Context, Owner, #{limits := Limits}) ->
     erlmcp_call_report:before_progress(erlmcp_call_report:owned(Owner, Window, Context)).
 
 -doc """
-Checks the arguments of a call against the schema of its tool, if it has one. Returns `ok`, or the
+Checks the arguments of a call against the schema of its tool, if there is one. Returns `ok`, or the
 answer to a call whose arguments do not fit: a result with `isError`, or a refusal.
 """.
 -spec arguments(erlmcp_engine:call(), erlmcp_engine:context()) ->

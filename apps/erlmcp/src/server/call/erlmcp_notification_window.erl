@@ -1,17 +1,18 @@
 -module(erlmcp_notification_window).
 -moduledoc """
 Bounds the notifications that a call has sent and its connection has not written yet. A handler in a
-loop reports faster than any connection writes. So it takes room for each notification before it
-sends it (`room/1`), and the connection frees the room when it has written the notification
-(`written/2`).
+loop reports faster than any connection writes. So the handler takes room for each notification
+before it is sent (`room/1`). The connection frees the room when it has written the notification
+(`written/2`). An HTTP session frees it when it has added the notification to its bounded streams.
 
-Without room the handler waits while its client reads, so that nothing is lost. It stops waiting
-when its client has read nothing for 500 milliseconds, or when it has waited for 5,000 milliseconds
-in all. Then its notifications are left out until there is room, and the next one has their number.
-On a busy machine, a connection that has no turn looks like a client that reads nothing. So the
-first of these times is longer than such delays, and pauses of the whole node hardly count.
+Without room the handler waits while its client reads, so that nothing is lost. The handler stops
+waiting when its client has read nothing for 500 milliseconds, or when the call has waited for 5,000
+milliseconds in all. Then its notifications are left out until there is room, and the next one has
+their number. On a busy machine, a connection that has no turn looks like a client that reads
+nothing. So the first of these times is longer than such delays, and pauses of the whole node hardly
+count.
 
-The specification requires senders of log messages and progress to limit their rate. A call is not
+The specification advises senders of log messages and progress to limit their rate. A call is not
 delayed for longer, nor ended, because its client does not read these: its result matters more.
 
 Internal.
@@ -46,8 +47,8 @@ new(#{unread_messages := Messages, unread_bytes := Bytes}) ->
     {atomics:new(5, []), Messages, max(1, Bytes div ?CALLS)}.
 
 -doc """
-Returns an empty window as `new/1` does, whose handler never waits. It runs in the process of its
-connection, which frees no room meanwhile.
+Returns an empty window as `new/1` does, whose handler never waits. The handler runs in the process
+of its connection, which frees no room meanwhile.
 """.
 -spec without_waiting(#{unread_messages := pos_integer(), unread_bytes := pos_integer(),
                         _ => _}) -> window().
@@ -58,8 +59,8 @@ without_waiting(Limits) ->
 
 -doc """
 Takes room for a message, and waits for room as the module describes. Returns how many messages were
-left out before this one, so that it can tell the client. Returns `none` if this message is to be
-left out, too.
+left out since the last one with room, so that this message can tell the client. Returns `none` if
+this message is to be left out, too.
 """.
 -spec room(window()) -> {ok, LeftOut :: non_neg_integer()} | none.
 room(Window) ->

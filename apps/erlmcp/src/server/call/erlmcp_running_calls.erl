@@ -2,8 +2,9 @@
 -moduledoc """
 A server's calls that run now or wait for their turn, for its operator. The gate knows their
 processes, and each has a mark (`erlmcp_call:mark/1`), which is read only for an operator. Inline
-calls have no mark, since they run in their connection's process. Calls of tasks, and calls that
-wait for their client, have no permit, and so the gate does not know them.
+calls have no mark, since they run in their connection's process, and are not listed. Calls of
+tasks, and calls that wait for their client or for a task, have no permit. So the gate does not know
+them.
 
 Internal.
 """.
@@ -41,8 +42,8 @@ seen({Id, Pid}) ->
 
 -doc """
 Ends the process of the call with the id `Id` in `list/1`. Its owner then answers its client. A
-process that traps exits is killed after 50 ms. Returns when the process has ended, or `not_found`
-if there is no such call.
+process that traps exits is killed after 50 ms. Returns `ok` when the process has ended, or
+`not_found` if there is no such call.
 """.
 -spec cancel(erlmcp_gate:gate(), Id :: binary()) -> ok | {error, not_found}.
 cancel(Gate, Id) ->

@@ -1,11 +1,11 @@
 -module(erlmcp_changes).
 -moduledoc """
 Notifies the clients of a server that something has changed: a list, a resource or a task. The
-clients of this node are notified at once. A server in a cluster passes the change on to its other
-nodes, which notify theirs.
+calling process sends the change to the subscribers of this node. A server in a cluster also passes
+it on to its other nodes, which send it to their subscribers.
 
-Only data is passed on. Which clients may be notified of a change is decided on each node, by the
-definitions that its server has.
+Only data is passed on. Each other node decides by its own definitions which of its clients may be
+notified of a list or a resource.
 
 Internal.
 """.
@@ -28,14 +28,14 @@ node does not know.
     | missed.
 -doc """
 The principals that may see a changed definition: all, or those for which its `visible` fun returns
-`true`.
+`true`. With the fun, the definition is named by its kind and its key.
 """.
 -type whose() :: all | {fun((erlmcp_auth:principal()) -> boolean()), erlmcp_definition:kind(),
                         Key :: binary()}.
 
 -doc """
-Notifies clients that a list has changed. Principals that may see none of the changed definitions
-are not notified.
+Notifies clients that `List` has changed. `Whose` has the principals of each changed definition. A
+principal that may see none of these definitions is not notified.
 """.
 -spec list_changed(erlmcp_subscriptions:listed(), [whose(), ...], erlmcp_instance:instance()) -> ok.
 list_changed(List, Whose, Instance) ->
@@ -74,7 +74,10 @@ notify_of_resource(Uri, Instance) ->
     Audience = erlmcp_catalog:audience(Uri, erlmcp_published_catalog:catalog(Instance)),
     erlmcp_subscriptions:publish({uri, Uri}, Audience, erlmcp_instance:subscriptions(Instance)).
 
--doc "Notifies the clients that subscribe to a task, with the notifications that the fun returns.".
+-doc """
+Notifies the clients that subscribe to the task of `Topic`, with the notifications that the fun
+`Notifications` returns. A server in a cluster calls this fun even if nobody subscribes here.
+""".
 -spec task_changed(erlmcp_engine:topic(), fun(() -> erlmcp_subscriptions:notifications()),
                    erlmcp_instance:of_calls()) -> ok.
 task_changed(Topic, Notifications, Instance) ->

@@ -1,9 +1,9 @@
 -module(erlmcp_event_log).
 -moduledoc """
-The events that were sent on the streams of one session, for a client that has lost a connection.
-The kept events are bounded in number, bytes and age: over a bound the oldest events are dropped
-first. The newest event stays until it is too old, whatever its size: it may be the only answer.
-Pure.
+The events of the streams of one session. Some wait to be sent, and a client that has lost a
+connection may ask for others again. They are bounded in number, bytes and age: over a bound the
+oldest events are dropped first. The newest event stays until it is too old, whatever its size: it
+may be the only answer. Pure.
 
 Internal.
 """.
@@ -35,8 +35,8 @@ new(Limits) ->
     #{limits => Limits, order => queue:new(), events => #{}, bytes => 0}.
 
 -doc """
-Adds an event, and returns the keys of the events that were dropped. `Now` is a monotonic time in
-milliseconds.
+Adds an event, and drops the oldest events while there are too many events or bytes. Returns the
+keys of the dropped events. `Now` is a monotonic time in milliseconds.
 """.
 -spec append(key(), binary(), Now :: integer(), log()) -> {Dropped :: [key()], log()}.
 append(Key, Bytes, Now, #{order := Order, events := Events, bytes := Total} = Log) ->
@@ -59,7 +59,7 @@ drop(#{order := Order, events := Events, bytes := Total} = Log) ->
     {Bytes, Others} = maps:take(Key, Events),
     {Key, Log#{order := Rest, events := Others, bytes := Total - byte_size(Bytes)}}.
 
--doc "Returns the event with the key `Key`, or `error` if it is not kept any more.".
+-doc "Returns the bytes of the event with the key `Key`, or `error` if the log does not have it.".
 -spec find(key(), log()) -> {ok, binary()} | error.
 find(Key, #{events := Events}) ->
     maps:find(Key, Events).

@@ -5,13 +5,14 @@ read. It gets a process when it first needs one (`process/2`).
 
 The process owns the session's running calls, since a lost connection does not cancel a call of a
 session. It also has the session's streams, which outlive connections (`m:erlmcp_session_streams`).
-Requests do not pass through it, nor do the answers of calls that report nothing before.
+Most requests do not pass through it, nor do the answers of calls that report nothing before. The
+process takes GET, subscriptions to resources, cancellations and the client's answers.
 
-A session ends on DELETE, and when it was unused for `session_idle_ms`, unless a call runs or its
-own stream is open. If it has no process, an `m:erlmcp_sweeper` ends it. A session that its client
-never used after `initialize` ends after `unused_session_ms`. It ends earlier if the server or its
-tenant has no room for a new session. So a flood of `initialize` ends its own sessions, and none
-that is in use.
+A session ends on DELETE, with its server, and when it was unused for `session_idle_ms`, unless a
+call runs or its own stream is open. If it has no process, an `m:erlmcp_sweeper` ends it. A session
+that its client never used after `initialize` ends after `unused_session_ms`. It ends earlier if the
+server or its tenant has no room for a new session. So a flood of `initialize` ends sessions that
+were never used, and none that is in use.
 
 Source: specification 2025-11-25, "Transports / Session Management".
 
@@ -146,9 +147,10 @@ still_inherited(Id, Principal, #{cluster := {Module, State}} = Instance) ->
     end.
 
 -doc """
-Stores a change of a session for its next home, if the server has a cluster. Returns `ended` if the
-session has ended. Returns a refusal if the change may not have been stored. Returns one, too, if
-the cluster keeps too many changes, of all clients or of the session's client.
+Stores a change of a session for its next home. Returns `ended` if the session has ended. Returns a
+refusal if the change may not have been stored. Returns one, too, if the cluster keeps too many
+changes, of all clients or of the session's client. Without a cluster, stores nothing and
+returns `ok`.
 """.
 -spec change(Id :: binary(), erlmcp_server_cluster:change(), erlmcp_instance:instance()) ->
     ok | ended | {error, erlmcp_refusal:refusal()}.
@@ -182,7 +184,7 @@ starts the session, or `none`.
 
 If a limit is reached, the oldest session that was never used ends to make room. It is one of the
 same tenant if the tenant's limit is reached, or else one of any tenant. Returns a refusal if all
-are in use. Does nothing if the session has a row already.
+are in use. Adds nothing, and returns `ok`, if the session has a row already.
 """.
 -spec reserve(erlmcp_session_table:session_id(), pid() | none, erlmcp_session_table:session(),
               erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
@@ -254,8 +256,9 @@ start(Id, Session, Instance) ->
     end.
 
 -doc """
-Ends the sessions that were never used within `unused_session_ms`, those without a process that were
-not used for `session_idle_ms`, and those whose process was killed.
+Ends the sessions that were never used within `unused_session_ms`, or within `session_idle_ms` if
+that is less. Ends those without a process that were not used for `session_idle_ms`, and those whose
+process was killed.
 """.
 -spec sweep(erlmcp_instance:instance()) -> ok.
 sweep(Instance) ->
@@ -284,8 +287,8 @@ end_for_client(Id, Instance) ->
     end.
 
 -doc """
-Ends a session. No later request finds it, even before its process has ended. Returns `gone` if the
-session has ended before.
+Ends a session on this node. No later request finds it here, even before its process has ended.
+Returns `gone` if the session has ended before.
 """.
 -spec delete(Id :: binary(), erlmcp_instance:instance()) -> ok | gone.
 delete(Id, Instance) ->
@@ -295,7 +298,7 @@ delete(Id, Instance) ->
         gone -> gone
     end.
 
--doc "Ends all sessions of Streamable HTTP, as `delete/2` does.".
+-doc "Ends all sessions of Streamable HTTP on this node, as `delete/2` does.".
 -spec end_all(erlmcp_instance:instance()) -> ok.
 end_all(Instance) ->
     lists:foreach(fun(Id) -> delete(Id, Instance) end, erlmcp_session_table:open_ids(Instance)).
@@ -306,8 +309,8 @@ close(Pid) ->
     gen_server:cast(Pid, close).
 
 -doc """
-Returns the open sessions, the most recently used ones first. Of more than 100 sessions, any 100 are
-returned.
+Returns the open sessions of Streamable HTTP, the most recently used ones first, and last those that
+were never used. Of more than 100 sessions, any 100 are returned.
 """.
 -spec list(erlmcp_instance:instance()) -> [erlmcp:open_session()].
 list(Instance) ->
@@ -371,7 +374,10 @@ attach(Pid, Owner, Request) ->
 written(Pid, Key) ->
     gen_server:cast(Pid, {written, Key}).
 
--doc "Detaches a connection, which has ended, from its stream.".
+-doc """
+Detaches a connection, which has ended, from its stream, or from the call whose answer it waits for.
+The call goes on.
+""".
 -spec detach(pid(), erlmcp_call:owner()) -> ok.
 detach(Pid, Owner) ->
     gen_server:cast(Pid, {detach, Owner}).

@@ -24,8 +24,8 @@ connection that waits for the answer can be sent a stream.
 }.
 
 -doc """
-Adds `Count` to the running calls of a session, unless it has ended. Returns a refusal, and adds
-nothing, if there would be more than `calls_per_connection`.
+Adds `Count` to the running calls of a session. Returns a refusal, and adds nothing, if there would
+be more than `calls_per_connection`. Returns `ok`, and adds nothing, if the session has ended.
 """.
 -spec take(erlmcp_session_table:session_id(), Count :: non_neg_integer(),
            erlmcp_instance:instance()) ->
@@ -65,8 +65,8 @@ start(#{id := Id} = Call, OfCalls, Waiting, Session) ->
 Runs a call or a batch of a session in the calling process. `Run` gets the owner of the call's
 reports, and returns the call's status and answer. If the session has ended, `Run` is not called,
 and `Waiting` gets the answer of `lost/2`, from this process or from that of the session. Then
-returns `ended` if the caller has to count the requests as ended: always for a batch, and for a call
-unless the session's process has counted it. Returns `ok` otherwise.
+returns `ended` if the caller has to count the requests as ended. That is so for a batch, and for a
+call unless the session's process has counted it. Returns `ok` otherwise.
 """.
 -spec run(session(), erlmcp_calls:entry(), Waiting :: erlmcp_call:owner(),
           Run :: fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok | ended.
@@ -123,9 +123,10 @@ is_linked(Pid) ->
     end.
 
 -doc """
-Subtracts a call, which answers `Count` requests, from its session's running calls. A call that has
-just ended may be cancelled, or pass its deadline, before the session gets its exit signal. So the
-call and the session may both call this function: the first one gets `given`, and answers.
+Subtracts a call, which answers `Count` requests, from the running calls of the session with the
+given id. A call that has just ended may be cancelled, or pass its deadline, before the session gets
+its exit signal. So the call and the session may both call this function. The first one gets
+`given`, and answers the requests unless they are cancelled. The other one gets `already`.
 """.
 -spec give_back(erlmcp_call_messages:marks(), Count :: non_neg_integer(), binary(),
                 erlmcp_instance:instance()) ->
@@ -141,8 +142,8 @@ give_back(Marks, Count, Id, Instance) ->
 
 -doc """
 Returns `true` if a call that the session's process is about to adopt has already ended and sent its
-answer itself. Most calls have. The session need not adopt such a call, whose exit signal this
-function has received.
+answer itself. Most calls have. The session need not adopt such a call, and this function takes the
+call's exit signal out of the mailbox.
 """.
 -spec has_ended(Call :: pid(), erlmcp_call_messages:marks()) -> boolean().
 has_ended(Call, Marks) ->
@@ -156,8 +157,8 @@ has_ended(Call, Marks) ->
     end.
 
 -doc """
-Returns the answer of a call or a batch that ends with its session: the error `session_invalid`, or
-`dependency_unavailable` if the session may go on at another node.
+Returns the answer of a call or a batch that ends with its session. Its error is `session_invalid`,
+or `dependency_unavailable` if the session may go on at another node.
 """.
 -spec lost(erlmcp_calls:entry(), Session) -> binary() when
     Session :: #{id := binary(), principal := erlmcp_auth:principal(),

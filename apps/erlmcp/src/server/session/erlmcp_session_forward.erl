@@ -4,18 +4,21 @@ Passes a request of an HTTP session on to the node that is the session's home. A
 on if its session is not this node's, or if it must wait for the cluster before it is answered
 (`place/4`).
 
-Such a request has a process of its own on the node where it came in. For the connection it stands
-for the session's process: it is sent `erlmcp_session:written/2` and `erlmcp_session:detach/2`, and
-sends the connection what that process would send (`t:erlmcp_call_messages:to_waiting/0`). For the
-session it is the owner that waits for the answer, or that is attached to a stream.
+Such a request has a process of its own on the node where it came in. For the connection, the
+process stands for the session's process. It is sent `erlmcp_session:written/2` and
+`erlmcp_session:detach/2`, and sends the connection what that process would send
+(`t:erlmcp_call_messages:to_waiting/0`). For the session it is the owner that waits for the answer,
+or that is attached to a stream.
 
 On the home, a process handles the request and ends (`erlmcp_session_request:visit/1`). While no
 home can be reached, the request waits, for up to two seconds. While this node may serve no
-sessions, it waits for up to 300 milliseconds, since a lease that a busy node was late to renew is
-soon there again. It also waits if its home dies before
-it has sent anything, and the request is safe to repeat. Otherwise the client gets an error, as it
-does if the home has not begun with the request after five seconds. A stream that GET has opened
-ends instead, and its client opens it again.
+sessions, the request waits for up to 300 milliseconds: a busy node may soon renew its lease. A lame
+node refuses the request at once instead. The gate bounds the number of requests that wait
+(`erlmcp_gate:wait_for_cluster/1`).
+
+If the home dies before it has sent anything, and the request is safe to repeat, the request waits
+for the next home. Otherwise the client gets an error, as it does if the visit has not ended after
+five seconds. A stream that GET has opened ends instead, and its client opens it again.
 
 The connection is sent, in addition:
 
@@ -38,10 +41,11 @@ Internal.
 
 -export_type([request/0, home/0]).
 
-%% Milliseconds that a request waits for another home, and between two looks for it.
+%% Milliseconds that a request waits for another home.
 -define(WAIT, 2_000).
 %% Milliseconds that a request waits until this node may serve sessions again.
 -define(LAPSE, 300).
+%% Milliseconds between two looks of a request that waits.
 -define(LOOK, 50).
 %% Milliseconds that a home may take to begin with a request.
 -define(VISIT, 5_000).
@@ -54,15 +58,15 @@ Internal.
                   ~"baggage"]).
 
 -doc """
-Where the home of a session is: `here` if this node has the session, `unavailable` if this node may
-serve no sessions now, otherwise as `c:erlmcp_server_cluster:find_session/3` says.
+Where the home of a session is. It is `here` if this node has the session, and `unavailable` if this
+node may serve no sessions now. Otherwise it is as `c:erlmcp_server_cluster:find_session/3` says.
 """.
 -type home() :: here | {away, node(), Watch :: pid()} | inherited | unseen | unavailable.
 -doc """
 A request, as its connection has it: the decoded message with its arrival, GET with its
-`Last-Event-ID`, or DELETE. `home` is what `place/4` has found. `from` has the version of HTTP and
-the client's address. `waiting` is the owner that waits for the answer, and `streams` is `true` if
-its client reads streams.
+`Last-Event-ID` or `none`, or DELETE. `home` is what `place/4` has found. `from` has the version of
+HTTP and the client's address. `waiting` is the owner that waits for the answer, and `streams` is
+`true` if its client reads streams.
 """.
 -type request() :: #{
     session := binary(), home := home(),

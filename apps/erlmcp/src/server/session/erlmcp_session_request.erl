@@ -1,13 +1,14 @@
 -module(erlmcp_session_request).
 -moduledoc """
 Handles requests of an HTTP session on the node that has the session. A message may start calls of
-the session, answer its calls, and subscribe it to resources. GET opens the session's stream, and
-DELETE ends the session.
+the session, answer its calls, and subscribe it to resources. GET opens the session's stream, or
+resumes one of its streams. DELETE ends the session.
 
-A connection calls these functions for the sessions of its own node. A request that came to another
-node is a visit: a process of this node that handles the request and ends (`visit/1`). Its outcome
-is its exit reason. The connection, or the process in its place on the other node
-(`m:erlmcp_session_forward`), is the owner that waits for the answer in either case.
+A connection calls these functions for the sessions of its own node. A request that was passed on
+(`m:erlmcp_session_forward`) is a visit: a process of this node that handles the request and ends
+(`visit/1`). Such a request came to another node, or must wait for the cluster. The outcome of a
+visit is its exit reason. The owner that waits for the answer is the connection or, for a visit, the
+process that passed the request on.
 
 Source: specification 2025-11-25, "Transports / Session Management" and "/ Resumability and
 Redelivery".
@@ -40,8 +41,9 @@ request with this id could begin a call; a batch has no id.
 -type outcome() ::
     erlmcp_reply:reply() | accepted | {session, pid()} | {gone, erlmcp_message:id() | undefined}.
 -doc """
-A request that came to another node. `asks` is the decoded message with the number of its bytes,
-`get` with the `Last-Event-ID`, or `delete`.
+A request that was passed on (`m:erlmcp_session_forward`), with the ids of its server and its
+session. `asks` is the decoded message with the number of its bytes, `get` with the `Last-Event-ID`
+or `none`, or `delete`. `from` has the version of HTTP and the client's address.
 """.
 -type visit() :: #{
     server := term(), session := binary(),
@@ -51,12 +53,13 @@ A request that came to another node. `asks` is the decoded message with the numb
     waiting := erlmcp_call:owner(), streams := boolean()
 }.
 -doc """
-The outcome of a visit, in addition to that of a message: `attached` for GET, `ended` for DELETE, or
-`refused` with the answer to a message that the gate has refused. `refuse` is the refusal of GET or
-DELETE, or that of a session which this node cannot inherit within its limits. `unknown` means that
-the principal has no such session. `moved` means that this node is not the session's home, or that
-the server does not run here. `unavailable` means that this node may serve no session now.
-`unsupported` means that this node does not know the version of the message.
+The outcome of a visit: that of a message, or one of these. `attached`, with the session's process,
+is that of GET, and `ended` that of DELETE. `refused` has the answer to a message that the gate has
+refused. `refuse` is the refusal of GET or DELETE, or that of a session which this node cannot
+inherit within its limits. `unknown` means that the principal has no such session. `moved` means
+that this node is not the session's home, or that the server does not run in a cluster here.
+`unavailable` means that this node may serve no session now. `unsupported` means that this node does
+not know the version of the message.
 """.
 -type visited() ::
     outcome() | {attached, pid()} | ended
@@ -64,8 +67,8 @@ the server does not run here. `unavailable` means that this node may serve no se
     | {refuse, erlmcp_refusal:refusal()} | unknown | moved | unavailable | unsupported.
 
 -doc """
-Finds a principal's session on this node. Returns `unknown` if there is none, or it is the session
-of another principal.
+Finds a principal's session on this node, and counts that as a use of the session. Returns `unknown`
+if the principal has no open session with the id `Id` here.
 """.
 -spec find(Id :: binary(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     session() | unknown.
@@ -81,8 +84,9 @@ gone() ->
     erlmcp_refusal:new(session_invalid, ~"Mcp-Session-Id: no such session; initialize a new one").
 
 -doc """
-Handles an admitted message of a session: answers it, or starts its calls. The owner is sent their
-answer later.
+Handles an admitted message of a session: answers it, starts its calls, or passes it on to the
+session's process. If the outcome is `session`, the owner `waiting` is sent the answer later. In a
+cluster, may wait for other nodes.
 """.
 -spec message(Json :: term(), erlmcp_admission:admitted(), session(), request()) -> outcome().
 message(Json, Admitted, {Id, Pid, Session}, #{context := Context, tenant := Tenant,
@@ -256,10 +260,11 @@ batched(Item, _, _) ->
     Item.
 
 -doc """
-Attaches an owner to a session's own stream, or to the stream of the event `LastEventId`. Returns
-the session's process. Returns a refusal if the session does not exist or does not answer, or if its
-stream is open already. Returns one, too, if the stream of a call does not keep the events after
-`LastEventId`, or if no stream has sent that event.
+Attaches an owner to the stream of the event `LastEventId` or, with `none`, to the session's own
+stream. Returns the session's process. Returns a refusal if the session does not exist here, or does
+not answer within five seconds. With `none`, returns one, too, if the stream has a connection
+already. With an event, returns one if the stream of a call does not keep the events after it, or if
+no stream has sent it.
 """.
 -spec get(Id :: binary(), erlmcp_auth:principal(),
           {erlmcp_call:owner(), LastEventId :: binary() | none}, erlmcp_instance:instance()) ->
@@ -288,7 +293,8 @@ opened(Pid, Owner, none) -> erlmcp_session:open_stream(Pid, Owner);
 opened(Pid, Owner, LastEventId) -> erlmcp_session:resume_stream(Pid, LastEventId, Owner).
 
 -doc """
-Ends a session. Returns a refusal if the principal has no such session, or its end cannot be stored.
+Ends a session. Returns a refusal if the principal has no such session here, or if its end may not
+have been stored.
 """.
 -spec delete(Id :: binary(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     ok | {refuse, erlmcp_refusal:refusal()}.
@@ -306,8 +312,8 @@ delete(Id, Principal, Instance) ->
 %% Visits.
 
 -doc """
-Handles a request that came to another node, in a process of its own. The process exits with
-`{erlmcp_visited, Outcome}`. A later version of the message is answered with `unsupported`.
+Handles a request that was passed on, in a process of its own, which exits with
+`{erlmcp_visited, Outcome}`. The outcome is `unsupported` for any other version of the message.
 """.
 -spec visit({visit, Version :: pos_integer(), visit()}) -> no_return().
 visit({visit, 1, Visit}) -> exit({erlmcp_visited, visited(Visit)});

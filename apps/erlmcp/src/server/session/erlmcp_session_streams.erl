@@ -35,12 +35,12 @@ Internal.
 
 -doc """
 The key of an event: its stream, and its position there. 0 is before the first event. The stream of
-an earlier home has its incarnation, too.
+an earlier home has the incarnation of that home, too.
 """.
 -type key() :: {erlmcp_event_log:stream(), Position :: non_neg_integer()}.
 -doc """
-The incarnation of this node in its cluster, the id of the session, and the cluster. `none` without
-a cluster.
+The incarnation of this node in its cluster, the id of the session, and the cluster. The incarnation
+is 0 if the node may serve no sessions at the moment. `none` without a cluster.
 """.
 -type home() :: none | {Incarnation :: non_neg_integer(), Session :: binary(), {module(), term()}}.
 -type stream() :: #{
@@ -189,8 +189,9 @@ answered(Call, #{calls := Calls} = State) ->
     end.
 
 -doc """
-Ends the connection of a call's stream, but not the stream. The client reconnects for the rest. Has
-an effect only in 2025-11-25, whose clients reconnect.
+Ends the connection of a call's stream, but not the stream, which begins now if it has not begun
+before. The client reconnects for the rest. Has an effect only in 2025-11-25, whose clients
+reconnect, and for a client that reads streams.
 """.
 -spec close_connection(Call :: pid(), streams()) -> streams().
 close_connection(Call, #{primes := true, calls := Calls} = State) ->
@@ -315,7 +316,10 @@ resume_after({Number, Position}, Owner, #{streams := Streams} = State) ->
         _ -> {error, gone}
     end.
 
--doc "Records that the connection of a stream has written the event with the given key.".
+-doc """
+Records that the connection of a stream has written the event with the given key. Sends the
+connection the events for which there is room now.
+""".
 -spec written(key(), streams()) -> streams().
 written({Number, Position}, #{streams := Streams} = State) ->
     case Streams of
@@ -330,8 +334,9 @@ written({Number, Position}, #{streams := Streams} = State) ->
     end.
 
 -doc """
-Detaches a connection, which has ended, from its stream. Returns the calls whose streams have lost
-their connection with it.
+Detaches a connection, which has ended, from its stream. If the connection waits for the answer of a
+call, and its client reads streams, the stream of the call begins now. Returns the calls whose
+streams have lost their connection with it.
 """.
 -spec detach(erlmcp_call:owner(), streams()) -> {[pid()], streams()}.
 detach(Owner, #{calls := Calls} = State) ->

@@ -6,9 +6,10 @@ never used.
 The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls, Missed, Tenant}`.
 
 - `Pid` is `none` until the session needs its process.
-- `LastUsed` is `{unused, Opened}` until a request names the session. After that it is a time, which
-  is updated at most once in a hundredth of `session_idle_ms`. A session ends after a hundredth more
-  than `session_idle_ms`, and so never too early.
+- `LastUsed` is `{unused, Opened}`, in monotonic microseconds, until a request names the session.
+  After that it is a time in monotonic milliseconds, which is updated at most once in a hundredth of
+  `session_idle_ms`. A session ends after a hundredth more than `session_idle_ms`, and so never too
+  early.
 - `Missed` has a bit for each list that changed while the session had no process.
 - `Tenant` is the tenant for which the session is counted (`m:erlmcp_tenant_counts`).
 
@@ -44,7 +45,9 @@ Internal.
 -opaque sessions() :: #sessions{}.
 -type session_id() :: binary() | {sse, binary()}.
 -type session() :: erlmcp_engine:session() | #{principal := erlmcp_auth:principal()}.
--doc "A session that was not used yet: when it was opened, its id, and its tenant.".
+-doc """
+A session that was not used yet: the monotonic time at which it was opened, its id, and its tenant.
+""".
 -type unused() :: {Microseconds :: integer(), session_id(), erlmcp_gate:tenant()}.
 
 -doc "Makes empty tables of sessions, which belong to the calling process.".
@@ -129,8 +132,8 @@ tenant(_, #{principal := Principal}) -> Principal.
 
 -doc """
 Finds a principal's session by its id, and counts the look-up as a use of the session. Returns its
-process, if it has one, and its state. Returns `error` if the session is another principal's, or has
-ended.
+process, if it has one, and its state. Returns `error` if the principal has no open session with the
+id.
 """.
 -spec find(session_id(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     {ok, pid() | none, erlmcp_engine:session()} | error.
@@ -157,7 +160,7 @@ find(Id, Principal, #{sessions := #sessions{rows = Rows}, limits := Limits} = In
     end.
 
 %% Takes the session out of the index, so that it does not end for a new one. Returns `false` if
-%% another process is ending it.
+%% another process is ending it, or its time is over.
 first_use({Opened, Id, _} = Unused, #{sessions := #sessions{rows = Rows}} = Instance) ->
     Opened > unused_since(Instance) andalso begin
         _ = is_unused(Unused, Instance),
@@ -179,15 +182,15 @@ is_there(Pid, Id, _, Instance) ->
     %% A process that was killed could not delete the row of its session.
     is_process_alive(Pid) orelse delete(Id, Instance) =/= ok.
 
--doc "Gives a session its process. Returns `false` if the session has ended.".
+-doc "Gives a session its process, and returns `true`. Returns `false` if the session has ended.".
 -spec put_process(session_id(), pid(), erlmcp_instance:instance()) -> boolean().
 put_process(Id, Pid, #{sessions := #sessions{rows = Rows}}) ->
     ets:update_element(Rows, Id, {2, Pid}).
 
 -doc """
 Makes the calling process the process of a session that has none. Returns the lists that have
-changed before, as a number (`erlmcp_subscriptions:changed/1`). Returns `error` if the session has a
-process, or has ended.
+changed since the session was opened, as a number (`erlmcp_subscriptions:changed/1`). Returns
+`error` if the session has a process, or has ended.
 
 A publisher records a change for sessions without a process before it looks for subscribers. The
 calling process has subscribed before this call, so it misses no change.
@@ -214,7 +217,7 @@ lookup(Id, #{sessions := #sessions{rows = Rows}}) ->
 
 -doc """
 Records that `List` has changed, for the sessions of `Audience` that have no process. Their clients
-are notified when the sessions get a process.
+are notified when the sessions have a process, and a connection on their own streams.
 """.
 -spec note_change(erlmcp_subscriptions:listed(), erlmcp_definition:audience(),
                   erlmcp_instance:instance()) -> ok.
@@ -245,8 +248,8 @@ oldest_unused(Of, #{sessions := #sessions{unused = Unused}}) ->
     oldest(Of, Unused).
 
 -doc """
-Ends a session and returns its process, or `none` if it has none. Returns `used` instead if the
-session was used or has ended meanwhile.
+Deletes a session that was never used, and returns its process, which the caller ends, or `none` if
+it has none. Returns `used` instead if the session was used or has ended meanwhile.
 """.
 -spec end_unused(unused(), erlmcp_instance:instance()) -> {ended, pid() | none} | used.
 end_unused({Opened, Id, Tenant} = Unused, #{sessions := #sessions{rows = Rows}} = Instance) ->
@@ -263,8 +266,8 @@ end_unused({Opened, Id, Tenant} = Unused, #{sessions := #sessions{rows = Rows}} 
     end.
 
 -doc """
-Ends the sessions that were never used within `unused_session_ms`, or within `session_idle_ms` if
-that is less. Returns their processes.
+Deletes the sessions that were never used within `unused_session_ms`, or within `session_idle_ms` if
+that is less. Returns their processes, which the caller ends.
 """.
 -spec end_overdue(erlmcp_instance:instance()) -> [pid()].
 end_overdue(#{sessions := #sessions{rows = Rows, unused = Unused}} = Instance) ->
@@ -352,7 +355,10 @@ take_calls(Id, Count, Max, #{sessions := #sessions{rows = Rows}} = Instance) ->
         error:badarg -> ok
     end.
 
--doc "Adds `Count`, which may be negative, to the running calls of a session that is open.".
+-doc """
+Adds `Count`, which may be negative, to the running calls of a session. Has no effect if the session
+has ended.
+""".
 -spec count_calls(session_id(), Count :: integer(), erlmcp_instance:instance()) -> ok.
 count_calls(Id, Count, #{sessions := #sessions{rows = Rows}}) ->
     try
@@ -406,8 +412,9 @@ pids(#{sessions := #sessions{rows = Rows}}) ->
                            [{is_binary, '$1'}, {is_pid, '$2'}], ['$2']}]).
 
 -doc """
-Returns up to `Most` open sessions of Streamable HTTP, in no order. Each has its id, its state, the
-milliseconds since its last use (or `unused`), and the number of its running calls.
+Returns up to `Most` open sessions of Streamable HTTP, in no order. Each has its id, its state, how
+long it was not used, and the number of its running calls. `IdleMs` is `unused` if the session was
+never used. Otherwise it may be greater than the real time by a hundredth of `session_idle_ms`.
 """.
 -spec list(Most :: pos_integer(), erlmcp_instance:instance()) ->
     [{binary(), erlmcp_engine:session(), IdleMs :: non_neg_integer() | unused,

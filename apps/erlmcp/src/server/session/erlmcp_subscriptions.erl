@@ -1,19 +1,20 @@
 -module(erlmcp_subscriptions).
 -moduledoc """
 The subscribers of a server by topic, in a table, and the functions that publish changes to them.
-The process that publishes a change encodes it once, and sends it to all subscribers. A change of a
+The process that publishes a change encodes it once, and sends it to the subscribers. A change of a
 definition that only some principals may see is sent to the subscribers of these principals.
 
 Every session with a process subscribes to the three lists, with one row `lists` in place of three.
 
 A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}`, and calls
-`received/1` with `Pending` when it is about to write the event. Until then the subscriber is sent
-no other event of this topic, if that is a list or a resource. Its client reads the list or resource
-after the event, and gets the newest state. So a subscriber whose client does not read has at most
-one waiting message for each such topic.
+`received/1` with `Pending` when it is about to write or keep the event. Until then the subscriber
+is sent no other event of this topic, if that is a list or a resource. Its client reads the list or
+resource after the event, and gets the newest state. So a subscriber whose client does not read has
+at most one waiting message for each such topic. There may be a few if several processes publish at
+the same moment.
 
-The events of a task differ, so each of them is sent. At most 1,000 of them wait, and later ones are
-left out, as the specification allows: clients can ask for the task.
+The events of a task differ, so each of them is sent. About 1,000 of them wait for a subscriber, and
+later ones are left out, as the specification allows: clients can ask for the task.
 
 Topics that clients name, which are resources and tasks, are counted for the client's tenant in the
 same table, as `{{tenant, Tenant}, Count}` (`m:erlmcp_tenant_counts`). Each of their rows names this
@@ -37,7 +38,7 @@ Internal.
 -type notifications() ::
     {{Method :: binary(), Params :: map()}, {Method :: binary(), Params :: map()}}.
 
--doc "The counter of the messages that wait for a subscriber.".
+-doc "The counter of the messages of one topic that wait for a subscriber.".
 -opaque pending() :: {counters:counters_ref(), pos_integer()}.
 
 -define(PENDING, 1000).
@@ -56,17 +57,22 @@ new() ->
 bit(List) ->
     1 bsl map_get(List, ?LISTS).
 
--doc "Returns the lists whose bits are set in a number, each with the notification of its change.".
+-doc """
+Returns the lists whose bits are set in a number, each with the encoded notification of its change.
+""".
 -spec changed(non_neg_integer()) -> #{listed() => Notification :: binary()}.
 changed(Bits) ->
     #{List => notification(List) || List := _ <- ?LISTS, Bits band bit(List) =/= 0}.
 
--doc "Returns the notification for a session that a list or a resource has changed.".
+-doc "Returns the encoded notification for a session that a list or a resource has changed.".
 -spec notification(listed() | {uri, binary()}) -> binary().
 notification(Topic) ->
     iolist_to_binary(erlmcp_message:notification(method(Topic), params(Topic))).
 
--doc "Adds a subscriber, with its principal, to topics. They are not counted for a tenant.".
+-doc """
+Adds a subscriber, with its principal, to topics. They are not counted for a tenant. A session that
+is added to one list is added to all three.
+""".
 -spec add([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), erlmcp_auth:principal(),
           ets:table()) -> ok.
 add(Topics, Owner, Subscription, Principal, Table) ->
@@ -75,8 +81,9 @@ add(Topics, Owner, Subscription, Principal, Table) ->
     ok.
 
 -doc """
-Adds a subscriber to topics. Resources and tasks count for the client's tenant, and lists do not.
-Returns `full`, and adds nothing, if the tenant would have more than `Max` of them.
+Adds a subscriber to topics. Resources and tasks count for the client's tenant, and lists do not. If
+the tenant would have more than `Max` resources and tasks, adds nothing. Then returns
+`{full, Observed}`, with the number that the tenant would have.
 """.
 -spec add_counted([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(),
                   {erlmcp_auth:principal(), erlmcp_gate:tenant()}, Max :: pos_integer(),
@@ -121,7 +128,9 @@ keys(Topics, session) ->
 keys(Topics, _) ->
     Topics.
 
--doc "Removes a subscriber from topics.".
+-doc """
+Removes a subscriber from topics. A session that is removed from one list is removed from all three.
+""".
 -spec remove([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), ets:table()) -> ok.
 remove(Topics, Owner, Subscription, Table) ->
     lists:foreach(fun(Key) -> delete({Key, Owner, Subscription}, Table) end,
@@ -188,7 +197,10 @@ pass_on(Topic, Notification, Table) ->
 watched(Table) ->
     lists:usort(ets:select(Table, [{{{{uri, '$1'}, '_', '_'}, '_', '_', '_'}, [], ['$1']}])).
 
--doc "Returns the session with the process `Pid` as a subscriber, or `none` if it has ended.".
+-doc """
+Returns the session with the process `Pid` as a subscriber. Returns `none` if the session has ended,
+or if `Pid` is not the process of a session.
+""".
 -spec session(Pid :: pid(), ets:table()) -> erlmcp_call:owner() | none.
 session(Pid, Table) ->
     %% A session has this row from its beginning.
@@ -213,8 +225,8 @@ may_wait({task, _, _}) -> ?PENDING;
 may_wait(_) -> 1.
 
 -doc """
-Sends `{Tag, {closing, Subscription}}` to all subscribers, since the server ends. The connection of
-a stateless subscription then answers the request that opened it.
+Sends `{Tag, {closing, Subscription}}` to all subscribers, since the server drains or ends. The
+connection of a stateless subscription then answers the request that opened it.
 """.
 -spec close(ets:table()) -> ok.
 close(Table) ->
@@ -231,7 +243,10 @@ sweep(Table) ->
                       is_process_alive(Pid) orelse delete(Key, Table)
                   end, Keys).
 
--doc "Records that the subscriber is about to write an event, so that it is sent the next one.".
+-doc """
+Records that a subscriber is about to write or keep an event, so that the subscriber is sent the
+next one.
+""".
 -spec received(pending()) -> ok.
 received({Pending, Counter}) ->
     counters:sub(Pending, Counter, 1).

@@ -1,9 +1,9 @@
 -module(erlmcp_connection_cache).
 -moduledoc """
 The cache of a connection's process: one record in its process dictionary, which lasts from one
-request to the next. A process that hibernates drops the record, and makes another one when a
-request needs it. The benchmarks `memory_connection_http` and `memory_connection_tcp` measure the
-effect.
+request to the next. A process of HTTP/1.1 or of lines drops the record before it hibernates, and
+makes another one when a request needs it. The benchmarks `memory_connection_http` and
+`memory_connection_tcp` measure the effect.
 
 - `meta`: the `_meta` that the client sends in each of its requests. It is decoded and checked once,
   and recognised by its text from then on.
@@ -86,9 +86,9 @@ validated(Object, {_, Known, Valid}) ->
 
 -doc """
 Reads a stateless request whose head has announced its method, without decoding all of it. `Begun`
-comes from `erlmcp_admission:enter_announced/5`. This works if `Text` stands right behind the id,
-and the `_meta` is one that the client repeats. Otherwise returns `other`, and the message has to be
-decoded.
+comes from `erlmcp_admission:enter_announced/5`. This works if the announced text
+(`t:erlmcp_admission:announced/0`) stands right behind the id, and the `_meta` is one that the
+client repeats. Otherwise returns `other`, and the message has to be decoded.
 """.
 -spec request(binary(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()},
               erlmcp_admission:announced(), erlmcp_json:limits()) ->
@@ -147,7 +147,7 @@ take_reports() ->
     end.
 
 -doc """
-Returns the session ids that were generated in advance, or `none` if the cache never had any.
+Returns the session ids that were generated in advance, or `none` if `put_ids/1` was not called yet.
 """.
 -spec ids() -> [binary()] | none.
 ids() ->
@@ -159,8 +159,8 @@ put_ids(Ids) ->
     keep((cache())#cache{ids = Ids}).
 
 -doc """
-Returns `true` if the caller has to bound the memory of the process: at the first call with this
-cache.
+Records that the memory of the process is bounded. Returns `true` if this was not recorded before:
+the caller then has to bound it.
 """.
 -spec bound_once() -> boolean().
 bound_once() ->

@@ -2,8 +2,8 @@
 -moduledoc """
 Computes how long the process of a connection waits for its client before it hibernates. The first
 delay is a second. If the client sends a request soon after the process has hibernated, the next
-delay is longer: one and a half times the time between the two requests. Hibernation costs more than
-most requests. Pure.
+delay is longer. It is one and a half times the time between the two requests, since hibernation
+costs more than most requests. Pure.
 
 Internal.
 """.

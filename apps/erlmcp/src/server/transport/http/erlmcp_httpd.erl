@@ -50,8 +50,8 @@ scopes.
 
 -doc """
 Returns the child specifications of the processes that an HTTP listener needs, and that of the
-listener. Their tables belong to the calling process, the server's supervisor. The options of its
-connections are shared under its reference (`m:erlmcp_instance`).
+listener. Their tables belong to the calling process, the server's supervisor. The options of the
+listener's connections are shared under its reference `Ref` (`m:erlmcp_instance`).
 """.
 -spec child_specs(ranch:ref(), map(), erlmcp_instance:instance()) ->
     {[supervisor:child_spec()], supervisor:child_spec()}.

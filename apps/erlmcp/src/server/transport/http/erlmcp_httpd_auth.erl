@@ -62,7 +62,10 @@ identified({error, Refusal}) ->
             {error, #{refusal => Refusal}}
     end.
 
--doc "Returns the answer to which a message to the owner leads, or `ignored` if it leads to none.".
+-doc """
+Returns the answer that follows from `Message`, which the owner was sent, or `ignored` if none
+follows from it.
+""".
 -spec answered(auth(), Message :: term(), wait()) -> answer() | ignored.
 answered({bearer, Handle}, {erlmcp_bearer, _, _} = Message, {bearer, Wait}) ->
     verified(erlmcp_bearer:awaited(Handle, Message, Wait));

@@ -7,7 +7,7 @@ those to HEAD without their bodies.
 Cowboy keeps bytes without a bound if a client's window has no room for them. So cowboy is given one
 piece, and the next one when the client has taken it; the rest waits here. If the client takes
 nothing of a stream for `send_timeout_ms`, the stream is reset. If more than `unread_bytes` wait on
-a connection, not counting the stream with most of them, the stream that has waited longest is
+a connection, not counting the stream with most of them, the streams that have waited longest are
 reset. A stream on which bytes already wait is also reset if they become more than `unread_bytes`.
 The other streams go on.
 

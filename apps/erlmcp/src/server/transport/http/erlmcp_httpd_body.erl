@@ -1,11 +1,12 @@
 -module(erlmcp_httpd_body).
 -moduledoc """
 Collects the body of an HTTP request as it arrives, bounded in size and in time. The body is a value
-that the request's stream keeps until it is complete. Its owner is sent `{Tag, receive_timeout}` if
-it does not arrive in time.
+that the request's stream keeps until the body is complete. The owner of the request is sent
+`{Tag, receive_timeout}` if the body does not arrive in time.
 
-The bytes that have arrived are counted (`m:erlmcp_unfinished_messages`). While there is no room for
-more, the window of an HTTP/2 client is not opened again, and an HTTP/1.1 connection is not read.
+The bytes of a body that is not complete are counted (`m:erlmcp_unfinished_messages`). While there
+is no room for more, an HTTP/1.1 connection is not read. The window of an HTTP/2 client is not
+opened again.
 
 Internal.
 """.
@@ -181,7 +182,7 @@ late(#body{version = Version, most = Most} = Body) ->
 
 -doc """
 Refuses a request whose body cannot be read, since its chunks are not framed correctly (RFC 9112,
-section 7.1).
+section 7.1). Only ends a request that was refused before.
 """.
 -spec broken(body()) -> progress().
 broken(#body{parts = forgotten} = Body) ->

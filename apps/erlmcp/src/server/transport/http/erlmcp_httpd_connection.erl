@@ -67,8 +67,8 @@ last_response(Pid) ->
 -doc """
 Ends connections as soon as their requests are answered. HTTP/2 announces it with GOAWAY, and still
 serves what comes within `erlmcp_httpd:last_requests_ms/0`. Streams that do not end by themselves
-end now. An idle connection of HTTP/1.1 ends now, unless its client has not sent a request yet, or
-has sent a part of the next one.
+end now. An idle connection of HTTP/1.1 ends now, too. It waits for a request if its client has not
+sent one yet, or has sent a part of the next one.
 """.
 -spec end_all([pid()]) -> ok.
 end_all(Pids) ->

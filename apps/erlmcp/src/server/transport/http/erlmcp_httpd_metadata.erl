@@ -24,9 +24,9 @@ The paths of the metadata, a fun for the fields that depend on the endpoint, and
 
 -doc """
 Returns the metadata of a listener with these endpoints: its own, and that of HTTP+SSE if it has
-one. `Fields` is its option `protected_resource`. Returns `none` if no authorization server is
-known. RFC 9728 derives a path of the metadata from each endpoint's path, from the resource's path,
-and from the root.
+one. `Endpoints` are their paths. `Fields` is the option `protected_resource`. Returns `none` if no
+authorization server is known. RFC 9728 derives a path of the metadata from each endpoint's path,
+from the resource's path, and from the root.
 """.
 -spec new(erlmcp_httpd_auth:auth(), Fields :: #{atom() => term()}, [erlmcp:scope()],
           Endpoints :: [binary(), ...]) -> metadata() | none.
@@ -63,7 +63,7 @@ path_of(Uri) ->
 is_at(<<?WELL_KNOWN, _/binary>> = Path, #{paths := Paths}) -> lists:member(Path, Paths);
 is_at(_, _) -> false.
 
--doc "Returns the URL of the metadata for a client of `Endpoint`.".
+-doc "Returns the URL of the metadata for a client of the endpoint with the URL `Endpoint`.".
 -spec url(Endpoint :: binary(), metadata()) -> binary().
 url(Endpoint, Metadata) ->
     #{~"resource" := Resource} = document(Endpoint, Metadata),
@@ -71,7 +71,8 @@ url(Endpoint, Metadata) ->
     iolist_to_binary(uri_string:recompose(Parts#{path => inserted(path_of(Resource))})).
 
 -doc """
-Returns the answer to a request for the metadata: 405 for a method other than GET, HEAD and OPTIONS.
+Returns the answer to a request for the metadata, for a client of the endpoint with the URL
+`Endpoint`. It has the status 405 for a method other than GET, HEAD and OPTIONS.
 """.
 -spec respond(Method :: binary(), Endpoint :: binary(), metadata()) -> cowboy_stream:commands().
 respond(Method, Endpoint, Metadata) when Method =:= ~"GET"; Method =:= ~"HEAD" ->

@@ -1,9 +1,10 @@
 -module(erlmcp_httpd_page).
 -moduledoc """
 Handles a request for a page (`m:erlmcp_page`), for `m:erlmcp_httpd_stream`. A page runs in a
-process of its own, linked to the connection, with a deadline and a heap bound. No page passes the
-gate, so that pages are answered while the server refuses calls. In place of the gate, a listener
-bounds the number of its pages that run at once.
+process of its own, linked to the connection, with a heap bound. It has a deadline for its response,
+or for the beginning of its stream. No page passes the gate, so that pages are answered while the
+server refuses calls. In place of the gate, a listener bounds the number of its pages that run at
+once.
 
 The process sends the whole response as an exit signal, and ends. The process of a stream sends the
 connection one piece after the other. It goes on when a piece was written, and the client has taken

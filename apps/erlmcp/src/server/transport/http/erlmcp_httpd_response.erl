@@ -13,9 +13,9 @@ Internal.
 -type headers() :: #{binary() => iodata()}.
 
 -doc """
-Returns the commands for an encoded answer: the end of the stream if one is open (`Streaming`), or
-else a response in JSON. With the status 200, a client that reads only streams gets a stream of one
-event. The status 202 means that there is no answer (`ended/2`).
+Returns the commands for an encoded answer. It is the last event of the stream if one is open
+(`Streaming`), or else a response in JSON. With the status 200, a client that reads only streams
+gets a stream of one event. The status 202 means that there is no answer (`ended/2`).
 """.
 -spec answer(erlmcp_reply:status(), headers(), iodata(), erlmcp_httpd_route:accept(),
              Streaming :: boolean()) -> cowboy_stream:commands().
@@ -34,7 +34,7 @@ answer(Status, Headers, Bytes, _, false) ->
 
 -doc """
 Returns the commands that end a request without an answer: the end of its open stream, or a stream
-without events. A client that reads no streams gets an empty response.
+without events. A client that reads no streams gets an empty response with the status 202.
 """.
 -spec ended(erlmcp_httpd_route:accept(), Streaming :: boolean()) -> cowboy_stream:commands().
 ended(_, true) -> [{data, fin, <<>>}, stop];

@@ -2,7 +2,8 @@
 -moduledoc """
 Decides what to do with a request from its head, before a byte of its body is read. Checks the host
 and the origin, the identity and its scopes, and the path, method, media types and announced length.
-A decision is pure, except for a line in the log about headers of a proxy that is not trusted.
+A decision is pure, except for the date of an answer. Headers of a proxy that is not trusted are
+logged, too.
 
 The head of a request is a map with the keys of cowboy's requests, for HTTP/1.1 and for HTTP/2. The
 answer to a page of another origin has the headers that its browser looks for
@@ -459,8 +460,8 @@ with(Extra, {ask, Question}) -> {ask, Question#{extra := Extra}}.
 
 -doc """
 Returns a request in the form in which a connection keeps it, for later requests with the same head.
-A POST request contains its route, if all clients of the listener are anonymous and the head is not
-refused.
+A POST request contains its route, if all clients of the listener are anonymous and `resolve/2`
+decides to serve the request.
 """.
 -spec kept(cowboy_req:req(), cowboy:opts()) -> cowboy_req:req().
 kept(#{method := ~"POST"} = Request, #{erlmcp_route := #{auth := none}} = Options) ->

@@ -7,10 +7,12 @@ performs the commands that the handler returns. On HTTP/2 cowboy does this.
 A connection without TLS that begins with the preface of HTTP/2 is handed to cowboy before anything
 else is read from it. No other connection is.
 
-The process reads only bytes for which it has room: as much of a body as its stream takes, and one
-message and 65,536 bytes behind a request that is served. The bytes of an incomplete head, and those
-behind a request, are counted (`m:erlmcp_unfinished_messages`). A client that does not read its
-responses loses its connection after `send_timeout_ms`. An idle process hibernates.
+The process reads as much of a body as its stream takes. Behind a request that is served it reads
+one message and 65,536 bytes, and ends the connection of a client that sends more. The bytes of an
+incomplete head, and those behind a request, are counted (`m:erlmcp_unfinished_messages`). Up to
+65,536 bytes that have arrived together with the request before them are not counted. A client that
+does not read its responses loses its connection after `send_timeout_ms`. An idle process
+hibernates.
 
 Source: RFC 9112; RFC 9113, section 3.4 (the preface).
 

@@ -1,8 +1,8 @@
 -module(erlmcp_httpd_http1_message).
 -moduledoc """
 Reads and writes the messages of HTTP/1.1 for a server: heads of requests, their bodies, heads of
-responses, and chunks. A head that is neither of HTTP/1.1 nor of HTTP/1.0, or that exceeds a bound,
-is refused with a status. Pure.
+responses, and chunks. A head that is not valid in HTTP/1.1 or HTTP/1.0, or that exceeds a bound, is
+refused with a status. Pure.
 
 Source: RFC 9112; RFC 9110.
 
@@ -19,8 +19,9 @@ Internal.
                         forbidden := term()}.
 
 -doc """
-The head of a request, with the keys that cowboy's requests have for it. `port` is the port in
-`Host`, if it has one. `closes` is `true` if the connection ends with the response.
+The head of a request, with the keys that cowboy's requests have for it. `host` and `port` come from
+the request's target or from `Host`; without a port there, `port` is `undefined`. `body_length` is
+`undefined` for a body in chunks. `closes` is `true` if the connection ends with the response.
 """.
 -type head() :: #{method := binary(), path := binary(), qs := binary(),
                   version := 'HTTP/1.1' | 'HTTP/1.0', headers := #{binary() => binary()},
@@ -491,8 +492,8 @@ head(Status, Headers) ->
     cow_http:response(Status, 'HTTP/1.1', maps:to_list(Headers)).
 
 -doc """
-Returns `Data` as a chunk, with the end of the body if it is the last one (`fin`). Returns nothing
-for an empty chunk that is not the last one.
+Returns `Data` as a chunk, with the end of the body if the chunk is the last one (`fin`). Returns
+`[]` for an empty chunk that is not the last one.
 """.
 -spec chunk(fin | nofin, Data :: iodata()) -> iodata().
 chunk(IsFin, Data) ->

@@ -50,7 +50,10 @@ Internal.
 %% Bytes of answers that are collected before calls run in processes of their own.
 -define(READY, 131_072).
 
--doc "Returns how many bytes of answers are collected before they are written.".
+-doc """
+Returns how many bytes of answers are enough for the process to write them before it takes another
+message from its mailbox. All lines that came with one message are handled first.
+""".
 -spec ready_bytes() -> pos_integer().
 ready_bytes() ->
     ?READY.

@@ -10,7 +10,7 @@ deadlines. When the transport is lost, the calls end.
 Bytes of messages that have begun are counted (`m:erlmcp_unfinished_messages`). While there is no
 room for more, nothing is read, if the transport can wait. If the message itself is refused, its
 client gets the refusal, and the connection ends. A connection whose `ReceiveTimeout` is `infinity`
-goes on without the message: its client is the program that has started the node, or a process of
+goes on without the message. Its client is the program that has started the node, or a process of
 the node.
 
 Internal.
@@ -75,8 +75,8 @@ connection ends.
 
 -doc """
 Serves `Transport` with the callbacks of `Module` until it ends, in the calling process. A message
-that has begun must arrive within `ReceiveTimeout` milliseconds. If `Parent` ends, exits with its
-reason.
+that has begun must arrive within `ReceiveTimeout` milliseconds, unless that is `infinity`. If
+`Parent` is linked to the calling process and ends, exits with its reason.
 """.
 -spec run(Module :: module(), Transport :: transport(), Parent :: pid(),
           erlmcp_connection:connection(), ReceiveTimeout :: timeout()) -> ok.

@@ -121,7 +121,7 @@ request(Id, #queue{requests = Requests, ids = Ids}) when is_map_key(Id, Ids) ->
 request(_, _) ->
     [].
 
--doc "Returns the number of bytes of the requests that wait.".
+-doc "Returns the number of bytes of the requests that wait, and of their ids.".
 -spec bytes(queue()) -> non_neg_integer().
 bytes(none) -> 0;
 bytes(#queue{bytes = Bytes}) -> Bytes.

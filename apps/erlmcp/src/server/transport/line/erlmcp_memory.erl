@@ -1,9 +1,8 @@
 -module(erlmcp_memory).
 -moduledoc """
 The transport of a connection to a server of this node, without a socket. Lines are sent as messages
-in both directions, and each side confirms a piece before it is sent the next one. The process
-belongs to the server, as the processes of its sockets do. It ends when its client or its server
-ends.
+in both directions, and each side confirms a piece before it is sent the next one. The process of
+the connection is one of the server's, and ends when the client or the server ends.
 
 Internal.
 """.

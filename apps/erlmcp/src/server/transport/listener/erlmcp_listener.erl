@@ -1,7 +1,7 @@
 -module(erlmcp_listener).
 -moduledoc """
-Starts a ranch listener. If its port is still in use, it waits for up to half a second: after a
-restart of a server, the old listening socket may be closed a moment later.
+Starts a ranch listener. If its port is still in use, the start waits for up to half a second. After
+a restart of a server, the old listening socket may be closed a moment later.
 
 All listeners have the bounds of this module. They limit the connections that wait to be accepted,
 the connections that get a descriptor, and the time of clients that do not read.
@@ -130,7 +130,7 @@ start_link({Module, Function, Arguments}, Address) ->
 
 -doc """
 Loads the modules of applications now, if the node runs in interactive mode. There a module is
-loaded at its first call, and then no descriptor may be free to read its file.
+otherwise loaded at its first call, when the node may have no descriptor left to read the file.
 """.
 -spec load([atom()]) -> ok.
 load(Applications) ->

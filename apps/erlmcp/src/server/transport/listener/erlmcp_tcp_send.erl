@@ -2,7 +2,8 @@
 -moduledoc """
 Sends on a socket without giving up the scheduler. `gen_tcp:send/2` uses `erlang:port_command/3`,
 after which the runtime puts the calling process behind all others that are ready to run. It also
-monitors the port for each piece. A message to the port sends the bytes without these two effects.
+monitors the port for each piece. A message to the port sends the bytes without the first effect,
+and without the second one if the driver replies at once.
 
 The form of that message, and of the driver's reply, is internal to OTP's `prim_inet`. So it is used
 only in the one release for which it is known. Other releases use `gen_tcp:send/2`. The release is
@@ -27,7 +28,7 @@ Internal.
 look_at_release() ->
     persistent_term:put(?MODULE, erlang:system_info(otp_release) =:= ?KNOWN).
 
--doc "Returns `true` if `send/2` keeps the scheduler, and does not use `gen_tcp:send/2`.".
+-doc "Returns `true` if `send/2` keeps the scheduler, for a socket that is a port.".
 -spec keeps_its_turn() -> boolean().
 keeps_its_turn() -> persistent_term:get(?MODULE).
 

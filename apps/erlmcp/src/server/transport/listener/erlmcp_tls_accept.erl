@@ -19,9 +19,9 @@ Internal.
 
 -doc """
 Ends a connection with a closure alert. Until the client ends it too, what the client still sends is
-read: for `Milliseconds` if it sends nothing more, otherwise for at most twice that time. A reset
-would take from the client the response that it has not read. (`ssl:shutdown/2` with `write` sends
-no alert.)
+read and dropped. That lasts for `Milliseconds` if the client sends nothing more, and otherwise for
+at most twice that time. A reset would take from the client the response that it has not read.
+(`ssl:shutdown/2` with `write` sends no alert.)
 
 The calling process must own the connection, and end after this.
 """.

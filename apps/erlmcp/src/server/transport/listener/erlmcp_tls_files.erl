@@ -17,8 +17,8 @@ Internal.
 -type options() :: [ssl:tls_server_option()].
 
 -doc """
-Returns the files that the options name. Returns none for options with `sni_hosts` or `sni_fun`:
-these give each client other options, so `ssl` itself reads the files, and checks them every two
+Returns the files that the options name. Returns `[]` for options with `sni_hosts` or `sni_fun`,
+which give each client other options. Then `ssl` itself reads the files, and checks them every two
 minutes.
 """.
 -spec names(options()) -> [file:filename_all()].
@@ -43,8 +43,8 @@ replaced(Options) ->
     [Option || {Name, _} = Option <- Options, lists:member(Name, Names)].
 
 -doc """
-Returns a term for each file: its size, the time of its last change in seconds, and its inode, or
-the reason why it cannot be found.
+Returns a term for each file: its size, the time of its last change in seconds, and its inode. For a
+file that cannot be found, the term is the reason.
 """.
 -spec stamps([file:filename_all()]) -> [term()].
 stamps(Names) ->

@@ -28,14 +28,15 @@ Internal.
 }).
 
 -doc """
-Returns the options of the listening socket: TLS 1.3 and 1.2, OTP's ciphers in the server's order of
-preference, no renegotiation, and HTTP/2 before HTTP/1.1 (ALPN). The user's options `Own` override
-those of the same name. The passwords in `Own` become funs, which no log shows. If `Authenticate`
-uses certificates, a client needs one that an authority of `cacertfile` or `cacerts` has signed.
+Returns the options of the listening socket. The defaults are TLS 1.3 and 1.2, and OTP's ciphers in
+the server's order of preference. There is no renegotiation, and HTTP/2 goes before HTTP/1.1 (ALPN).
+The user's options `Own` override those of the same name. The passwords in `Own` become funs, which
+no log shows. If `Authenticate` uses certificates, a client needs one that an authority of
+`cacertfile` or `cacerts` has signed.
 
-A client may resume an earlier TLS session. In TLS 1.3 the state of that session is in the client's
-ticket, sealed with a key of this listener, and the listener keeps nothing. A client that must show
-a certificate cannot resume, since its certificate may not be valid any more.
+A client may resume an earlier TLS session. In TLS 1.3 the listener keeps no state of that session:
+the client's ticket has it, sealed with a key of the listener. A client that is asked for a
+certificate cannot resume, since its certificate may not be valid any more.
 """.
 -spec options(Own :: [ssl:tls_server_option()], Authenticate :: term()) ->
     [ssl:tls_server_option()].
@@ -73,7 +74,7 @@ hidden_in(Pair) ->
 
 -doc """
 Changes the child specification of a listener, so that its error names a wrong option of TLS.
-`ssl:listen/2` itself only returns `badarg`. Without options of TLS, returns the specification
+`ssl:listen/2` itself only fails with `badarg`. Without options of TLS, returns the specification
 unchanged.
 """.
 -spec naming([ssl:tls_server_option()], Socket :: [gen_tcp:listen_option()],

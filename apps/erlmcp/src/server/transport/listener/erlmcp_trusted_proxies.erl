@@ -1,7 +1,7 @@
 -module(erlmcp_trusted_proxies).
 -moduledoc """
 The proxies that a listener trusts (its option `trusted_proxies`), and the clients behind them.
-Every listener has such a value, even if it trusts no proxy.
+Every listener of HTTP or TCP has such a value, even if it trusts no proxy.
 
 The other end of a connection is the machine that opened it. With the option `proxy_protocol` it is
 the client that a trusted proxy names in the header of the PROXY protocol. If the other end is a
@@ -87,7 +87,7 @@ of_connection({Ip, _} = Peer, #{networks := Networks} = Proxies) ->
 
 -doc """
 Returns the address for which a connection from this other end is counted. Returns `local` for a
-trusted proxy, whose connections belong to many clients and are not counted.
+trusted proxy: its connections belong to many clients, and count for no address.
 """.
 -spec counted(peer(), proxies()) -> inet:ip_address() | local.
 counted({Ip, _}, #{networks := Networks}) ->
@@ -98,7 +98,7 @@ counted({Ip, _}, #{networks := Networks}) ->
 
 -doc """
 Returns `true` if the other end of a connection (`of_connection/2`) is a trusted proxy, which sends
-requests of many clients.
+requests of many clients. The listener must be one that trusts proxies.
 """.
 -spec is_proxied(proxies()) -> boolean().
 is_proxied(#{proxied := Proxied}) ->

@@ -76,7 +76,7 @@ start(Id, Stream, Who, Instance) ->
 Hands a message that has arrived to the session `Id`. Returns `gone` if the sender has no such
 session, and a refusal if `calls_per_connection` of its messages wait. `Owner`, of the calling
 process, is sent `{Tag, taken}` when the session has taken the message, or `{Tag, gone}` if the
-session ends before.
+session ends before. If the session is killed, `Owner` may be sent neither.
 """.
 -spec message(Id :: binary(), {Json :: term(), erlmcp_meter:arrival()},
               Owner :: erlmcp_call:owner(), erlmcp_auth:identity(), erlmcp_instance:instance()) ->
