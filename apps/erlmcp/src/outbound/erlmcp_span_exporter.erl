@@ -10,10 +10,10 @@ cannot be reached, does not answer in time, or is not ready (429, 502, 503, 504)
 is sent again while the buffer has users, up to six times in all. The wait before that is at most a
 second at first, and is doubled each time up to 30 seconds. A `Retry-After` in seconds lengthens it
 within that bound. Any other refusal is final. The log and the event `spans_dropped` tell of dropped
-spans, at most once a minute for each buffer.
+spans, at most once a minute for each buffer, and once more before the buffer is deleted.
 
-A buffer is sent once more when its last user ends, and when the application stops, which waits for
-at most two seconds.
+The spans that are left in a buffer are sent when its last user ends, and when the application
+stops, which waits for at most two seconds.
 
 Source: opentelemetry-proto, `docs/specification.md`, "OTLP/HTTP".
 
