@@ -162,7 +162,7 @@ embedded(C, D) ->
 
 -doc """
 Returns `ok` if the endpoint `Url` in the metadata of `Issuer` may be used. Otherwise the error says
-why not, such as `{url_not_allowed, Url}`. The function may call `allow_hosts`, as `addresses/2` may.
+why not, such as `{url_not_allowed, Url}`. The function may call `allow_hosts`, like `addresses/2`.
 The caller asks before a user logs in, and before anything is sent to the endpoint. A name that has
 no address yet is checked again when the endpoint is called. Without `hosts` in the settings, any
 URL may be used that `erlmcp_oauth_url:allowed/2` allows.

@@ -17,8 +17,9 @@ Internal.
 -doc """
 A request that ended at the system time `at`, in milliseconds. `id` names it on this node. `method`
 and `target` have 256 bytes at most. `took_us` has the microseconds from its arrival to its end.
-`error` is the number of a refusal, `tool_error` or `cancelled`, and `none` if there was none.
-`trace` is the id of its trace. `payload` is `true` if its payload is kept.
+`error` is the number of a refusal, `tool_error` or `cancelled`, and `none` if there was none. A
+request without a call has the principal `anonymous`. `trace` is the id of its trace. `payload` is
+`true` if its payload is kept.
 """.
 -type row() :: #{
     id := pos_integer(), at := integer(), server := reference(), method := binary() | undefined,
