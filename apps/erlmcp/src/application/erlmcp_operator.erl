@@ -18,7 +18,7 @@ Internal.
 An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
 
 - `{"command": "servers"}`: the servers that run.
-- `{"command": "sessions"}`: the open sessions of all servers (`erlmcp:sessions/1`).
+- `{"command": "sessions"}`: the open sessions of each server, 100 at most (`erlmcp:sessions/1`).
 - `{"command": "calls"}`: the oldest 100 running calls of each server (`erlmcp:calls/1`).
 - `{"command": "metrics"}`: of all servers, the state, the bounds, and the figures of requests,
   refusals, methods and tools (`erlmcp:metrics/1`), without histograms; of tools, the 100 that are
@@ -30,8 +30,8 @@ An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
 - `{"command": "pools"}`: the pools of clients of the node (`erlmcp_pool:info/1`), 20 at most, with
   100 members each at most. In place of its target, a member has the name of its server.
 - `{"command": "cancel", "id": Id}`: ends a running call (`erlmcp:cancel/2`).
-- `{"command": "drain", "seconds": Seconds, "lame": Seconds}`: drains all servers at once
-  (`erlmcp:drain/2`). Without `lame` they are not lame first.
+- `{"command": "drain", "seconds": Seconds, "lame": Seconds}`: drains all servers at the same time
+  (`erlmcp:drain/2`). `Seconds` are 0 to 86,400. Without `lame` the servers are not lame first.
 - `{"command": "cluster", ...}`: asks the cluster of the node's servers
   (`c:erlmcp_server_cluster:operate/2`).
 - `{"command": "reload"}`: reloads all servers with a handler module (`erlmcp:reload/1`). The entry

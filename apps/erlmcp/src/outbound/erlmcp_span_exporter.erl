@@ -12,8 +12,8 @@ wait before that is at most a second at first, and is doubled each time up to 30
 `Retry-After` in seconds lengthens the wait within that bound. Any other refusal is final.
 
 The log and the event `spans_dropped` tell of dropped spans, at most once a minute for each buffer.
-They also do before a buffer is deleted. The spans that are left in a buffer are sent when its last
-user ends, and when the application stops. Stopping waits for them for at most two seconds.
+They also tell of them before a buffer is deleted. The spans that are left in a buffer are sent when
+its last user ends, and when the application stops. Stopping waits for them for at most two seconds.
 
 Source: opentelemetry-proto, `docs/specification.md`, "OTLP/HTTP".
 

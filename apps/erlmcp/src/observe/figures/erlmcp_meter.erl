@@ -260,8 +260,8 @@ failure_of(Key) ->
     {Key bsr 14, Key band 127, (Key bsr 7) band 127}.
 
 -doc """
-Counts a request that had a result after `Nanoseconds`, in its row of the counters of a server's or
-a client's meter.
+Counts a request that ended well after `Nanoseconds`, in its row of the counters of a server's or a
+client's meter.
 """.
 -spec add_result(erlmcp_meter_counts:row(), BytesIn :: non_neg_integer(),
                  BytesOut :: non_neg_integer(), Nanoseconds :: integer(),

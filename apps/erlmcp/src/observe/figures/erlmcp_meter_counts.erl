@@ -30,7 +30,7 @@ those that have begun, and those that have ended.
 -type slots() :: atomics:atomics_ref().
 -type slot() :: non_neg_integer().
 -doc """
-The counts of a row: its bytes, and the times of its requests with a result. `sum` is the sum of
+The counts of a row: its bytes, and the times of its requests that ended well. `sum` is the sum of
 these times in nanoseconds, and `counts` has their counts by fine buckets (`m:erlmcp_histogram`).
 """.
 -type figures() :: #{
@@ -223,7 +223,7 @@ row(Row, Counters) ->
       sum => counters:get(Counters, Row + 2),
       counts => [counters:get(Counters, Row + 2 + Bucket) || Bucket <- lists:seq(1, ?BUCKETS)]}.
 
--doc "Returns `true` if a row has neither bytes nor a request with a result.".
+-doc "Returns `true` if a row has neither bytes nor a request that ended well.".
 -spec is_empty(row(), counters:counters_ref()) -> boolean().
 is_empty(Row, Counters) ->
     lists:all(fun(Word) -> counters:get(Counters, Row + Word) =:= 0 end, [0, 1, 2]).

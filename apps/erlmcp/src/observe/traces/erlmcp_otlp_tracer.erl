@@ -16,7 +16,10 @@ Internal.
 
 -opaque config() ::
     {Threshold :: non_neg_integer() | all, {erlmcp_span_buffer:buffer(), Exporter :: atom()}}.
--doc "The context of a span that is recorded, and the id of its parent.".
+-doc """
+The context of a span that is recorded, and the id of its parent, or `none` if the span has begun a
+trace.
+""".
 -type started() :: {erlmcp_tracer:context(), Parent :: binary() | none}.
 -type ids() :: {Trace :: binary(), Span :: binary(), State :: binary() | none}.
 -doc """

@@ -109,8 +109,8 @@ with_baggage(Baggage, #{parent := Parent} = Start) ->
     Start#{parent := Parent#{baggage => Baggage}}.
 
 -doc """
-Ends a span at `Ended`, in nanoseconds of the monotonic clock. `none` needs no end. If the tracer
-fails, the failure is logged.
+Ends a span at `Ended`, in nanoseconds of the monotonic clock. Does nothing for `none`. If the
+tracer fails, the failure is logged.
 """.
 -spec finish(span(), last(), Ended :: integer()) -> ok.
 finish(none, _, _) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_span_batch).
 -moduledoc """
-Encodes the spans of the library's own tracer for one request to a collector. Many are about the
-same tool and the same client, whose names and attributes are encoded once.
+Encodes the spans of the library's own tracer for one request to a collector. Many spans are about
+the same tool and the same client, whose names and attributes are encoded once.
 
 Internal.
 """.
