@@ -3,9 +3,9 @@
 Does what an operator asks of a node's servers, from another program: by the control socket of
 `erlmcp serve`, or by distribution. Questions and answers are JSON.
 
-A server is named by its `id` as text. One without an `id` is named by its name and, if another one
-mounts it, by its place there: `files (my_server/docs)` has the prefix `docs` in `my_server`. Of
-servers with the same text, all except the oldest have a number, too: `files #2`.
+A server is named by its `id` as text. A server without an `id` is named by its name and, if another
+server mounts it, by its place there. `files (my_server/docs)` is mounted under the prefix `docs` in
+`my_server`. Of servers with the same text, all except the oldest have a number, too: `files #2`.
 
 Internal.
 """.
@@ -18,20 +18,20 @@ Internal.
 An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
 
 - `{"command": "servers"}`: the servers that run.
-- `{"command": "sessions"}`: the open sessions of all servers (`erlmcp:sessions/1`).
-- `{"command": "calls"}`: their running calls (`erlmcp:calls/1`).
+- `{"command": "sessions"}`: the open sessions of each server, 100 at most (`erlmcp:sessions/1`).
+- `{"command": "calls"}`: the oldest 100 running calls of each server (`erlmcp:calls/1`).
 - `{"command": "metrics"}`: of all servers, the state, the bounds, and the figures of requests,
   refusals, methods and tools (`erlmcp:metrics/1`), without histograms; of tools, the 100 that are
   called most. `breakers` and `workers` are those of `erlmcp:info/1`, 100 of each at most, and
-  breakers that are not closed first. `verdict` says whether the server is well if the application
-  `erlmcp_console` runs, and is null otherwise.
+  breakers that are not closed first. `verdict` says whether the server is well. It is null unless
+  the application `erlmcp_console` has judged the server in the last 20 seconds.
 - `{"command": "upstreams"}`: the figures of the node's clients by the servers that they call
   (`erlmcp_client:metrics/0`), of all revisions and methods together.
 - `{"command": "pools"}`: the pools of clients of the node (`erlmcp_pool:info/1`), 20 at most, with
   100 members each at most. In place of its target, a member has the name of its server.
 - `{"command": "cancel", "id": Id}`: ends a running call (`erlmcp:cancel/2`).
-- `{"command": "drain", "seconds": Seconds, "lame": Seconds}`: drains all servers at once
-  (`erlmcp:drain/2`). Without `lame` they are not lame first.
+- `{"command": "drain", "seconds": Seconds, "lame": Seconds}`: drains all servers at the same time
+  (`erlmcp:drain/2`). `Seconds` are 0 to 86,400. Without `lame` the servers are not lame first.
 - `{"command": "cluster", ...}`: asks the cluster of the node's servers
   (`c:erlmcp_server_cluster:operate/2`).
 - `{"command": "reload"}`: reloads all servers with a handler module (`erlmcp:reload/1`). The entry

@@ -7,8 +7,8 @@ alone.
 `log_apart/2`, which logs in a process of its own. At most 1,000 such processes wait in the node.
 Further reports are dropped, and the next one that is logged apart has their number as `dropped`.
 
-The arguments of a call are not for the log. So a report has the reason and the stack of an
-exception without the values that the runtime has put into them (`outline/2`).
+The arguments of a call are not for the log. So a report has only the outline of an exception's
+reason and stack (`outline/2`).
 
 Internal.
 """.
@@ -77,9 +77,9 @@ waiting(Report, Key, Backlog) ->
 
 -doc """
 Returns the reason and the stack of an exception for a report. The stack has arities in place of
-arguments, and so has the reason of an exit. In a reason that the runtime raises, such as
-`badmatch`, the value is replaced by its shape. So are the fields `term` and `args` of an Elixir
-exception. Other reasons stay.
+arguments, and so has the reason of an exit. A reason such as `badmatch`, which the runtime raises,
+has a shape in place of its value. So have the fields `term` and `args` of an Elixir exception.
+Other reasons stay, `badkey` with its key among them.
 
 ## Examples
 
@@ -93,8 +93,7 @@ outline(Reason, Stack) ->
     #{reason => outline(Reason), stacktrace => lists:map(fun without_arguments/1, Stack)}.
 
 -doc """
-Returns the reason of an exception or an exit for a report, without values and arguments, as
-`outline/2` does.
+Returns the outline of the reason of an exception or an exit, as `outline/2` does.
 """.
 -spec outline(Reason :: term()) -> term().
 outline({Kind, Value} = Reason) when is_atom(Kind) ->

@@ -18,9 +18,9 @@ Internal.
 -define(ELEMENTS, 8).
 
 -doc """
-Sets the label of the calling process to a tuple of `Parts`. Binaries are cut to 64 bytes. Lists,
-maps, funs, floats, and tuples of more than 8 elements become `'...'`. So do tuples inside of
-tuples, except in a pair.
+Sets the label of the calling process to a tuple of `Parts`. Atoms, integers, pids and references
+stay, and binaries are cut to 64 bytes. Tuples of at most 8 elements stay, but not tuples inside of
+them, except in a pair. Everything else becomes `'...'`.
 """.
 -spec set(Parts :: [term(), ...]) -> ok.
 set(Parts) ->
@@ -28,7 +28,7 @@ set(Parts) ->
 
 -doc """
 Sets the label of the calling process to a tuple of `Parts` and the `id` of the server with the key
-`Key` (`erlmcp_log:server/1`). The parts are cut as `set/1` does it.
+`Key` (`erlmcp_log:server/1`). The parts and the `id` are cut as `set/1` does it.
 """.
 -spec set(Parts :: [term(), ...], Key :: reference()) -> ok.
 set(Parts, Key) ->

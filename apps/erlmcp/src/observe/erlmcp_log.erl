@@ -1,7 +1,8 @@
 -module(erlmcp_log).
 -moduledoc """
 Writes the log reports of the library. Each has `library => erlmcp` in its metadata. A report that
-concerns one server has the server's `id` as `server`, as events have.
+concerns one server has the server's `id` as `server`, as events have, unless the server has ended.
+Lines that a client's server writes to standard error are logged by `m:erlmcp_stdio_stderr` instead.
 
 The metadata has no `domain`, since OTP's default handler drops reports with a domain other than
 OTP's own.
@@ -19,7 +20,7 @@ name(Key, Server) ->
     persistent_term:put({?MODULE, Key}, {Server}).
 
 -doc """
-Returns the name of the server with the key `Key` in log reports, or `Key` if it has no name.
+Returns the name of the server with the key `Key` in log reports, or `Key` if no name is set.
 """.
 -spec server(Key :: reference()) -> term().
 server(Key) ->
@@ -34,7 +35,7 @@ forget(Key) ->
     _ = persistent_term:erase({?MODULE, Key}),
     ok.
 
--doc "Logs a report that concerns the node, and no single server.".
+-doc "Logs a report that concerns no single server, or names its server itself.".
 -spec report(logger:level(), logger:report()) -> ok.
 report(Level, Report) ->
     logger:log(Level, Report, ?METADATA).
@@ -57,8 +58,8 @@ text(Level, Format, Arguments) ->
     logger:log(Level, Format, Arguments, ?METADATA).
 
 -doc """
-Returns the status of a process (`c:gen_server:format_status/1`) without its state, messages and
-log. These may have results, answers or other secrets of clients.
+Returns the status of a process (`c:gen_server:format_status/1`) with an empty log, and with
+`hidden` as its state and its last message. These may have results or other secrets of clients.
 """.
 -spec without_state(gen_server:format_status()) -> gen_server:format_status().
 without_state(Status) ->

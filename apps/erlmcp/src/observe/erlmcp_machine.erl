@@ -2,8 +2,9 @@
 -moduledoc """
 Reads facts about the machine, the control group and the node: memory, descriptors, ports,
 processes, cores, and limits of the kernel on sockets. Ports, processes, schedulers and cores are
-the runtime's own numbers. The other facts are read from `/proc` and `/sys/fs/cgroup` under a root
-folder, which is `/` except in tests. Facts that are not known are left out.
+the runtime's own numbers, and so are descriptors if `/proc` does not say them. The other facts are
+read from `/proc` and `/sys/fs/cgroup` under a root folder, which is `/` except in tests. Facts that
+are not known are left out.
 
 The limit and the usage of memory are read from control groups of version 1 or 2: the node's group,
 and each one above it. Cached file pages that are not in use do not count as used, since the kernel
@@ -119,7 +120,7 @@ folders(Base, Path) ->
 
 -doc """
 Returns the used and the total bytes of a source. Returns `none` if the source has no limit, or if
-its files cannot be read.
+its limit or its usage cannot be read.
 """.
 -spec memory(memory_source()) -> {ok, memory()} | none.
 memory({machine, File}) ->

@@ -44,8 +44,8 @@ is_options(_) ->
     false.
 
 -doc """
-Creates a closed breaker. By default it opens after 5 failures, for 1 second at first and for 30
-seconds at most.
+Creates a closed breaker. By default it opens after 5 failures in a row, for 1 second at first and
+for 30 seconds at most, without the random time.
 """.
 -spec new(erlmcp:breaker()) -> breaker().
 new(Options) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_fetch).
 -moduledoc """
-Makes the HTTP requests of authorization, and those that send spans to a collector, with a deadline
-and a bound on the bytes of the answer. A request runs in the calling process.
+Makes the HTTP requests of authorization, and those that send spans to a collector. A request runs
+in the calling process. It has a deadline, and its answer has a bound on its bytes.
 
 A URL is called only if `m:erlmcp_oauth_url` allows it, and only at an address that
 `m:erlmcp_outbound_hosts` allows. The name is looked up once, for the check and the connection.

@@ -65,7 +65,7 @@ settings have two further members:
   (Ed25519).
 
 `Audience` of an assertion is the issuer or the token endpoint, as the server requires. Each
-assertion is valid for 60 seconds, and has its own id, so it can be used once.
+assertion is valid for 60 seconds, and has its own id, by which a server can refuse a second use.
 """.
 -spec authenticate(client(), Audience :: binary(), Settings :: map()) ->
     {ok, [{binary(), iodata()}], [{binary(), binary()}]} | {error, reason()}.

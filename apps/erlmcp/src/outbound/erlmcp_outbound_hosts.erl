@@ -1,13 +1,13 @@
 -module(erlmcp_outbound_hosts).
 -moduledoc """
-Decides which hosts a login may be led to. The functions run in the process of the login, which also
-looks up the hosts' names.
+Decides which hosts a login may be led to. The hosts' names are looked up in the calling process,
+such as that of the login.
 
 The user names the MCP server, and perhaps an issuer; their metadata names other hosts. All of these
 are allowed, except in two cases, which the option `allow_hosts` decides. The first is an endpoint
 of another origin than its issuer's. The second is an address further inside than the MCP server's
-own. For a public server that is a private address; for a server on a private network it is this
-machine or its link.
+own, of a host that the user has not named. For a public server that is a private address, this
+machine or its link; for a server on a private network it is this machine or its link.
 
 A server with several addresses counts as being at the outermost of them. These are the addresses
 that it was reached at, and those that its name had during the login. So a name that gets a private
@@ -48,8 +48,8 @@ allowed for its inner address is also allowed as another origin.
 
 -doc """
 Creates the hosts for a login at the MCP server `ServerUrl`, in a table of the calling process.
-`Reached` is the depth of the outermost address that the server was reached at. `Consents` are those
-of earlier logins. Each new consent is passed to `Learned`.
+`Reached` is the depth of the outermost address that the server was reached at, or `none` if it was
+not reached yet. `Consents` are those of earlier logins. Each new consent is passed to `Learned`.
 """.
 -spec new({ServerUrl :: binary(), Reached :: depth() | none}, erlmcp_oauth_options:settings(),
           Consents :: [consent()], Learned :: fun((consent()) -> ok)) -> hosts().
@@ -63,7 +63,7 @@ new({ServerUrl, Reached}, #{allow_hosts := Allow} = Settings, Consents, Learned)
 -doc """
 Returns the addresses at which a URL may be called. `any` allows all addresses, for a URL that the
 user has named. If the name has no address, the error is `{connect, Posix}`. If the host is not
-allowed, the error says why.
+allowed, the error says why. If `allow_hosts` is a fun, the function may call it, and wait for it.
 """.
 -spec addresses(Url :: binary(), hosts() | any) ->
     {ok, [inet:ip_address(), ...]} | {error, reason() | {connect, inet:posix()}}.
@@ -127,8 +127,8 @@ outermost(Addresses, #{consents := Table}) ->
     Outermost.
 
 -doc """
-Returns how far inside an address lies. 0 is the internet; 1 is a private network, or an address
-with no use on the internet; 2 is this machine and its link, where clouds serve the secrets of a
+Returns how far inside an address lies. 0 is the internet; 1 is a private network, or an address for
+most other special uses; 2 is this machine and its link, where clouds serve the secrets of a
 machine. An IPv6 address that contains an IPv4 address (mapped, translated or 6to4) counts as the
 IPv4 address.
 
@@ -162,10 +162,10 @@ embedded(C, D) ->
 
 -doc """
 Returns `ok` if the endpoint `Url` in the metadata of `Issuer` may be used. Otherwise the error says
-why not, such as `{url_not_allowed, Url}`. The caller asks before a user logs in, and before
-anything is sent to the endpoint. A name that has no address yet is checked again when the endpoint
-is called. Without `hosts` in the settings, any URL may be used that `erlmcp_oauth_url:allowed/2`
-allows.
+why not, such as `{url_not_allowed, Url}`. The function may call `allow_hosts`, like `addresses/2`.
+The caller asks before a user logs in, and before anything is sent to the endpoint. A name that has
+no address yet is checked again when the endpoint is called. Without `hosts` in the settings, any
+URL may be used that `erlmcp_oauth_url:allowed/2` allows.
 """.
 -spec endpoint(Url :: binary(), Issuer :: binary(), erlmcp_fetch:settings()) ->
     ok | {error, reason() | {url_not_allowed, binary()}}.

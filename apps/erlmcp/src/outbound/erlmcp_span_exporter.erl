@@ -5,15 +5,15 @@ with the same collector and the same resource share one buffer (`m:erlmcp_span_b
 deleted after the last of them has ended.
 
 Each buffer is sent once a second, and earlier if a whole request waits. A request to a collector
-runs in a process of its own, one at a time for each buffer, and has ten seconds. If the collector
-cannot be reached, does not answer in time, or is not ready (429, 502, 503, 504), the same request
-is sent again while the buffer has users, up to six times in all. The wait before that is at most a
-second at first, and is doubled each time up to 30 seconds. A `Retry-After` in seconds lengthens it
-within that bound. Any other refusal is final. The log and the event `spans_dropped` tell of dropped
-spans, at most once a minute for each buffer.
+runs in a process of its own, one at a time for each buffer, and has ten seconds. The same request
+is sent again if the collector cannot be reached, does not answer in time, or is not ready (429,
+502, 503, 504). A request is sent at most six times, and again only while its buffer has users. The
+wait before that is at most a second at first, and is doubled each time up to 30 seconds. A
+`Retry-After` in seconds lengthens the wait within that bound. Any other refusal is final.
 
-A buffer is sent once more when its last user ends, and when the application stops, which waits for
-at most two seconds.
+The log and the event `spans_dropped` tell of dropped spans, at most once a minute for each buffer.
+They also tell of them before a buffer is deleted. The spans that are left in a buffer are sent when
+its last user ends, and when the application stops. Stopping waits for them for at most two seconds.
 
 Source: opentelemetry-proto, `docs/specification.md`, "OTLP/HTTP".
 

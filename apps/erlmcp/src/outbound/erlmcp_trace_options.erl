@@ -10,7 +10,7 @@ Internal.
 
 -doc """
 Checks the value of the option `trace`. Returns `true`, or a text with the expected value. If a
-member of a map is wrong, its name stands before the text.
+member of a map is wrong, or `endpoint` is missing, its name stands before the text.
 """.
 -spec check(erlmcp_tracer:options() | term()) ->
     true | Expected :: binary() | {Member :: term(), Expected :: binary()}.

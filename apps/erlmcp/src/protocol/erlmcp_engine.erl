@@ -1,7 +1,7 @@
 -module(erlmcp_engine).
 -moduledoc """
-The protocol as a function: it takes a message and returns effects. Pure; the process that calls it,
-of a connection or an HTTP stream, performs the effects.
+The protocol as a function: it takes a message and returns effects. Pure; the calling process, such
+as that of a connection, performs the effects.
 
 A request is stateless if its `_meta` names a protocol version, or if it has a header
 `MCP-Protocol-Version` that is none of the older revisions. `server/discover` is always stateless.
@@ -115,8 +115,8 @@ end (`erlmcp_subscription:closed/1`).
     acknowledged := iodata(), closed := erlmcp_subscription:closing()
 }.
 -doc """
-The id, the method and the parameters of a message. One that cannot be read may have no id and no
-method.
+The id, the method and the parameters of a message. A message that cannot be read may have no id and
+no method.
 """.
 -type summary() ::
     {erlmcp_message:id() | undefined, Method :: binary() | undefined, Params :: map()}.

@@ -42,8 +42,8 @@ bounded(Field, Uri) ->
 -doc """
 Returns the effect of a `subscriptions/listen` request, which only the stateless era has. The effect
 has the part of the filter that the server honours. A filter that is missing or malformed, or has
-more than 1,000 URIs or a URI of more than 8,192 bytes, is refused. So is one whose ids of tasks
-`erlmcp_task:topics/3` refuses.
+more than 1,000 URIs or a URI of more than 8,192 bytes, is refused. So is a filter whose ids of
+tasks `erlmcp_task:topics/3` refuses.
 """.
 -spec listen(erlmcp_message:id(), Params :: map(), erlmcp_engine:client(),
              erlmcp_catalog:catalog()) ->

@@ -16,7 +16,7 @@ Internal.
 
 -doc """
 The way in which a call becomes a task: at once, or when its handler returns a continuation. `ttl`
-is how many milliseconds the client asks to keep the task.
+is how many milliseconds the client asks to keep the task, or `undefined` if it does not ask.
 """.
 -type mode() :: #{starts := at_once | on_return, ttl := non_neg_integer() | undefined}.
 -type operation() :: get | update | cancel | result | list.
@@ -134,9 +134,10 @@ operation(~"tasks/result") -> result.
 
 -doc """
 Returns the tasks of a subscription filter: the ids that are honoured, and their topics. A topic
-contains the principal, so that clients are notified of their own tasks only. Ids of more than 64
-bytes are left out. More than 1,000 ids are refused, and any ids of a client that does not declare
-the extension. If the server has no tasks (`Offered` is `false`), all ids are left out instead.
+contains the principal, so that clients are notified of tasks of their own principal only. Ids of
+more than 64 bytes are left out. More than 1,000 ids are refused, and so is anything else than a
+list of strings. Any ids of a client that does not declare the extension are refused, too. If the
+server has no tasks (`Offered` is `false`), all ids are left out instead.
 """.
 -spec topics(Filter :: map(), erlmcp_engine:client(), Offered :: boolean()) ->
     {ok, [binary()], [erlmcp_engine:topic()]} | {error, erlmcp_refusal:refusal()}.

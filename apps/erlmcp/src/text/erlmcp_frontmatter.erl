@@ -17,7 +17,7 @@ is refused, with the line and the form to use instead. The subset has
 - lists of one-line values, each in a line of its own after `- `, below their key;
 - whole lines that are comments.
 
-It has no anchors, aliases, tags, values of several lines, or comments after a value.
+The subset has no anchors, aliases, tags, values of several lines, or comments after a value.
 
 Source: <https://yaml.org/spec/1.2.2/> and <https://agentskills.io/specification>.
 

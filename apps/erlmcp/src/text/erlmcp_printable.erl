@@ -101,7 +101,7 @@ spelled(C) -> <<"\\u{", (integer_to_binary(C, 16))/binary, "}">>.
 
 -doc """
 Returns `true` if a character is visible or a space, and has no effect on a terminal. Controls and
-separators of lines or paragraphs are not. Neither are interlinear annotations, and Unicode's
+separators of lines or paragraphs are not. Neither are interlinear annotations, nor Unicode's
 `Default_Ignorable_Code_Point`s: overrides of direction, joiners and spaces without width, variation
 selectors, fillers, tags.
 

@@ -100,7 +100,7 @@ literal(V) when is_binary(V) -> quote(V);
 literal(V) when is_number(V) -> tl(value(V));
 literal(V) -> value(V).
 
--doc "Returns the name of a JSON type with its article, such as `an array`.".
+-doc "Returns the name of a JSON type with its article, such as `an array`, or `null` without one.".
 -spec type(binary()) -> iodata().
 type(~"null") -> ~"null";
 type(<<C, _/binary>> = Type) when C =:= $a; C =:= $i; C =:= $o -> [~"an ", Type];

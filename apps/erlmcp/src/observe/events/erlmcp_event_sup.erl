@@ -1,8 +1,8 @@
 -module(erlmcp_event_sup).
 -moduledoc """
 Supervises the processes that call the handlers of a server's events (`m:erlmcp_event_handler`). At
-first these are the handler of the option `on_event`, and that for the application telemetry
-(`m:erlmcp_telemetry`) if the node has it. Users attach at most 100 others.
+first there is a handler if the server has the option `on_event`, and one for the application
+telemetry (`m:erlmcp_telemetry`) if the node has it. Users attach others (`attach/4`).
 
 Internal.
 """.

@@ -4,7 +4,7 @@ The one place that sees the end of every request of a server, whichever transpor
 whichever process answers it. Counting takes no process, no lock and no table. Observers of
 requests, if there are any, are called.
 
-A transport notes the arrival of a message when the whole message is there (`arrived/1`). A request
+A transport notes the arrival of a message when the whole message is there (`arrived/2`). A request
 ends once: with its answer, with a refusal before or after its call began, or because its client has
 cancelled it. A refusal of a message that could not be read counts as a request, too. Notifications
 and responses do not count, unless they are refused.
@@ -41,13 +41,13 @@ methods, and these keep their slots. So they must not take those of definitions.
 -type server() :: #{key := reference(), meter := meter(), observers := [observer()],
                     tracer := erlmcp_tracer:tracer() | none, atom() => term()}.
 -doc """
-An observer of requests: a module and its state. At the end of each request, the process that
-answers calls `Module:request_ended(Ended, State)`. The function must not wait.
+An observer of requests: a module and its state. The process that counts the end of a request calls
+`Module:request_ended(Ended, State)`. The function must return `ok`, and must not wait.
 """.
 -type observer() :: {module(), State :: term()}.
 -doc """
 The arrival of a message: its time, in nanoseconds of the monotonic clock, its bytes, and its
-origin. The origin is `none` if no tracer needs it.
+origin. The origin may be `none` if no tracer needs it.
 """.
 -type arrival() ::
     {Began :: integer(), Bytes :: non_neg_integer(), erlmcp_span:origin()}.
@@ -71,8 +71,9 @@ a request without a call.
 -type error() :: tool_error | cancelled | erlmcp:refusal_name().
 -doc """
 An ended request, for observers. `target` is the name or the URI that its call is for. `context` is
-the context of its call, or `none` if it had no call. Times are in nanoseconds of the monotonic
-clock.
+the context of its call. It is `none` for a request without a call, and if another process than the
+call's ended the request. `params` are those of a request without a call; otherwise they have
+`_meta` at most. Times are in nanoseconds of the monotonic clock.
 """.
 -type ended() :: #{
     server := reference(), id := erlmcp_message:id() | task | undefined,
@@ -88,7 +89,7 @@ clock.
 -type family() :: tool | prompt | resource.
 -doc """
 The definitions whose requests a row counts. `own` is a single one. `other` are those definitions of
-a family that found no free row, and `removed` those that were removed.
+a family that found no free row. `removed` are removed ones whose rows other definitions have taken.
 """.
 -type whose() :: own | other | removed.
 -doc """
@@ -146,7 +147,7 @@ new() ->
      {erlmcp_meter_counts:slots(?SLOTS), erlmcp_meter_counts:slots(?SLOTS)},
      atomics:new(?ROWS, [])}.
 
--doc "Returns the arrival, now, of a message of `Bytes` bytes.".
+-doc "Returns the arrival, now, of a message of `Bytes` bytes, with the origin `none`.".
 -spec arrived(Bytes :: non_neg_integer()) -> arrival().
 arrived(Bytes) ->
     arrived(Bytes, none).
@@ -259,8 +260,8 @@ failure_of(Key) ->
     {Key bsr 14, Key band 127, (Key bsr 7) band 127}.
 
 -doc """
-Counts a request that had a result after `Nanoseconds`, in its row of the counters of a server's or
-a client's meter.
+Counts a request that ended well after `Nanoseconds`, in its row of the counters of a server's or a
+client's meter.
 """.
 -spec add_result(erlmcp_meter_counts:row(), BytesIn :: non_neg_integer(),
                  BytesOut :: non_neg_integer(), Nanoseconds :: integer(),
@@ -312,9 +313,9 @@ answered(About, Outcome, {reply, _, Bytes} = Reply, Server) ->
     Reply.
 
 -doc """
-Counts a request that was refused before its message was read. `Method` is `undefined` if the head
-of an HTTP request does not name it. A client may name any method in the head, so all such requests
-have one row. Observers and the span of the request have the method.
+Counts a request that was refused before its message was read. `Method` is the one that the head of
+an HTTP request names, or else `undefined`. A client may name any method in the head, so all such
+requests have one row. Observers get the method. A request without a method has no span.
 """.
 -spec refused(Method :: binary() | undefined, erlmcp_refusal:refusal(), server()) -> ok.
 refused(Method, Refusal, Server) ->
@@ -442,8 +443,8 @@ refused_connections({Counters, _, _}) ->
 -doc """
 Returns the row of a definition, which keeps the row until `free/4`. A key whose row was freed gets
 that row again, with its counts, unless another definition has taken it. A row that another
-definition has taken begins at zero. At most 200 definitions have rows of their own. Each other one
-shares a row with the rest of its family. Only one process may call this function at a time.
+definition has taken begins at zero. At most 200 definitions have rows of their own. All other
+definitions of a family share one row. Only one process may call this function at a time.
 """.
 -spec definition_row(family() | resource_template, Key :: binary(), meter()) -> row().
 definition_row(resource_template, Key, Meter) ->

@@ -2,9 +2,10 @@
 -moduledoc """
 The counters that the meters of servers and of clients have in common. A row counts requests that
 belong together: their bytes, and the times of those with a result in fine buckets. A failure counts
-the times of requests that ended with the same error, in coarse buckets. `m:erlmcp_histogram` has
-the buckets. Failures, and the rows of clients, take a slot when they are first needed. Requests
-with a result are counted by `erlmcp_meter:add_result/5`, so that a call passes one module less.
+the times of requests that ended with the same error, in coarse buckets. A result with `isError` is
+such an error. `m:erlmcp_histogram` has the buckets. Failures, and the rows of clients, take a slot
+when they are first needed. Requests with a result are counted by `erlmcp_meter:add_result/5`, so
+that a call passes one module less.
 
 Internal.
 """.
@@ -29,7 +30,7 @@ those that have begun, and those that have ended.
 -type slots() :: atomics:atomics_ref().
 -type slot() :: non_neg_integer().
 -doc """
-The counts of a row: its bytes, and the times of its requests with a result. `sum` is the sum of
+The counts of a row: its bytes, and the times of its requests that ended well. `sum` is the sum of
 these times in nanoseconds, and `counts` has their counts by fine buckets (`m:erlmcp_histogram`).
 """.
 -type figures() :: #{
@@ -70,8 +71,8 @@ these times in nanoseconds, and `counts` has their counts by fine buckets (`m:er
 }).
 
 -doc """
-Creates free slots, numbered from 0. `Size` must be a power of 2, so that the search for a slot can
-reach all of them.
+Creates free slots, numbered from 0. `Size` must be a power of 2, and at least 32, so that the 32
+slots that a key may have differ.
 """.
 -spec slots(Size :: pos_integer()) -> slots().
 slots(Size) ->
@@ -121,7 +122,7 @@ has_slot(Key, Size, Slots) ->
 
 -doc """
 Closes the slot of a key, which the calling process may empty then, and returns `true`. Returns
-`false` if another process has closed it before.
+`false` if another process has closed or renamed it before.
 """.
 -spec close(slot(), Key :: pos_integer(), slots()) -> boolean().
 close(Slot, Key, Slots) ->
@@ -134,7 +135,7 @@ release(Slot, Slots) ->
 
 -doc """
 Gives the slot of a key to another key, and returns `true`. Returns `false` if another process has
-closed or renamed it before. A slot that was renamed is found by `taken/1` alone.
+closed or renamed it before. Only `taken/1` is sure to find a renamed slot.
 """.
 -spec rename(slot(), Key :: pos_integer(), Other :: pos_integer(), slots()) -> boolean().
 rename(Slot, Key, Other, Slots) ->
@@ -222,7 +223,7 @@ row(Row, Counters) ->
       sum => counters:get(Counters, Row + 2),
       counts => [counters:get(Counters, Row + 2 + Bucket) || Bucket <- lists:seq(1, ?BUCKETS)]}.
 
--doc "Returns `true` if a row has neither bytes nor a request with a result.".
+-doc "Returns `true` if a row has neither bytes nor a request that ended well.".
 -spec is_empty(row(), counters:counters_ref()) -> boolean().
 is_empty(Row, Counters) ->
     lists:all(fun(Word) -> counters:get(Counters, Row + Word) =:= 0 end, [0, 1, 2]).

@@ -17,8 +17,9 @@ Internal.
 -doc """
 A request that ended at the system time `at`, in milliseconds. `id` names it on this node. `method`
 and `target` have 256 bytes at most. `took_us` has the microseconds from its arrival to its end.
-`error` is the number of a refusal, `tool_error` or `cancelled`, and `none` if there was none.
-`trace` is the id of its trace. `payload` is `true` if its payload is kept.
+`error` is the number of a refusal, `tool_error` or `cancelled`, and `none` if there was none. A
+request without a call has the principal `anonymous`. `trace` is the id of its trace. `payload` is
+`true` if its payload is kept.
 """.
 -type row() :: #{
     id := pos_integer(), at := integer(), server := reference(), method := binary() | undefined,
@@ -34,8 +35,8 @@ answer of a call that was killed.
 -type payload() :: {Arguments :: map() | none, Answer :: term()}.
 -doc """
 A payload without secrets. A part is omitted if the part, or the message that has it, has more than
-16,384 bytes; this number of bytes is kept instead. A part that is not known is absent, and so are
-refusals and results that are not JSON.
+16,384 bytes. The size of the part or the message is kept instead. A part that is not known is
+absent, and so are refusals and results that are not JSON.
 """.
 -type kept() :: #{arguments | result => Json :: binary() | {omitted, Bytes :: pos_integer()}}.
 
@@ -185,8 +186,8 @@ list(Key) ->
     [Row || {_, Row} <- lists:sublist(lists:reverse(lists:keysort(1, Rows)), ?LISTED)].
 
 -doc """
-Returns the payload of the request `Id` of the server with the key `Key`. Returns `gone` if it was
-not kept, or not with all of `Rules`, and if it is not kept any more.
+Returns the payload of the request `Id` of the server with the key `Key`. Returns `gone` if the
+payload was not kept, was kept without one of `Rules`, or is not kept any more.
 """.
 -spec payload(Id :: pos_integer(), Key :: reference(), [erlmcp_redaction:rule()]) ->
     {ok, kept()} | gone.

@@ -1,8 +1,8 @@
 -module(erlmcp_verdicts).
 -moduledoc """
 Keeps the last verdict on each server of the node: whether it is well, since when, and why not. The
-console judges servers while it runs. Everything else that tells an operator how a server is reads
-its verdicts here.
+console judges servers while it runs. Other modules read the verdicts here, and show them to an
+operator.
 
 Internal.
 """.

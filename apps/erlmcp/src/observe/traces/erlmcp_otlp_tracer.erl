@@ -16,14 +16,17 @@ Internal.
 
 -opaque config() ::
     {Threshold :: non_neg_integer() | all, {erlmcp_span_buffer:buffer(), Exporter :: atom()}}.
--doc "The context of a span that is recorded, and the id of its parent.".
+-doc """
+The context of a span that is recorded, and the id of its parent, or `none` if the span has begun a
+trace.
+""".
 -type started() :: {erlmcp_tracer:context(), Parent :: binary() | none}.
 -type ids() :: {Trace :: binary(), Span :: binary(), State :: binary() | none}.
 -doc """
 A span that has ended: its ids with the state of its trace, its parent, its kind, its links, its
 subject, its beginning, its end, and the time of its end. Times are in monotonic nanoseconds. The
 texts of the span keep no request in memory. They have at most 256 bytes, except for states and the
-attributes of clients.
+last attributes of a client's span.
 """.
 -type ended() ::
     {ids(), Parent :: binary() | none, server | client | internal, Links :: [ids()],
@@ -74,8 +77,8 @@ with_baggage(none, Context) -> Context;
 with_baggage(Baggage, Context) -> Context#{baggage => Baggage}.
 
 -doc """
-Ends a span at `Ended`, in monotonic nanoseconds. The span waits until it is sent, or is dropped if
-10,000 spans wait (`erlmcp_span_buffer:add/2`).
+Ends a span at `Ended`, in monotonic nanoseconds. The span waits until it is sent. It is dropped if
+10,000 spans wait, or after the application has stopped (`erlmcp_span_buffer:add/2`).
 """.
 -spec ended(started(), erlmcp_span:start(), erlmcp_span:last(), Ended :: integer(), config()) -> ok.
 ended({Context, Parent}, {Kind, Links, About, Began}, Last, Ended, {_, Buffer}) ->
@@ -110,7 +113,10 @@ own(Text) ->
         false -> binary:copy(Beginning)
     end.
 
--doc "Returns how many spans of a tracer wait, were sent and were dropped.".
+-doc """
+Returns how many spans wait, were sent and were dropped in the buffer of a tracer. Other tracers may
+share that buffer (`m:erlmcp_span_exporter`).
+""".
 -spec counts(config()) -> erlmcp_span_buffer:counts().
 counts({_, {Buffer, _}}) ->
     erlmcp_span_buffer:counts(Buffer).

@@ -24,8 +24,9 @@ it.
 -type started() :: erlmcp_span:span() | unsampled.
 
 -doc """
-Starts the span of a call that has arrived. Returns the span, and the context of the call with its
-trace context. Returns `unsampled` if a trace would begin here and is not to be recorded.
+Starts the span of a call that has arrived. Returns the span, and the context of the call with the
+span's trace context, or with that of the parent if the tracer fails. Returns `unsampled` if a trace
+would begin here and is not to be recorded.
 """.
 -spec start(erlmcp:context(), erlmcp_meter:arrival(), erlmcp_tracer:tracer()) ->
     {erlmcp_span:span(), erlmcp:context()} | unsampled.
@@ -50,10 +51,11 @@ target(#{uri := Uri}) -> Uri;
 target(_) -> undefined.
 
 -doc """
-Starts the span of the call of a task. The span begins a trace, with a link to the request that
-asked for the task. The context of the call has the trace context of that request, and gets that of
-the span in its place. If the trace is not to be recorded, the span is `unsampled`, and the context
-has no trace context. Without a tracer the call stays as it is.
+Starts the span of the call of a task, and returns the call with the span. The span begins a trace.
+If the request that asked for the task had a trace context, the span has a link to it. In the
+context of the call, the span's trace context takes the place of the request's. If the trace is not
+to be recorded, the span is `unsampled`, and the context has no trace context. Without a tracer the
+call stays as it is.
 """.
 -spec start_task(erlmcp_engine:call(), erlmcp_meter:arrival(), erlmcp_tracer:tracer() | none) ->
     erlmcp_engine:call().
@@ -85,7 +87,8 @@ parents(_, _) ->
 
 -doc """
 Runs a fun while the trace context of a call's span is that of the calling process. The ids of the
-trace and the span, if there are any, are in the process's metadata for the log.
+trace and the span, if there are any, are in the process's metadata for the log meanwhile. Returns
+or raises what `Run` does.
 """.
 -spec run(erlmcp_engine:call(), fun(() -> Result)) -> Result.
 run(#{context := #{trace := #{trace_id := Trace, span_id := Span} = Context}}, Run) ->
@@ -114,8 +117,8 @@ restored(undefined) -> logger:unset_process_metadata();
 restored(Before) -> logger:set_process_metadata(Before).
 
 -doc """
-Ends the span of a request at `Now`, in monotonic nanoseconds. A request without a call begins and
-ends its span here.
+Ends the span of a request at `Now`, in monotonic nanoseconds. The span of a request without a call
+begins here, too. A request without a method has no span.
 """.
 -spec ended(erlmcp_meter:about(), erlmcp_meter:outcome(), Now :: integer(),
             erlmcp_tracer:tracer()) -> ok.

@@ -27,9 +27,10 @@ Internal.
 -type start() ::
     {server | client | internal, Links :: [erlmcp_tracer:context()], about(), Began :: integer()}.
 -doc """
-The request of a span: its method, and the name or the URI that it is for. A name that may belong to
-no definition is marked as `unknown`, and is not in the name of the span. A server's span also has
-the client, and the revision, which is `undefined` for a request without a call.
+The request of a span: its method, and the name or the URI that it is for, or `undefined` for none.
+A name or URI that may belong to no definition is marked as `unknown`, and is not in the name of the
+span. A server's span also has the client, and the revision, which is `undefined` for a request
+without a call.
 """.
 -type about() ::
     {Method :: binary(), target()}
@@ -38,8 +39,8 @@ the client, and the revision, which is `undefined` for a request without a call.
 -doc """
 The origin of a request. `http` has the version, the address of the connection and the headers.
 `lines` has the address of a connection of lines, or `local` for stdio and clients of this node.
-HTTP requests to a server without a tracer have the origin `none`. So does work that no message has
-brought, such as the run of a task.
+HTTP requests to a server without a tracer have the origin `none`. So do requests that were refused
+before their message was read, and work that no message has brought, such as the run of a task.
 """.
 -type origin() ::
     {http, Version :: atom(), {inet:ip_address(), inet:port_number()},
@@ -56,8 +57,8 @@ The part of an origin that is in a span: in place of the headers, the id of the 
     | {lines, inet:ip_address() | local}
     | none.
 -doc """
-The end of a span: the id of the request, and how a server's request ended, or else the status and
-the last attributes.
+The end of a span: the id of the request, and for a server's span how the request ended. A client's
+span has its status and its last attributes instead.
 """.
 -type last() ::
     {id(), ok | tool_error | cancelled | {refused, erlmcp:refusal_name(), Code :: integer()}}
@@ -65,8 +66,9 @@ the last attributes.
 -type id() :: erlmcp_message:id() | task | undefined.
 
 -doc """
-Returns `true` if a trace would begin now, and is not to be recorded. Such a trace has no span, and
-its ids are made only if the handler asks for them.
+Returns `true` if a trace would begin now, and the library's own tracer is not to record it. Such a
+trace has no span. In a server its ids are made only if the handler asks for them. A tracer of the
+user decides for itself, so the function returns `false` for it.
 """.
 -spec is_unsampled(Parent :: erlmcp_tracer:context() | none, erlmcp_tracer:tracer()) -> boolean().
 is_unsampled(none, {erlmcp_otlp_tracer, Config}) -> not erlmcp_otlp_tracer:is_recorded(Config);
@@ -75,7 +77,7 @@ is_unsampled(_, _) -> false.
 -doc """
 Starts a span with the given parent and baggage, each of which may be `none`. Returns its context,
 which names the tracer, and the span for `finish/3`. If the tracer fails, the context is that of the
-parent.
+parent, and the span is `none`.
 """.
 -spec start({Parent :: erlmcp_tracer:context() | none, Baggage :: binary() | none}, start(),
             erlmcp_tracer:tracer()) ->
@@ -107,8 +109,8 @@ with_baggage(Baggage, #{parent := Parent} = Start) ->
     Start#{parent := Parent#{baggage => Baggage}}.
 
 -doc """
-Ends a span at `Ended`, in nanoseconds of the monotonic clock. `none` needs no end. If the tracer
-fails, the failure is logged.
+Ends a span at `Ended`, in nanoseconds of the monotonic clock. Does nothing for `none`. If the
+tracer fails, the failure is logged.
 """.
 -spec finish(span(), last(), Ended :: integer()) -> ok.
 finish(none, _, _) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_span_batch).
 -moduledoc """
-Encodes the spans of the library's own tracer for one request to a collector. Many are about the
-same tool and the same client, whose names and attributes are encoded once.
+Encodes the spans of the library's own tracer for one request to a collector. Many spans are about
+the same tool and the same client, whose names and attributes are encoded once.
 
 Internal.
 """.
@@ -10,7 +10,7 @@ Internal.
 
 -doc """
 Takes spans for one request out of a buffer. Returns the number of these spans, and the body of the
-request. Returns `none` if no span waits.
+request. Returns `none` if the buffer is empty.
 """.
 -spec take(erlmcp_otlp:scope(), erlmcp_span_buffer:buffer()) ->
     {Spans :: pos_integer(), Body :: iodata()} | none.

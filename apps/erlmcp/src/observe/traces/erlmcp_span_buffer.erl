@@ -37,8 +37,8 @@ Internal.
 -define(MISSING, 4).
 
 -doc """
-Returns 2,000, the number of spans that fill a request to a collector. A request may have more: all
-that wait with the same key as its last ones.
+Returns 2,000, the number of spans that fill a request to a collector. A request may have more,
+since spans are taken in groups, and the last group is taken whole.
 """.
 -spec batch() -> pos_integer().
 batch() -> ?BATCH.
@@ -104,9 +104,9 @@ tell(Exporter, Id) ->
     end.
 
 -doc """
-Takes spans for one request out of a buffer, and calls `Add` with some of them at a time. Spans that
-were taken count as waiting until `done/3`. Returns how many spans were taken, and the last value
-that `Add` has returned, or `Acc` if none were taken.
+Takes spans for one request out of a buffer. Calls `Add` with some of them at a time, and with its
+own last value, which is `Acc` at first. Spans that were taken count as waiting until `done/3`.
+Returns how many spans were taken, and the last value of `Add`, or `Acc` if none were taken.
 """.
 -spec take(fun(([erlmcp_otlp_tracer:ended(), ...], Acc) -> Acc), Acc, buffer()) ->
     {Spans :: non_neg_integer(), Acc}.

@@ -29,7 +29,7 @@ digits(Bytes) ->
     _ = put(?MODULE, Next),
     binary:encode_hex(Random, lowercase).
 
--doc "Deletes the state of the generator.".
+-doc "Deletes the state of the generator from the dictionary of the calling process.".
 -spec forget() -> ok.
 forget() ->
     _ = erase(?MODULE),

@@ -5,9 +5,9 @@ definitions (`erlmcp_catalog_entries`), and answers that are encoded already for
 These are the answers to list requests (`erlmcp_listing`), to `initialize` and to `server/discover`
 (`erlmcp_greeting`). Pure; requests read the current catalog from `erlmcp_published_catalog`.
 
-A definition does not exist for a principal that may not see it. Skills are visible to all, and do
-not change while the server runs. A user approves the content of a skill, and no notification tells
-clients that the content has changed. The files of skills are resources with fixed contents.
+A definition does not exist for a principal that may not see it. Skills are visible to all. They do
+not change while the server runs, since users approve their content, and no notification tells
+clients of a change. The files of skills are resources with fixed contents.
 
 Internal.
 """.
@@ -303,9 +303,9 @@ own(Kinds, #{entries := Entries}) ->
          is_own(Definition)}.
 
 -doc """
-Adds the definitions of the catalog `Mounted` under `Prefix`, except skills and their files. Also
-returns those that are left out because their name or URI is taken or too long. `Since` tells what
-was mounted before (`erlmcp_mount:mount/6`).
+Mounts the definitions of the catalog `Mounted` under `Prefix`, except skills and their files, and
+removes those that `Mounted` no longer has. Also returns those that are left out because their name
+or URI is taken or too long. `Since` tells what was mounted before (`erlmcp_mount:mount/6`).
 """.
 -spec mount(Prefix :: erlmcp_mount:prefix(), Since :: erlmcp_mount:since(), Mounted :: catalog(),
             erlmcp_mount:offers(), catalog()) -> {catalog(), [erlmcp_mount:left_out()]}.
@@ -395,8 +395,8 @@ first_page(Method, Revision, Principal, #{entries := Entries} = Catalog) ->
     erlmcp_listing:first_page(list(Method, Catalog), Entries, Revision, Principal).
 
 -doc """
-Returns the encoded result of a list request with a cursor, or `error` if the cursor does not belong
-to this list.
+Returns the encoded result of a list request with a cursor, or `error` if the cursor is not valid
+for this list and this principal.
 """.
 -spec page(Method :: binary(), Cursor :: binary(), erlmcp_revision:revision(),
            erlmcp_auth:principal(), catalog()) -> {ok, binary()} | error.

@@ -75,8 +75,9 @@ add(Kind, Definition, #{next := Next} = Entries) ->
 
 -doc """
 Adds a definition at `Position`, which no other definition of its kind has. It is the position of
-its key in the entries `Before`, that of a removed definition, or the next one. If `Before` has the
-same definition there, its JSON is reused. The error is that of `add/3`.
+its key in the entries `Before`, that of a removed definition, or the next one. Unless it is the
+next one, the caller has to merge the layers afterwards (`whole/1`), so that lists are in order. If
+`Before` has the same definition there, its JSON is reused. The error is that of `add/3`.
 """.
 -spec add(Position :: position(), erlmcp_definition:kind(), erlmcp_definition:definition(),
           Before :: entries(), entries()) ->
@@ -312,7 +313,10 @@ size([#{size := Size} | Layers], Sum) when is_integer(Size) -> size(Layers, Sum 
 next(#{next := Next}) ->
     Next.
 
--doc "Returns `true` if all principals see the same list of a kind.".
+-doc """
+Returns `true` if no listed definition of a kind has a `visible` fun, so that all principals see the
+same list.
+""".
 -spec is_shared(erlmcp_definition:kind(), entries()) -> boolean().
 is_shared(Kind, #{restricted := Restricted}) ->
     map_get(Kind, Restricted) =:= 0.

@@ -105,13 +105,14 @@ parts(Uri) ->
 
 -doc """
 Mounts the definitions `Mounted` of a server under `Prefix`, except skills and their files.
-Definitions that the server no longer offers are removed, and the others keep their positions. A
+Definitions that the server no longer offers are removed, and unchanged ones keep their positions. A
 definition is left out if its name or URI is taken, or too long with the prefix. A name may have at
 most 128 bytes, and a URI 8,192. All handlers are wrapped in the middleware of the settings, and
 each definition gets a row of this server's meter.
 
-If the changes since the earlier mount are known, and none is of a possible MCP Apps view, only
-changed definitions are compiled, and left-out ones whose name is free now.
+Only changed definitions are compiled, and left-out ones whose name is free now, if the changes
+since the earlier mount are known. If one of these is of a possible MCP Apps view, all definitions
+are compiled.
 """.
 -spec mount(Prefix :: prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
             erlmcp_catalog:settings(), erlmcp_catalog_entries:entries()) -> mounted().
