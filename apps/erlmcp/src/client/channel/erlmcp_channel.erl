@@ -112,9 +112,10 @@ The reason why an exchange failed.
     | timeout.
 
 -doc """
-Starts the channel, linked to the calling process, which is its owner. The error is that of a wrong
-target or option. The server need not be reached yet. The channel connects whenever a connection is
-missing, with a growing pause between failures; on HTTP, it connects when a message is sent.
+Starts the channel, linked to the calling process, which is its owner. The error names a wrong
+target or option, or says why the client's authorization could not be started. The server need not
+be reached yet. The channel connects whenever a connection is missing, with a growing pause between
+failures; on HTTP, it connects when a message is sent.
 
 The owner is sent `{erlmcp_channel, Pid, Event}`. `{up, Generation}` reports a new connection, on
 which the server knows nothing of the one before. `{down, Reason}` reports its end, or an attempt to

@@ -44,8 +44,8 @@ count(#exchanges{open = Open}) ->
     map_size(Open).
 
 -doc """
-Adds an exchange, and monitors its process. Returns `taken` if another open exchange has its id or
-its token.
+Adds an exchange, and monitors its process. Returns `taken` if another open exchange has its token,
+or the id of its request or stream. The id of a response does not count, since the server chose it.
 """.
 -spec add(ref(), exchange(), exchanges()) -> {ok, exchanges()} | taken.
 add(_, #{kind := Kind, id := Id}, #exchanges{ids = Ids}) when
