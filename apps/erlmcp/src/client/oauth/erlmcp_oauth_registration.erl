@@ -1,8 +1,8 @@
 -module(erlmcp_oauth_registration).
 -moduledoc """
 The identity of the client at an authorization server. The first of these counts: a client that the
-user has registered, the URL of the client's metadata document if the server reads such documents,
-or a dynamic registration. The functions run in the calling process.
+user has registered, the URL of the client's metadata document, or a dynamic registration. The URL
+counts only if the server reads such documents. The functions run in the calling process.
 
 Credentials for one authorization server are used with its issuer alone.
 

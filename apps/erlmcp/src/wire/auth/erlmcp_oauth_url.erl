@@ -5,9 +5,9 @@ Pure.
 
 Authorization servers are called over https, and over plain http on the hosts that the caller of
 `allowed/2` names. Where metadata leads a client, these hosts follow from the URL of its MCP server
-(`plain_hosts/1`). There are none if that URL is https. If it is plain http, as in tests, other http
-URLs must be on the server's own host, or on the loopback if the server is. So the metadata of a
-distant server never leads to plain http on another host.
+(`plain_hosts/1`). There are none if that URL is https. If it is plain http, as in tests, they are
+the server's own host, or the whole loopback if the server is there. So the metadata of a distant
+server never leads to plain http on another host.
 
 A URL is valid here if its scheme is http or https, and it has a host, but neither user information
 nor a fragment. It may have at most 4,096 bytes, all visible ASCII. Functions without `invalid_url`
@@ -46,8 +46,8 @@ canonical(Url) ->
     end.
 
 -doc """
-Returns the scheme and the host of a URL, in lower case, and its port, which without one in the URL
-is that of the scheme. Returns `{error, invalid_url}` if the URL is not valid.
+Returns the scheme and the host of a URL, in lower case, and its port. If the URL has no port, the
+scheme's is returned. Returns `{error, invalid_url}` if the URL is not valid.
 """.
 -spec origin(binary()) -> {ok, origin()} | {error, invalid_url}.
 origin(Url) ->

@@ -9,7 +9,7 @@ of its message, and then keeps the message in memory.
 Nearly all messages are valid, so a fast decoder comes first, for up to 65,536 bytes. It passes
 strings that are not plain ASCII, and numbers that are not small positive integers, to `m:json` one
 by one. If it cannot decode a message, the message is decoded again with `json:decode/3`, which
-finds the reason or, for a number of 399 or 400 bytes, accepts it.
+finds the reason. Only numbers of 399 or 400 bytes are accepted then.
 
 Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, which are refused.
 
