@@ -17,7 +17,7 @@ Internal.
 
 -opaque calls() :: ets:table().
 -type receiver() :: {pid(), reference()} | none.
--doc "The method of the first request of a call, and the `name` in its parameters, if there is one.".
+-doc "The method of a call's first request, and the `name` in its parameters, if there is one.".
 -type about() :: {Method :: binary(), #{binary() => term()}}.
 
 -doc "Creates an empty table, owned by the calling process.".

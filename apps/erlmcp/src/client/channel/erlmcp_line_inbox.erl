@@ -1,7 +1,7 @@
 -module(erlmcp_line_inbox).
 -moduledoc """
-Decodes the received lines of a line channel, or the events of a stream of HTTP+SSE, and passes each
-message to the process that it is for. A value of the process that reads them.
+Decodes the received lines of a line channel, or the events of a stream of HTTP+SSE. Passes each
+message to the process that it is for. A value of the process that reads the messages.
 
 A line is decoded within the limits. A response goes to the exchange with its id, and a notification
 to the exchange of its `progressToken` or subscription. Requests, and notifications of no exchange,
