@@ -134,7 +134,7 @@ Some reasons need an explanation:
 
 - `invalid_byte`: a byte at which neither JSON nor UTF-8 can continue, and its offset.
 - `invalid_escape`: a `\u` escape that is not a character, such as a low surrogate alone, or a high
-  one before a `\u` that is not its low one. Before other bytes it is an `invalid_byte` after it.
+  one before a `\u` that is no low one. Any other byte after a high one is an `invalid_byte`.
 - `number_too_long`: a number of more than 400 bytes, or 398 if it has an exponent and no fraction.
 - `number_out_of_range`: a number with a fraction or an exponent that no float can hold.
 - `unexpected_end`: also a `\u` escape, or a high surrogate alone, with too few bytes after it.
