@@ -57,10 +57,9 @@ changes({_, _, Numbers}) -> atomics:get(Numbers, 2).
 
 -doc """
 Keeps a result for the time that the server allows, at most a day. Other results are removed to make
-room. A result is not kept if the server allows no time, if its method is not cacheable, or if it
-has more than a quarter of `bytes`. Neither is it kept if `changes/1` no longer returns `Changes`.
-Then the result may have been sent before a change notification and have arrived after it, so it may
-be stale.
+room. A result is not kept if the server allows no time, or its method is not cacheable. A result
+larger than a quarter of `bytes` is not kept, either. The same holds if `changes/1` no longer
+returns `Changes`: the result may have been sent before a change notification, and arrived after it.
 """.
 -spec keep(key(), Result :: map(), Changes :: non_neg_integer(), cache()) -> ok.
 keep({Method, _} = Key, #{~"ttlMs" := Ttl} = Result, Changes, {Table, Options, Size} = Cache) when

@@ -3,7 +3,7 @@
 Describes the reasons of failed calls in sentences for people. Pure.
 
 A server that refuses a request for lack of authorization may give its reason in the header
-`WWW-Authenticate`, or in the body, as a JSON-RPC error or one of OAuth.
+`WWW-Authenticate` or in the body. The body may have a JSON-RPC error, or one of OAuth.
 
 Sources: RFC 6750, section 3; RFC 9728, section 5.1.
 

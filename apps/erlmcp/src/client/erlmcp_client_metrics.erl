@@ -1,7 +1,7 @@
 -module(erlmcp_client_metrics).
 -moduledoc """
 The figures of all clients of the node, read from their meter and their tables without asking a
-process. Everything that shows figures is computed from this.
+process. All pages and reports that show figures of clients get them here.
 
 Internal.
 """.
@@ -12,9 +12,9 @@ Internal.
 
 -doc """
 A server that the node's clients call. `name` is its host and port, its program, or its `id` in this
-node; `other` are all servers without figures of their own. `clients` is the number of its clients,
-`calls` of their running calls, `connections` of their open connections, and `waiting` of the
-requests that wait for a connection. `row` has its requests of all revisions and methods.
+node; `other` are all servers without figures of their own. `clients`, `calls`, `connections` and
+`waiting` are numbers: of its clients, of their running calls, of their open connections, and of
+their requests that wait for one. `row` has its requests of all revisions and methods.
 """.
 -type upstream() :: #{
     name := binary() | other, clients := non_neg_integer(), calls := non_neg_integer(),

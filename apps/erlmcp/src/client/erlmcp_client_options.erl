@@ -16,7 +16,7 @@ Internal.
 }.
 -doc """
 The rules of MCP that depend on the kind of transport. With `http`, sessions have ids and streams,
-headers mirror arguments, a URL identifies a server, and a server that does not answer the first
+headers mirror arguments, and a URL identifies a server. A server that does not answer the first
 request has failed. With `line`, a connection is a session, and a server that does not answer the
 first request may be an older one.
 """.
@@ -96,9 +96,9 @@ cache(Given) -> maps:merge(?CACHE, Given).
 
 -doc """
 Returns the error of a wrong option, or `ok` if there is none. `Check` returns `true` for an option
-that is right. Otherwise it returns the expected value as a text. If a member of a map is wrong,
-`Check` returns the member's name with the text, and the error has `{Key, Member}` in place of the
-key.
+that is right. Otherwise it returns a text that says what was expected. If a member of a map is
+wrong, `Check` returns the member's name with the text. The error has `{Key, Member}` then, in place
+of the key.
 """.
 -spec first_wrong(#{term() => term()},
                   fun((Key :: term(), Value :: term()) ->
@@ -179,9 +179,10 @@ without_options(Target) ->
     erlang:delete_element(tuple_size(Target), Target).
 
 -doc """
-Returns the kind of a target and the location of its server, for labels: host and port, or the name
-of a program or of a server of this node. `Target` is the one in `t:settings/0`. Paths and arguments
-are left out, since they may have secrets. For a malformed URL, returns the kind `http` alone.
+Returns the kind of a target and the location of its server, for labels. The location is a host and
+port, or the name of a program or of a server of this node. `Target` is the one in `t:settings/0`.
+Paths and arguments are left out, since they may have secrets. For a malformed URL, returns the kind
+`http` alone.
 """.
 -spec label(Target :: term()) -> [term()].
 label({stdio, [Program | _]}) when not is_integer(Program) ->

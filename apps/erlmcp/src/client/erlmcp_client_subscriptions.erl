@@ -59,7 +59,7 @@ Internal.
 -opaque subscriptions() :: #subscriptions{}.
 -doc """
 The outcome of asking the server of a session to watch the resources of a subscription. After an
-error, `Watched` are the URIs that it watches nevertheless.
+error, `Watched` are the URIs that the server watches nevertheless.
 """.
 -type watching() :: ok | {error, Reason :: term(), Watched :: [binary()]}.
 -type server() :: {erlmcp_client_connection:client(), undefined | erlmcp_client_connection:live()}.
@@ -345,7 +345,10 @@ deliver(Pid, Reference, Event) ->
             cut
     end.
 
--doc "Answers a request that the server has sent outside of calls, in a process of its own.".
+-doc """
+Answers, refuses or drops a request that the server has sent outside of calls, as
+`erlmcp_client_questions:ask/3` does.
+""".
 -spec answer(erlmcp_client_questions:question(),
              {erlmcp_client_connection:client(), erlmcp_client_connection:live()},
              subscriptions()) -> subscriptions().

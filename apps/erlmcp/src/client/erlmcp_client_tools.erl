@@ -1,8 +1,8 @@
 -module(erlmcp_client_tools).
 -moduledoc """
-The table of a server's tools. It has those arguments of each tool that headers mirror, the schema
-of the tool's structured content, and whether the tool must be called as a task. Each received list
-of tools updates the table.
+The table of a server's tools. For each tool it has the arguments that headers mirror, and the
+schema of the structured content. It also says which tools must be called as tasks. Each received
+list of tools updates the table.
 
 Sources: specification 2026-07-28, "Streamable HTTP / Custom Headers from Tool Parameters"; "Tools /
 Output Schema".
@@ -26,9 +26,10 @@ new() ->
 
 -doc """
 Remembers the tools of a list, and returns those that can be called. If headers mirror arguments
-(`Mirrors`), tools with invalid declarations of headers are left out and logged. If the table has
-10,000 tools or 16 MiB, further tools are returned but not remembered. A tool that has changed and
-does not fit any more is forgotten, since its former declarations and schema may be wrong now.
+(`Mirrors`), tools with invalid declarations of headers are left out and logged. If the table would
+have more than 10,000 tools or 16 MiB, further tools are returned but not remembered. A tool that
+has changed and does not fit any more is forgotten, since its former declarations and schema may be
+wrong now.
 """.
 -spec learn(Tools :: [map()], Mirrors :: boolean(), ets:table()) -> [map()].
 learn(Tools, Mirrors, Table) ->

@@ -3,7 +3,7 @@
 Checks what a client declares, its identity and its capabilities, against the schema of a revision.
 Pure.
 
-Each revision has its own shapes. A member that the schema does not name passes with any value.
+The shapes differ between revisions. A member that the schema does not name passes with any value.
 
 Sources: `Implementation` and `ClientCapabilities` in `schema.json` of each revision.
 

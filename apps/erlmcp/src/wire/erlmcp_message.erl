@@ -37,8 +37,9 @@ Internal.
 
 -doc """
 Converts a decoded JSON value to a message. A non-empty array becomes a `batch` of its elements,
-which are not converted. A value that is not a message becomes `invalid`, with its id if it has one,
-and with a refusal that names the wrong member.
+which are not converted. A value that is not a message becomes `invalid`, with a refusal that says
+what was expected. Its id is there, too, if it is a string or an integer; otherwise it is
+`undefined`.
 """.
 -spec parse(term()) -> message().
 parse(#{~"jsonrpc" := ~"2.0", ~"method" := Method, ~"id" := Id} = Message) when
@@ -97,8 +98,8 @@ first_id(<<$,, _/binary>>, Digits, Id) when Digits > 0 -> {ok, Id, ?BEFORE_ID + 
 first_id(_, _, _) -> unseen.
 
 -doc """
-Returns a copy of an id, for a process that keeps the id. A long id is a part of its message, and
-would keep all of it.
+Returns a copy of an id, for a process that keeps the id. A long id is a sub-binary of its message,
+and would keep the whole message in memory.
 """.
 -spec own_id(id()) -> id().
 own_id(Id) when is_binary(Id) -> binary:copy(Id);
@@ -169,7 +170,7 @@ notification(Method, Params) ->
     [~"{\"jsonrpc\":\"2.0\",\"method\":", json:encode(Method),
      ~",\"params\":", erlmcp_json:encode(Params), $}].
 
--doc "Encodes a request from the server to the client, for revisions that have such requests.".
+-doc "Encodes a request of either side, with the parameters `Params`.".
 -spec request(id(), Method :: binary(), Params :: map()) -> iodata().
 request(Id, Method, Params) ->
     [~"{\"jsonrpc\":\"2.0\",\"id\":", json:encode(Id), ~",\"method\":", json:encode(Method),

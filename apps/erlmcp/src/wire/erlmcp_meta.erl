@@ -40,10 +40,14 @@ is_modern(_) -> false.
 Validates the protocol fields of a stateless request. `Header` is the `MCP-Protocol-Version` header:
 `undefined` if the HTTP request lacks it, `none` if the transport has no headers.
 
-These checks are made in this order, each with its error code: the header is present (-32020); the
-required fields are present, and all fields of the right type (-32602); the header equals the body
-(-32020); the version is supported (-32022); the client's declaration fits the version's schema
-(-32602).
+These checks are made in this order, each with its error code:
+
+1. The header is present (-32020).
+2. The required fields are present. The version, the capabilities, the log level and the progress
+   token have the right types (-32602).
+3. The header equals the body (-32020).
+4. The version is supported (-32022).
+5. The client's declaration fits the version's schema (-32602).
 """.
 -spec validate(Params :: map(), Header :: binary() | undefined | none) ->
     {ok, erlmcp_revision:revision(), meta()} | {error, erlmcp_refusal:refusal()}.

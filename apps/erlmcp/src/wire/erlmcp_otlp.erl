@@ -2,7 +2,8 @@
 -moduledoc """
 Spans in the JSON encoding of OTLP, and the answer of a collector. Pure.
 
-Each text of a span is cut after 256 bytes, except for `tracestate`, which has its own bound.
+Each text, except the keys of attributes, is cut after 256 bytes, and before a byte that is not
+UTF-8. Only `tracestate` has its own bound.
 
 Sources: opentelemetry-proto, `docs/specification.md`, "JSON Protobuf Encoding" and "OTLP/HTTP
 Response", and `trace.proto`.
@@ -19,7 +20,7 @@ Internal.
 
 -doc """
 A span that has ended. `ids` has the ids of its trace and of the span itself, and its `tracestate`.
-`parent` is the id of a span, on another machine if the span is a server's. `links` are further
+`parent` is the id of a span, which is the client's if the span is a server's. `links` are further
 spans that have led to it. `began` and `ended` are in monotonic nanoseconds.
 
 Two texts are those of many spans: `described` has the name, the status and the first attributes
@@ -38,8 +39,9 @@ client's port and the id of the request, if these are not among the attributes.
 -define(TEXT_BYTES, 256).
 
 -doc """
-Encodes a span that has ended, and adds it to the encoded spans of a part of a request. The times of
-a span are monotonic, in nanoseconds. With `Offset` added, in microseconds, they are system time.
+Encodes a span that has ended, and adds it to `Part`, the encoded spans of a part of a request. The
+times of a span are monotonic, in nanoseconds. With `Offset` added, in microseconds, they are system
+time.
 
 ## Examples
 
@@ -71,8 +73,8 @@ add(#{ids := {Trace, Id, State}, parent := Parent, kind := Kind, links := Links,
       (state(State))/binary, (links(Links))/binary, Described/binary, More/binary,
       (port(Port))/binary, (id(Request))/binary, "]}">>.
 
-%% The bits of `flags` are 1 for a sampled span, as all of these are, and 16#100 with 16#200 if the
-%% parent is on another machine.
+%% The bits of `flags` are 1 for a sampled span, as all of these are, and 16#100, with 16#200 if the
+%% parent is remote.
 parent(_, none) -> ~B'","flags":257';
 parent(server, Span) -> <<"\",\"flags\":769,\"parentSpanId\":\"", Span/binary, $">>;
 parent(_, Span) -> <<"\",\"flags\":257,\"parentSpanId\":\"", Span/binary, $">>.
@@ -115,7 +117,7 @@ attribute(Key, Value) when is_float(Value) ->
     <<",{\"key\":\"", Key/binary, "\",\"value\":{\"doubleValue\":",
       (float_to_binary(Value, [short]))/binary, "}}">>.
 
--doc "Returns the body of a request to a collector, with the spans of some parts (`add/3`).".
+-doc "Returns the body of a request to a collector, with the spans of `Parts` (`add/3`).".
 -spec request(scope(), Parts :: [binary(), ...]) -> iodata().
 request(#{resource := Resource, version := Version}, [<<$,, First/binary>> | Parts]) ->
     [~B'{"resourceSpans":[{"resource":{"attributes":[', first(Resource),
@@ -155,7 +157,7 @@ text(Text, Most) when byte_size(Text) =< Most ->
 text(Text, Most) ->
     text(valid(binary:part(Text, 0, Most)), Most).
 
--doc "Returns the beginning of a text: all bytes that are sent of it, and at most a few more.".
+-doc "Returns the first 256 bytes of a text, or the whole text: no byte after them is ever sent.".
 -spec beginning(binary()) -> binary().
 beginning(Text) when byte_size(Text) =< ?TEXT_BYTES -> Text;
 beginning(Text) -> binary:part(Text, 0, ?TEXT_BYTES).

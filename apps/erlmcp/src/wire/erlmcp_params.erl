@@ -9,7 +9,7 @@ Internal.
 -export([string/2, object/2, objects/2, strings/2, cursor/1]).
 -export([missing/1, mistyped/3, invalid/2, unfit/2, bad_cursor/0, unreadable/1]).
 
--doc "Returns the member `Field`, or its refusal unless it is present and a string.".
+-doc "Returns the member `Field`, or a refusal if the member is absent or not a string.".
 -spec string(Field :: binary(), Params :: map()) ->
     {ok, binary()} | {error, erlmcp_refusal:refusal()}.
 string(Field, Params) ->

@@ -4,8 +4,8 @@ The refusals of erlmcp, for requests that it cannot or must not serve: the table
 and their encoding. Pure.
 
 A refusal has a number and a name of its own. If the MCP revision in use defines an error code, that
-code is the JSON-RPC `code` and the number stands in `data.refusal`. If MCP defines none (overload,
-size, shutdown, ...), the number is the code. `data` also has `name`, and `retryAfterMs`, `limit`,
+code is the JSON-RPC `code`. If MCP defines none (overload, size, shutdown, ...), the number is the
+code. `data` always has the number as `refusal`, and the `name`. It has `retryAfterMs`, `limit`,
 `observed`, `incident` and `scopes` where they apply. erlmcp puts no stack, pid or path there.
 
 Internal.

@@ -58,8 +58,8 @@ era('2026-07-28') -> stateless;
 era(_) -> session.
 
 -doc """
-Returns `true` if a request method exists in a revision, or in its extension for tasks.
-`erlmcp_extension:offers/3` has the methods of other extensions.
+Returns `true` if clients may send requests of `Method` in a revision, or in its extension for
+tasks. `erlmcp_extension:offers/3` has the methods of other extensions.
 """.
 -spec offers(Method :: binary(), revision()) -> boolean().
 offers(~"tools/call", _) -> true;
@@ -84,14 +84,14 @@ offers(~"ping", Revision) -> era(Revision) =:= session;
 offers(~"logging/setLevel", Revision) -> era(Revision) =:= session;
 offers(_, _) -> false.
 
--doc "Returns `true` if a request method exists in any revision; see `offers/2`.".
+-doc "Returns `true` if clients may send requests of a method in any revision; see `offers/2`.".
 -spec is_method(binary()) -> boolean().
 is_method(Method) ->
     lists:any(fun(Revision) -> offers(Method, Revision) end, all()).
 
 -doc """
 Returns the fields that a kind of definition has in a revision, by their names on the wire. Other
-fields are not sent to clients of the revision.
+fields are not sent to clients of the revision, except for `execution` of a tool in 2025-11-25.
 """.
 -spec fields(definition_kind(), revision()) -> [binary()].
 fields(Kind, Revision) ->

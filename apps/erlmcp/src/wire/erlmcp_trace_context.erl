@@ -3,8 +3,9 @@
 The trace context of a request: `traceparent`, `tracestate` and `baggage`, as members of `_meta` or
 as HTTP headers. Pure.
 
-A value that breaks its format or a bound is ignored, as the W3C requires, and the request is served
-without it. An invalid `traceparent` takes its `tracestate` with it, and not the other way round.
+A value that breaks its format is ignored, as the W3C requires, and so is one that breaks a bound of
+this module. The request is served without it. An invalid `traceparent` takes its `tracestate` with
+it, and not the other way round.
 
 Sources: specification 2026-07-28, "Base protocol / OpenTelemetry trace context"; W3C Trace Context,
 "traceparent Header" and "tracestate Header"; W3C Baggage, "Baggage HTTP Header Format".

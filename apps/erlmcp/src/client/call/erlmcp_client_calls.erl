@@ -17,7 +17,7 @@ Internal.
 
 -opaque calls() :: ets:table().
 -type receiver() :: {pid(), reference()} | none.
--doc "The method and the parameters of the first request of a call.".
+-doc "The method of a call's first request, and the `name` in its parameters, if there is one.".
 -type about() :: {Method :: binary(), #{binary() => term()}}.
 
 -doc "Creates an empty table, owned by the calling process.".
@@ -30,7 +30,7 @@ new() ->
 count(Calls) ->
     ets:info(Calls, size).
 
--doc "Adds the call of a process. Returns `stopped` if the client has ended.".
+-doc "Adds the call of a process, or replaces its row. Returns `stopped` if the client has ended.".
 -spec add(pid(), receiver(), about(), calls()) -> ok | stopped.
 add(Pid, Receiver, About, Calls) ->
     try
@@ -62,7 +62,10 @@ report({Pid, Reference}, Outcome) ->
     Pid ! {erlmcp, Reference, Outcome},
     ok.
 
--doc "Asks the process of the call with this reference to cancel its request and to end.".
+-doc """
+Asks the process of the call whose receiver has `Reference` to cancel its request and to end. Does
+nothing if no such call runs.
+""".
 -spec cancel(reference(), calls()) -> ok.
 cancel(Reference, Calls) ->
     try ets:match(Calls, {'$1', {'_', Reference}, '_'}) of

@@ -29,7 +29,10 @@ Internal.
 -type address() :: #{
     server := binary(), port := inet:port_number() | none, network := tcp | pipe
 }.
--doc "Requests that are counted together: those for the same tool or prompt, or for none.".
+-doc """
+Requests that are counted together: those of one kind and method, for the same tool or prompt, or
+for none.
+""".
 -type requests() :: {kind(), Method :: binary(), name()}.
 -doc """
 A server, and the revision of the requests. The revision is `none` for calls that ended before one

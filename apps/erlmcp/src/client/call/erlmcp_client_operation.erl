@@ -77,8 +77,8 @@ is_cacheable(_) -> false.
 -doc """
 Checks that a result is an object, and that it has the array of its method, if there is one, such as
 `tools` or `content`. Each item must have the string that callers rely on, such as `name` or `type`;
-the values of a completion are not checked. Beside such items, a `nextCursor` must be a string or
-`null`. The error says which member is wrong.
+the values of a completion are not checked. A `nextCursor` in a result with such items must be a
+string or `null`. The error says which member is wrong.
 """.
 -spec check(Method :: binary(), Result :: term()) -> ok | {error, What :: binary()}.
 check(Method, Result) when not is_map(Result) ->

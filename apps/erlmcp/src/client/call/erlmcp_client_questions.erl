@@ -170,8 +170,8 @@ ask({request, Id, Method, _} = Request, {Client, _} = Server, Questions) ->
     end.
 
 -doc """
-Removes the question whose process had this monitor. If that was one of the 16 that funs answer,
-begins the next one that waits. Returns `other` if the monitor is not of a question.
+Removes the question whose process had this monitor. If the question was one of the 16 that funs
+answer, begins the next one that waits. Returns `other` if the monitor is not of a question.
 """.
 -spec ended(reference(), questions()) -> {ok, questions()} | other.
 ended(Monitor, #questions{open = Open, waiting = Waiting, answers = Answers} = Questions) ->

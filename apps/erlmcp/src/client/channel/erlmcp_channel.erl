@@ -90,7 +90,8 @@ The reason why an exchange failed.
   unless `Why` is `unprocessed`.
 - `{http, Status, Headers, Body}`: a refusal of HTTP without a JSON-RPC message; `Body` is at most
   its first 4096 bytes.
-- `session_lost`: the server does not know the session; nothing was done.
+- `session_lost`: the server does not know the session; nothing was done, except for a request whose
+  stream was being resumed.
 - `{redirect, Location}`: the server redirects to a URL that the client does not follow.
 - `{unauthorized, Why}`: authorization failed, or the client has no credentials to try.
 - `{protocol, What}`: the server's bytes are not MCP; `What` says in a sentence what is wrong. A
@@ -112,9 +113,10 @@ The reason why an exchange failed.
     | timeout.
 
 -doc """
-Starts the channel, linked to the calling process, which is its owner. The error is that of a wrong
-target or option. The server need not be reached yet. The channel connects whenever a connection is
-missing, with a growing pause between failures; on HTTP, it connects when a message is sent.
+Starts the channel, linked to the calling process, which is its owner. The error names a wrong
+target or option, or says why the client's authorization could not be started. The server need not
+be reached yet. The channel connects whenever a connection is missing, with a growing pause between
+failures; on HTTP, it connects when a message is sent.
 
 The owner is sent `{erlmcp_channel, Pid, Event}`. `{up, Generation}` reports a new connection, on
 which the server knows nothing of the one before. `{down, Reason}` reports its end, or an attempt to

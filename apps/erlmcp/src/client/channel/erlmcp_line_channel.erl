@@ -44,8 +44,8 @@ part, and what was expected there.
 -callback target(target()) ->
     {ok, target()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 -doc """
-Returns `true` if an option of the transport may have a value, or else a text with the values that
-it may have.
+Returns `true` if an option of the transport may have a value, or else a text that says what was
+expected.
 """.
 -callback option(Key :: term(), Value :: term()) -> true | Expected :: binary().
 -doc "Returns a description of the target for logs, without secrets.".
@@ -156,7 +156,8 @@ started(Module, Target, Settings) ->
 Queues a message, and does not wait. `generation` is the connection that the message must go to,
 since its session belongs to that connection. If that connection is not up, the exchange fails with
 `{closed, unprocessed}`. A request or a stream fails with `{overload, Limit}` if too many exchanges
-are open. The error is `{overload, Bytes}` if more than 16 MiB of lines would be unsent.
+are open, and with `{protocol, What}` if another one has its id or token. The error is `{overload,
+Bytes}` if more than 16 MiB of lines would be unsent.
 """.
 -spec send(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.

@@ -1,8 +1,8 @@
 -module(erlmcp_line_exchanges).
 -moduledoc """
-The open exchanges of a line channel, by id, by progress token and by subscription. A value of the
-channel's process, which monitors the process of each exchange; `by_monitor/2` finds the exchange of
-a dead process.
+The open exchanges of a line channel or of a stream of HTTP+SSE, by id, by progress token and by
+subscription. A value of the process that reads the messages, which monitors the process of each
+exchange; `by_monitor/2` finds the exchange of a dead process.
 
 Internal.
 """.
@@ -44,8 +44,8 @@ count(#exchanges{open = Open}) ->
     map_size(Open).
 
 -doc """
-Adds an exchange, and monitors its process. Returns `taken` if another open exchange has its id or
-its token.
+Adds an exchange, and monitors its process. Returns `taken` if another open exchange has its token,
+or the id of its request or stream. The id of a response does not count, since the server chose it.
 """.
 -spec add(ref(), exchange(), exchanges()) -> {ok, exchanges()} | taken.
 add(_, #{kind := Kind, id := Id}, #exchanges{ids = Ids}) when

@@ -1,22 +1,23 @@
 -module(erlmcp_line_inbox).
 -moduledoc """
-Decodes the received lines of a line channel, and passes each message to the process that it is for.
-A value of the channel's process.
+Decodes the received lines of a line channel, or the events of a stream of HTTP+SSE. Passes each
+message to the process that it is for. A value of the process that reads the messages.
 
 A line is decoded within the limits. A response goes to the exchange with its id, and a notification
 to the exchange of its `progressToken` or subscription. Requests, and notifications of no exchange,
 go to the channel's owner. A server that cannot read a message answers with an error without an id.
 Such an error goes to the waiting request, if there is only one. A line that is not a message is
 logged and skipped, since programs may print to their output by mistake. So is a response of no
-exchange. An invalid response ends the exchange with its id, with the reason `protocol`.
+exchange. Warnings of one kind are logged once in ten seconds. An invalid response ends the exchange
+with its id, with the reason `protocol`.
 
-An exchange gets `{Ref, {message, Message}, Bytes}`, with the bytes of the line, or
+An exchange gets `{Ref, {message, Message}, Bytes}`, in which `Bytes` is the size of the line, or
 `{Ref, {failed, Reason}}`.
 
 A process that reads notifications more slowly than they come misses some. Its mailbox is looked at
-once in 32 notifications or more often. If it then has more than 1000 messages, or more than 8 MiB
-if all were as large as the next one, notifications are dropped until the next bytes arrive. If that
-is true of the owner, requests of the server are refused.
+once in 32 notifications or more often. The mailbox is full if it has more than 1000 messages, or
+more than 8 MiB if all were as large as the next one. Then notifications are dropped until the next
+bytes arrive. If the owner's mailbox is full, requests of the server are refused.
 
 Internal.
 """.

@@ -1,9 +1,10 @@
 -module(erlmcp_stdio_stderr).
 -moduledoc """
-Logs the standard error of a child process. Each line becomes a notice with the domain `[erlmcp,
-client, stderr]`. A line of more than 8192 bytes is replaced by a short text. Of more than 200 lines
-in a second, the further ones are only counted. A notice has their number when a line of a later
-second comes. The level is always notice, since programs write all kinds of text there.
+Logs the standard error of a child process. Each line that is not blank becomes a notice with the
+domain `[erlmcp, client, stderr]`. A line of more than 8192 bytes is replaced by a short text. Of
+more than 200 lines in a second, the further ones are only counted. A notice has their number when a
+line of a later second comes. The level is always notice, since programs write all kinds of text
+there.
 
 A value of the process that reads the lines.
 

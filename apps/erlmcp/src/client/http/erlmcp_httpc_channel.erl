@@ -118,16 +118,16 @@ connections(#{pool := Pool}) ->
     {Open, Waiting}.
 
 -doc """
-Ends an exchange by closing its stream, and returns `true`: in 2026-07-28 that tells the server.
-Returns `false` for HTTP+SSE, where a request has no stream of its own.
+Ends an exchange by closing its stream. Returns `true` if this tells a server of 2026-07-28 of the
+cancellation. Returns `false` for HTTP+SSE, where a request has no stream of its own.
 """.
 -spec abort(exchange()) -> boolean().
 abort({http, Exchange}) -> erlmcp_httpc_exchange:abort(Exchange);
 abort({sse, Exchange}) -> erlmcp_httpc_sse:abort(Exchange).
 
 -doc """
-Opens an HTTP+SSE stream at the channel's URL, in place of an earlier one, and waits until
-`Deadline`, in monotonic milliseconds, for it to be open. Returns the generation of the stream,
+Opens an HTTP+SSE stream at the channel's URL, in place of an earlier one. Waits until the stream is
+open, at most until `Deadline`, in monotonic milliseconds. Returns the generation of the stream,
 which each message sent on it must carry. A stream that ends later is opened again with a new
 generation, and the channel's owner is told. The error says why the stream could not be opened, or
 is `timeout`.

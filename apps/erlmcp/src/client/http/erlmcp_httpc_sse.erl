@@ -79,8 +79,8 @@ start_link(OwnerAndChannel, Route, Bounds) ->
     gen_server:start_link(?MODULE, {OwnerAndChannel, Route, Bounds}, []).
 
 -doc """
-Opens an HTTP+SSE stream at the channel's URL, in place of an earlier one, and waits until
-`Deadline`, in monotonic milliseconds, for it to be open. Returns the generation of the stream,
+Opens an HTTP+SSE stream at the channel's URL, in place of an earlier one. Waits until the stream is
+open, at most until `Deadline`, in monotonic milliseconds. Returns the generation of the stream,
 which each message sent on it must carry. A stream that ends later is opened again with a new
 generation, and the channel's owner is told. The error says why the stream could not be opened, or
 is `timeout`.

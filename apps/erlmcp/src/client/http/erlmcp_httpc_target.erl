@@ -69,8 +69,9 @@ at(Path, Url) ->
     <<Root/binary, Path/binary>>.
 
 -doc """
-Resolves a `location` header against the path of the request. Returns the path that the header
-redirects to; `elsewhere` for a URL that is not of the origin of `Url`; `error` for a malformed one.
+Resolves a `location` header against the path of the request. Returns the path and the query that
+the header redirects to. Returns `elsewhere` for a URL that is not of the origin of `Url`, and
+`error` for a malformed one.
 """.
 -spec resolve_redirect(Location :: binary(), Path :: binary(), Url :: uri_string:uri_map()) ->
     {ok, binary()} | elsewhere | error.

@@ -3,16 +3,16 @@
 The authorization of one client at one MCP server: the headers of its requests, and the reaction to
 a refusal. Requests read the token from a table in their own process.
 
-The process of this module, a child of the client's channel, owns the table. It is asked only when
-the server refuses a request, when a token is about to expire, and when the DPoP nonce changes. To
-get another token it starts a flow (`m:erlmcp_oauth_flow`). At most one flow runs at a time, and
-requests wait for it. The flow goes on even if all waiting requests give up, since a login may take
-minutes.
+The process of this module, a child of the client's channel, owns the table. Requests ask it only
+when the server has refused them, when a token has expired or soon will, and when the DPoP nonce
+changes. To get another token it starts a flow (`m:erlmcp_oauth_flow`). At most one flow runs at a
+time, and requests wait for it. The flow goes on even if all waiting requests give up, since a login
+may take minutes.
 
 Secrets are in the table and in funs, so neither the printed state nor a message shows one. The
-table has up to three rows: `{token, Token, bearer | dpop, RenewAt, End, Renewable}`, with times in
-seconds of system time; `{key, Key}` for DPoP proofs; and `{nonce, Nonce}`, the latest DPoP nonce of
-the server.
+table has up to three rows. `{token, Token, bearer | dpop, RenewAt, End, Renewable}` has times in
+seconds of system time. `{key, Key}` is for DPoP proofs, and `{nonce, Nonce}` has the latest DPoP
+nonce of the server.
 
 Internal.
 """.
@@ -34,7 +34,8 @@ The reason for a failed authorization, in addition to those of a flow.
 - `{insufficient_scope, Scopes}`: the server requires scopes that were requested already.
 - `{too_many_logins, Limit}`: there were `Limit` logins within ten minutes, as when the server
   refuses one token after another.
-- `{crashed, Incident}`: the flow crashed; the log has the report with this id.
+- `{crashed, Incident}`: the flow crashed; the log has the report with this id. `~"killed"` in its
+  place means that another process killed the flow, and there is no report.
 - `{overload, Limit}`: too many requests wait for the flow.
 - `{store, Reason}`: the token store could not be opened.
 - `timeout`: the deadline, or the time of the flow, has passed.
@@ -87,9 +88,9 @@ The reason for a failed authorization, in addition to those of a flow.
 
 -doc """
 Starts the authorizer, linked to the calling process. `ServerUrl` is the URL of the MCP server. No
-authorization server is called before the MCP server refuses a request. The options may be a fun, so
-that a supervisor's reports do not show them. The error names a wrong option, or says why the token
-store could not be opened.
+authorization server is called before the MCP server refuses a request, or a stored token must be
+renewed. The options may be a fun, so that a supervisor's reports do not show them. The error names
+a wrong option, or says why the token store could not be opened.
 """.
 -spec start_link(erlmcp_oauth:options() | fun(() -> erlmcp_oauth:options()),
                  ServerUrl :: binary()) ->
@@ -187,10 +188,10 @@ looked_up(Table, Name) ->
     end.
 
 -doc """
-Reports that the server refused a request with the headers `Used`. Waits for the end of a login, a
-renewal or a step-up, at most until `Deadline`, in monotonic milliseconds; the flow goes on after
-it. After `retry` the request may be sent again with new headers; the caller bounds how often. The
-error says why the client got no other token.
+Reports that the server refused a request with the headers `Used`. If this needs a login, a renewal
+or a step-up, waits for its end, at most until `Deadline`, in monotonic milliseconds; the flow goes
+on after it. After `retry` the request may be sent again with new headers; the caller bounds how
+often. The error says why the client got no other token.
 
 `Status` and the headers next to it are those of the refusal. `Reached` is the depth of the
 outermost of the server's addresses.

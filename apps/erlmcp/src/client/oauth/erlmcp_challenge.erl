@@ -15,8 +15,8 @@ Internal.
 
 -doc """
 A challenge. The scheme and the names of parameters are in lower case; values are unchanged, without
-quotes. Of a repeated parameter, the first value counts. `token68` is present if the challenge has
-such a value instead of parameters.
+quotes and escapes. Of a repeated parameter, the first value counts. `token68` is present if the
+challenge has such a value instead of parameters.
 """.
 -type challenge() :: #{
     scheme := binary(),

@@ -20,8 +20,9 @@ is `none` alone if no tokens are stored.
 -type stored() :: {ok, erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none} | none.
 
 -doc """
-Opens the store for the calling process, to read and write the credentials of the client at
-`ServerUrl`. Returns `{error, {store, Reason}}` if the store cannot be opened.
+Opens the store, to read and write the credentials of the client at `ServerUrl`. Any process may use
+the result, until the calling process ends. Returns `{error, {store, Reason}}` if the store cannot
+be opened.
 """.
 -spec open({module(), map()}, ServerUrl :: binary(), erlmcp_oauth_options:settings()) ->
     {ok, kept()} | {error, {store, erlmcp_token_store:reason()}}.

@@ -55,9 +55,9 @@ such member.
 -doc """
 Finds the protected resource and the authorization server of an MCP server. `metadata` is the URL of
 the resource's metadata in the challenge, or `none`. `issuer` is the authorization server that the
-user has configured; if there is resource metadata, that must offer it. With `none` it is the first
-one that the metadata offers or, without metadata, the MCP server itself. The errors are those of
-`t:reason/0`.
+user has configured, or `none`. Resource metadata, if there is any, must offer the configured one.
+Without a configured one, the authorization server is the first one that the metadata offers or,
+without metadata, the MCP server itself. The errors are those of `t:reason/0`.
 """.
 -spec locate(ServerUrl :: binary(), #{metadata := binary() | none, issuer := binary() | none},
              erlmcp_fetch:settings()) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_oauth_flow).
 -moduledoc """
-A flow gets a token, after a challenge or before the end of the token in use: discovery, the choice
-of scopes, and renewal or login. It runs in a process of its own, linked to its starter, since a
+A flow gets a token, after a challenge or when the token in use expires: discovery, the choice of
+scopes, and renewal or login. It runs in a process of its own, linked to its starter, since a
 user may take minutes. It returns tokens in a fun, so that no message shows them. A crash is
 reported as its result, too.
 
@@ -31,7 +31,8 @@ The purpose of a flow.
 -type challenge() :: #{metadata := binary() | none, scopes := [binary()]}.
 -doc """
 The state that a flow starts from. `tokens` and `dpop` are funs, since their values are secret.
-`consents` are the hosts that were allowed before.
+`consents` are the hosts that were allowed before, and `reached` is the depth of the outermost
+address of the MCP server.
 """.
 -type before() :: #{
     server_url := binary(),
@@ -46,8 +47,8 @@ The state that a flow starts from. `tokens` and `dpop` are funs, since their val
 -doc """
 The input of each step of a flow. `tokens` are the previous ones. `issuer` is the one that the
 client's own credentials belong to, if it is known. `registered` reads stored registrations, and
-`stored` reads stored tokens. `learned` writes registrations, and reports an issuer or the beginning
-of a login. `fetch` reports a host that was allowed.
+`stored` reads stored tokens. `learned` writes and deletes registrations, and reports an issuer or
+the beginning of a login. `fetch` reports a host that was allowed.
 """.
 -type context() :: #{
     server_url := binary(),
@@ -82,8 +83,8 @@ of a login. `fetch` reports a host that was allowed.
 
 -doc """
 Starts a flow, in a process linked to the calling one. `Deadline`, in milliseconds of
-`erlang:monotonic_time/1`, bounds the requests of the flow and its wait for the user, except in a
-fun `browser` with the option `redirect_uri`.
+`erlang:monotonic_time/1`, bounds the requests of the flow and its wait for the user. It does not
+bound the fun `browser` if the option `redirect_uri` is there.
 
 The calling process gets `{learned, Pid, What}` during the flow. `What` is `{issuer, Issuer}` for
 the issuer that the client's own credentials belong to, and `{host, Consent}` for a host that was

@@ -1,8 +1,8 @@
 -module(erlmcp_oauth_registration).
 -moduledoc """
 The identity of the client at an authorization server. The first of these counts: a client that the
-user has registered, the URL of the client's metadata document, or a dynamic registration. It runs
-in the calling process.
+user has registered, the URL of the client's metadata document, or a dynamic registration. The URL
+counts only if the server reads such documents. The functions run in the calling process.
 
 Credentials for one authorization server are used with its issuer alone.
 
@@ -36,8 +36,8 @@ seconds of system time.
 
 -doc """
 Returns the client for a login that redirects to `RedirectUri`. If the options give no client, and
-none with this URI is stored, the function registers one and stores it. The errors are those of
-`t:reason/0`.
+none with this URI is stored and has not expired, the function registers one and stores it. The
+errors are those of `t:reason/0`.
 """.
 -spec client(erlmcp_oauth_discovery:server(), RedirectUri :: binary(),
              erlmcp_oauth_flow:context()) ->
@@ -66,10 +66,10 @@ redirect_uri(#{issuer := Issuer}, Context) ->
     end.
 
 -doc """
-Returns the client that needs no dynamic registration with an authorization server: the one that the
-user has registered or, if the server reads metadata documents, the one of the client's document.
-Without either, the error is `{no_client, Issuer}`. It is `{client_auth_not_supported, Methods}` if
-the server accepts no method by which the client can authenticate itself.
+Returns the client that needs no dynamic registration with an authorization server. It is the one
+that the user has registered or, if the server reads metadata documents, that of the client's
+document. Without either, the error is `{no_client, Issuer}`. It is `{client_auth_not_supported,
+Methods}` if the server accepts no method by which the client can authenticate itself.
 """.
 -spec configured(erlmcp_oauth_discovery:server(), erlmcp_oauth_flow:context()) ->
     {ok, client()} | {error, reason()}.

@@ -15,9 +15,9 @@ Internal.
 
 -doc """
 The granted tokens. `expires_at` is in seconds of system time, at most a year ahead, and `infinity`
-if the answer does not say. `requested` are the requested scopes, whether or not they were granted.
-`client` is the client, if it was registered dynamically. If a refresh token was used,
-`refreshed_at` is the time of that, in seconds of system time.
+if the answer has no valid `expires_in`. `requested` are the requested scopes, whether or not they
+were granted. `client` is the client, if it was registered dynamically. If a refresh token was used,
+`refreshed_at` is the time of its use, in seconds of system time.
 """.
 -type tokens() :: #{
     resource := binary(),
@@ -49,7 +49,8 @@ answer.
 -doc """
 Requests a token from the authorization server of a protected resource. `Grant` has all form
 parameters of the grant. `Scopes` are the requested scopes, which are only recorded in the result.
-The errors are those of `t:reason/0`.
+If the server does not know a dynamically registered client, its stored registration is deleted. The
+errors are those of `t:reason/0`.
 """.
 -spec request(Grant :: [{binary(), binary()}], Scopes :: [binary()],
               erlmcp_oauth_registration:client(),

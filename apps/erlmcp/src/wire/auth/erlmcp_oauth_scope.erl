@@ -1,7 +1,7 @@
 -module(erlmcp_oauth_scope).
 -moduledoc """
-Chooses the scopes that a client requests. Pure. Lists of scopes have no duplicates, and keep the
-order in which scopes first occur.
+Parses and writes the `scope` parameters of both sides, and chooses the scopes that a client
+requests. Pure. Lists of scopes have no duplicates, and keep the order in which scopes first occur.
 
 Source: specification 2026-07-28, "Scope Selection Strategy" and "Step-Up Authorization Flow".
 

@@ -3,14 +3,16 @@
 Decides which URLs of OAuth may be called, which name the same resource, and where metadata is.
 Pure.
 
-An authorization server is called over https. Plain http is allowed only if the MCP server's own URL
-is plain http, as in tests and on a developer's machine. If that server is on the loopback, other
-http URLs may be on the loopback, too; otherwise they must be on the server's own host. So the
-metadata of a distant server never leads to plain http on another host.
+Authorization servers are called over https, and over plain http on the hosts that the caller of
+`allowed/2` names. Where metadata leads a client, these hosts follow from the URL of its MCP server
+(`plain_hosts/1`). There are none if that URL is https. If it is plain http, as in tests, they are
+the server's own host, or the whole loopback if the server is there. So the metadata of a distant
+server never leads to plain http on another host.
 
 A URL is valid here if its scheme is http or https, and it has a host, but neither user information
 nor a fragment. It may have at most 4,096 bytes, all visible ASCII. Functions without `invalid_url`
-among their return values need valid URLs, except those that return a boolean or a list of hosts.
+among their return values need valid URLs, except `endpoint/1` and those that return a boolean or a
+list of hosts.
 
 Internal.
 """.
@@ -44,8 +46,8 @@ canonical(Url) ->
     end.
 
 -doc """
-Returns the scheme and the host of a URL, in lower case, and its port. Returns
-`{error, invalid_url}` if the URL is not valid.
+Returns the scheme and the host of a URL, in lower case, and its port. If the URL has no port, the
+scheme's is returned. Returns `{error, invalid_url}` if the URL is not valid.
 """.
 -spec origin(binary()) -> {ok, origin()} | {error, invalid_url}.
 origin(Url) ->
@@ -64,7 +66,7 @@ same_origin(One, Other) ->
 
 -doc """
 Returns `true` if `Url` has the origin of the URL `Resource`, and its path or a path below it. If
-`Resource` has a query, `Url` must have the same one. A path with `..` is not below any other.
+`Resource` has a query, `Url` must have the same one. Returns `false` if a path has a segment `..`.
 """.
 -spec within(Url :: binary(), Resource :: binary()) -> boolean().
 within(Url, Resource) ->
@@ -102,7 +104,7 @@ resource(Url) ->
 segments(Path) ->
     [Segment || Segment <- binary:split(Path, ~"/", [global]), Segment =/= ~""].
 
-%% A path with `..` does not count as below any other.
+%% A path with `..` counts as below no other, and no path as below it.
 below(Path, Parent) ->
     lists:prefix(Parent, Path) andalso not lists:member(~"..", Path ++ Parent).
 
@@ -138,7 +140,9 @@ allowed(Url, Plain) ->
 is_host(Host, loopback) -> loopback(Host);
 is_host(Host, Allowed) -> Host =:= Allowed.
 
--doc "Returns `true` if a host is `localhost`, an address in 127.0.0.0/8, or `::1`.".
+-doc """
+Returns `true` if a host, in lower case, is `localhost`, an address in 127.0.0.0/8, or `::1`.
+""".
 -spec loopback(Host :: binary()) -> boolean().
 loopback(~"localhost") ->
     true;
@@ -202,8 +206,8 @@ with_query(Url, Parameters) ->
 
 -doc """
 Returns the parameters of a URL's query, decoded. Returns `{error, invalid_url}` if the URL is not
-valid, or if its query is malformed, has more than 64 parameters, has one without `=`, or repeats
-one.
+valid, or its query is malformed. The same holds for a query with more than 64 parameters, one
+without `=`, or a repeated one.
 """.
 -spec query(binary()) -> {ok, #{binary() => binary()}} | {error, invalid_url}.
 query(Url) ->

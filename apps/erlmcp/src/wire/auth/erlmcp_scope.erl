@@ -1,6 +1,6 @@
 -module(erlmcp_scope).
 -moduledoc """
-The scopes of a principal: what it may do, as its token says. Pure.
+The scopes of a principal, which limit what the principal may do. Pure.
 
 Source: RFC 6749, section 3.3; specification 2026-07-28, "Authorization / Scope Challenge Handling".
 
@@ -40,8 +40,8 @@ are_scope_bytes(Rest) ->
     Rest =:= <<>>.
 
 -doc """
-Returns `ok` if `Scopes`, those of a request, include all of `Needed`. The refusal names all of
-`Needed`, even those that the request has, so that a client can ask for all at once.
+Returns `ok` if `Scopes`, those of a request, include all of `Needed`, or are `all`. The refusal
+names all of `Needed`, even those that the request has, so that a client can ask for all at once.
 """.
 -spec check(Needed :: [erlmcp:scope()], Scopes :: erlmcp:scopes()) ->
     ok | {error, erlmcp_refusal:refusal()}.

@@ -33,10 +33,11 @@ new(Max) ->
 
 -doc """
 Returns the lines that end in `Chunk`, without their end (`\n` or `\r\n`), in their order. Lines of
-only whitespace are left out. A line over the bound gives one `{too_large, Observed}` as soon as it
-passes the bound. `Observed` is the number of its bytes so far.
+only whitespace, up to the bound, are left out. A line over the bound gives one `{too_large,
+Observed}` as soon as it passes the bound. `Observed` is the number of its bytes so far.
 
-A line that lies in `Chunk` as a whole is a sub-binary of it, and keeps it in memory.
+A line that lies in `Chunk` as a whole may be a sub-binary of `Chunk`, and then keeps all of it in
+memory.
 
 ## Examples
 
@@ -120,7 +121,10 @@ content_size(Line) ->
 is_blank(<<C, Rest/binary>>) when C =:= $\s; C =:= $\t; C =:= $\r -> is_blank(Rest);
 is_blank(Rest) -> Rest =:= ~"".
 
--doc "Returns `true` if a line, of more than whitespace so far, has begun and not ended.".
+-doc """
+Returns `true` if a line, of more than whitespace so far, has begun and not ended. A line whose rest
+is dropped counts, too.
+""".
 -spec is_partial(state()) -> boolean().
 is_partial(#state{held = swallow}) -> true;
 is_partial(#state{is_blank = IsBlank}) -> not IsBlank.
@@ -145,8 +149,9 @@ give_up(#state{held = ~""} = State) -> State;
 give_up(State) -> State#state{held = swallow}.
 
 -doc """
-Returns the unfinished line at the end of the bytes, if there is one, of more than whitespace. The
-framing must not be used after that.
+Returns a list with the unfinished line at the end of the bytes. The list is empty if there is none,
+if the line is only whitespace, or if its rest is dropped. The framing keeps the line until
+`give_up/1`.
 
 ## Examples
 

@@ -2,8 +2,8 @@
 -moduledoc """
 Parses server-sent events of bounded size. Pure.
 
-Bytes may come in any portions, and the time is linear in their number. After an event over the
-bound, the reader returns no more events.
+Bytes may come in any portions, and the time is linear in their number. After an event or a line
+over the bound, the reader returns no more events.
 
 Source: WHATWG HTML, "Server-sent events", sections "Parsing an event stream" and "Interpreting an
 event stream".
@@ -50,8 +50,8 @@ Internal.
 -define(ID_BYTES, 4096).
 
 -doc """
-Returns a reader at the beginning of a stream, for events with up to `Max` bytes of data. The bound
-also holds for lines of other fields and for comments.
+Returns a reader at the beginning of a stream, for events with up to `Max` bytes of data. A comment
+or a line of another field may have about `Max` bytes, less those of the event's data before it.
 """.
 -spec new(Max :: pos_integer()) -> state().
 new(Max) ->
@@ -59,13 +59,13 @@ new(Max) ->
            return = binary:compile_pattern(~"\r")}.
 
 -doc """
-Returns the events that end in the received bytes, in their order. If an event is over the bound,
-`{too_large, Max}` is the last one ever returned.
+Returns the events that end in the received bytes, in their order. If an event or a line is over the
+bound, `{too_large, Max}` is the last one ever returned.
 
-`event` is `message` if the event has no name. `id` and `retry` are the stream's latest; before the
-first, `id` is empty and `retry` absent. An id of more than 4,096 bytes, or with a NUL, does not
-count. Events without data and unknown fields are left out. Bytes that are not UTF-8 stay as they
-are. Data is a sub-binary of the received bytes if possible, and keeps them in memory.
+`event` is `message` if the event has no name. `id` and `retry`, in milliseconds, are the stream's
+latest; before the first, `id` is empty and `retry` absent. An id of more than 4,096 bytes, or with
+a NUL, does not count. Events without data and unknown fields are left out. Bytes that are not UTF-8
+stay as they are. Data is a sub-binary of the received bytes if possible, and keeps them in memory.
 
 ## Examples
 

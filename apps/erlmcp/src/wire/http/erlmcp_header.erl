@@ -55,8 +55,8 @@ decoded_name(Name) ->
 
 -doc """
 Checks that `Mcp-Method` equals the body's method. If the method has a name, a URI or a task id
-(`source/1`), `Mcp-Name` must equal it. They are compared case-sensitively, `Mcp-Name` after
-decoding. A body that lacks the member passes: the method refuses it later.
+(`source/1`), `Mcp-Name` must equal it. Headers are compared case-sensitively, `Mcp-Name` after
+decoding. A body in which this member is absent or not a string passes: the method refuses it later.
 """.
 -spec check(Method :: binary(), Params :: map(), values()) ->
     ok | {error, erlmcp_refusal:refusal()}.
@@ -104,7 +104,8 @@ shown(Given) -> erlmcp_printable:quoted(Given).
 -doc """
 Checks that the `Mcp-Param-*` headers of a tool call, decoded, equal its arguments. An argument that
 is there and not null must have its header. The header of any other one is ignored, as are headers
-that are not declared. Numbers are compared as numbers, up to 2^53 - 1.
+that are not declared. Numbers are compared as numbers; one beyond 2^53 - 1, of either sign, equals
+no header.
 """.
 -spec check_arguments(Arguments :: map(), [declaration()], headers()) ->
     ok | {error, erlmcp_refusal:refusal()}.
@@ -217,7 +218,7 @@ is_token(Name) ->
 -doc """
 Decodes the value of a header, which is plain text, or base64 between `=?base64?` and `?=`. Plain
 text may have printable ASCII and tabs. Base64 must have its padding, and nothing outside of its
-alphabet; the decoded bytes may be any.
+alphabet; the decoded bytes may be any. Returns `error` for any other value.
 
 ```erlang
 {ok, ~"Hello"} = erlmcp_header:decode(~"=?base64?SGVsbG8=?=").

@@ -1,7 +1,7 @@
 -module(erlmcp_request_header).
 -moduledoc """
-Makes the `MCP-Protocol-Version` and `Mcp-*` headers of a client's messages on HTTP, which
-`m:erlmcp_header` checks in the server. Pure. Names are in lower case.
+Makes the `MCP-Protocol-Version` and `Mcp-*` headers of a client's messages on HTTP. Pure. Names are
+in lower case. The server checks the `Mcp-*` headers in `m:erlmcp_header`.
 
 Sources: specification 2026-07-28, "Streamable HTTP / Request Metadata"; 2025-06-18 and 2025-11-25,
 "Transports / Protocol Version Header"; the extension `io.modelcontextprotocol/tasks`, "Routing

@@ -7,9 +7,9 @@ Bytes that break a limit or the grammar are refused, with a reason that a progra
 of its message, and then keeps the message in memory.
 
 Nearly all messages are valid, so a fast decoder comes first, for up to 65,536 bytes. It passes
-strings that are not plain ASCII, and numbers that are not small integers, to `m:json` one by one.
-If it cannot decode a message, the message is decoded again with `json:decode/3`, which finds the
-reason.
+strings that are not plain ASCII, and numbers that are not small positive integers, to `m:json` one
+by one. If it cannot decode a message, the message is decoded again with `json:decode/3`, which
+finds the reason. Only numbers of 399 or 400 bytes are accepted then.
 
 Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, which are refused.
 
@@ -95,7 +95,9 @@ members are private and would reach clients by accident.
 
 ## Errors
 
-`{unsupported_struct, Name, Expected}`; `{unsupported_type, Term}` and others of `json:encode/1`.
+Raises `{unsupported_struct, Name, Expected}`, with the name of the struct's module and a text that
+says what to encode instead. Raises the errors of `json:encode/1`, such as `{unsupported_type,
+Term}`.
 
 ## Examples
 
@@ -124,18 +126,18 @@ encoded(Term, Encode) ->
 -doc """
 Decodes a JSON text, which may have whitespace around its value.
 
-`message_bytes` is the size of the message. `depth` is how many arrays and objects may be nested (1
-allows one). `members` is how many members the objects of the whole message may have. `members` and
-`depth` are checked as the bytes are read, a duplicate key when its object ends.
+`message_bytes` is how many bytes the text may have. `depth` is how many arrays and objects may be
+nested (1 allows one). `members` is how many members the objects of the whole text may have.
+`members` and `depth` are checked as the bytes are read, a duplicate key when its object ends.
 
 Some reasons need an explanation:
 
 - `invalid_byte`: a byte at which neither JSON nor UTF-8 can continue, and its offset.
-- `invalid_escape`: a `\u` escape that is not a character, such as a low surrogate alone. A high one
-  alone is an `invalid_byte` after it.
+- `invalid_escape`: a `\u` escape that is not a character, such as a low surrogate alone, or a high
+  one before a `\u` that is no low one. Any other byte after a high one is an `invalid_byte`.
 - `number_too_long`: a number of more than 400 bytes, or 398 if it has an exponent and no fraction.
-- `number_out_of_range`: a number that no float can hold.
-- `unexpected_end`: also an escape that the end of the message cuts short.
+- `number_out_of_range`: a number with a fraction or an exponent that no float can hold.
+- `unexpected_end`: also a `\u` escape, or a high surrogate alone, with too few bytes after it.
 
 ## Examples
 
@@ -156,8 +158,9 @@ decode(Binary, Limits) ->
     decode(Binary, Limits, none).
 
 -doc """
-Decodes as `decode/2` does, with the same errors. It is faster if the text contains the known object
-as a member `_meta`.
+Decodes as `decode/2` does, with the same errors. Decoding is faster if a text of at most 65,536
+bytes has the known object, byte for byte, as a member `_meta`. `none` means that no object is
+known.
 """.
 -spec decode(binary(), limits(), known_object() | none) ->
     {ok, json_term()} | {error, decode_error()}.
@@ -172,10 +175,11 @@ decode(Binary, #{depth := Depth, members := Most}, _) ->
     read(Binary, Depth, Most).
 
 -doc """
-Decodes only `params`, the last of a request's four members. The first `At` bytes are skipped: they
-have the version and the id. Then comes `Text`, which has the method and the key `params`. Returns
-`other` if the binary has another text there, is invalid, or breaks a limit. The same holds if it
-has bytes after the request, or more than 65,536 bytes. `decode/3` can decode some of these.
+Decodes only `params`, the last of a request's four members, which may be any JSON value. The first
+`At` bytes, with the version and the id, are skipped and not checked. Then comes `Text`, which has
+the method and the key `params`. Returns `other` if the binary has another text there, if `params`
+is invalid, or if a limit is broken. The same holds if the binary has bytes after the request, or
+more than 65,536 bytes. `decode/3` can decode some of these.
 
 ## Examples
 

@@ -14,9 +14,9 @@ reason.
 
 The holder of a loan monitors a connection of gun, since no answer comes from a connection that has
 just ended. The holder becomes the owner of a socket (`m:erlmcp_httpc_socket`). A loan is given back
-as `broken` if its exchange on HTTP/1.1 is not complete, if the server closes the connection, or if
-gun reports that an HTTP/2 connection accepts no more streams. The loan of a dead holder is found
-within a second.
+as `broken` if its exchange on HTTP/1.1 is not complete, or if the server closes the connection. The
+same holds if gun reports that an HTTP/2 connection accepts no more streams. The loan of a dead
+holder is found within a second.
 
 Internal.
 """.

@@ -66,8 +66,9 @@ new(Calls, Streams) ->
            numbers = Numbers, calls = Calls, streams = Streams}.
 
 -doc """
-Lends the least loaded connection to a process; `none` if all are taken. `call` and `stream` use
-the slots for calls and for streams. `shared` lends a connection in a slot for calls to a stream.
+Lends the least loaded connection to a process. Returns `none` if no connection is open, or all are
+taken. `call` and `stream` use the slots for calls and for streams. `shared` lends a connection in a
+slot for calls to a stream.
 """.
 -spec claim(call | stream | shared, pid(), slots()) -> {ok, loan()} | none.
 claim(call, Pid, #slots{calls = Calls} = Slots) -> claim(1, Calls, Pid, call, Slots, []);
@@ -211,8 +212,9 @@ held(Id, #slots{loans = Loans}) ->
     ets:select_count(Loans, [{{{Id, '_'}, '_', '_', '_'}, [], [true]}]).
 
 -doc """
-Marks the seat of a dead holder as taken by no process, since its stream still runs. Returns `false`
-if the holder gave the seat back before its death; another process may have it now.
+Marks the seat of a dead holder as taken by no process, since its stream still runs. Returns `true`
+if the seat is marked, and `false` if the holder gave it back before its death; another process may
+have it now.
 """.
 -spec orphan(row(), slots()) -> boolean().
 orphan({_, orphan, _, _}, _) ->

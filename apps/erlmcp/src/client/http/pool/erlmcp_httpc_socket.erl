@@ -1,8 +1,8 @@
 -module(erlmcp_httpc_socket).
 -moduledoc """
 A connection of HTTP/1.1 in the clear: a socket without a process of its own. The pool's process
-owns it, except while it is lent to a call. The owner gets the received bytes as messages. The
-socket is linked to the pool's process alone, and closes with it.
+owns it, except while it is lent. The owner gets the received bytes as messages. The socket is
+linked to the pool's process alone, and closes with it.
 
 Internal.
 """.
@@ -46,8 +46,9 @@ read_on(Socket) ->
     inet:setopts(Socket, [{active, ?AHEAD}]).
 
 -doc """
-Makes the calling process the owner of a lent connection, or returns `ended` if the server has
-closed it. The monitor reports an end of the socket of which no `tcp_closed` comes.
+Makes the calling process the owner of a lent connection, or returns `ended` if the connection has
+ended. Only on Linux, a close by the server whose message has not come yet is seen. The monitor
+reports an end of the socket of which no `tcp_closed` comes.
 """.
 -spec take(inet:socket()) -> {ok, Monitor :: reference()} | ended.
 take(Socket) ->

@@ -34,8 +34,8 @@ follow.
 Parses the head at the beginning of a binary, and returns it with the bytes after it. `informed` is
 an interim response (1xx). `more` means that the head is not complete. The next call gets all bytes
 again, together with the new ones, and this `From`, where the search for the end of the head
-continues. A head of more than 100,000 bytes or 100 headers is the error `head_too_large`. One that
-is neither HTTP/1.1 nor 1.0, or has the status 101, is `malformed`.
+continues. A head of more than 100,000 bytes or 100 headers is the error `head_too_large`. Any other
+head that is not one of HTTP/1.1 or 1.0, or has the status 101, is `malformed`.
 """.
 -spec head(binary(), From :: non_neg_integer()) ->
     {ok, 200..999, erlmcp_httpc_answer:fields(), {body(), Closes :: boolean()}, Behind :: binary()}
@@ -94,8 +94,8 @@ closes(_, _, Fields) -> erlmcp_httpc_answer:closes(Fields).
 
 -doc """
 Returns the next part of a body, `fin` if it is the last one, and the state for the next call. The
-error means that the chunks or trailers are not those of HTTP/1.1, or that they need more than
-10,000 bytes between the parts of the body.
+error means that the chunks or trailers are malformed, or that they need more than 10,000 bytes
+between the parts of the body.
 """.
 -spec body(binary(), body()) -> {fin | nofin, Part :: binary(), body()} | {error, malformed}.
 body(Bytes, {length, Left}) ->

@@ -45,8 +45,8 @@ Options of a login.
 -doc """
 The reason for a failed login.
 
-- `{bad_option, Name}`: an option is unknown or of the wrong type.
-- `{listen, Why}`: the port is not available (`eaddrinuse`).
+- `{bad_option, Name}`: an option is unknown, or its value is not allowed.
+- `{listen, Why}`: the listener could not be opened, as when the port is in use (`eaddrinuse`).
 - `bad_authorize_url`: a browser may not be given the URL of the login (`erlmcp_browser:is_url/1`).
 - `{too_many_requests, Max}`: too many requests came that were not the redirect.
 - `timeout`: the redirect did not come in time.
