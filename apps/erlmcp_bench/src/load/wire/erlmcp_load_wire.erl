@@ -46,8 +46,8 @@ An incoming event.
 - `stray`: a reply that answers no request.
 - `session`: the `Mcp-Session-Id` of the reply that follows.
 - `failed`: a request that gets no reply, such as one that the peer dropped.
-- `closing`: the peer takes no more requests on this connection, but still answers those that were
-  sent.
+- `closing`: the peer takes no more requests on this connection. On HTTP/2 it still answers requests
+  that were sent, except those that it drops.
 """.
 -type event() ::
     {reply, tag(), event_status(), Body :: binary()}
