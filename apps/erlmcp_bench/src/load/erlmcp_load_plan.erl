@@ -26,8 +26,8 @@ The plan of a load.
   sends again when it is answered. The answers of the warm-up's second half are counted. Its first
   half goes on until each connection was used twelve times on average, at least as long as planned
   and at most ten times as long. Such a load needs a `warmup_ms` of at least 100.
-- `in_flight` is how many requests an open loop has on a connection at once (1 on HTTP/1.1, 100 on
-  HTTP/2, and 32 otherwise).
+- `in_flight` is the most requests that an open loop has on a connection at once (1 on HTTP/1.1, 100
+  on HTTP/2, and 32 otherwise).
 - `duration_ms` (10,000) is measured, after `warmup_ms` (0).
 - `timeout_ms` (10,000) is how long a request waits for its reply, and how late it may be sent. It
   also bounds the opening of a connection and that of its sessions.

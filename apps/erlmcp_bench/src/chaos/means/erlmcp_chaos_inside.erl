@@ -31,7 +31,7 @@ load_all() ->
 
 -doc """
 Returns the pid of the server's supervisor as text, and how many processes, ports, atoms and bytes
-of memory the node has.
+of memory the node has. While the server restarts, the text is `restarting`.
 """.
 -spec state() -> state().
 state() ->

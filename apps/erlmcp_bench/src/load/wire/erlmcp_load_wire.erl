@@ -99,7 +99,7 @@ Returns the traits of the wire.
 - `answers_notifications`: notifications get replies, as requests do (HTTP).
 - `ordered`: replies come in the order of the requests, so after a request without an answer no
   later one is answered.
-- `in_flight`: the default number of requests that an open loop has on a connection.
+- `in_flight`: the most requests that an open loop has on a connection by default.
 - `sessions`: a connection can have more than one session.
 """.
 -callback traits() -> #{answers_notifications := boolean(), ordered := boolean(),
