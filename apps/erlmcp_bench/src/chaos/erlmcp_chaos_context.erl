@@ -86,7 +86,7 @@ microseconds.
 outcome(#{journal := Journal}, Source, Outcome, SentUs, DoneUs) ->
     erlmcp_chaos_journal:outcome(Journal, Source, Outcome, SentUs, DoneUs).
 
--doc "Records that the fault was noticed now, by an event called `Name`.".
+-doc "Records an event called `Name` that came now, as if the server had reported it.".
 -spec noticed(context(), Name :: atom()) -> ok.
 noticed(#{journal := Journal}, Name) ->
     erlmcp_chaos_journal:event(Journal, #{event => Name}, now_us()).

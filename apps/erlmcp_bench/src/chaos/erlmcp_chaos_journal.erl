@@ -5,7 +5,7 @@ events, and the marks of the fault's beginning and end. Times are those of
 `erlang:monotonic_time/1`, in microseconds.
 
 Detection is the first event or refusal with the fault's code after its injection. For a fault
-without a code it is any event, refusal, failure or wrong answer.
+without a code it is the first event, refusal, failure or wrong answer of any kind.
 
 The load has recovered when a hundred of its requests in a row are answered as fast as before the
 fault. Their 99th percentile is then at most 1.2 times the earlier one, or at most ten milliseconds
@@ -26,7 +26,7 @@ request that is not answered begins the count again at zero.
 -type signal() :: {event, atom()} | {refused, integer()} | {failed, term()}.
 -doc """
 The record of one injection of the fault and of the time after it. A missing key means that the
-event has not happened, or was not awaited.
+event has not happened.
 """.
 -type round() :: #{
     injected := integer(), detected => {integer(), signal()}, healed => integer(),
@@ -125,8 +125,8 @@ event(Journal, Event, AtUs) ->
 
 -doc """
 Starts to measure the latencies without a fault, until one begins. Every event, refusal, failure or
-wrong answer that comes meanwhile is a broken promise. A second call before the fault starts over:
-what came until then does not count.
+wrong answer that comes meanwhile is a broken promise. A second call before the fault discards the
+latencies and the broken promises so far.
 """.
 -spec steady(pid()) -> ok.
 steady(Journal) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_pauses).
 -moduledoc """
 A process that measures when the machine stood still: when it gave this node no processor. The
-process only waits, with a high priority. It takes each delay of its timer for a pause. Neither the
-server under test nor its load runs in it.
+process only waits, with a high priority. It takes each delay of its timer for a pause. It does no
+work of the server under test or of its load.
 """.
 
 -export([start_link/0, pauses/1, longest_us/1, stood_still/3]).

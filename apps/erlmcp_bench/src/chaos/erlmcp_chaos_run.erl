@@ -11,8 +11,8 @@ outcome judged. After a setup the teardown always runs, even if the caller ends.
 
 -doc """
 The outcome of a scenario. `violations` lists every broken promise; a scenario that passed has none.
-A scenario that was broken off has no figures, but its violations. `reason` says why a scenario did
-not run, and `lacks` has a sentence for each need that the machine lacks.
+A scenario that was broken off has violations, but no figures. `reason` says why a scenario did not
+run, and `lacks` has a sentence for each need that the machine lacks.
 """.
 -type outcome() :: #{
     scenario := binary(), title := binary(), status := passed | failed | not_run,

@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_verdict).
 -moduledoc """
 Judges whether a server met a fault as promised. The harm must be seen. The server must notice the
-fault by the right code, and recover, both in time. No other requests may fail than the bounds of
+fault, by its code if it has one, and recover, both in time. Requests may fail only as the bounds of
 the fault allow. Pure.
 
 The bound of a recovery is longer by the time in which the load can see it (`resolution_us`).
@@ -56,9 +56,10 @@ bound was moved.
     | {fell_over, term()}
     | {scenario, term()}.
 -doc """
-Facts that are not in the journal: the generator's count of sent requests, the scenario's harms and
-complaints, and unexpected restarts. Also the pauses of the machine in their order, and in
-microseconds the longest of them and the interval between the load's requests.
+Facts that are not in the journal. `sent` is the generator's count of sent requests, or `none`
+without a load. `harms` and `complaints` are those of the scenario, and `fell_over` has unexpected
+restarts. `interval_us` is the time between two requests of the load. `pauses` are those of the
+machine in their order, and `pause_us` is the longest of them.
 """.
 -type facts() :: #{
     sent := non_neg_integer() | none, harms := [atom()], fell_over := [term()],

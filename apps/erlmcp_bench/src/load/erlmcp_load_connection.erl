@@ -163,7 +163,8 @@ flush(Out, #{counts := Counts} = Settings, #connection{socket = Socket} = Connec
 
 -doc """
 Handles a message of the connection's socket, which came at `Now`, in monotonic microseconds.
-Returns the bytes that `flush/4` must send in reply. Another message changes nothing.
+Returns the bytes that `flush/4` must send in reply. A message that the socket did not send changes
+nothing.
 """.
 -spec handle(Message :: term(), Now :: integer(), settings(), connection(), tally()) ->
     {ToSend :: iodata(), connection(), tally()}.

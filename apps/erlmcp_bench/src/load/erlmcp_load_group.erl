@@ -8,9 +8,10 @@ In a closed loop a request is due when another one has ended. In an open loop
 `m:erlmcp_load_schedule` says when it is due, and its latency begins there, even if no connection
 was free. The request goes to the free connection that has waited longest.
 
-Opening a connection waits for the peer. So several processes open the connections at first, each a
-part of them one after the other, and give them to the group. A lost connection is opened again by a
-process that has no other connection: this one, or one that the load starts for it.
+Opening a connection waits for the peer. So a group with several connections leaves their first
+opening to other processes. Each opens a part of the connections, one after the other, and gives
+them to the group. A lost connection is opened again by a process that has no other connection: this
+one, or one that the load starts for it.
 
 Sending waits for no peer until a mebibyte of unread bytes is queued for it. Then the other
 connections of its group wait too.
@@ -91,9 +92,9 @@ reopen(Settings, Closed) ->
     spawn_link(?MODULE, init, [self(), Settings, reopen, [Closed]]).
 
 -doc """
-Starts the warm-up that measures the server's capacity, at `Begin` in monotonic microseconds. During
-the warm-up, `callers` of the settings is the number of connections that send in a closed loop, each
-one request at a time.
+Starts the warm-up that measures the server's capacity, at `Begin` in monotonic microseconds. The
+warm-up is a closed loop in which each connection has one request in flight at most. `callers` of
+the settings is the number of connections that may have one at once.
 """.
 -spec warm(pid(), Begin :: integer()) -> ok.
 warm(Pid, Begin) ->

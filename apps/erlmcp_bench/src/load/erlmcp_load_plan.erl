@@ -13,20 +13,21 @@ The plan of a load.
 - `protocol` (http1) is that of an HTTP target. HTTP/2 in the clear begins without negotiation.
 - `tls` has options of `ssl` for `https` URLs. Without `cacerts` or `cacertfile` the system's roots
   are trusted.
-- `era` is `stateless`, or the session of a revision, with `sessions_per_connection` (1; more only
-  on HTTP).
+- `era` (`stateless`) may also be the session of a revision, with `sessions_per_connection` (1; more
+  only on HTTP).
 - `requests` are drawn by their weights. Without them the tool `echo` is called with `payload_bytes`
   (64).
 - `connections` (1) are opened before the load begins.
 - `loop` ({closed, 1}): `{closed, Window}` keeps `Window` requests in flight on each connection.
   `{open, Rate, poisson | even}` sends `Rate` requests a second over all connections, when they are
   due. `hold` sends none.
-- A rate of `{percent, Percent}` is a part of what the connections carry. In the warm-up 256 callers
-  send on all connections in turn, each when it is answered. The answers of the warm-up's second
-  half are counted. Its first half lasts until each connection was used twelve times on average, but
-  at most ten times as long as planned. Such a load needs a `warmup_ms` of at least 100.
-- `in_flight` is how many requests an open loop has on a connection at once (1 on HTTP/1.1, 100 on
-  HTTP/2, and 32 otherwise).
+- A rate of `{percent, Percent}` is a part of what the connections carry. In the warm-up about 256
+  callers, but no more than there are connections, send on all connections in turn. Each caller
+  sends again when it is answered. The answers of the warm-up's second half are counted. Its first
+  half goes on until each connection was used twelve times on average, at least as long as planned
+  and at most ten times as long. Such a load needs a `warmup_ms` of at least 100.
+- `in_flight` is the most requests that an open loop has on a connection at once (1 on HTTP/1.1, 100
+  on HTTP/2, and 32 otherwise).
 - `duration_ms` (10,000) is measured, after `warmup_ms` (0).
 - `timeout_ms` (10,000) is how long a request waits for its reply, and how late it may be sent. It
   also bounds the opening of a connection and that of its sessions.
@@ -40,8 +41,9 @@ The plan of a load.
 - `since` is when the windows of errors begin, in monotonic microseconds. By default it is the time
   when measuring begins.
 - `on_second` is called with each sample, in a process of the load.
-- `observer` receives `{erlmcp_load, Outcome, DueUs, EndUs}` for each measured request that ends,
-  with an outcome of `t:erlmcp_load_reply:outcome/0`. Times are in monotonic microseconds.
+- `observer` receives `{erlmcp_load, Outcome, DueUs, EndUs}` for each measured request that was sent
+  and has ended, with an outcome of `t:erlmcp_load_reply:outcome/0`. Times are in monotonic
+  microseconds.
 """.
 -type plan() :: #{
     target := erlmcp_load_target:target(),

@@ -14,7 +14,7 @@ decoded. Every other reply is decoded. So each reply is checked to its last byte
 -doc """
 The content that a result must have. `text`: text that contains these words. `number`: text that is
 this number. `bytes`: text of this many bytes. `member`: a member that is a list or an object. `any`
-accepts every result.
+accepts every object.
 """.
 -type expectation() ::
     {text, binary()} | {number, number()} | {bytes, non_neg_integer()}
@@ -23,9 +23,9 @@ accepts every result.
 -doc """
 The judgement of a reply.
 
-- `refused` carries the number of the refusal from `data.refusal`, or else the JSON-RPC code. For an
-  HTTP reply without an error it is the status. `tool_error` is a result with `isError`. The details
-  are the `data` of the error or the result of the tool error, or empty.
+- `refused` carries the number of the refusal from `data.refusal`, or else the JSON-RPC code. For a
+  reply without a JSON-RPC error it is the HTTP status, from 400 on. `tool_error` is a result with
+  `isError`. The details are the `data` of the error or the result of the tool error, or empty.
 - `wrong` is a reply that does not match its request, with what is wrong about it.
 """.
 -type verdict() ::
@@ -33,7 +33,11 @@ The judgement of a reply.
     | {refused, Code :: integer() | tool_error, Details :: map()}
     | {wrong, What :: id | content | json | message | empty | status}.
 
--doc "Every possible outcome of a request. A request without a reply has failed.".
+-doc """
+The outcome of a request. A request without a reply has failed, unless a stray reply counts as its
+answer (`erlmcp_load_pending:give_up/2`). On a wire with ordered replies, a reply that cannot be
+read is `{wrong, Reason}`, with the error of the wire.
+""".
 -type outcome() :: verdict() | {failed, Reason :: atom()}.
 
 -type pattern() :: {BeforeId :: binary(), BehindId :: binary(), erlmcp_load_wire:event_status(),

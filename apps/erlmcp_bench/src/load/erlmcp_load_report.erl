@@ -27,9 +27,10 @@ The outcome of a load.
 - `from_us` is when measuring began, in monotonic microseconds.
 - `windows` have the errors of each ten seconds, from when measuring began or from `since` of the
   plan. They are made of the `course`, and `erlmcp_load_course:merge/1` adds up several courses.
-- `all_bytes_in` and `all_bytes_out` began when the connections were open. `bytes_in` and
-  `bytes_out` began with the measured time.
-- `carried_per_s` and `offered_per_s` belong to a load that offers a part of the measured capacity.
+- `all_bytes_in` and `all_bytes_out` count from when the connections were open. `bytes_in`,
+  `bytes_out`, `late`, `strays`, `messages` and `lost` count from when measuring began.
+- `carried_per_s` is the measured capacity in answers a second, and `offered_per_s` the part of it
+  that the load offers. Only a load that has measured the capacity has them.
 """.
 -type report() :: #{
     sent := non_neg_integer(), answered := non_neg_integer(),

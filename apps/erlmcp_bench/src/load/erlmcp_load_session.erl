@@ -26,11 +26,11 @@ request.
 
 -doc """
 Connects, and opens the sessions that the era requires. A program without sessions must answer
-`server/discover` instead, so that it has started. The requests for this are numbered from `Tag` on.
-Returns the socket, the sessions, the state of the wire, and the number of the next request. The
-error says why the connection or one of its sessions could not be opened; the connection is closed
-then. Connecting may take the timeout of a request, but at most ten seconds. Opening all sessions
-may take that timeout again.
+`server/discover` instead, which shows that it has started. The requests for this are numbered from
+`Tag` on. Returns the socket, the sessions, the state of the wire, and the number of the next
+request. The error says why the connection or one of its sessions could not be opened; the
+connection is closed then. Connecting may take the timeout of a request, but at most ten seconds.
+The handshake of TLS may take as long again, and opening all sessions the timeout of a request.
 """.
 -spec connect(erlmcp_load_socket:endpoint(), erlmcp_load_plan:settings(),
               Tag :: erlmcp_load_wire:tag()) ->
@@ -101,7 +101,7 @@ prepared(Id, #{wire := Wire, wire_options := Options, messages := Messages}) ->
 
 -doc """
 Ends the sessions that have an id, until `DeadlineMs` at the latest, in monotonic milliseconds. If
-one cannot be ended, the others stay, too.
+one cannot be ended, those after it stay, too.
 """.
 -spec close(DeadlineMs :: integer(), sessions(), erlmcp_load_socket:socket(),
             erlmcp_load_plan:settings(), position()) -> ok.

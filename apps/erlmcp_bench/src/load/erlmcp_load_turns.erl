@@ -118,7 +118,10 @@ is_empty(#turns{connections = Connections}) ->
 is_idle(#turns{busy = Busy}) ->
     Busy =:= 0.
 
--doc "Returns `true` if the queue is empty. The connection that was taken last is not in it.".
+-doc """
+Returns `true` if no connection is in the queue for a turn. The connection that was taken last is
+not in it.
+""".
 -spec is_alone(turns()) -> boolean().
 is_alone(#turns{free = Free}) ->
     queue:is_empty(Free).

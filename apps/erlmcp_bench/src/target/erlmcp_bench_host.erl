@@ -12,7 +12,8 @@ was killed.
 -doc """
 Starts the needed applications, and a server with `Options`, which are those of
 `erlmcp:start_server/1`. The server outlives the calling process. Returns the server's listeners, as
-`erlmcp:listeners/1` does. The error is that of the application or the server that cannot start.
+`erlmcp:listeners/1` does. The error is that of `application:ensure_all_started/1` or of
+`supervisor:start_link/3`.
 """.
 -spec start(Options :: map()) -> {ok, [map()]} | {error, term()}.
 start(Options) ->
@@ -38,8 +39,8 @@ started(Options) ->
     end.
 
 -doc """
-Returns the supervisor of the server, `restarting` while it restarts, or `undefined` if it was
-stopped. `start/1` must have started it.
+Returns the process of the server that `start/1` has started, which is a supervisor itself. Returns
+`restarting` while the server restarts, and `undefined` if it was stopped.
 """.
 -spec server() -> pid() | restarting | undefined.
 server() ->
@@ -48,7 +49,8 @@ server() ->
 
 -doc """
 Starts a server with `Options` under a supervisor without a name, which is linked to the calling
-process. Returns the supervisor.
+process. Returns the supervisor, or the error of `supervisor:start_link/2`. The application erlmcp
+must run.
 """.
 -spec start_link(Options :: map()) -> supervisor:startlink_ret().
 start_link(Options) ->

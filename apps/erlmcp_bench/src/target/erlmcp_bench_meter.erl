@@ -1,8 +1,9 @@
 -module(erlmcp_bench_meter).
 -moduledoc """
-Measures functions of the server under test, in the server's node. For each call it records the
-nanoseconds or reductions, without those of measured functions inside it. The functions are wrapped
-for that (`m:erlmcp_bench_wrapping`). The cost of measuring is measured first, and subtracted.
+Measures functions of the server under test, in the server's node. For each call that returns it
+records the nanoseconds or reductions, without those of measured functions inside the call. The
+functions are wrapped for that (`m:erlmcp_bench_wrapping`). The cost of measuring is measured first,
+and subtracted.
 
 The cost of the whole node is read without wrapping.
 """.
@@ -14,14 +15,15 @@ The cost of the whole node is read without wrapping.
 
 -type unit() :: nanoseconds | reductions.
 -doc """
-For each measured function, the counts of its nanoseconds or reductions so far. They take the place
-of a histogram's microseconds.
+The entries of a histogram for each measured function, with the nanoseconds or reductions of its
+calls in place of microseconds.
 """.
 -type readings() :: #{mfa() => erlmcp_bench_histogram:entries()}.
 -doc """
-Figures that only grow: the reductions of all processes since the node's start, and the nanoseconds
-of its schedulers: those awake in all, and those spent on processes, on collecting garbage and on
-ports. The difference of two readings is the cost of the time between them.
+Figures of a node that only grow. `reductions` are those of all processes since the node's start.
+The others are nanoseconds of its normal schedulers since `begin_whole/0`: `awake_ns` in all, and of
+these `running_ns` on processes, `collecting_ns` on garbage and `ports_ns` on ports. The difference
+of two readings is the cost of the time between them.
 
 A scheduler that waits for a processor counts as working, so only the shares are meaningful on a
 busy machine.
@@ -123,8 +125,9 @@ spent(States, Schedulers) ->
                              perf_counter, nanosecond).
 
 -doc """
-Returns the reductions of all processes of the node since its start, including ended ones, but
-without those that work at regular times.
+Returns the reductions of all processes of the node since its start, including ended ones. It leaves
+out those of running concurrency limiters, overload guards and error budgets, which work at regular
+times.
 """.
 -spec worked() -> non_neg_integer().
 worked() ->

@@ -10,8 +10,9 @@ is wrapped, in the server's node (`m:erlmcp_bench_wrapping`).
 -export_type([mutant/0]).
 
 -doc """
-The fault of a server: it loses every hundredth reply, or gives it another id; or each reply takes
-5 ms longer, or leaks 1 KiB.
+The fault of a server. `drops_replies` loses every hundredth reply on HTTP, and `answers_wrong_ids`
+gives every hundredth result another id. With `adds_5_ms` each result takes 5 ms longer, and with
+`leaks_1_kib` it leaks 1 KiB.
 """.
 -type mutant() :: drops_replies | answers_wrong_ids | adds_5_ms | leaks_1_kib.
 

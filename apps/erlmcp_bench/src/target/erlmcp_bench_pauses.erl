@@ -4,8 +4,9 @@ Samples the pauses of garbage collections in this node, under load. A process st
 garbage is collected.
 
 A tracer follows the collections of 32 processes at most, and of those that they spawn. Five times a
-second it chooses others at random. After 200 pauses it waits for the next choice. So the cost is
-bounded, whatever the node does. The number of all collections is the runtime's own count.
+second it chooses the processes again, at random if there are more. After 200 pauses it waits for
+the next choice. So the cost is bounded, whatever the node does. The number of all collections is
+the runtime's own count.
 """.
 
 -export([start/1, take/1, stop/1, merge/1, fields/3]).
@@ -48,7 +49,10 @@ empty(State) ->
     State#{before => collections(), from => now_ns(), minor => erlmcp_bench_histogram:new(),
            major => erlmcp_bench_histogram:new()}.
 
--doc "Returns the pauses since the start, or since the last call of this function.".
+-doc """
+Returns the pauses since the start, or since the last call of this function. Waits until the pauses
+that have begun are over, about ten seconds at most.
+""".
 -spec take(pid()) -> pauses().
 take(Pid) -> asked(take, Pid).
 
@@ -208,11 +212,12 @@ merge(Pauses) ->
 
 -doc """
 Returns the fields of a result. `PerSecond` is the number of requests that were answered in each
-second, and `LatencyUs` the 95th percentile of their latencies.
+second, and `LatencyUs` the 95th percentile of their latencies. Neither may be 0. Times of which
+there is no sample are left out.
 
 `gc_latency_p95_percent` is the largest part of that percentile that collections can cause. It
-assumes that each collection of the node delays a request, and a different one each time if there
-are enough. It is 0 if at most one request in twenty can meet a collection.
+assumes that each collection of the node delays a request, and that several delay the same one only
+if they are more than the requests. It is 0 if at most one request in twenty can meet a collection.
 
 ## Examples
 

@@ -79,7 +79,10 @@ node_options(Options) ->
       args => ?FLAGS ++ maps:get(flags, Options, [])
           ++ ["-pa" | erlmcp_bench_node:code_path()]}.
 
--doc "Ends the node at once.".
+-doc """
+Halts the node, without stopping the server first. Does not wait until the node's process in the
+operating system has ended.
+""".
 -spec stop(target()) -> ok.
 stop(#{peer := Peer}) ->
     peer:stop(Peer).

@@ -18,6 +18,7 @@ function.
 -doc """
 Wraps functions of a module, including those that it does not export. Call it before the server
 starts: funs of the module must not exist yet. The error names a function that the module lacks.
+Fails if the module has no debug information.
 """.
 -spec around(module(), [{{Function :: atom(), arity()}, wrapper()}]) ->
     ok | {error, {no_function, mfa()}}.

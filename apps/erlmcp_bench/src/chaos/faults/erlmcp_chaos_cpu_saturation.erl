@@ -4,8 +4,8 @@ A fault: every scheduler is busy. Processes inside the node that are not calls, 
 machine outside the node, compute all the time.
 
 A call passes through several processes, and each of them waits for a scheduler. So the node has a
-bound for how long a new process may wait. It refuses new work over that bound, and callers go
-elsewhere.
+bound for how long a new process may wait. It refuses new work over that bound, so that callers can
+go elsewhere.
 
 The evidence: how many processes of the node wait for a scheduler at once, and the processor time
 that the processes outside take.

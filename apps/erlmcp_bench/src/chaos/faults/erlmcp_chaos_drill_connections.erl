@@ -6,7 +6,7 @@ hundred connections are open again, and are served.
 A client that is not waiting for an answer opens a new connection and has nothing to report. So
 there may be nothing to detect.
 
-The evidence: the clients count their sockets that end, and the time until the last has ended.
+The evidence: the clients count their sockets that end, and measure the time until the last one has.
 """.
 
 -behaviour(erlmcp_chaos_scenario).

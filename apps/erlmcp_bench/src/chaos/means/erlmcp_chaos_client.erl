@@ -91,9 +91,9 @@ head(Headers, Bytes) ->
 
 -doc """
 Sends a request, reads its reply as `reply/2` does, and records the outcome under `Source`. Returns
-the outcome: that of the reply (`outcome/1`), or `{failed, Reason}` if no reply could be read. A
-reply with another id, or with a result and no id, is `{wrong, id}`. An error without an id concerns
-the whole connection, and counts as the reply.
+the outcome: that of the reply (`outcome/1`), or `{failed, Reason}` if the request could not be sent
+or no reply could be read. An error without an id concerns the whole connection, and counts as the
+reply. Any other message without the id of the request is `{wrong, id}`.
 """.
 -spec ask(connection(), erlmcp_chaos_context:context(), Source :: erlmcp_chaos_scenario:source(),
           Message :: map(), Milliseconds :: pos_integer()) -> erlmcp_chaos_accounting:outcome().
@@ -116,9 +116,9 @@ ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Millise
 
 -doc """
 Reads and decodes the next reply on a connection. A line must come within `Milliseconds`, and so
-must each line of an HTTP head and the whole body. An HTTP reply without a body has its status as
-the code of an error. The errors are those of the socket, `no_http`, `no_json`, and `no_reply` for
-JSON that is not an object.
+must each line of an HTTP head and the whole body. An HTTP reply without a body, or without
+`content-length`, has its status as the code of an error. The errors are those of the socket,
+`no_http`, `no_json`, and `no_reply` for JSON that is not an object.
 """.
 -spec reply(connection(), Milliseconds :: timeout()) -> {ok, map()} | {error, term()}.
 reply({tcp, Socket}, Milliseconds) ->

@@ -17,8 +17,9 @@ publishes the catalog, and `Id` is the id of a child of the server's supervisor.
 -type kind() :: calls | connections | catalog | supervisor | {child, Id :: atom()}.
 
 -doc """
-Loads all code that may be needed in this node, as a release does when it starts. Otherwise the
-first use of a module waits for files, and the measured time of a fault includes that.
+Loads all modules of erlmcp, its HTTP libraries and the instruments in this node, as far as the node
+has loaded their applications. Otherwise the first use of a module waits for files, and the measured
+time of a fault includes that.
 """.
 -spec load_all() -> ok.
 load_all() ->
@@ -30,7 +31,7 @@ load_all() ->
 
 -doc """
 Returns the pid of the server's supervisor as text, and how many processes, ports, atoms and bytes
-of memory the node has.
+of memory the node has. While the server restarts, the text is `restarting`.
 """.
 -spec state() -> state().
 state() ->

@@ -46,7 +46,7 @@ look(Figures) ->
     #{Name => apply(Module, Function, Arguments)
       || Name := {Module, Function, Arguments} <- Figures}.
 
--doc "Returns the highest value of each figure so far. The current values count, too.".
+-doc "Returns the highest value of each figure so far. The process looks every ten milliseconds.".
 -spec highest() -> #{Name :: atom() => number()}.
 highest() ->
     ?MODULE ! {highest, self()},

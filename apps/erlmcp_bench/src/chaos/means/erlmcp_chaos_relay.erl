@@ -35,8 +35,8 @@ log(_, _) ->
 
 -doc """
 Returns the number of the newest event, and the events after number `After`, oldest first, of which
-at most a thousand are kept. If there are none, waits for one at most `Milliseconds`, and then
-returns `{After, []}`. One process may wait at a time. Fails without a relay.
+at most a thousand are kept. If there are none, waits for one, and returns `{After, []}` if none
+comes within `Milliseconds`. One process may wait at a time. Fails without a relay.
 """.
 -spec fetch(After :: non_neg_integer(), Milliseconds :: non_neg_integer()) ->
     {Newest :: non_neg_integer(), [{Event :: map(), SystemUs :: integer()}]}.

@@ -41,8 +41,8 @@ serve() ->
     ok.
 
 -doc """
-Writes to the server's standard input, and waits until it is taken. Returns `closed` if the program
-has ended. Any process may call it.
+Writes to the server's standard input. Waits while the server has not read enough of what was
+written before. The error is `closed` if the program has ended. Any process may call the function.
 """.
 -spec send(server(), iodata()) -> ok | {error, closed}.
 send(Port, Bytes) ->

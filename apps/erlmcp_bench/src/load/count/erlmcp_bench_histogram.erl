@@ -33,7 +33,7 @@ own time. Entries with a count of 0 are left out.
 -define(LONGEST, 3_600_000_000).
 %% The steps of each power of two. Twice as many buckets, of one microsecond each, come before them.
 -define(STEPS, 128).
-%% The bucket of the longest time is 3292.
+%% The bucket of the longest time is 3286.
 -define(BUCKETS, 3300).
 -define(SUM, ?BUCKETS).
 

@@ -16,7 +16,7 @@ Counters of a load.
   `messages` are no replies, such as notifications.
 - Of connections: `opened` and `open_failed` attempts to open one, `lost` connections that ended
   unexpectedly, and `connections` that are open. `bytes_in` and `bytes_out` are received and sent on
-  them, after their sessions are open.
+  them, without the bytes that open and end their sessions.
 - `warm` answers belong to requests that were due before the measured time.
 """.
 -type name() :: sent | answered | refused | failed | wrong | unsent | late | strays | messages

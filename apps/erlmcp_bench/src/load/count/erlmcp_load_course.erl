@@ -88,7 +88,10 @@ both(#tenth{change = Change, slowest_us = Slowest, latest_us = Latest, latest_er
            latest_us = max(Latest, Other#tenth.latest_us),
            latest_error_us = max(Error, Other#tenth.latest_error_us)}.
 
--doc "Adds up courses that began at the same time. Empty ones may have begun at another time.".
+-doc """
+Adds up courses that began at the same time. Empty ones after the first may have begun at another
+time.
+""".
 -spec merge([course(), ...]) -> course().
 merge([First | Others]) ->
     lists:foldl(
@@ -157,9 +160,9 @@ backlog(UntilUs, #course{since_us = Since, tenths = Tenths}) ->
              || (UntilUs - Since) rem ?TENTH_US =/= 0].
 
 -doc """
-Returns how many microseconds the slowest of the requests took that were due before `UntilUs`, a
-monotonic time in microseconds. Requests that were due later in the same tenth of a second count,
-too. Less than a tenth of a second may count as 0.
+Returns the time in microseconds that the slowest request took, among those that were due before
+`UntilUs`, a monotonic time in microseconds. Requests that were due later in the same tenth of a
+second count, too. Less than a tenth of a second may count as 0.
 """.
 -spec slowest_us(UntilUs :: integer(), course()) -> non_neg_integer().
 slowest_us(UntilUs, Course) ->

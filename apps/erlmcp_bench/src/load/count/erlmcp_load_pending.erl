@@ -48,8 +48,8 @@ oldest(#pending{requests = Requests}) -> lists:min(maps:keys(Requests)).
 
 -doc """
 Finds and removes the request of a reply. Returns its kind, and when it was due, in monotonic
-microseconds. Returns `late` for a request that timed out. Returns `stray` without a request, and
-counts the reply as `stray/1` does.
+microseconds. Returns `late` for a request that `give_up/2` remembers. Returns `stray` without a
+request, and counts the reply as `stray/1` does.
 """.
 -spec take(erlmcp_load_wire:tag(), pending()) ->
     {{Kind :: pos_integer(), Due :: integer()} | late | stray, pending()}.
@@ -98,8 +98,8 @@ overdue(Now, #pending{requests = Requests}) ->
 -doc """
 Returns the outcome of a request that timed out. The request stays until `drop/2`. The outcome is
 `{wrong, id}` if there is a stray reply, which counts as the answer of one request. Otherwise it is
-`{failed, timeout}`, and the request is remembered for a late reply. Of a thousand such requests all
-are forgotten when one more comes.
+`{failed, timeout}`, and the request is remembered for a late reply. If a thousand requests are
+already remembered, they are all forgotten first.
 """.
 -spec give_up(erlmcp_load_wire:tag(), pending()) ->
     {erlmcp_load_reply:outcome(), pending()}.

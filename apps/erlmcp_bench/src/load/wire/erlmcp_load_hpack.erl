@@ -90,8 +90,8 @@ field({Name, Value} = Header, #hpack{table = Table, used = Used, room = Room} = 
     end.
 
 -doc """
-Encodes a header without putting it into the table, since its value is new each time (RFC 7541,
-6.2.2).
+Encodes a header without putting it into the table, for a value that is new each time, or that the
+table has no room for (RFC 7541, 6.2.2).
 """.
 -spec literal(Name :: binary(), Value :: iodata()) -> iodata().
 literal(Name, Value) ->

@@ -1,6 +1,6 @@
 -module(erlmcp_load_http2).
 -moduledoc """
-The load generator's HTTP/2: one connection, on cowlib's frames and HPACK. Pure.
+The load generator's HTTP/2: one connection. cowlib reads its frames and header blocks. Pure.
 
 Each request is a stream. A request over the server's limit of streams waits until another stream
 ends. The windows for the server are as wide as those of h2load, since a generator reads everything
@@ -135,7 +135,7 @@ is_varying({_, Value}) ->
 
 -doc """
 Returns those bytes of a request that may be sent now. A request over the server's limit of streams
-has none yet.
+has none yet, and neither has one before the server's settings have come.
 """.
 -spec request(tag(), template(), state()) -> {iodata(), state()}.
 request(Tag, Template, #http2{streams = Streams, limit = Limit, leaving = false} = State)

@@ -44,8 +44,9 @@ protocol is refused. If HTTP/2 is offered, a server that chooses none is refused
 -define(FEW_UNSENT, 524_288).
 
 -doc """
-Connects within `Milliseconds`, or starts a program, which is not waited for. A thousand packets may
-come in before `activate/1` must be called. The calling process owns the socket.
+Connects within `Milliseconds`, or starts a program, which is not waited for. The handshake of TLS
+may take as long again. A thousand packets may come in before `activate/1` must be called. The
+calling process owns the socket.
 
 The error is that of the socket, the alert of TLS or else `tls`, `no_application_protocol`, or that
 of `erlmcp_load_program:start/2`.
@@ -103,7 +104,8 @@ reason(_) -> tls.
 
 -doc """
 Writes bytes. If the peer does not read for the `Milliseconds` of `connect/2`, closes the socket and
-returns the error `send_timeout`. Never waits for a program.
+returns the error `send_timeout`. Other errors are those of the socket, or of TLS as in `connect/2`.
+Never waits for a program, and returns no error for it.
 """.
 -spec send(socket(), iodata()) -> ok | {error, atom()}.
 send({tcp, Socket}, Bytes) ->

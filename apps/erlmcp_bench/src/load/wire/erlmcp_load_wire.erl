@@ -46,8 +46,8 @@ An incoming event.
 - `stray`: a reply that answers no request.
 - `session`: the `Mcp-Session-Id` of the reply that follows.
 - `failed`: a request that gets no reply, such as one that the peer dropped.
-- `closing`: the peer takes no more requests on this connection, but still answers those that were
-  sent.
+- `closing`: the peer takes no more requests on this connection. On HTTP/2 it still answers requests
+  that were sent, except those that it drops.
 """.
 -type event() ::
     {reply, tag(), event_status(), Body :: binary()}
@@ -99,7 +99,7 @@ Returns the traits of the wire.
 - `answers_notifications`: notifications get replies, as requests do (HTTP).
 - `ordered`: replies come in the order of the requests, so after a request without an answer no
   later one is answered.
-- `in_flight`: the default number of requests that an open loop has on a connection.
+- `in_flight`: the most requests that an open loop has on a connection by default.
 - `sessions`: a connection can have more than one session.
 """.
 -callback traits() -> #{answers_notifications := boolean(), ordered := boolean(),
