@@ -174,8 +174,8 @@ record(File) ->
 otp() -> list_to_binary(erlang:system_info(otp_release)).
 
 -doc """
-Reads the figures that `record/1` wrote into a file. If they are of another release of OTP, it
-returns only that release. Fails if the file cannot be read.
+Reads the figures that `record/1` wrote into a file. If they are of another release of OTP, returns
+only that release, such as `~"27"`. Fails if the file cannot be read.
 """.
 -spec recorded(file:filename()) -> {ok, figures()} | {other_otp, binary()}.
 recorded(File) ->

@@ -74,8 +74,8 @@ seen(#recovery{times = Times}) ->
 
 -doc """
 Counts a request with its latency `Us`, in microseconds. It was sent at `SentNs` and ended at
-`DoneNs`, in monotonic nanoseconds. A request that ended before the failure does not count. One that
-ended a minute after it or later can only be the first right answer.
+`DoneNs`, in monotonic nanoseconds. A request that ended before the failure does not count. A
+request that ended a minute or more after the failure can only be the first right answer.
 """.
 -spec ended(Outcome :: answered | timeout | no_server | wrong | {refused, integer()},
             Us :: integer(), SentNs :: integer(), DoneNs :: integer(), recovery()) -> ok.
