@@ -11,7 +11,10 @@ obey are spelled out, as in all text of the command.
 
 -export_type([whose/0]).
 
--doc "The processes that start: the command's own server or client, or applications.".
+-doc """
+The processes that start: a server, a client or a control socket of the command's own (`own`), or
+applications.
+""".
 -type whose() :: own | applications.
 
 %% The registered name of the process of OTP's handler `default`.

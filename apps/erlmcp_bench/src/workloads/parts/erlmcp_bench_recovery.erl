@@ -22,10 +22,11 @@ right answer. The time of the recovery is that of the first of these hundred.
 -opaque recovery() :: #recovery{}.
 
 -doc """
-The figures. `errors` requests had no right answer, and `unanswered` of them had none at all. Times
-begin with the failure. `first_good_ms` is the time of the first right answer to a request that was
-sent once the failure was seen. `recovery_ms` is the time at which the load had recovered. A time is
-missing if its event did not happen.
+The figures. Of the requests that ended within a minute after the failure, `errors` had no right
+answer, and `unanswered` of these had none at all. Times begin with the failure. `first_good_ms` is
+the time of the first right answer to a request that was sent once the failure was seen.
+`recovery_ms` is the time at which the load had recovered. A time is missing if its event did not
+happen.
 """.
 -type figures() :: #{
     errors := non_neg_integer(), unanswered := non_neg_integer(),
