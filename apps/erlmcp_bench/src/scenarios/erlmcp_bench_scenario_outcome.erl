@@ -47,8 +47,9 @@ the part of them that is not payload, if that is known and there were any bytes.
     received_mib_per_s := float(), sent_mib_per_s := float(), overhead_percent => float()
 }.
 -doc """
-The resources of a phase. It has the fields of the garbage collections in all our own nodes together
-(`erlmcp_bench_pauses:fields/3`), if these are known, and if a request of the phase was answered.
+The resources of a phase, and the fields of the garbage collections in all our own nodes together
+(`erlmcp_bench_pauses:fields/3`). These fields are there if they are known, and a request of the
+phase was answered.
 """.
 -type phase() :: #{phase := atom(), at_s := float(), duration_s := float(),
                    nodes := [erlmcp_bench_scenario_resources:node_figures()],
