@@ -13,8 +13,8 @@ and errors to stderr.
 -define(PROGRAM, "erlmcp").
 
 -doc """
-Runs the subcommand that the arguments of the program name, and halts the node at its end, unless
-the subcommand serves.
+Runs the subcommand that the arguments of the program name, in a new process. At its end this
+process halts the node, unless the subcommand serves.
 """.
 -spec start() -> ok.
 start() ->

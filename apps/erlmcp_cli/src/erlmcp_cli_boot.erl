@@ -5,8 +5,8 @@ Makes the boot scripts of `bin/erlmcp` when the project is built. They are made 
 and logs go to standard error.
 
 `erlmcp_stdio.boot` is for a server on stdio, which must answer soon after its start, since a host
-may start one in every window. The script loads the modules that the first answers need all at once,
-on all cores. To find these modules, a node with this module as its server answers the same requests
+may start one in every window. The script loads the modules for the first answers together, on all
+cores. To find these modules, a node that serves this module answers the first requests of a client
 during the build. The script starts `erlmcp` without the applications of listeners and HTTP clients,
 which start when they are needed.
 """.

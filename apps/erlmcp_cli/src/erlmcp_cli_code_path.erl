@@ -18,7 +18,7 @@ leave_current_folder() ->
 
 -doc """
 Returns the compiled file that `Name` means. A name with a slash, or with the ending `.beam`, is a
-path; its folder is added at the end of the code path, for the other modules of the server. Any
+path. Its folder is added at the end of the code path, for the other modules of the server. Any
 other name is a module's, which is looked for in the code path (`ERL_LIBS` extends it). The error is
 a sentence for the user.
 """.

@@ -30,7 +30,10 @@ start_client(Target) ->
     Spec = erlmcp_client:child_spec(Target),
     start(Spec#{id := make_ref(), restart => temporary}).
 
--doc "Starts the process of a control socket. The errors are not logged.".
+-doc """
+Starts the process of the control socket `File`. The errors are those of
+`erlmcp_cli_control:start_link/1`, and are not logged.
+""".
 -spec start_control(file:filename_all()) -> {ok, pid()} | {error, term()}.
 start_control(File) ->
     start(#{id => control, start => {erlmcp_cli_control, start_link, [File]}}).

@@ -22,10 +22,10 @@ each other.
     | {other_machine, OfBaseline :: binary(), OfResults :: [binary()]}.
 
 -doc """
-Returns the rules of the comparison. `Regex` matches the last part of a figure's name, and `Worse`
-is the direction that is worse. A change by `Percent` or more in that direction is a regression, and
-a change by half of that or more is a warning. Changes within the spread of the baseline's runs do
-not count. For example, twice the recovery time is 100 % worse.
+Returns the rules of the comparison. `Of` names a rule, `Regex` matches the last part of a figure's
+name, and `Worse` is the direction that is worse. A change by `Percent` or more in that direction is
+a regression, and a change by half of that or more is a warning. Changes within the spread of the
+baseline's runs do not count. For example, twice the recovery time is 100 % worse.
 """.
 -spec judged() -> [{Of :: binary(), Regex :: binary(), Worse :: lower | higher,
                     Percent :: pos_integer()}].

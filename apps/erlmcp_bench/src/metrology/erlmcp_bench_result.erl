@@ -195,8 +195,8 @@ read(File) ->
     erlmcp_metrology_validator:read_file(File).
 
 -doc """
-Reads all results of files and folders. The error `no_results` means that there are none. If one is
-not valid, none is returned, and the error has the violations of each file.
+Reads all results of files and folders. The error `no_results` means that there are none. If a
+result is not valid, the error `invalid` has the violations of each such file.
 """.
 -spec read_all([file:filename()]) -> {ok, [result(), ...]} | {error, reason()}.
 read_all(Paths) ->

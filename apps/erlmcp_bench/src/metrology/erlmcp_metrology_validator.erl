@@ -71,8 +71,8 @@ no_json(Came, Suggestion) ->
                        Suggestion)]}.
 
 -doc """
-Checks that a term, decoded JSON or one that can be encoded, is a valid result. The error has every
-violation of the rules.
+Checks that a term is a valid result. The term is decoded JSON, or can be encoded as JSON. The error
+has every violation of the rules.
 """.
 -spec validate(json:encode_value()) -> ok | {error, [violation(), ...]}.
 validate(Term) ->
@@ -94,9 +94,9 @@ validate(Term) ->
     end.
 
 -doc """
-Checks the lines of a series that belongs to a result. Each is one JSON object. The rules are those
-of a result, but no field is required. The error has every violation. The first member of a place is
-the number of the line.
+Checks the lines of a series that belongs to a result. Each line must be one JSON object. The rules
+are those of a result, but no field is required. The error has every violation. The first member of
+a place is the number of the line, counted from 1.
 """.
 -spec validate_lines([json:encode_value()]) -> ok | {error, [violation(), ...]}.
 validate_lines(Lines) ->

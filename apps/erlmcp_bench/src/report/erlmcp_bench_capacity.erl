@@ -109,8 +109,8 @@ peak(unlimited, Parts) ->
     text("The fit found no contention and no coherence cost between ~ts.", [Parts]).
 
 -doc """
-Returns how many messages each number of `Parts` answers in a second, by the model. A model without
-a fit predicts nothing.
+Returns the numbers in `Parts`, each with the messages that this number of parts answers in a second
+by the model. The list is empty for a model without a fit.
 """.
 -spec predicted(model(), Parts :: [pos_integer()]) -> [{N :: pos_integer(), MsgPerS :: float()}].
 predicted(#{fit := {ok, Fit}}, Parts) ->

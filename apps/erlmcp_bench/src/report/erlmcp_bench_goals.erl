@@ -20,9 +20,9 @@ server in the same workload, another workload of erlmcp, or `none` if the bound 
 -type match() :: #{binary() => binary() | boolean()}.
 
 -doc """
-The verdict on a goal. Figures that were not measured are `none`, and with them `ratio` and
-`reached`. `ratio` is `ours` over `theirs`, or `ours` if the goal is a plain number. `of` is the
-workload of our figure.
+The verdict on a goal. `ratio` is `ours` over `theirs`. If the goal is a plain number, `theirs` is
+`none`, and `ratio` is `ours`. If a figure that the goal needs was not measured, this figure,
+`ratio` and `reached` are `none`. `of` is the workload of our figure.
 """.
 -type verdict() :: #{ours := number() | none, theirs := number() | none,
                      ratio := float() | none, reached := boolean() | none,

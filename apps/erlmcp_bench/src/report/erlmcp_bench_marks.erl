@@ -41,8 +41,9 @@ all() ->
         {Field, Mark} <- Marks].
 
 -doc """
-Returns `true` if a mark is for a workload: for its component, or for the beginning of its id. A
-mark of stress is for all stress workloads.
+Returns `true` if a workload has this mark (`erlmcp_bench_workloads:marks/1`), and the mark is named
+for the workload's component, or for the beginning of its id. A mark of stress is for all stress
+workloads.
 """.
 -spec is_for(mark(), Workload :: #{binary() => term()}) -> boolean().
 is_for(#{name := Name, benchmark := Benchmark, field := Field, mark := Mark},

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_peers).
 -moduledoc """
 The section of `docs/performance.md` that compares erlmcp with the servers of other SDKs: the goals
-(`m:erlmcp_bench_goals`), and all figures of `bench/peers.sh`. Pure.
+(`m:erlmcp_bench_goals`), and figures of `bench/peers.sh`. Pure.
 """.
 
 -export([section/2, servers/0, is_of_peers/1]).
@@ -30,7 +30,10 @@ The section of `docs/performance.md` that compares erlmcp with the servers of ot
          {~"peers_tcp_1", ~"echo on one TCP connection, one in flight"},
          {~"peers_tcp_64", ~"echo on one TCP connection, 64 in flight"}]).
 
--doc "Returns the other servers: the name in `against`, and a description with their settings.".
+-doc """
+Returns the other servers. Each has its name, as in the field `against` of a result, and a
+description with its settings.
+""".
 -spec servers() -> [{Name :: binary(), Is :: binary()}].
 servers() ->
     [{~"rmcp", <<"the Rust SDK 3.9.0: `lto = \"fat\"`, one codegen unit, tokio with a thread a "

@@ -77,8 +77,8 @@ performance(Folder, Out) ->
 
 -doc """
 Writes the models of the baselines in `Folder`, as `performance/2` reads it, into the file `Page`.
-They replace its text between the lines `<!-- model: generated -->` and `<!-- end of model -->`,
-which the file must have.
+The models replace the text between the lines `<!-- model: generated -->` and
+`<!-- end of model -->`, which the file must have.
 """.
 -spec capacity(Folder :: file:filename(), Page :: file:filename()) -> ok | {error, reason()}.
 capacity(Folder, Page) ->

@@ -5,7 +5,7 @@ the figures of scaling and overload in reports, and the model of `m:erlmcp_bench
 
 | sweep | what changes |
 | --- | --- |
-| `scaling_schedulers` | the server's schedulers, 1 to the cores of the machine |
+| `scaling_schedulers` | the server's schedulers, at most as many as this node has |
 | `scaling_nodes` | servers on this machine, each in a node of its own |
 | `scaling_connections` | connections, each with one request at a time |
 | `scaling_payload` | bytes of the echoed text |

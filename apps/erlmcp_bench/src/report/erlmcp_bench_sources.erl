@@ -66,7 +66,7 @@ days(_) ->
 
 -doc """
 Returns the cells `length` and `source` of a workload's row, as Markdown. The sources are those of
-`new/2` for workloads that include this one.
+`new/2` for workloads that include the given one.
 """.
 -spec cells(#{binary() => term()}, sources()) -> iodata().
 cells(Workload, Sources) -> [length_of(Workload), ~" | ", number(Workload, Sources)].

@@ -5,8 +5,8 @@
 
 -doc """
 Formats a number for people: with at most three significant digits, or with all digits before the
-point, in groups of thousands. A number nearer to 0 than 0.000001 is in scientific notation, with
-two digits.
+point, in groups of thousands. Except 0, a number nearer to 0 than 0.000001 is in scientific
+notation, with two digits.
 
 ```erlang
 > erlmcp_bench_text:number(12345.678).

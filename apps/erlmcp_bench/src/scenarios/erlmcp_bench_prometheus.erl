@@ -32,9 +32,9 @@ ascending order, the sum of all values and their count.
 content_type() -> ~"text/plain; version=0.0.4; charset=utf-8".
 
 -doc """
-Returns a histogram in milliseconds, from the entries of `erlmcp_bench_histogram:to_list/1` and the
-sum of their times in microseconds. An entry with times on both sides of a bound counts as above it.
-Entries are narrow, so the error is below one percent of the bound.
+Returns a histogram in milliseconds. `Cells` are the entries of `erlmcp_bench_histogram:to_list/1`,
+and `SumUs` is the sum of their times in microseconds. An entry with times on both sides of a bound
+counts as above it. Entries are narrow, so the error is below one percent of the bound.
 """.
 -spec histogram(Cells :: [{UpToUs :: number(), Count :: non_neg_integer()}], SumUs :: number()) ->
     value().

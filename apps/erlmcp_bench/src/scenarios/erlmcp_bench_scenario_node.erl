@@ -24,8 +24,8 @@ in the operating system while the node runs, and otherwise 0. `metrics` is the p
 }.
 -type address() :: #{ip := inet:ip_address(), port := inet:port_number(), url => binary()}.
 -doc """
-The node's process id in the operating system, its addresses for its clients and for its crowd, and
-the URL of its metrics, if it has them. The crowd is the scenario's additional clients, see
+The node's process id in the operating system, and its addresses for its clients and for its crowd.
+Also the URL of its metrics, if it has them. The crowd is the scenario's additional clients, see
 `t:erlmcp_bench_scenarios:scenario/0`. It has a listener of its own, so that its connections can be
 distinguished.
 """.

@@ -13,11 +13,11 @@ fault.
 -export_type([outage/0]).
 
 -doc """
-The effects of a fault: when it was injected, when the first error came after it, and when the last
-one before a calm came. Times are in monotonic microseconds. An error is a request without a good
-answer (`errors`), a slow answer (`slow`), or a missing connection. An answer is slow if it took
-more than 250 ms, and more than twice the time of the slowest answer before all faults. `latency`
-has the times of good answers.
+The effects of a fault that was injected at `at_us`. The first error after it came at `first_us`,
+and the last error before a calm at `last_us`. Times are in monotonic microseconds. An error is a
+request without a good answer (`errors`), a slow answer (`slow`), or a missing connection. An answer
+is slow if it took more than 250 ms, and more than twice the time of the slowest answer before all
+faults. `latency` has the times of good answers.
 """.
 -type outage() :: #{
     fault := term(), at_us := integer(), first_us => integer(), last_us => integer(),

@@ -47,9 +47,9 @@ the part of them that is not payload, if that is known and there were any bytes.
     received_mib_per_s := float(), sent_mib_per_s := float(), overhead_percent => float()
 }.
 -doc """
-The resources of a phase. The fields of the garbage collections in all our own nodes together
-(`erlmcp_bench_pauses:fields/3`) are there if they are known, and a request of the phase was
-answered.
+The resources of a phase, and the fields of the garbage collections in all our own nodes together
+(`erlmcp_bench_pauses:fields/3`). These fields are there if they are known, and a request of the
+phase was answered.
 """.
 -type phase() :: #{phase := atom(), at_s := float(), duration_s := float(),
                    nodes := [erlmcp_bench_scenario_resources:node_figures()],
@@ -69,7 +69,7 @@ until the last one before a calm, if there was any. See `t:erlmcp_bench_scenario
 `seen` is `true` if the fault had an effect: at least nine tenths of its connections, or its node,
 have ended, or answers were later by the added time. `recovered` is `true` if no error came, or a
 calm followed. Errors after that calm change neither `recovered` nor `recovery_ms`. `mark_s` is the
-time in which the service must recover.
+time in which the service must recover. `not_run` is the reason why a fault was not injected.
 """.
 -type fault() ::
     #{fault := atom(), not_run := term()}
@@ -85,7 +85,8 @@ The backlog of a peak that is followed by a `cool_down`: the most at any time, a
 of the peak. `drain_ms` is the time from then until the last request ended that had been due before.
 `cool_down_ms` is the time from then until the last error, or the last slow answer. `drain_ms` is
 there if that last request ended before the scenario did, and `cool_down_ms` if a calm followed
-before its end. A slow answer and a calm are those of `m:erlmcp_bench_scenario_outages`.
+before its end. A calm is that of `m:erlmcp_bench_scenario_outages`. So is a slow answer, but it is
+compared with the slowest answer before the peak.
 """.
 -type bombing() :: #{
     most_backlog_requests := non_neg_integer(), end_backlog_requests := non_neg_integer(),

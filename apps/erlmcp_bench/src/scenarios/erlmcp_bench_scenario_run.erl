@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenario_run).
 -moduledoc """
 The process that runs a scenario. It starts and stops loads as the steps require, injects the faults
-at their times, and reports events once a second.
+at their times, and reports events.
 """.
 
 -export([run/3]).

@@ -1,7 +1,8 @@
 -module(erlmcp_bench_scenario_tally).
 -moduledoc """
-Adds up the counters of a scenario's loads: in total for metrics, for each step, and since the last
-`look/1` for display. Counts since the last reading of the loads belong to the current step.
+A process that adds up the counters of a scenario's loads: in total for metrics, for each step, and
+since the last `look/1` for display. Counts since the last reading of the loads belong to the
+current step.
 """.
 
 -behaviour(gen_server).

@@ -35,7 +35,7 @@ start(Name, Port, Families) ->
 url(Port) ->
     <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/metrics">>.
 
--doc "Stops the listener `Name`, or returns `not_found`.".
+-doc "Stops the listener `Name`. The error is `not_found` if there is no such listener.".
 -spec stop(Name :: term()) -> ok | {error, not_found}.
 stop(Name) ->
     cowboy:stop_listener({?MODULE, Name}).

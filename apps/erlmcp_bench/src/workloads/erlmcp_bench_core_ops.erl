@@ -5,7 +5,7 @@ long each takes. The components are those of a running server (`m:erlmcp_bench_c
 workloads are `core_ops_1k`, `_10k`, `_100k` and `_1m` of `m:erlmcp_bench_workloads`.
 
 The workloads `registry_250_connections` and `registry_500_connections` measure the contention of
-that many processes for the registry (`m:erlmcp_bench_contention`).
+250 and of 500 processes for the registry (`m:erlmcp_bench_contention`).
 
 `encode`, `encode_reply`, `decode` and `nothing` need only their own process. They are measured on
 one core and on all.
@@ -17,8 +17,8 @@ one core and on all.
 -export([measured/2]).
 
 -doc """
-Runs a workload over its components. Returns a result for each component, and two for one that is
-measured on one core and on all.
+Runs a workload. Returns a result for each component that the workload measures, and two for a
+component that is measured on one core and on all.
 """.
 -spec run(Id :: binary() | atom()) -> erlmcp_bench_run:outcome().
 run(Id) -> run(Id, #{}).

@@ -6,8 +6,8 @@ a connection. The workloads are those of `m:erlmcp_bench_workloads`. The option 
 the server of a URL instead, which must have the tool `echo`. With that option, a workload that is
 not over HTTP fails with `not_over_http`.
 
-If the machine carries fewer connections than a workload wants, the workload gets the most that is
-possible. The result names the limit (`wanted_connections`, `bounded_by`).
+If the machine carries fewer connections than a workload wants (`wanted_connections` of the result),
+the workload gets the most that is possible. `bounded_by` of the result then names the limit.
 """.
 
 -behaviour(erlmcp_bench_run).

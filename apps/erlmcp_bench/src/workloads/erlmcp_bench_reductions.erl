@@ -31,7 +31,8 @@ tolerance_percent() -> 5.
 -doc """
 Measures all kinds of requests, on a server with one scheduler in a node of its own. `http1_refusal`
 is the cost of a request that is refused, since as many requests are in flight as the server allows.
-`quick` in a name means an echo that is marked quick (docs/tools.md, "Quick handlers").
+`quick` in a name means an echo that is marked quick (docs/tools.md, "Quick handlers"). The error is
+that of the server, which could not start.
 """.
 -spec measured() -> {ok, figures()} | {error, term()}.
 measured() ->
@@ -161,7 +162,10 @@ answered(#{socket := Socket, wire := Wire, state := State, session := Session} =
 close(#{socket := Socket}) ->
     gen_tcp:close(Socket).
 
--doc "Measures all kinds of requests, and writes the figures and the release of OTP into a file.".
+-doc """
+Measures all kinds of requests, and writes the figures and the release of OTP into a file. The error
+is that of `measured/0` or of the file.
+""".
 -spec record(file:filename()) -> {ok, figures()} | {error, term()}.
 record(File) ->
     maybe
@@ -174,8 +178,8 @@ record(File) ->
 otp() -> list_to_binary(erlang:system_info(otp_release)).
 
 -doc """
-Reads the figures that `record/1` wrote into a file. If they are of another release of OTP, it
-returns only that release. Fails if the file cannot be read.
+Reads the figures that `record/1` wrote into a file. If they are of another release of OTP, returns
+only that release, such as `~"27"`. Fails if the file cannot be read.
 """.
 -spec recorded(file:filename()) -> {ok, figures()} | {other_otp, binary()}.
 recorded(File) ->

@@ -11,7 +11,7 @@ Three servers are measured, one after the other:
    separate connection measures the cost of sending as many bytes as an answer has.
 2. A server whose stage functions are timed (`m:erlmcp_bench_meter`). The median of each function is
    multiplied by its calls for each request.
-3. The same server again, with the mean reductions of each function.
+3. Another such server, with the mean reductions of each function instead.
 
 Two rows are remainders: `read` of the time in which no process ran, and `frame` of the time in
 which a process ran.

@@ -6,7 +6,7 @@ decoding, admission, engine, handler and encoding (`m:erlmcp_bench_requests`).
 
 The load is open: `target_ops_per_s` requests are due in each second, at equal distances, regardless
 of earlier requests. A latency begins when its request was due. `service_` times begin when it was
-sent, and `unsent` counts due requests that no worker sent.
+sent, and `unsent_count` counts due requests that no worker sent.
 
 If the target is above the server's capacity, due requests pile up. The latencies then show only how
 long they have piled up. The target `uncapped` measures the capacity: each worker sends again when
@@ -23,8 +23,9 @@ name ends with that of the service. The run has failed if the failure was not se
 service or the load did not recover. `fail` needs a target: `uncapped` has no requests that are due
 while no server runs.
 
-The interval is 5 s, or a sixth of a run below 30 s. A run is judged only if it has three samples,
-and lasts ten seconds or has a `sample_ms` of its own.
+The interval is `sample_ms`, if the workload has that. Otherwise it is 5 s, or a sixth of a run
+below 30 s. A run is judged only if it has at least three samples, and has a `sample_ms` or lasts at
+least ten seconds.
 """.
 
 -behaviour(erlmcp_bench_run).

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_workloads).
 -moduledoc """
 The workloads as data: their names, their members, and their marks, which are figures that an
-earlier erlmcp published. Most marks were never measured. They are shown next to a figure for
-comparison, and are not goals. Pure.
+earlier erlmcp published. Many marks were never measured, or are of something else
+(`m:erlmcp_bench_marks`). They are shown next to a figure for comparison, and are not goals. Pure.
 """.
 
 -export([all/0, quick/0, short/1, benchmarks/0, of_benchmark/1, find/1]).
@@ -18,8 +18,8 @@ comparison, and are not goals. Pure.
 -doc """
 A workload has `id`, `benchmark` and `marks`, and the fields of its benchmark:
 
-- core operations: their `operations`, of all `workers` together, and the component that they are
-  `contended` for, if it is only one;
+- core operations: their `operations`, of all `workers` together. A workload that measures
+  contention has only the component for which its processes contend (`contended`);
 - stress: `duration_s`, `target_ops_per_s` (which may be `uncapped`) and `workers`, and `sample_ms`
   if it is sampled more often than others;
 - integration: its `steps`, see `workflows/0`, which `workers` clients do for `duration_s` seconds;
@@ -31,8 +31,10 @@ A workload has `id`, `benchmark` and `marks`, and the fields of its benchmark:
 - memory: the kind of item that it `holds`, their number (`connections`), and its `goals`. Items are
   idle, except running calls;
 - scaling: the quantity that `varies`, and its `points`, each measured for `duration_s`;
-- stages: requests of a tool, which may be `quick`, on `connections`;
-- growth: the kind of item that there is more of (`grows`), and the smaller number (`base`).
+- stages: `transport`, `connections` and `payload_bytes` of the requests of a tool, which may be
+  `quick`, and `duration_s` of each measurement;
+- growth: the kind of item that there is more of (`grows`), the smaller number (`base`), and
+  `duration_s` of each measurement.
 """.
 -type workload() :: #{
     id := binary(), benchmark := benchmark(), marks := [mark()],

@@ -111,8 +111,8 @@ question(Params, Fun) ->
     end.
 
 -doc """
-Asks the user whether a login may lead to a host, and returns the answer. Returns `false` without a
-terminal, and at the end of the input.
+Asks the user whether a login may lead to a host. Returns `true` if the user allows it. Returns
+`false` also without a terminal, and at the end of the input.
 """.
 -spec allows(erlmcp_oauth:host_question()) -> boolean().
 allows(#{host := Host, url := Url, why := Why}) ->

@@ -14,7 +14,7 @@ The fields of a form that a server requests, and the values that the user types 
 }).
 -opaque field() :: #field{}.
 
--doc "Returns the fields of a form's schema; the required ones come first.".
+-doc "Returns the fields of a form's schema, the required fields first.".
 -spec fields(Schema :: map()) -> [field()].
 fields(Schema) ->
     Required = maps:get(~"required", Schema, []),

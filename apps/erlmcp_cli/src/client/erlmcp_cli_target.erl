@@ -13,8 +13,9 @@ The server of a command: the command-line arguments that name it, and the target
 -define(CONNECT_MS, 10_000).
 
 -doc """
-Returns the `argparse` arguments that name a server. `Words` are the words of the command line. The
-first argument is a URL, unless the words have `--stdio` or `--tcp`.
+Returns the `argparse` arguments of a command that uses a server: those that name the server, and
+options such as `--timeout` and `--json`. `Words` are the words of the command line. The first
+argument is a URL, unless the words have `--stdio` or `--tcp`.
 """.
 -spec arguments(Words :: [string()]) -> [argparse:argument()].
 arguments(Words) ->

@@ -6,8 +6,8 @@ Reads the tables of arguments that `argparse` uses, for the completion scripts a
 -export([names/1, usage/1, described/1, values/1]).
 
 -doc """
-Returns the forms of an option as they are typed, the short form first; none for a positional
-argument.
+Returns the forms of an option as they are typed, the short form first. Returns an empty list for a
+positional argument.
 """.
 -spec names(argparse:argument()) -> [string()].
 names(Argument) ->

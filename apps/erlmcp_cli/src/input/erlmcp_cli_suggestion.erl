@@ -7,8 +7,8 @@
 -define(ALIKE, 0.8).
 
 -doc """
-Returns the name that is most similar to a word; `none` if none is similar enough. Case, and the
-difference between `-` and `_`, do not count.
+Returns the name that is most similar to a word, or `none` if no name is similar enough. Case, and
+the difference between `-` and `_`, do not count.
 
 ## Examples
 

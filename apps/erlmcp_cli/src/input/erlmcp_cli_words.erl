@@ -47,8 +47,9 @@ quoted(_, [], _, _) -> {error, unfinished}.
 
 -doc """
 Moves the options of a command in front of its other arguments, so that a user may type them
-anywhere. `-`, and words after `--`, are not options. `argparse` does not know these rules, so it
-gets such words with a mark, which `restored/1` removes.
+anywhere. An option at the end whose value is missing stays there. `-`, and words after `--`, are
+not options. `argparse` does not know these rules, so it gets such words with a mark, which
+`restored/1` removes.
 """.
 -spec arranged([string()], [argparse:argument()]) -> [string()].
 arranged(Words, Specs) -> arranged(Words, Specs, [], []).

@@ -29,7 +29,10 @@ it is found.
 %% Connections that wait to be accepted. A connection over this bound fails.
 -define(WAITING, 64).
 
--doc "Starts the process that listens on the control socket `File`.".
+-doc """
+Starts the process that listens on the control socket `File`. The error is that of the file or the
+socket: `eaddrinuse` if a process listens there already, and `eexist` if the file is no socket.
+""".
 -spec start_link(file:filename_all()) -> gen_server:start_ret().
 start_link(File) ->
     gen_server:start_link(?MODULE, File, []).

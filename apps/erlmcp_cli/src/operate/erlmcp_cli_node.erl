@@ -9,7 +9,7 @@ Reaches a running node for its operator: by the control socket of `erlmcp serve`
 %% Milliseconds until a node has answered a question that needs no time.
 -define(ANSWER_MS, 10_000).
 
--doc "Returns the `argparse` arguments that name a node.".
+-doc "Returns the `argparse` arguments that name a node, and `--json`.".
 -spec arguments() -> [argparse:argument()].
 arguments() ->
     [#{name => control, long => "-control", required => false,
@@ -27,8 +27,9 @@ arguments() ->
 Asks the node that the arguments name, and returns its answer. The node may take `Milliseconds`
 longer than for a question that it answers at once.
 
-The error has a sentence. `usage`: the arguments do not name one node. `unreachable`: no node
-answers in time. `failed`: the answer is an error, or the node does not run erlmcp.
+The error has a sentence. `usage`: the arguments do not name one node. `unreachable`: no node was
+reached, or it did not answer in time. `failed`: the answer is an error, or the node does not run
+erlmcp.
 """.
 -spec ask(argparse:arg_map(), Question :: #{atom() => term()}, Milliseconds :: non_neg_integer()) ->
     {ok, json:decode_value()} | {usage | failed | unreachable, unicode:chardata()}.

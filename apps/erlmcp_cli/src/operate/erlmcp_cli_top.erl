@@ -1,6 +1,6 @@
 -module(erlmcp_cli_top).
 -moduledoc """
-`erlmcp top`: shows the figures of a running node's servers on a terminal, and updates them each
+`erlmcp top`: shows the figures of a running node's servers and clients, and updates them each
 second.
 """.
 

@@ -11,7 +11,10 @@ obey are spelled out, as in all text of the command.
 
 -export_type([whose/0]).
 
--doc "The processes that start: the command's own server or client, or applications.".
+-doc """
+The processes that start: a server, a client or a control socket of the command's own (`own`), or
+applications.
+""".
 -type whose() :: own | applications.
 
 %% The registered name of the process of OTP's handler `default`.
@@ -46,10 +49,10 @@ hide_servers() ->
     ok = logger:add_handler_filter(default, servers, {fun ?MODULE:no_server/2, none}).
 
 -doc """
-Runs `Start`, and holds the reports of OTP and ranch meanwhile. If `Start` fails, these reports are
-dropped, since they repeat at length the reason that the caller gets. If `Start` succeeds, the
-reports are shown: a server may serve requests before `Start` returns, and a process of its user may
-crash. At most 200 reports are held, and others dropped.
+Runs `Start`, and meanwhile holds the reports of OTP, and ranch's of a listener that cannot start.
+If `Start` fails, these reports are dropped, since they repeat at length the reason that the caller
+gets. If `Start` succeeds, the reports are shown: a server may serve requests before `Start`
+returns, and a process of its user may crash. At most 200 reports are held, and others dropped.
 
 For `own`, the warning on a listener that authenticates no client is left out, too, since `erlmcp
 serve` prints it itself.

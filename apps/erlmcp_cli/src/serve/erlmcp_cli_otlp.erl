@@ -12,9 +12,9 @@ Specification".
 -define(PATH, ~"/v1/traces").
 
 -doc """
-Returns the option for the collector at the URL `Base`. The environment adds headers, attributes of
-the program and the part of the traces to record. The error is a sentence about the first wrong
-value.
+Returns the option for the collector at the URL `Base`, to which `/v1/traces` is added unless it
+ends in that. The environment adds headers, attributes of the program and the part of the traces to
+record. The error is a sentence about the first wrong value.
 """.
 -spec given(Base :: binary()) -> {ok, erlmcp_tracer:options()} | {error, unicode:chardata()}.
 given(Base) ->

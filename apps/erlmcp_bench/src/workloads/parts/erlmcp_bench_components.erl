@@ -7,7 +7,7 @@ does. It checks its result, and crashes if the result is wrong.
   published catalog. It also looks up an HTTP session by its id. Every twentieth operation also
   writes: one session is removed, and another is added under an id that was made before. The cost of
   making an id is in `session`.
-- `queue`: a request enters the server's own gate (`m:erlmcp_gate`), waits for its permit and
+- `queue`: a request enters the server's own gate (`m:erlmcp_gate`), gets its permit and
   leaves. No process has more than one request, so no request waits, as in a server without
   overload.
 - `queue_waiting`: a gate has one permit for each process, and all are taken. A new request waits

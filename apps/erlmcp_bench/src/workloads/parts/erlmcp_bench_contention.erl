@@ -1,8 +1,8 @@
 -module(erlmcp_bench_contention).
 -moduledoc """
-Measures how much many processes get into each other's way. They do an operation all at once, and
-one process does it alone just before and just after. Without contention, N processes on N cores do
-N times as many operations as one process does.
+Measures how much the processes of a plan hinder each other. All of them do an operation at once,
+and one process does it alone just before and just after. Without contention, N processes on N cores
+do N times as many operations as one process does.
 """.
 
 -export([run/1]).
@@ -11,7 +11,7 @@ N times as many operations as one process does.
 
 -doc """
 The figures of all processes together, and two more. `alone_per_s` is the operations a second of
-one process. `lost_percent` is the part of what the cores could do that contention takes.
+one process. `lost_percent` is the percentage that contention takes of what the cores could do.
 """.
 -type measured() :: #{
     operations := pos_integer(), duration_ns := pos_integer(), timer_ns := non_neg_integer(),

@@ -29,8 +29,9 @@ process.
     recovery := erlmcp_bench_recovery:recovery(), kill := fun((pid()) -> term())
 }.
 -doc """
-The number of processes that were killed, 0 or 1. Also the 99th percentile of the latencies before,
-and the time until the service ran again.
+The number of processes that were killed, 0 or 1. `earlier_p99_us` is the 99th percentile of the
+latencies before, and missing if there were none. `restarted_ms` is the time until the service ran
+again, and missing if it did not.
 """.
 -type seen() :: #{killed_processes := 0 | 1, earlier_p99_us => pos_integer(),
                   restarted_ms => float()}.
@@ -51,7 +52,10 @@ start(Plan, Load) ->
     _ = logger:add_primary_filter(?MODULE, {fun logger_filters:domain/2, {stop, sub, [otp]}}),
     erlmcp_one_shot:start(fun() -> injected(Plan, Load, monitor(process, Caller)) end, []).
 
--doc "Returns what was seen of the failure, after the end of the load.".
+-doc """
+Returns what was seen of the failure, after the end of the load. Exits with the reason of the
+process that `start/2` started if that process has crashed.
+""".
 -spec stop(injector()) -> seen().
 stop({Pid, Monitor}) ->
     Pid ! stop,

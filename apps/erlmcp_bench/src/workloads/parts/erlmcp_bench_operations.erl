@@ -2,9 +2,10 @@
 -moduledoc """
 Runs an operation many times, in several processes at once, and measures the time of each.
 
-The clock is read before and after each operation. The cost of two readings is measured first and
-subtracted each time. The times are kept in nanoseconds, and go into a histogram when their storage
-is full. For up to 131,072 operations of a process the histogram is filled afterwards.
+The clock is read before and after each operation. The time between two readings without an
+operation is measured first, and subtracted each time. The times are kept in nanoseconds, and go
+into a histogram when their storage is full. For up to 131,072 operations of a process the histogram
+is filled afterwards.
 
 The throughput includes the cost of keeping times and of reading the clock. The operation that does
 nothing shows this cost in `erlmcp bench core_ops`.

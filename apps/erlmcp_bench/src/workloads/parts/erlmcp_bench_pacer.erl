@@ -5,9 +5,9 @@ N is due N / `per_second` seconds after the beginning, and its number selects th
 
 Timers have whole milliseconds, in which many requests may be due, so a process must read the clock.
 If all workers did so, each would be late by the turns of all others. So a pacer does it for them.
-It sleeps until the millisecond, and then yields to other processes until the time has come. From
-1,000 requests a second there are two pacers that do the same work: a delay of one of them does no
-harm.
+It sleeps until the millisecond in which a request is due, and then yields to other processes until
+the time has come. From 1,000 requests a second on there are two pacers that do the same work: a
+delay of one of them does no harm.
 
 A waiting worker stores the number of its request in an atomic of its own. Either a pacer takes it
 and wakes the worker, or the worker takes it back after reading the clock once more. So only waiting
@@ -20,7 +20,8 @@ slightly early, and yields until its time.
 -export_type([schedule/0, pacer/0]).
 
 -doc """
-The time when the first request is due and the end of the schedule, in monotonic nanoseconds.
+A schedule. `begins` is the time when the first request is due, and `ends` the end of the schedule,
+both in monotonic nanoseconds.
 """.
 -type schedule() :: #{begins := integer(), ends := integer(), per_second := pos_integer(),
                       workers := pos_integer(), atom() => term()}.

@@ -22,10 +22,11 @@ right answer. The time of the recovery is that of the first of these hundred.
 -opaque recovery() :: #recovery{}.
 
 -doc """
-The figures. `errors` requests had no right answer, and `unanswered` of them had none at all. Times
-begin with the failure. `first_good_ms` is the time of the first right answer to a request that was
-sent once the failure was seen. `recovery_ms` is the time at which the load had recovered. A time is
-missing if its event did not happen.
+The figures. Of the requests that ended within a minute after the failure, `errors` had no right
+answer, and `unanswered` of these had none at all. Times begin with the failure. `first_good_ms` is
+the time of the first right answer to a request that was sent once the failure was seen.
+`recovery_ms` is the time at which the load had recovered. A time is missing if its event did not
+happen.
 """.
 -type figures() :: #{
     errors := non_neg_integer(), unanswered := non_neg_integer(),
@@ -74,8 +75,8 @@ seen(#recovery{times = Times}) ->
 
 -doc """
 Counts a request with its latency `Us`, in microseconds. It was sent at `SentNs` and ended at
-`DoneNs`, in monotonic nanoseconds. A request that ended before the failure does not count. One that
-ended a minute after it or later can only be the first right answer.
+`DoneNs`, in monotonic nanoseconds. A request that ended before the failure does not count. A
+request that ended a minute or more after the failure can only be the first right answer.
 """.
 -spec ended(Outcome :: answered | timeout | no_server | wrong | {refused, integer()},
             Us :: integer(), SentNs :: integer(), DoneNs :: integer(), recovery()) -> ok.

@@ -27,7 +27,10 @@ After `new/2` the calling process traps exits, since the process of a call answe
     request := {binary(), binary()}, answer := {binary(), binary()} | unknown,
     text := binary()
 }.
--doc "The outcome of a request. `no_server`: the server did not run, or ended before its answer.".
+-doc """
+The outcome of a request. `refused` has the number of the server's refusal or, if the error has
+none, its JSON-RPC code. `no_server`: the server did not run, or ended before its answer.
+""".
 -type outcome() ::
     answered | {refused, Code :: integer()} | {wrong, binary()} | timeout | no_server.
 

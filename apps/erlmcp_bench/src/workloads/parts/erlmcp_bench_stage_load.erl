@@ -18,7 +18,10 @@ the time are those in which processes ran, garbage was collected and ports worke
 """.
 -type share() :: #{cpu_us := float(), running_us := float(), collecting_us := float(),
                    ports_us := float(), reductions := float()}.
--doc "The cost of one request, with the number of requests and their time in microseconds.".
+-doc """
+The cost of one request, in the units of `t:share/0`. `answered` requests were measured in `at_us`
+microseconds, and their answers had `received` bytes. `write` is the cost of one write.
+""".
 -type whole() :: #{
     cpu_us := float(), running_us := float(), collecting_us := float(), ports_us := float(),
     reductions := float(), answered := pos_integer(), received := pos_integer(),
@@ -38,9 +41,9 @@ the time are those in which processes ran, garbage was collected and ports worke
 
 -doc """
 Measures a request. `write` is the cost of sending as many bytes as an answer has, on a separate
-connection. The error is `nothing_measured` if too few requests were answered. It is
-`{not_answered, Counts}` if some were refused, failed or wrong. Otherwise it is that of the server
-or the load, which could not start.
+connection. The error is `nothing_measured` if there were too few answers or writes, or too little
+processor time, for a figure. It is `{not_answered, Counts}` if some requests were refused, failed
+or wrong. Otherwise it is that of the server or the load, which could not start.
 """.
 -spec whole(plan()) -> {ok, whole()} | {error, term()}.
 whole(#{measure_ms := Milliseconds} = Plan) ->
