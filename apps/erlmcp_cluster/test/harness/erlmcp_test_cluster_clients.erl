@@ -37,8 +37,12 @@ An operation, as `t:erlmcp_test_history:operation/0`, with its model. Times are 
 -define(PACE_MS, 30).
 -define(PROBE_MS, 50).
 -define(TRIES, 100).
-%% The most sessions, or tasks, that are in use, and those that have ended.
+%% The most sessions, or tasks, that are in use.
 -define(USED, 40).
+%% The most that have ended and are still asked for. A DELETE that a lost node has forgotten shows
+%% only in a session that ended before the loss, and some 20 end in each second after it.
+-define(ENDED_SESSIONS, 400).
+-define(ENDED_TASKS, 80).
 -define(KEPT, [kept, repeated]).
 -define(KEPT_SESSIONS, 100).
 %% In each era, of each kind. They do not end meanwhile.
@@ -219,12 +223,13 @@ enter(Id, Kind, Era, Use, #{pool := Pool}) ->
     true = ets:insert(Pool, {Id, Kind, Era, Use}).
 
 %% Some of those that have ended are forgotten.
-ended(Id, #{pool := Pool} = Clients) ->
+ended(Id, Kind, #{pool := Pool} = Clients) ->
     _ = ets:update_element(Pool, Id, {4, ended}),
-    case [Other || {Other, _, _, ended} <- pool(Clients)] of
-        Ended when length(Ended) > 2 * ?USED -> ets:delete(Pool, one(Ended));
-        _ -> true
-    end.
+    Ended = [Other || {Other, Of, _, ended} <- pool(Clients), Of =:= Kind],
+    length(Ended) > most(Kind) andalso ets:delete(Pool, one(Ended)).
+
+most(session) -> ?ENDED_SESSIONS;
+most(task) -> ?ENDED_TASKS.
 
 %% One operation, from its beginning to its entry in the table.
 
@@ -244,8 +249,8 @@ done(Do, #{table := Table}, Client) ->
     true = ets:insert(Table, {erlang:unique_integer([monotonic]), Operation}),
     {Operation, Next}.
 
-ending({delete, Id}, Clients) -> ended(Id, Clients);
-ending({cancel, Id, _}, Clients) -> ended(Id, Clients);
+ending({delete, Id}, Clients) -> ended(Id, session, Clients);
+ending({cancel, Id, _}, Clients) -> ended(Id, task, Clients);
 ending(_, _) -> true.
 
 followed(open, Use, #{result := ok, key := Id}, Clients) ->
@@ -255,7 +260,7 @@ followed({create, _, _, Era}, Use, #{result := ok, key := Id}, Clients) ->
 followed({get, Id, _}, used, #{result := Result}, #{pool := Pool} = Clients)
   when Result =:= completed; Result =:= failed; Result =:= cancelled ->
     case ets:lookup(Pool, Id) of
-        [{_, _, _, used}] -> ended(Id, Clients);
+        [{_, _, _, used}] -> ended(Id, task, Clients);
         _ -> true
     end;
 followed(_, _, _, _) ->
