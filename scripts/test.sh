@@ -41,7 +41,8 @@ fi
 # after them, alone, since it judges how soon a server notices faults and recovers.
 clients='client spec/tasks'
 inside='observe outbound protocol schema spec/transports text wire server/call server/catalog
-    server/dependencies server/gate server/overload server/session server/task'
+    server/dependencies server/gate server/overload server/session server/task
+    server/transport/http1 server/transport/http2 server/transport/sse'
 alone=apps/erlmcp_bench/test/chaos/chaos_faults_SUITE
 
 # suites_in FOLDER...: the suites in these folders and below.
