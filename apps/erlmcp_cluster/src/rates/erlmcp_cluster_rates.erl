@@ -9,11 +9,11 @@ node that no other hears lets in its part of a rate. A report of which not all n
 within a second is given up: its messages go on to count once for each node. The same holds for
 reports of a node without a lease, which may be cut off.
 
-A node that has just started has heard no reports, and counts nothing. So the first message of a
-server on this node asks the other nodes what they count.
+A node that has just started has heard no reports, and counts nothing. So when the first message of
+a server is counted here, the process asks the other nodes what they count.
 
-The processes find each other by `pg`. Messages are `{erlmcp_cluster_rates, 1, _}`. One of another
-version is not read, and its sender waits in vain.
+The processes find each other by `pg`. Messages are `{erlmcp_cluster_rates, 1, _}`. A message of
+another version is not read, and its sender waits in vain.
 
 Internal.
 """.

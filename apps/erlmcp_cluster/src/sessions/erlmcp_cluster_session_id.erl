@@ -74,7 +74,8 @@ server(Id) ->
 
 -doc """
 Returns the id of a session of the server `Server`. If the session's declaration is too large for
-an id, it returns `keep` with the bytes that the store must have. `declaration/2` reads them.
+an id, returns `{keep, Id, Declaration}`: the store must have these bytes, which `declaration/2`
+reads.
 """.
 -spec new(erlmcp_engine:session(), server(), nonce(),
           {erlmcp_cluster_secret:slot(), Key :: <<_:256>>}) ->
@@ -95,7 +96,7 @@ sealed(Plain, Bound, Nonce, {Slot, Key}) ->
 
 -doc """
 Opens an id that a client sent. Returns `unknown` unless `new/4` returned it for the same server and
-principal, with one of the keys of its slot.
+principal, with one of the keys of its slot, and this release knows the form of its declaration.
 """.
 -spec open(Id :: binary(), server(), Principal :: term(), keys()) ->
     {ok, birth()} | unknown.
@@ -124,7 +125,7 @@ name(<<_:?HEAD/binary, Nonce:?NONCE/binary, _/binary>>) ->
 
 -doc """
 Returns the nonce of the session with the number `Count` of an incarnation. `Boot` is random, so
-that a nonce is new even if the incarnation was restored from an old copy of the store.
+that a nonce is new even if a store that was restored from an old copy gives out a number again.
 """.
 -spec nonce(erlmcp_cluster_deaths:incarnation(), Boot :: 0..16#FFFFFF, Count :: pos_integer()) ->
     nonce().

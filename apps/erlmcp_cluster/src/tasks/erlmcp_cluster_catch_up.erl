@@ -43,9 +43,10 @@ start_link(CatchUp) ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, CatchUp, []).
 
 -doc """
-Returns when this node, and its tables, have all changes that were answered before the call. Waits
-for twice `Milliseconds` at most. Returns `{error, full}` at once if 10,000 reads wait for the next
-catch-up. Other errors are those of `erlmcp_cluster_store:catch_up/1`.
+Returns `ok` when this node, and its tables, have all changes that were answered before the call.
+Waits for twice `Milliseconds` at most, and then returns `{error, timeout}`. Returns `{error, full}`
+at once if 10,000 reads wait for the next catch-up. Other errors are those of
+`erlmcp_cluster_store:catch_up/1`, or say why this process does not run.
 """.
 -spec catch_up(Milliseconds :: pos_integer()) -> ok | {error, full | term()}.
 catch_up(Milliseconds) ->

@@ -90,8 +90,8 @@ update(#{id := Id, bytes := Bytes, tenant := Tenant} = Task,
 -doc """
 Stores a task in place of its previous version, if that belongs to the incarnation `Dead`. Returns
 the task, which then belongs to this node's incarnation. Returns `{error, changed}` if the store has
-another version. Returns `{error, unavailable}` if this node has no valid lease, too many changes
-wait, or the store has not answered.
+another version, one of another incarnation, or none. Returns `{error, unavailable}` if this node
+has no valid lease, too many changes wait, or the store has not answered.
 """.
 -spec take_over(erlmcp_task_store:task(), Dead :: erlmcp_cluster_deaths:incarnation(),
                 State :: term()) ->
