@@ -177,8 +177,8 @@ again. Call this function again.
 
 - `not_joined`: this node is in no cluster.
 - `last_member`: this node is the only one of its cluster.
-- Other errors are those of the store, such as `timeout`: there was no majority, the store did not
-  answer, or a node that this one is connected to stands still.
+- `timeout`: there was no majority, the store did not answer, or a node that this one is connected
+  to stands still. Other errors are those of the store.
 """.
 -spec leave() -> ok | {error, not_joined | last_member | term()}.
 leave() ->

@@ -7,7 +7,7 @@ the number of clients there.
 Nothing here waits for another node. A message that its connection has no room for is dropped. When
 there is room, the node hears `missed`: anything of these servers may have changed. The same happens
 if 10,000 different changes of a server wait already. When two of these processes find each other,
-the servers of both nodes hear `missed`: changes may have been lost with a connection, or with an
+the servers of both nodes hear `missed`. Changes may have been lost with a connection, or with an
 earlier process.
 
 Changes that arrive faster than they can be published wait, and equal ones wait as one.

@@ -23,8 +23,8 @@ added to `deaths`, and the lease is deleted. Any node completes the second step.
 is leaving is among the deaths before its lease ends. A death that no incarnation would survive is
 not added until another incarnation has begun.
 
-An error that a function does not name is one of Khepri or Ra, such as `timeout` without a majority,
-or `noproc` without a part of the store on this node. A change may then be stored or not.
+An error that a function does not name is one of Khepri or Ra. It is `timeout` without a majority,
+and `noproc` without a part of the store on this node. A change may then be stored or not.
 
 The process starts the node's part of the store, joins the others, and stops that part at its own
 end. If that part ends by itself, as when its disk is full, the process starts it again as soon as
@@ -94,9 +94,9 @@ Internal.
 -define(FAILED_MS, 3_500).
 
 -doc """
-The lease of an incarnation that lives or is leaving, or the end of one that has died or left, until
-its death is written down. `Renewals` counts the renewals of the lease. `Second` is when it ended,
-in seconds since 1970 by the agreed time (`m:erlmcp_cluster_time`).
+The lease of an incarnation that lives or is leaving, or has died or left. A lease that has ended
+stays until the death is written down. `Renewals` counts the renewals. `Second` is when the lease
+ended, in seconds since 1970 by the agreed time (`m:erlmcp_cluster_time`).
 """.
 -type lease() ::
     {alive | leaving, node(), Renewals :: non_neg_integer()}
@@ -184,7 +184,7 @@ doubt() ->
 
 -doc """
 Lets another living node lead the cluster, if this one leads it. Returns `ok` also if no other node
-leads in the end. A node that is about to stop calls this function: if a leader stops, the others
+leads in the end. A node that is about to stop calls this function. If a leader stops, the others
 can change nothing until they have noticed it, and have elected another one.
 
 All nodes are asked up to 20 times, 10 ms apart, until one of them accepts. That node may stand

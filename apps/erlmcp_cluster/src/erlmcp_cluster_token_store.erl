@@ -15,9 +15,9 @@ A value is sealed with a key of the cluster's secret, and has at most 32 KiB as 
 the cluster is a digest. Processes that store new values at the same moment can exceed `values`
 together, each by one value.
 
-Let the node join before its clients start: while it is in no cluster, the store neither opens nor
-reads nor writes, and the error is `not_joined`. Reads and writes need a majority of the cluster.
-Without it they fail with `unavailable`.
+Let the node join before its clients start: while it is in no cluster, each callback fails with
+`not_joined`. Reads and writes need a majority of the cluster. Without it they fail with
+`unavailable`.
 """.
 
 -behaviour(erlmcp_token_store).

@@ -12,7 +12,8 @@ itself included, by more than 60 seconds. While it is apart, no lease of the nod
   knows which clock is right then, so nodes that have a lease go on, and no other lease begins.
 - A node that has a lease keeps it when it comes to be apart, is not ready, and takes the time of
   the median. Of two medians the nearer one counts. If only the farther one is too far, the node is
-  in doubt: its time goes on as the monotonic clock does, and it deletes nothing for its age.
+  in doubt. Its time then goes on as the monotonic clock does, and the node deletes nothing for its
+  age.
 
 The clocks are those of the machines. Erlang's time follows such a clock slowly, so it stays wrong
 for days in a node that has begun with a wrong clock.

@@ -15,7 +15,7 @@ A node that is about to stop gives its sessions up before its lease ends (`hand_
 begins no change of a session any more, and waits for the end of those that it has begun
 (`change/1`). Then a renewal says that the node is leaving, and others are the homes of its
 sessions. If a server starts again on this node after that, the node begins another incarnation once
-no server is drained any more: the tasks of a drained one may still run.
+no server is drained any more. Until then the tasks of a drained one may still run.
 
 Internal.
 """.

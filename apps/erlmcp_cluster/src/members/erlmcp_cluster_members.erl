@@ -2,8 +2,8 @@
 -moduledoc """
 Watches the leases of all nodes. The process declares a node dead when the node's lease has stood
 still for 1,250 ms, and writes the death down. All nodes do so, and the first one wins. The death of
-a node that stops is written down by the node with the oldest incarnation, and half a second later
-by any: an attempt writes all deaths that are remembered, so few nodes should make one.
+a node that stops is written down by the node with the oldest incarnation, or by any half a second
+later. Few nodes should attempt it, since an attempt writes all deaths that are remembered.
 
 A lease is watched by this node's own monotonic clock, from when this node first saw it as it is. A
 node whose own lease is not valid declares none: perhaps the others are well, and it is alone. When
@@ -79,8 +79,8 @@ is_unseen(Incarnation, Living, Deaths) ->
         orelse lists:all(fun(Known) -> Incarnation > Known end, maps:keys(Living) ++ Dead).
 
 -doc """
-Returns the incarnations that have a lease in the store, with their nodes: those that live or are
-leaving, and those that have ended, until their death is written down.
+Returns the incarnations that have a lease in the store, with their nodes. These live or are
+leaving, or have ended, and their death is not written down yet.
 """.
 -spec incarnations() -> #{erlmcp_cluster_deaths:incarnation() => node()}.
 incarnations() ->

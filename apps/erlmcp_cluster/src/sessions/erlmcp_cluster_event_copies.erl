@@ -282,9 +282,9 @@ sent(Target, Numbers, #{unsent := Unsent}) ->
 
 -doc """
 Returns what this node has of a stream: its requests, its events up to the position `Last` without a
-gap, and whether the stream has ended. `Last` is the position of the last event that came, which may
-be deleted by now. `lost` is the end of a stream whose last event, possibly the answer, was lost.
-Returns `none` if the node has nothing of the stream.
+gap, and its end. `Last` is the position of the last event that came, which may be deleted by now.
+`Ended` is `true` or `false`, or `lost` if the last event of the stream, possibly the answer, was
+lost. Returns `none` if the node has nothing of the stream.
 """.
 -spec stream(key(), stream(), copies()) ->
     {ok, erlmcp_server_cluster:requests(), [{Position :: pos_integer(), binary()}],

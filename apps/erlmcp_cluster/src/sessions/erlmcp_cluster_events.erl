@@ -13,7 +13,7 @@ other nodes for them.
 
 All events of this node, and the copies of others, have 64 MiB together; over that the oldest are
 deleted (`m:erlmcp_cluster_event_copies`). While 16 MiB of events wait for this process, further
-events are not copied, except the beginning of a stream and its end, without its bytes.
+events are not copied. The beginning and the end of a stream are copied still, without bytes.
 
 A message is `{erlmcp_cluster_events, 1, Incarnation, Events}`. With the message
 `{erlmcp_cluster_events, 1, {again, Incarnation}}` a node asks for all its copies again. A message

@@ -96,7 +96,8 @@ sealed(Plain, Bound, Nonce, {Slot, Key}) ->
 
 -doc """
 Opens an id that a client sent. Returns `unknown` unless `new/4` returned it for the same server and
-principal, with one of the keys of its slot, and this release knows the form of its declaration.
+principal, with one of the keys of its slot. Also returns `unknown` if this release does not know
+the form of the declaration in the id.
 """.
 -spec open(Id :: binary(), server(), Principal :: term(), keys()) ->
     {ok, birth()} | unknown.

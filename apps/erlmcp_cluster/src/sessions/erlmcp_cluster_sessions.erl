@@ -3,10 +3,10 @@
 The sessions of a cluster, as any of its nodes finds them. Their ids are their birth certificates
 (`m:erlmcp_cluster_session_id`), and their homes follow from the deaths of nodes.
 
-The store has what the next home of a session must know in addition: a declaration that is too large
-for an id, the log level, the resources that the client watches, and the end of a session by DELETE.
-A change is stored before its client is answered. The home then looks at its lease again. If that is
-still valid, no other home has read the store before (`erlmcp_cluster_lease:change/1`).
+The store has what the next home of a session must know in addition. That is a declaration that is
+too large for an id, the log level, the resources that the client watches, and the end of a session
+by DELETE. A change is stored before its client is answered. The home then looks at its lease again.
+If that is still valid, no other home has read the store before (`erlmcp_cluster_lease:change/1`).
 
 A session is inherited only for as long as it may be idle, counted from the death of its home. For
 that time the store knows whether the session has ended.
@@ -268,8 +268,8 @@ serves() ->
     end.
 
 -doc """
-Ends all sessions of this node, which has left the cluster, and all streams of
-`subscriptions/listen`: the changes of other nodes do not come here any more.
+Ends all sessions of this node, which has left the cluster. Also ends all streams of
+`subscriptions/listen`, since the changes of other nodes do not come here any more.
 """.
 -spec leave() -> ok.
 leave() ->
@@ -287,9 +287,9 @@ servers() ->
     [Instance || {_, _, #{cluster := {erlmcp_cluster, _}} = Instance} <- erlmcp_registry:servers()].
 
 -doc """
-Returns the counts of this node: a word with the number of new facts that it is about to store, the
-turns of the changes that it makes, and the shares of clients in the facts. Returns `none` before
-the process has run.
+Returns the counts of this node. `Storing` is a word with the number of new facts that it is about
+to store. The turns are those of the changes that it makes, and the shares those of clients in the
+facts. Returns `none` before the process has run.
 """.
 -spec counts() ->
     {Storing :: atomics:atomics_ref(), erlmcp_cluster_turns:turns(),

@@ -1,8 +1,8 @@
 -module(erlmcp_cluster_task_tables).
 -moduledoc """
 The tasks of the cluster's servers, in tables on each node. The store keeps the tables of its node
-up to date, as a projection of what it has: when a change is answered, the node that asked for it
-has it in its tables.
+up to date, as a projection of what it has. When a change is answered, the tables of the node that
+asked for the change have it.
 
 One table has the tasks by server and id, one is an index, and one has counts. The index has each
 task by its expiry and by its owner and, while it runs, by its incarnation. A function that reads
