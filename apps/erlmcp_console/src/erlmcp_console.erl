@@ -31,7 +31,7 @@ The options of the console. A value in parentheses is the default.
   took longer than these milliseconds (150).
 - `payloads`: `true` shows the arguments and results of recent requests, without secrets (`false`).
 - `redact`: secrets of your own, in addition to those that are known by their names and forms. Each
-  is the name of a member, or a JSON pointer that begins at the arguments or at the result.
+  is the name of a member, or a JSON pointer that begins at the arguments or at the result (`[]`).
 """.
 -type options() :: #{token => binary(), latency_ms => pos_integer(), payloads => boolean(),
                      redact => [binary()]}.

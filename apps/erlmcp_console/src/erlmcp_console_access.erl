@@ -77,7 +77,7 @@ name(Token) ->
 
 -doc """
 Exchanges the token `Given` for a cookie. Returns the value of `Set-Cookie` for the page at the path
-of the request, or `denied` if the token is wrong, or the console has none.
+of the request. Returns `denied` if the token is wrong, or the console has none.
 """.
 -spec login(Given :: binary(), erlmcp_page:request(), token()) ->
     {ok, SetCookie :: iodata()} | denied.
