@@ -80,8 +80,8 @@ The state of the cluster, as this node knows it (`status/0`).
 - `leader`: the node that leads the store, as this node knows it, or `none`.
 - `members`: the nodes of the store; `[]` if this node's part of it does not answer. A dead node
   stays a member until `forget/1`.
-- `alive`: the incarnations that live or are leaving, with their nodes. One that has ended stays
-  here until its death is written down.
+- `alive`: the incarnations that live or are leaving, with their nodes. An incarnation that has
+  ended stays here until its death is written down.
 - `deaths`: the incarnations that have died or left, or are leaving, the last first; 1,000 at most.
 - `changes`: messages about changes of servers that this node has `sent` to other nodes and
   `received` from them, and the changes that were dropped (`missed`).
@@ -114,9 +114,9 @@ A server of a cluster, on this node.
 
 -doc """
 Lets this node join its cluster, and returns when it has a lease. The first nodes wait for each
-other and form the cluster. A node that was a member before takes its place again. After an error
-the node takes no part in a cluster. After `no_lease` or `clock_apart` it is a member all the same,
-and counts when a majority is needed. Call this function again.
+other and form the cluster. A node that was a member before takes its place again. After `no_lease`
+or `clock_apart` the node has stopped, but is a member, and counts when a majority is needed. Call
+this function again.
 
 ## Errors
 
@@ -124,7 +124,7 @@ and counts when a majority is needed. Call this function again.
 - `not_distributed`: this node has no name for distribution. `already_joined`: it is in a cluster.
 - `{bad_secret, Place, missing | too_short | too_long}`: there is no secret at this place, or it
   does not have 32 to 4,096 bytes.
-- `no_cluster`: in time, this node has reached no node of a cluster, and no new one was formed.
+- `no_cluster`: in time, this node has reached no node of a cluster, and no new cluster was formed.
 - `{other_cluster, Nodes}`: these nodes are in another cluster than this node or than each other.
 - `no_lease`: this node got no lease in time, as without a majority.
 - `{clock_apart, Seconds}`: this node's clock is more than a minute apart from those of the others.

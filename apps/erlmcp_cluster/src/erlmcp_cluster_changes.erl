@@ -4,11 +4,11 @@ Passes the changes of this node's servers on to the other nodes, and publishes t
 node has one such process. The changes of 20 ms leave as one message to each other node, whatever
 the number of clients there.
 
-Nothing here waits for another node. A message that its connection has no room for is dropped. When
-there is room, the node hears `missed`: anything of these servers may have changed. The same happens
-if 10,000 different changes of a server wait already. When two of these processes find each other,
-the servers of both nodes hear `missed`. Changes may have been lost with a connection, or with an
-earlier process.
+The process waits for no other node. A message that its connection has no room for is dropped. When
+there is room, the other node hears `missed`: anything of these servers may have changed. The same
+happens if 10,000 different changes of a server wait already. When two such processes find each
+other, the servers of both nodes hear `missed`. Changes may have been lost with a connection, or
+with an earlier process.
 
 Changes that arrive faster than they can be published wait, and equal ones wait as one.
 

@@ -5,8 +5,9 @@ one node of the tree:
 
 - `cluster`: the id of the cluster, which its first node writes.
 - `last`: the number of the last incarnation that was given out.
-- `incarnation/N`: the lease of an incarnation, `{alive, Node, Renewals}`, or how it ended. That of
-  a node which has given its sessions up, and is about to stop, is `{leaving, Node, Renewals}`.
+- `incarnation/N`: the lease of an incarnation, `{alive, Node, Renewals}`, or how it ended. The
+  lease of a node that has given its sessions up, and is about to stop, is
+  `{leaving, Node, Renewals}`.
 - `deaths`: `t:erlmcp_cluster_deaths:deaths/0`.
 - `session/NAME/FACT`: what the next home of a session must know (`m:erlmcp_cluster_sessions`). Only
   the home of a session writes it. Each node also has these facts in a table.
@@ -109,8 +110,8 @@ Without members, the node's part of the store does not answer.
 -type view() :: #{cluster := binary() | none, members := [node()]}.
 
 -doc """
-The name of a fact of a session: its client's declaration, its log level, its end, or the SHA-256
-digest of the URI of a resource that its client watches.
+The name of a fact of a session. A resource that the client watches has the SHA-256 digest of its
+URI as the name.
 """.
 -type fact() :: declaration | log_level | ended | <<_:256>>.
 
@@ -137,7 +138,10 @@ start_link(Options) ->
 
 %% Membership.
 
--doc "Returns the cluster that this node belongs to. Other nodes call it while they look for one.".
+-doc """
+Returns the cluster that this node belongs to. A node that looks for a cluster calls this function
+on other nodes.
+""".
 -spec view() -> view().
 view() ->
     case get(path([cluster]), low_latency) of
@@ -431,7 +435,7 @@ deaths(Favor) ->
 
 -doc """
 Stores a fact of a session, in place of its earlier value. The fact is needed for `Idle` seconds
-after the last use of the session, and counts as one of its owner's (`m:erlmcp_cluster_shares`).
+after the last use of the session, and counts for its owner (`m:erlmcp_cluster_shares`).
 """.
 -spec put_session(Name :: erlmcp_cluster_session_id:nonce(), fact(), Value :: term(),
                   Idle :: non_neg_integer(), erlmcp_cluster_shares:owner()) ->

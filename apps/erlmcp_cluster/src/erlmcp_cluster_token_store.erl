@@ -1,7 +1,7 @@
 -module(erlmcp_cluster_token_store).
 -moduledoc """
-A token store (`m:erlmcp_token_store`) that all nodes of a cluster share: what a client gets on one
-node, clients on the others use. Set it as the option `store` of `t:erlmcp_oauth:options/0`:
+A token store (`m:erlmcp_token_store`) that all nodes of a cluster share: clients on all nodes use
+the tokens that one of them has got. Set it as the option `store` of `t:erlmcp_oauth:options/0`:
 
 ```erlang
 store => {erlmcp_cluster_token_store, #{name => ~"ada"}}

@@ -25,8 +25,8 @@ unless it has a `token`.
 -doc """
 The options of the console. A value in parentheses is the default.
 
-- `token`: the secret that browsers must send, at least 16 bytes. A person who has the token may see
-  the console from any machine, and act in it. `token/0` generates one.
+- `token`: the secret that browsers must send, at least 16 bytes (none). A person who has the token
+  may see the console from any machine, and act in it. `token/0` generates one.
 - `latency_ms`: the server is not well if more than one in twenty of at least 20 recent requests
   took longer than these milliseconds (150).
 - `payloads`: `true` shows the arguments and results of recent requests, without secrets (`false`).

@@ -1,8 +1,8 @@
 -module(erlmcp_console_try).
 -moduledoc """
 Calls tools for the page, by a client of the same server without a socket. A call is a stream of
-JSON lines. They have the call's id, reports of progress and of the log, questions of the tool, and
-at last the result or the error. The answer to a question comes with another request. A page that is
+JSON lines: its id, reports of progress and of the log, questions of the tool, and at last the
+result or the error. The answer to a question comes with another request. A page that is
 closed ends its call.
 """.
 

@@ -108,8 +108,8 @@ difference(Asked, Heard, Other) when is_integer(Asked), is_integer(Heard), is_in
 
 -doc """
 Returns the differences to those other nodes that count. The list has each difference with the
-standing of its node, and `Own` is the standing of this node. If any of them is `steady`, nodes that
-are `new` do not count. Otherwise all count.
+standing of its node, and `Own` is the standing of this node. If any of these nodes is `steady`,
+nodes that are `new` do not count. Otherwise all count.
 """.
 -spec counted(Own :: standing(), [{Difference, standing()}]) -> [Difference].
 counted(Own, Others) ->

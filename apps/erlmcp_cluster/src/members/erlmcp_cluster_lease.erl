@@ -13,7 +13,7 @@ No lease begins while the node's clock is apart from those of the others (`m:erl
 
 A node that is about to stop gives its sessions up before its lease ends (`hand_over/0`). The node
 begins no change of a session any more, and waits for the end of those that it has begun
-(`change/1`). Then a renewal says that the node is leaving, and others are the homes of its
+(`change/1`). Then a renewal says that the node is leaving, and other nodes are the homes of its
 sessions. If a server starts again on this node after that, the node begins another incarnation once
 no server is drained any more. Until then the tasks of a drained one may still run.
 
@@ -142,8 +142,8 @@ current() ->
     persistent_term:get(?MODULE, none).
 
 -doc """
-Returns the number of this node's incarnation, or `none` if its lease is not valid, or it gives or
-has given its sessions up.
+Returns the number of this node's incarnation. Returns `none` if the lease is not valid, or the node
+gives or has given its sessions up.
 """.
 -spec incarnation() -> erlmcp_cluster_deaths:incarnation() | none.
 incarnation() ->

@@ -2,8 +2,8 @@
 -moduledoc """
 Watches the leases of all nodes. The process declares a node dead when the node's lease has stood
 still for 1,250 ms, and writes the death down. All nodes do so, and the first one wins. The death of
-a node that stops is written down by the node with the oldest incarnation, or by any half a second
-later. Few nodes should attempt it, since an attempt writes all deaths that are remembered.
+a node that stops is written down by the node with the oldest incarnation, or by any node half a
+second later. Few nodes should attempt it, since an attempt writes all deaths that are remembered.
 
 A lease is watched by this node's own monotonic clock, from when this node first saw it as it is. A
 node whose own lease is not valid declares none: perhaps the others are well, and it is alone. When
@@ -50,9 +50,9 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Returns the home of the session with the name `Name`, which the incarnation `First` opened: a node,
-its incarnation, and the incarnation's process on this node. Returns `unseen` if this node has not
-heard of the home yet, and `unknown` if there is none, or its death is forgotten.
+Returns the home of the session with the name `Name`, which the incarnation `First` opened. `Watch`
+is the process of the home's incarnation on this node. Returns `unseen` if this node has not heard
+of the home yet, and `unknown` if there is none, or its death is forgotten.
 """.
 -spec home(erlmcp_cluster_session_id:nonce(), First :: erlmcp_cluster_deaths:incarnation()) ->
     {ok, {node(), erlmcp_cluster_deaths:incarnation()}, Watch :: pid()} | unseen | unknown.
@@ -79,8 +79,8 @@ is_unseen(Incarnation, Living, Deaths) ->
         orelse lists:all(fun(Known) -> Incarnation > Known end, maps:keys(Living) ++ Dead).
 
 -doc """
-Returns the incarnations that have a lease in the store, with their nodes. These live or are
-leaving, or have ended, and their death is not written down yet.
+Returns the incarnations that live or are leaving, with their nodes, as this node knows them. An
+incarnation that has ended is among them until its death is written down.
 """.
 -spec incarnations() -> #{erlmcp_cluster_deaths:incarnation() => node()}.
 incarnations() ->

@@ -49,8 +49,9 @@ the slot, as bytes.
 
 -doc """
 Starts the process that has the keys of the secrets at `Sources`, the newest first. A secret has 32
-to 4,096 bytes; spaces and line feeds around it do not count. If one is not there or has another
-length, the error is `{bad_secret, Source, Reason}`, with `missing`, `too_short` or `too_long`.
+to 4,096 bytes; spaces and line feeds around it do not count. If a secret is not there or has
+another length, the error is `{bad_secret, Source, Reason}`, with `missing`, `too_short` or
+`too_long`.
 """.
 -spec start_link([source(), ...]) -> gen_server:start_ret().
 start_link(Sources) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_cluster_rates).
 -moduledoc """
-Makes the rates of a client those of all nodes. Each node has such a process, which tells the others
-what was counted here (`m:erlmcp_cluster_rate_reports`). A message is reported at once, unless a
-report was just sent: then it waits 5 ms or more, and others share its report.
+Makes the rates of a client those of all nodes. A process of each node tells the others what was
+counted there (`m:erlmcp_cluster_rate_reports`). A message is reported at once, unless a report was
+just sent. Then the message waits 5 ms or more, and others share its report.
 
 A message counts once for each node, until all have heard of it (`m:erlmcp_server_cluster`). So a
 node that no other hears lets in its part of a rate. A report of which not all nodes have heard

@@ -5,9 +5,9 @@ life from it. Pure.
 
 An id is a version, a slot, a nonce and a seal (`m:erlmcp_sealed_state`). The slot says which key
 opens the seal. The nonce is the incarnation of the session's node, random bits of its start, and a
-count, so it is never used twice. It is the name of the session in the cluster. The seal has the
-session's revision and log level, and its client's declaration. The names of the server and of the
-principal are bound to it: the id opens for them alone.
+count, so it is never used twice. The nonce is also the session's name in the cluster. The seal has
+the session's revision and log level, and its client's declaration. The names of the server and of
+the principal are bound to the seal: the id opens for them alone.
 
 A declaration that needs more than 512 bytes does not fit. The id then says so, and the declaration
 must be in the store before the client has the id.

@@ -3,10 +3,10 @@
 The sessions of a cluster, as any of its nodes finds them. Their ids are their birth certificates
 (`m:erlmcp_cluster_session_id`), and their homes follow from the deaths of nodes.
 
-The store has what the next home of a session must know in addition. That is a declaration that is
-too large for an id, the log level, the resources that the client watches, and the end of a session
-by DELETE. A change is stored before its client is answered. The home then looks at its lease again.
-If that is still valid, no other home has read the store before (`erlmcp_cluster_lease:change/1`).
+The store has what the next home of a session must know in addition: a declaration that is too large
+for an id, the log level, watched resources, and the end of a session by DELETE. A change is stored
+before its client is answered. The home then looks at its lease again. If that is still valid, no
+other home has read the store before (`erlmcp_cluster_lease:change/1`).
 
 A session is inherited only for as long as it may be idle, counted from the death of its home. For
 that time the store knows whether the session has ended.
@@ -105,9 +105,9 @@ inherited(#{nonce := Name, incarnation := First}, Idle) ->
     end.
 
 -doc """
-Returns the content of an id that a client sent, with the session's home: its node and incarnation,
-and the process of this node that ends with the home. Returns `unknown` as `opened/3` does, and
-`unseen` or `unknown` as `erlmcp_cluster_members:home/2` does.
+Returns the content of an id that a client sent, with the node and the incarnation of the session's
+home. `Watch` is the process of this node that ends with the home. Returns `unknown` as `opened/3`
+does, and `unseen` or `unknown` as `erlmcp_cluster_members:home/2` does.
 """.
 -spec home(Id :: binary(), erlmcp_cluster_session_id:server(), Principal :: term()) ->
     {ok, erlmcp_cluster_session_id:birth(), {node(), erlmcp_cluster_deaths:incarnation()},
