@@ -115,8 +115,8 @@ A server of a cluster, on this node.
 -doc """
 Lets this node join its cluster, and returns when it has a lease. The first nodes wait for each
 other and form the cluster. A node that was a member before takes its place again. After `no_lease`
-or `clock_apart` the node has stopped, but is a member, and counts when a majority is needed. Call
-this function again.
+or `clock_apart` the node takes no part in its cluster. But it is a member, and counts when a
+majority is needed, so call this function again.
 
 ## Errors
 
