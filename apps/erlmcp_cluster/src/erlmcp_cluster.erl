@@ -49,9 +49,10 @@ The options of `join/1`. A value in parentheses is the default.
 - `discovery`: how the nodes find each other.
 - `secret`: where the cluster's secret is, or the places of the new secret and of the old one. To
   change the secret, restart each node with both; when all have both, restart each with the new one.
-- `size`: how many nodes form the cluster when it is new (the number of seeds, or 3 with DNS). More
-  nodes may join later.
-- `join_ms`: milliseconds in which the node must have joined (60,000).
+- `size`: how many nodes, 1 to 64, form the cluster when it is new (the number of seeds, or 3 with
+  DNS). More nodes may join later.
+- `join_ms`: milliseconds in which the node attempts to join (60,000). The last attempt, and the
+  wait for the first lease after it, may end some seconds later.
 """.
 -type options() :: #{
     data_dir := file:name_all(),
@@ -61,8 +62,8 @@ The options of `join/1`. A value in parentheses is the default.
     join_ms => pos_integer()
 }.
 -doc """
-Names of nodes, or a DNS name whose addresses (A and AAAA) are those of the nodes. With DNS, the
-node `mcp@10.0.0.1` looks for `mcp@10.0.0.2`.
+The names of 1 to 64 nodes, or a DNS name whose addresses (A and AAAA) are those of the nodes. With
+DNS, the node `mcp@10.0.0.1` looks for `mcp@10.0.0.2`.
 """.
 -type discovery() :: {seeds, [node(), ...]} | {dns, string()}.
 -doc """
@@ -74,12 +75,13 @@ bytes, without the spaces and line feeds around it.
 The state of the cluster, as this node knows it (`status/0`).
 
 - `node`, `incarnation`: this node, and the number of its present incarnation: its last start in the
-  cluster.
+  cluster. The number is `none` before the first incarnation, and between two of them.
 - `lease_ms`: milliseconds for which its lease is valid; 0 if it has none now.
-- `leader`: the node that leads the store, as this node knows it.
-- `members`: the nodes of the store. A dead node stays a member until `forget/1`.
-- `alive`: the incarnations that live or are leaving, with their nodes. One that has ended stays
-  here until its death is written down.
+- `leader`: the node that leads the store, as this node knows it, or `none`.
+- `members`: the nodes of the store; `[]` if this node's part of it does not answer. A dead node
+  stays a member until `forget/1`.
+- `alive`: the incarnations that live or are leaving, with their nodes. An incarnation that has
+  ended stays here until its death is written down.
 - `deaths`: the incarnations that have died or left, or are leaving, the last first; 1,000 at most.
 - `changes`: messages about changes of servers that this node has `sent` to other nodes and
   `received` from them, and the changes that were dropped (`missed`).
@@ -99,9 +101,10 @@ The state of the cluster, as this node knows it (`status/0`).
 A server of a cluster, on this node.
 
 - `server`: its `id`, and `bound` what the ids of its sessions are bound to.
-- `idle_s`: seconds for which the store keeps something of a session after its last use.
+- `idle_s`: the seconds after which an idle session has certainly ended. They are a little more than
+  its limit `session_idle_ms`.
 - `stored`: the limits of the events that are kept for each session.
-- `start`: names this start of the server.
+- `start`: a reference that names this start of the server.
 """.
 -type server() :: #{
     server := term(), bound := erlmcp_cluster_session_id:server(), idle_s := pos_integer(),
@@ -111,7 +114,9 @@ A server of a cluster, on this node.
 
 -doc """
 Lets this node join its cluster, and returns when it has a lease. The first nodes wait for each
-other and form the cluster. A node that was a member before takes its place again.
+other and form the cluster. A node that was a member before takes its place again. After `no_lease`
+or `clock_apart` the node takes no part in its cluster. But it is a member, and counts when a
+majority is needed, so call this function again.
 
 ## Errors
 
@@ -119,15 +124,15 @@ other and form the cluster. A node that was a member before takes its place agai
 - `not_distributed`: this node has no name for distribution. `already_joined`: it is in a cluster.
 - `{bad_secret, Place, missing | too_short | too_long}`: there is no secret at this place, or it
   does not have 32 to 4,096 bytes.
-- `no_cluster`: the nodes of a new cluster were not all there in time.
+- `no_cluster`: in time, this node has reached no node of a cluster, and no new cluster was formed.
 - `{other_cluster, Nodes}`: these nodes are in another cluster than this node or than each other.
-- `no_lease`: there was no majority in time.
+- `no_lease`: this node got no lease in time, as without a majority.
 - `{clock_apart, Seconds}`: this node's clock is more than a minute apart from those of the others.
   It is `Seconds` ahead of them, or behind if the number is less than 0.
-- `timeout`: this node's part of the store has not started in time, as when a node that it is
-  connected to stands still.
-- Other errors are those of the store, such as `eacces`: `data_dir` cannot be created. `ra_stopped`:
-  the store has ended while the node joined.
+- `timeout`: this node's part of the store has not started, or has not joined the others, in time.
+  This happens when a node that this one is connected to stands still.
+- Other errors are those of the store, such as `eacces` (`data_dir` cannot be created) or
+  `ra_stopped` (the store has ended while the node joined).
 """.
 -spec join(options()) -> ok | {error, term()}.
 join(Options) ->
@@ -172,8 +177,8 @@ again. Call this function again.
 
 - `not_joined`: this node is in no cluster.
 - `last_member`: this node is the only one of its cluster.
-- Other errors are those of the store, such as `timeout`: there was no majority, the store did not
-  answer, or a node that this one is connected to stands still.
+- `timeout`: there was no majority, the store did not answer, or a node that this one is connected
+  to stands still. Other errors are those of the store.
 """.
 -spec leave() -> ok | {error, not_joined | last_member | term()}.
 leave() ->
@@ -243,9 +248,11 @@ later has the definitions of its own options.
 
 ## Errors
 
-The nodes that have not added the definition, each with its reason. A reason is one of
-`erlmcp:add/3`, `not_joined` of this node alone, or `unreachable`: there was no answer within ten
-seconds, and the node may have added the definition. The other nodes have added it.
+The error has the nodes that have not added the definition, each with its reason. The other nodes
+have added it. A reason is an error of `erlmcp:add/3`, or the exception with which that function
+failed on the node. It is `unreachable` if there was no answer within ten seconds: that node may
+have added the definition. If this node is in no cluster, the error has this node alone, with the
+reason `not_joined`.
 """.
 -spec add(Id :: term(), erlmcp:kind(), erlmcp:definition()) -> ok | {error, #{node() => term()}}.
 add(Id, Kind, Definition) ->

@@ -1,7 +1,9 @@
 -module(erlmcp_cluster_app).
 -moduledoc """
-The callbacks of the application `erlmcp_cluster`: they start its supervisor, and forget the time
-that the nodes agreed on when it has stopped.
+The callbacks of the application `erlmcp_cluster`. They start its supervisor and, when the
+application has stopped, forget what the comparisons of clocks have found.
+
+Internal.
 """.
 
 -behaviour(application).

@@ -1,19 +1,20 @@
 -module(erlmcp_cluster_changes).
 -moduledoc """
 Passes the changes of this node's servers on to the other nodes, and publishes theirs here. Each
-node has one such process. What comes within 20 ms leaves as one message to each other node,
-whatever the number of clients there.
+node has one such process. The changes of 20 ms leave as one message to each other node, whatever
+the number of clients there.
 
-Nothing here waits for another node. A message that its connection has no room for is dropped. When
-there is room, the node hears `missed`: anything of these servers may have changed. The same happens
-if 10,000 different changes of a server wait already. When two of these processes find each other,
-the servers of both nodes hear `missed`: changes may have been lost with a connection, or with an
-earlier process.
+The process waits for no other node. A message that its connection has no room for is dropped. When
+there is room, the other node hears `missed`: anything of these servers may have changed. The same
+happens if 10,000 different changes of a server wait already. When two such processes find each
+other, the servers of both nodes hear `missed`. Changes may have been lost with a connection, or
+with an earlier process.
 
 Changes that arrive faster than they can be published wait, and equal ones wait as one.
 
 The processes find each other by `pg`, in a group of their cluster. A message is
-`{erlmcp_cluster_changes, 1, [{Server, Changes}]}`. One of another version counts as missed.
+`{erlmcp_cluster_changes, 1, [{Server, Changes}]}`. After a message of another version, all servers
+of the node that got it hear `missed`.
 
 Internal.
 """.
@@ -106,8 +107,8 @@ answer(_, _, _) -> unsupported.
 
 -doc """
 Returns how many messages this node has sent to other nodes and received from them. `missed` is how
-many changes were dropped, for which a message `missed` was sent. The numbers are those of the
-present process, and 0 if there is none.
+many changes were dropped on their way from this node or to it: servers hear `missed` in their
+place. The numbers are those of the present process, and 0 if there is none.
 """.
 -spec counts() -> #{sent | received | missed := non_neg_integer()}.
 counts() ->

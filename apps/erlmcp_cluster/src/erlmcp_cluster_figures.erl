@@ -1,8 +1,8 @@
 -module(erlmcp_cluster_figures).
 -moduledoc """
-The figures of the cluster's nodes, for operators. Once a second each node sends the others its own
-figures, so that nobody is asked for all of them. Figures of a node that has sent none for five
-seconds are left out.
+The figures of the cluster's nodes, for operators. A process of each node sends the node's own
+figures to the others once a second, so an overview asks no other node. Figures of a node that has
+sent none for five seconds are left out.
 
 Internal.
 """.

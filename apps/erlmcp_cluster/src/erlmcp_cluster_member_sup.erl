@@ -3,8 +3,8 @@
 The supervisor of a node in a cluster. Its processes are for the node's keys, its part of the store,
 its clock, its lease, and its view of the other members. After them come those for the events and
 the facts of sessions, and the `pg` scope `erlmcp_cluster_scope`. The last ones are for the changes
-of servers, the tasks that the node takes over, its figures, the rates of clients, and the catch-ups
-of reads. Each process needs those before it, so it restarts with them.
+of servers, lost tasks, the node's figures, the rates of clients, and the catch-ups of reads. Each
+process needs some of those before it, and restarts when one of them does.
 
 Internal.
 """.

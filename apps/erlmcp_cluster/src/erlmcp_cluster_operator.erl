@@ -13,9 +13,9 @@ Internal.
 
 -doc """
 Answers a question, as `c:erlmcp_server_cluster:operate/2` says. An error is a sentence for people.
-The member `do` of the question is:
+Each answer has the name of this node as its member `own`. The member `do` of the question is:
 
-- `status`: returns the overview (`c:erlmcp_server_cluster:overview/1`) with the name of this node.
+- `status`: the answer also has the overview (`c:erlmcp_server_cluster:overview/1`).
 - `join`, with `options`: the node joins (`erlmcp_cluster:join/1`). `data_dir` and `size` are those
   of that function, `seeds` or `dns` is its `discovery`, and `secret` is a list of the files of the
   secret. If the list is empty, the variable `ERLMCP_CLUSTER_SECRET` has the secret.

@@ -5,8 +5,9 @@ one node of the tree:
 
 - `cluster`: the id of the cluster, which its first node writes.
 - `last`: the number of the last incarnation that was given out.
-- `incarnation/N`: the lease of an incarnation, `{alive, Node, Renewals}`, or how it ended. That of
-  a node which has given its sessions up, and is about to stop, is `{leaving, Node, Renewals}`.
+- `incarnation/N`: the lease of an incarnation, `{alive, Node, Renewals}`, or how it ended. The
+  lease of a node that has given its sessions up, and is about to stop, is
+  `{leaving, Node, Renewals}`.
 - `deaths`: `t:erlmcp_cluster_deaths:deaths/0`.
 - `session/NAME/FACT`: what the next home of a session must know (`m:erlmcp_cluster_sessions`). Only
   the home of a session writes it. Each node also has these facts in a table.
@@ -23,8 +24,8 @@ added to `deaths`, and the lease is deleted. Any node completes the second step.
 is leaving is among the deaths before its lease ends. A death that no incarnation would survive is
 not added until another incarnation has begun.
 
-An error that a function does not name is one of Khepri or Ra, such as `timeout`: no majority, or no
-part of the store on this node. A change may then be stored or not.
+An error that a function does not name is one of Khepri or Ra. It is `timeout` without a majority,
+and `noproc` without a part of the store on this node. A change may then be stored or not.
 
 The process starts the node's part of the store, joins the others, and stops that part at its own
 end. If that part ends by itself, as when its disk is full, the process starts it again as soon as
@@ -93,19 +94,24 @@ Internal.
 %% How long it takes the process to give up. Its supervisor starts it again, but not too often.
 -define(FAILED_MS, 3_500).
 
--doc "The lease of an incarnation that lives, or that has just died or left.".
+-doc """
+The lease of an incarnation that lives or is leaving, or has died or left. A lease that has ended
+stays until the death is written down. `Renewals` counts the renewals. `Second` is when the lease
+ended, in seconds since 1970 by the agreed time (`m:erlmcp_cluster_time`).
+""".
 -type lease() ::
     {alive | leaving, node(), Renewals :: non_neg_integer()}
     | {dead | left, node(), Second :: integer()}.
 -doc """
 The answer of a node to another one that looks for a cluster: the id and the members of the cluster
-that the node is in. Without members, the node's part of the store does not answer.
+that the node is in. The id is `none` if the node is in no cluster yet, or does not know the id yet.
+Without members, the node's part of the store does not answer.
 """.
 -type view() :: #{cluster := binary() | none, members := [node()]}.
 
 -doc """
-A fact of a session: its client's declaration, its log level, its end, or the digest of the URI of a
-resource that its client watches.
+The name of a fact of a session. A resource that the client watches has the SHA-256 digest of its
+URI as the name.
 """.
 -type fact() :: declaration | log_level | ended | <<_:256>>.
 
@@ -122,14 +128,20 @@ resource that its client watches.
     member = true :: true | doubtful | left
 }).
 
--doc "Starts the process, which joins the cluster before this function returns.".
+-doc """
+Starts the process, which joins the cluster before this function returns. If it does not, the error
+is among those of `erlmcp_cluster:join/1`.
+""".
 -spec start_link(erlmcp_cluster:options()) -> gen_server:start_ret().
 start_link(Options) ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, Options, [{timeout, infinity}]).
 
 %% Membership.
 
--doc "Returns the cluster that this node belongs to. Other nodes call it while they look for one.".
+-doc """
+Returns the cluster that this node belongs to. A node that looks for a cluster calls this function
+on other nodes.
+""".
 -spec view() -> view().
 view() ->
     case get(path([cluster]), low_latency) of
@@ -160,24 +172,29 @@ leader() ->
     end.
 
 -doc """
-Asks the leader, which has not done something in time, whether it lives. If no answer comes within
-200 to 350 ms, this node asks the others to elect it as the leader: the old one may have stopped
-without closing its connections, which Ra notices only after some seconds. A leader that answers is
-only slow, and an election would make it slower. So each election that this node has asked for
-doubles the time, up to 2 seconds. This ends when a leader answers, or no doubt comes for ten
-seconds. The time is random, so that of many nodes with this doubt one is the first. The function
-does not wait for all this.
+Lets the process ask the leader, which has not done something in time, whether it lives. Returns at
+once. If no leader answers or is known within 200 to 350 ms, this node asks the others to elect it
+as the leader. The old one may have stopped without closing its connections, which Ra notices only
+after some seconds.
+
+A leader that answers is only slow, and an election would make it slower. So each election that this
+node has asked for doubles the least time, up to 2 seconds. The least time is 200 ms again when a
+leader has answered, or no doubt has come for ten seconds. Up to 150 ms are random, so that of many
+nodes with a doubt one is the first.
 """.
 -spec doubt() -> ok.
 doubt() ->
     gen_server:cast(?MODULE, {doubt, erlmcp_clock:now_ms()}).
 
 -doc """
-Lets another node lead the cluster, if this one leads it. A node that is about to stop calls this:
-if a leader stops, the others can change nothing until they have noticed it, and have elected
-another one. Tries this up to 20 times, 10 ms apart. The node that is asked may stand still, or lose
-the election. So each 100 ms without another leader, the next node is asked, unless the one before
-is about to lead. The function looks for another leader 100 times at most, 10 ms apart.
+Lets another living node lead the cluster, if this one leads it. Returns `ok` also if no other node
+leads in the end. A node that is about to stop calls this function. If a leader stops, the others
+can change nothing until they have noticed it, and have elected another one.
+
+All nodes are asked up to 20 times, 10 ms apart, until one of them accepts. That node may stand
+still, or lose the election. So each 100 ms without another leader, the next node is asked, unless
+the one before is about to lead. The function looks for another leader 100 times at most, 10 ms
+apart.
 """.
 -spec resign() -> ok.
 resign() ->
@@ -279,8 +296,9 @@ forget(Node) ->
     end.
 
 -doc """
-Tells the process that this node has no lease now. At its next look, the process finds out whether
-the others have taken this node out of the cluster, and if so, joins them again. Returns at once.
+Tells the process that this node has no lease now, and returns at once. Within half a second the
+process begins to find out whether the others have taken this node out of the cluster. If they have,
+it joins them again.
 """.
 -spec without_lease() -> ok.
 without_lease() ->
@@ -321,11 +339,11 @@ open_lease(Incarnation) ->
 
 -doc """
 Renews the lease of this node's incarnation, which is `leaving` if the node is about to stop.
-`Renewals` is how often it was renewed, so each renewal changes the lease. Returns `over` if the
-lease has ended: the incarnation was declared dead. If `By` is `local`, this node's part of the
-store answers, and has the renewal then. If it is `leader`, the leader answers, and that part may
-have it later. After an error, such as no answer within `Milliseconds`, the lease may be renewed or
-not.
+`Renewals` counts the renewals, this one too, so each renewal changes the lease. Returns `over` if
+the lease has ended: the incarnation was declared dead. If `By` is `local`, this node's part of the
+store answers, and has the renewal then. If `By` is `leader`, the leader answers, and that part may
+have the renewal later. After an error, such as no answer within `Milliseconds`, the lease may be
+renewed or not.
 """.
 -spec renew_lease(erlmcp_cluster_deaths:incarnation(), alive | leaving,
                   Renewals :: pos_integer(), By :: local | leader,
@@ -361,9 +379,9 @@ leases(Favor) ->
     end.
 
 -doc """
-Ends an incarnation whose lease is still `Seen`, or whose lease this node has itself if `Seen` is
-`own`. The incarnation is `dead`, or has `left` the cluster. Returns `changed` if the lease was
-renewed or ended meanwhile.
+Ends an incarnation whose lease is still `Seen` or, with `own`, an incarnation of this node whatever
+its lease is. The incarnation is `dead`, or has `left` the cluster. Returns `changed` if the store
+has another lease than `Seen`, or none any more.
 """.
 -spec end_lease(erlmcp_cluster_deaths:incarnation(), Seen :: lease() | own, dead | left) ->
     ok | changed | {error, term()}.
@@ -420,7 +438,8 @@ deaths(Favor) ->
     end.
 
 -doc """
-Stores a fact of a session. It is needed for `Idle` seconds after the last use of the session.
+Stores a fact of a session, in place of its earlier value. The fact is needed for `Idle` seconds
+after the last use of the session, and counts for its owner (`m:erlmcp_cluster_shares`).
 """.
 -spec put_session(Name :: erlmcp_cluster_session_id:nonce(), fact(), Value :: term(),
                   Idle :: non_neg_integer(), erlmcp_cluster_shares:owner()) ->
@@ -454,7 +473,10 @@ end_session(Name, Idle, Owner) ->
         Other -> Other
     end.
 
--doc "Returns the facts of a session, as this node knows them.".
+-doc """
+Returns the facts of a session by their names, as this node knows them. The map is empty if the
+session has none. The value of a digest is the URI.
+""".
 -spec session(Name :: erlmcp_cluster_session_id:nonce()) ->
     {ok, #{fact() => term()}} | {error, term()}.
 session(Name) ->
@@ -465,9 +487,10 @@ session(Name) ->
     end.
 
 -doc """
-Returns the sessions that have facts, as this node knows them. Each comes with `true` if it has
-ended, and with the system time of its last change in seconds. `Idle` is for how many seconds its
-facts are needed after its last use. The map is empty while this node has no part of the store.
+Returns the sessions that have facts, as this node knows them. `HasEnded` is `true` if the fact
+`ended` is among them. `Second` is when the last one was stored, in seconds since 1970 by the agreed
+time (`m:erlmcp_cluster_time`). The facts are needed for `Idle` seconds after the session's last
+use. The map is empty while this node has no part of the store.
 """.
 -spec sessions() ->
     #{Name :: erlmcp_cluster_session_id:nonce() =>
@@ -569,9 +592,9 @@ delete_task(Server, Id) ->
     delete(task_path(Server, Id)).
 
 -doc """
-Returns when this node, and its tables, have all changes that were answered before the call. The
-leader asks a majority whether it still leads, so this does not succeed without one. Each of the two
-steps, the leader's and this node's, has `Milliseconds`.
+Returns `ok` when this node, and its tables, have all changes that were answered before the call.
+Without a majority the result is an error, since the leader asks a majority whether it still leads.
+Each of the two steps, the leader's and this node's, may take `Milliseconds`.
 """.
 -spec catch_up(Milliseconds :: pos_integer()) -> ok | {error, term()}.
 catch_up(Milliseconds) ->
@@ -604,7 +627,7 @@ applied(#{index := Index, term := Term}, _) ->
 
 -doc """
 Returns the sealed tokens under a digest, as the cluster has agreed on them, or `none`. Returns
-`{error, unavailable}` without a majority.
+`{error, unavailable}` if the store has no answer, as without a majority.
 """.
 -spec token(Digest :: <<_:256>>) -> {ok, Sealed :: binary()} | none | {error, unavailable}.
 token(Digest) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_cluster_token_store).
 -moduledoc """
-A token store (`m:erlmcp_token_store`) that all nodes of a cluster share: what a client gets on one
-node, clients on the others use. Set it as the option `store` of `t:erlmcp_oauth:options/0`:
+A token store (`m:erlmcp_token_store`) that all nodes of a cluster share: clients on all nodes use
+the tokens that one of them has got. Set it as the option `store` of `t:erlmcp_oauth:options/0`:
 
 ```erlang
 store => {erlmcp_cluster_token_store, #{name => ~"ada"}}
@@ -12,11 +12,12 @@ store => {erlmcp_cluster_token_store, #{name => ~"ada"}}
 - `values`: the most values in the cluster, of all names (10,000).
 
 A value is sealed with a key of the cluster's secret, and has at most 32 KiB as JSON. Its name in
-the cluster is a digest. Nodes that store new values at the same moment can exceed `values`
-together, each by one value for each process that stores one.
+the cluster is a digest. Processes that store new values at the same moment can exceed `values`
+together, each by one value.
 
-Reads and writes need a majority of the cluster. Without it they fail with `unavailable`, and with
-`not_joined` while the node is in no cluster.
+Let the node join before its clients start: while it is in no cluster, each callback fails with
+`not_joined`. Reads and writes need a majority of the cluster. Without it they fail with
+`unavailable`.
 """.
 
 -behaviour(erlmcp_token_store).

@@ -27,9 +27,10 @@ new() ->
     counters:new(2, []).
 
 -doc """
-Makes a change, and returns its result, when fewer than 64 others are under way. Returns `no_turn`
-if that takes longer than a second, or 500 others wait. A change that has begun is made even if the
-calling process is killed. If the fun fails, the function exits.
+Calls a fun that makes a change, in a process of its own, when fewer than 64 others are under way.
+Returns the fun's result, or `no_turn` if no turn was free within a second, or 500 others wait. The
+change is made even if the calling process is killed meanwhile. If the fun fails, this function
+exits with the reason.
 """.
 -spec run(turns(), fun(() -> Result)) -> Result | no_turn.
 run(Turns, Do) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_test_history).
 -moduledoc """
-Judges a history of operations that clients have seen: is there one order of them, each somewhere
-between its beginning and its end, that a single machine could have shown? This is
-linearizability; the search is that of Wing and Gong with the memory of Lowe. Pure.
+Judges a history of operations that clients have seen. A history is possible if there is one order
+of its operations that a single machine could have shown, each at a time between its beginning and
+its end. This is linearizability; the search is that of Wing and Gong with the memory of Lowe. Pure.
 
 Each key is judged alone, since an operation concerns one key. An operation whose client has no
 answer has the result `unknown` and no end: it may have had its effect at any time, or never. Leave
@@ -18,6 +18,8 @@ out operations that were refused before they could have an effect.
     began := integer(), ended := integer() | infinity
 }.
 -doc """
+The states of a key, and the operations that change them:
+
 - `session`: none -> open -> deleted. Each operation may find the session or not (`ok`,
   `not_found`). An open session has a log level, which clients set and see.
 - `task`: none -> running -> {ended, How}. A task ends once, whether it is finished or cancelled.
@@ -41,7 +43,8 @@ check(Model, History) ->
 
 -doc """
 Returns the shortest part of an impossible history that is impossible, from its beginning until one
-of its operations ended, in the order of the ends. What had not ended then has no result.
+of its operations ended, in the order of the ends. An operation that had not ended then has no
+result.
 """.
 -spec until_impossible(model(), [operation(), ...]) -> [operation(), ...].
 until_impossible(Model, History) ->
@@ -145,7 +148,8 @@ finished() ->
     [{How, {ended, How}} || How <- [completed, failed]].
 
 -doc """
-Returns a history of one key as a JSON value, for other checkers. Without an end it has no `ended`.
+Returns a history of one key as a JSON value, for other checkers. An operation without an end has no
+`ended`.
 """.
 -spec to_json([operation()]) -> json:encode_value().
 to_json(Operations) ->

@@ -2,8 +2,8 @@
 -moduledoc """
 Decides which requests may see the console and act in it. Without a token these are the requests of
 programs on the same machine, unless they came through a proxy. With a token each browser has to
-send the token once. It is exchanged for a cookie that holds for twelve hours, and that other sites
-cannot use. Other programs send the token as a bearer token with each request.
+send the token once. The browser gets a cookie for it that holds for twelve hours, and that other
+sites cannot use. Other programs send the token as a bearer token with each request.
 
 An action is a POST of the page itself: its `Origin` is that of the request. A page of another
 origin gets nothing, even if the listener allows its origin.
@@ -77,7 +77,7 @@ name(Token) ->
 
 -doc """
 Exchanges the token `Given` for a cookie. Returns the value of `Set-Cookie` for the page at the path
-of the request, or `denied` if the token is wrong, or the console has none.
+of the request. Returns `denied` if the token is wrong, or the console has none.
 """.
 -spec login(Given :: binary(), erlmcp_page:request(), token()) ->
     {ok, SetCookie :: iodata()} | denied.

@@ -1,5 +1,9 @@
 -module(erlmcp_console_app).
--moduledoc "The callbacks of the application `erlmcp_console`.".
+-moduledoc """
+The callbacks of the application `erlmcp_console`. They start the collector, and add a handler to
+the log. When the application has stopped, they remove the handler, and no recent request is kept
+any more.
+""".
 
 -behaviour(application).
 

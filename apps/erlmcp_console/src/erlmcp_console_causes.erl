@@ -1,6 +1,6 @@
 -module(erlmcp_console_causes).
 -moduledoc """
-Says why a server is not well, in words: each fact beyond its bound is a cause, with a link to the
+Says why a server is not well, in words. Each fact beyond its bound is a cause, with a link to the
 section of the page that shows it. Pure.
 """.
 
@@ -15,10 +15,11 @@ The facts about a server.
 - `windows`: those of the error budget.
 - `requests`: how many ended in the last `seconds`. `p95_us`: the time that 95 of 100 of those with
   a result without `isError` did not exceed. `refused`: how many were refused, by the number of the
-  refusal. `flood`: how many come in a second, if these are many times as many as before.
+  refusal. `flood`: how many come in a second, if these are at least four times as many as before,
+  or `none`. Its `times` is the factor.
 - `tools`: the tools, each with its own last seconds. `running`: the calls of tools that run; none
   while no page shows the server.
-- `bounds`: how much of each is used. `forecast_ms`: milliseconds until it is met.
+- `bounds`: how much of each is used. `forecast_ms`: milliseconds until it is met, or `none`.
 - `growth`: what grows steadily, however far its bound is.
 - `troubles`: errors of the machine, which the log has.
 - `open_breakers`: names of breakers, and the definitions that are not called for a while. `pools`:
@@ -64,16 +65,16 @@ than 20, or are not needed.
     errors := non_neg_integer(), refusals := non_neg_integer(), reason := reason(),
     p50_us := non_neg_integer(), p95_us := non_neg_integer(), usual := usual() | none
 }.
--doc "The code of a refusal with its name; or a result with `isError`.".
+-doc "The code of a refusal with its name; or a result with `isError`; `none` if no call failed.".
 -type reason() :: none | tool_error | {Code :: pos_integer(), Name :: atom()}.
 -doc "The times that half of the calls, and 95 of 100 calls, do not exceed.".
 -type usual() :: #{p50_us := non_neg_integer(), p95_us := non_neg_integer()}.
 -type bound() :: #{name := binary(), used := number(), limit := pos_integer() | infinity,
                    forecast_ms := non_neg_integer() | none}.
 -doc """
-Something that grows, by `per_second`. Its bound has the name `name`, and is met in `met_ms` if the
-growth goes on. `place` says where most of the growth is. `tool` is the only tool that was called
-meanwhile.
+Something that grows, by `per_second`: bytes of memory, or processes, ports or atoms. Its bound has
+the name `name`, and is met in `met_ms` milliseconds if the growth goes on. `place` says where most
+of the growth is. `tool` is the only tool that was called meanwhile.
 """.
 -type growth() :: #{
     name := memory | processes | ports | atoms, per_second := number(),
@@ -88,8 +89,8 @@ where it was seen last.
     error := atom(), count := pos_integer(), place := none | {tool, Name :: binary()}
 }.
 -doc """
-A cluster: the milliseconds for which this node's lease is valid (`lease`), and all nodes. It is
-`null` for a server that is in none.
+A cluster: the milliseconds for which this node's lease is valid (`lease`), and all nodes. The value
+is `null` for a server that is in no cluster.
 """.
 -type cluster() :: null | #{
     lease := non_neg_integer(), nodes := [#{node := binary(), state := atom(), _ => _}], _ => _

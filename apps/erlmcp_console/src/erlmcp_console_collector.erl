@@ -66,14 +66,18 @@ start_link() ->
 Makes the calling process a viewer of a server until the process ends. Returns the first message for
 its page as JSON. The process asks for each further one with `ask/1`, and gets it as
 `{erlmcp_console, snapshot, Json}`. Returns `{error, not_found}` if no such server runs, and
-`{error, full}` if all servers together have 90 viewers already.
+`{error, full}` if all servers together have 90 viewers already. Exits if the collector does not
+run, or does not answer within five seconds.
 """.
 -spec watch(erlmcp:server(), options()) ->
     {ok, watch(), Json :: binary()} | {error, full | not_found}.
 watch(Server, Options) ->
     gen_server:call(?MODULE, {watch, Server, Options}).
 
--doc "Asks for the next snapshot, and returns a new monitor of the collector.".
+-doc """
+Asks for the next snapshot, and returns a new monitor of the collector. The caller removes the
+monitor when it has the snapshot.
+""".
 -spec ask(watch()) -> Monitor :: reference().
 ask({Collector, Server}) ->
     Monitor = monitor(process, Collector),

@@ -35,7 +35,7 @@ add([At | _] = Point, Points) ->
 
 -doc """
 Returns the points as columns: the times, and then each value. A column begins with the oldest
-point.
+point. Without points there are no columns.
 """.
 -spec columns(history()) -> [[number() | null]].
 columns([]) -> [];

@@ -1,8 +1,8 @@
 -module(erlmcp_console_log).
 -moduledoc """
-Counts errors of the machine in the log, such as a full disk. It is a handler of the log, for
-entries of the level `error` and above: the process that logs a report looks for such an error in a
-bounded part of it.
+Counts errors of the machine in the log, such as a full disk. The module is a handler of the log,
+for entries of the level `error` and above. The process that logs an entry looks for such an error
+in a bounded part of the entry.
 
 OTP's own handlers report only to standard error that they cannot write to their file. So a full
 disk of the log itself is not seen here.
@@ -15,7 +15,8 @@ disk of the log itself is not seen here.
 
 -doc """
 An error that was in the log, how often, and the system time in milliseconds of the last time.
-`Server` is the `id` of the server that it concerns, or `none`.
+`Server` is the `id` of the server that the error concerns, or `none`. The place is the tool whose
+call had the error, or `none`.
 """.
 -type row() :: {{Server :: term(), error(), place()}, Count :: pos_integer(), AtMs :: integer()}.
 -type error() :: enospc | edquot | erofs | eio | emfile | enfile | enomem.

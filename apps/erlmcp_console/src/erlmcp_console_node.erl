@@ -1,6 +1,7 @@
 -module(erlmcp_console_node).
 -moduledoc """
-Reads what the node uses of its machine: memory, processors, and the runtime's own tables.
+Reads what the node uses of its machine and of the runtime: memory, processors, processes, ports and
+atoms. Also reads which servers the clients of the node call.
 """.
 
 -export([read/0, processors/2]).
@@ -11,7 +12,8 @@ Reads what the node uses of its machine: memory, processors, and the runtime's o
 A reading: memory in bytes by kind, the node's bounds with their forecasts, its pools of clients,
 and the servers that its clients call. `memory_bytes` is the bound of the node's own memory, which
 is not that of the machine. `run_queue` is the number of processes that wait for a scheduler.
-`runtime_ms` is the processor time that the node has used.
+`collections` and `reductions` are those since the node's start, and `runtime_ms` is the processor
+time that the node has used. `at_ms` is a monotonic time.
 """.
 -type reading() :: #{
     memory := #{atom() => non_neg_integer()},

@@ -1,8 +1,9 @@
 -module(erlmcp_console_places).
 -moduledoc """
-Finds where a node's memory and its processes grow: in which table, and from which function. It
-compares the last two looks at all tables and at 100,000 processes at most. A look has a process of
-its own. It is taken only while something grows, and at least 4.5 seconds after the last one.
+Finds where a node's memory and its processes grow: in which table, and from which function. The
+module compares the last two looks at all tables and at 100,000 processes at most. A look has a
+process of its own. A look is taken only while something grows, and at least 4.5 seconds after the
+last one has begun.
 """.
 
 -export([open/0, look/0, found/0]).
@@ -31,8 +32,8 @@ open() ->
     ok.
 
 -doc """
-Takes a look in another process, unless one was taken less than 4.5 seconds ago, or still runs.
-Does not wait for the look.
+Takes a look in another process, unless the last one has begun less than 4.5 seconds ago, or still
+runs. Does not wait for the look.
 """.
 -spec look() -> ok.
 look() ->
@@ -59,8 +60,8 @@ looked(Now) ->
     ets:insert(?MODULE, {seen, Now, Seen}).
 
 -doc """
-Returns what the last two looks have found, or an empty map if the last one was more than 30 seconds
-ago.
+Returns what the last two looks have found. Returns an empty map if there were not two of them
+within 30 seconds, or the last one has begun 30 seconds ago or earlier.
 """.
 -spec found() -> places().
 found() ->

@@ -1,8 +1,8 @@
 -module(erlmcp_console_try).
 -moduledoc """
 Calls tools for the page, by a client of the same server without a socket. A call is a stream of
-JSON lines. They have the call's id, reports of progress and of the log, questions of the tool, and
-at last the result or the error. The answer to a question comes with another request. A page that is
+JSON lines: its id, reports of progress and of the log, questions of the tool, and at last the
+result or the error. The answer to a question comes with another request. A page that is
 closed ends its call.
 """.
 
@@ -37,8 +37,9 @@ tools(Server) ->
 sentence(Reason) -> unicode:characters_to_binary(erlmcp_client:format_error(Reason)).
 
 -doc """
-Calls a tool. Returns the fun that writes the response's stream, or `full` if 20 calls of pages run
-already. The calling process must call the fun, since `answer/1` sends it the user's answers.
+Returns a fun that calls a tool, and writes the response's stream until the call has ended. Returns
+`full` if 20 calls of pages run already. The calling process must call the fun, since `answer/1`
+sends the user's answers to that process.
 """.
 -spec call(Tool :: binary(), Arguments :: map(), erlmcp:server()) ->
     {ok, fun((fun((iodata()) -> ok)) -> ok)} | full.
@@ -113,8 +114,8 @@ to_url({accept, _}) -> accept;
 to_url(Other) -> Other.
 
 -doc """
-Passes on the answer to a question of a call. Returns `error` if `Body` is not an answer, or if its
-call does not run.
+Passes on the answer to a question of a call. Returns `error` if `Body` is not an answer, or no call
+has its id. If the question has its answer already, nothing happens.
 """.
 -spec answer(Body :: term()) -> ok | error.
 answer(#{~"call" := Id, ~"question" := Question, ~"action" := Action} = Answer) when

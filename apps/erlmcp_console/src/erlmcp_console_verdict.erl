@@ -18,14 +18,20 @@ of system time.
     %% for the next verdict: when each cause was last seen
     seen := #{Key :: term() => integer()}
 }.
--doc "A cause: a sentence (`words`), the section of the page that shows it, and when it began.".
+-doc """
+A cause: a sentence (`words`), and the section of the page that shows it (`link`). `since` is when
+the cause began, in milliseconds of system time. Two causes with one `key` are the same.
+""".
 -type cause() :: #{key := term(), words := binary(), link := binary(), since := integer(),
                    usual => erlmcp_console_causes:usual()}.
 
 %% Milliseconds that a cause stays.
 -define(STAYS, 10_000).
 
--doc "Returns the verdict on a server of which nothing is known yet.".
+-doc """
+Returns the verdict on a server of which nothing is known yet: it is well since `AtMs`, in
+milliseconds of system time.
+""".
 -spec new(AtMs :: integer()) -> verdict().
 new(At) ->
     #{well => true, since => At, causes => [], seen => #{}}.

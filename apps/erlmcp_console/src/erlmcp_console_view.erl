@@ -13,8 +13,8 @@ messages for the page. Pure.
 -doc """
 A reading of a server, `at` a system time in milliseconds. It has the server's meter, the state that
 `erlmcp:info/1` has, the node, running calls and recent requests. `troubles` are errors of the
-machine, such as a full disk, that were logged. `places` say where the node grows. `server` names
-the server.
+machine, such as a full disk, that were logged. `places` say where the node grows. `server` has the
+name and the version of the server, its listeners, and its node.
 """.
 -type reading() :: #{
     at := integer(), metrics := erlmcp:metrics(), info := erlmcp:info(),

@@ -1,8 +1,8 @@
 -module(erlmcp_console_window).
 -moduledoc """
-Subtracts two readings of a server's meter (`erlmcp:metrics/1`): the requests, refusals and
-percentiles of the time between them alone. It does the same for the servers that the clients of the
-node call. Pure.
+Subtracts two readings of a server's meter (`erlmcp:metrics/1`). The difference has the requests,
+refusals and percentiles of the time between the readings alone. Does the same for readings of the
+servers that the clients of the node call. Pure.
 """.
 
 -export([between/2, upstreams/2]).

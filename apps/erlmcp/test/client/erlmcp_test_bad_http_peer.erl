@@ -1,7 +1,7 @@
 -module(erlmcp_test_bad_http_peer).
 -moduledoc """
-Servers of HTTP that misbehave, in their suites: what each writes, the client that meets it, and
-what is to come of a call.
+HTTP servers that misbehave, for their suites: what each of them writes, the client that calls it,
+and what a call must end with.
 """.
 
 -export([each/4, is/1]).
@@ -17,8 +17,9 @@ what is to come of a call.
 -define(SLACK, 10_000).
 
 -doc """
-Calls a tool that is answered so, all kinds one after the other, each on a client and a server of
-its own, under one watch: what comes of it must be so, before the call's deadline.
+Calls a tool once for each kind of answer, under one watch (`m:erlmcp_test_watch`). Each call has a
+client and a server of its own. Each outcome must be expected, and come at most ten seconds after
+the call's deadline.
 """.
 -spec each(Config :: [tuple()], erlmcp_client:options(), fun((term()) -> boolean()),
            [{Kind :: atom(), Answer :: term()}]) -> [].
@@ -55,7 +56,10 @@ answer({say, Say}, Message) ->
 answer(Answer, _) ->
     Answer.
 
--doc "Whether it is an error with this reason, or of this kind.".
+-doc """
+Returns a fun that returns `true` for an error with this reason. With `{Kind}`, the reason must be a
+tuple of that kind.
+""".
 -spec is(Reason :: term()) -> fun((term()) -> boolean()).
 is(Expected) ->
     fun({error, Reason}) -> fits(Expected, Reason);
@@ -66,7 +70,10 @@ fits({Kind}, Reason) -> is_tuple(Reason) andalso element(1, Reason) =:= Kind;
 fits(Reason, Reason) -> true;
 fits(_, _) -> false.
 
--doc "A client of a server of 2026-07-28 that answers all but the first question as it is told.".
+-doc """
+Calls a fun with a client of a server of 2026-07-28. The server answers `server/discover` and
+cancellations itself, and other messages as it is told.
+""".
 -spec with_client(fun((map()) -> term()), map(), fun((pid()) -> Given)) -> Given.
 with_client(Answer, Options, Do) ->
     with_peer(fun(#{message := #{~"method" := ~"server/discover"} = Message}) ->
@@ -77,7 +84,7 @@ with_client(Answer, Options, Do) ->
                       Answer(Message)
               end, Options#{era => stateless}, Do).
 
--doc "A client of a server that answers everything as it is told, also that.".
+-doc "Calls a fun with a client of a server that answers all messages as it is told.".
 -spec with_peer(fun((map()) -> term()), map(), fun((pid()) -> Given)) -> Given.
 with_peer(Answer, Options, Do) ->
     #{url := Url} = Peer = erlmcp_test_peer:http(Answer),
@@ -88,7 +95,7 @@ with_peer(Answer, Options, Do) ->
     ok = flushed(),
     Given.
 
--doc "Forgets what such a client and server have sent the calling process.".
+-doc "Drops what such a client and server have sent the calling process.".
 -spec flushed() -> ok.
 flushed() ->
     receive
@@ -98,12 +105,12 @@ flushed() ->
         ok
     end.
 
--doc "The time, in milliseconds.".
+-doc "Returns a monotonic time in milliseconds.".
 -spec now_ms() -> integer().
 now_ms() ->
     erlang:monotonic_time(millisecond).
 
--doc "What a server with sessions answers.".
+-doc "Returns the answer of a server with sessions to a request.".
 -spec session(map()) -> term().
 session(#{message := #{~"method" := ~"initialize"} = Message}) ->
     {200, [{~"mcp-session-id", ~"s-1"}], result(Message, initialized())};
@@ -114,57 +121,57 @@ session(#{message := none}) ->
 session(_) ->
     {202, [], none}.
 
--doc "What a server of 2026-07-28 says of itself.".
+-doc "Returns the answer of a server of 2026-07-28 to `server/discover`.".
 -spec discovered(map()) -> term().
 discovered(Message) ->
     {200, [], complete(Message, #{supportedVersions => [~"2026-07-28"],
                                   capabilities => #{tools => #{}}})}.
 
--doc "A result of 2026-07-28.".
+-doc "Returns a response with a complete result of 2026-07-28.".
 -spec complete(map(), map()) -> map().
 complete(Message, Result) ->
     result(Message, maps:merge(#{resultType => complete, ttlMs => 0, cacheScope => public},
                                Result)).
 
--doc "The result of a tool, of this text.".
+-doc "Returns the answer to a call of a tool that returns this text.".
 -spec text(map(), binary()) -> term().
 text(Message, Text) ->
     {200, [], complete(Message, #{content => [#{type => text, text => Text}]})}.
 
--doc "The result of `initialize`.".
+-doc "Returns the result of `initialize`.".
 -spec initialized() -> map().
 initialized() ->
     #{protocolVersion => ~"2025-11-25", capabilities => #{tools => #{}, resources => #{}},
       serverInfo => #{name => ~"peer", version => ~"1"}}.
 
--doc "An answer of this JSON.".
+-doc "Returns an answer with this JSON.".
 -spec json(term()) -> term().
 json(Value) ->
     typed(json, json:encode(Value)).
 
--doc "An answer of these bytes that says it is JSON.".
+-doc "Returns an answer with these bytes, which says that they are JSON.".
 -spec typed(json, iodata()) -> term().
 typed(json, Body) ->
     {200, [{~"content-type", ~"application/json"}], iolist_to_binary(Body)}.
 
--doc "The head of an answer of so many bytes.".
+-doc "Returns the head of a JSON response with a body of `Length` bytes.".
 -spec head(json, non_neg_integer()) -> iodata().
 head(json, Length) ->
     [~"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ",
      integer_to_binary(Length), ~"\r\n\r\n"].
 
--doc "The head of an answer in chunks.".
+-doc "Returns the head of a response in chunks.".
 -spec chunked(json | events) -> iodata().
 chunked(Type) ->
     [~"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-type: ",
      case Type of json -> ~"application/json"; events -> ~"text/event-stream" end, ~"\r\n\r\n"].
 
--doc "A chunk.".
+-doc "Returns a chunk with these bytes.".
 -spec chunk(iodata()) -> iodata().
 chunk(Bytes) ->
     [integer_to_binary(iolist_size(Bytes), 16), ~"\r\n", Bytes, ~"\r\n"].
 
--doc "Writes, as long as somebody reads.".
+-doc "Writes bytes. Returns `close` if the client has gone.".
 -spec write(gen_tcp:socket(), iodata()) -> ok | close.
 write(Socket, Bytes) ->
     case gen_tcp:send(Socket, Bytes) of
@@ -172,7 +179,7 @@ write(Socket, Bytes) ->
         {error, _} -> close
     end.
 
--doc "Writes, and closes.".
+-doc "Writes bytes, and returns `close`, which ends the connection.".
 -spec ending(gen_tcp:socket(), iodata()) -> close.
 ending(Socket, Bytes) ->
     _ = gen_tcp:send(Socket, Bytes),

@@ -1,7 +1,7 @@
 -module(erlmcp_test_watch).
 -moduledoc """
-What a bad peer may cost: memory, processes, ports and tables that are watched while a case runs,
-and a good server that has to be reached all the time.
+Watches what a bad peer costs while a case runs: memory, processes, ports and tables. A good server
+must be reached all the time.
 """.
 
 -export([start/0, stop/1, run/2, run/3]).
@@ -16,7 +16,7 @@ and a good server that has to be reached all the time.
 %% "Memory stays under 64 MiB above the start".
 -define(MOST, 67_108_864).
 
--doc "A good server with its client.".
+-doc "Starts a good server with its client.".
 -spec start() -> watch().
 start() ->
     Test = self(),
@@ -39,7 +39,7 @@ start() ->
         error(no_good_server)
     end.
 
--doc "Ends both.".
+-doc "Stops the good server and its client.".
 -spec stop(watch()) -> ok.
 stop(#{server := Pid}) ->
     Monitor = monitor(process, Pid),
@@ -47,9 +47,9 @@ stop(#{server := Pid}) ->
     receive {'DOWN', Monitor, process, Pid, _} -> ok after ?PATIENCE -> error(stuck) end.
 
 -doc """
-Runs a fun that starts clients and bad servers and stops them again, and gives what it gave and
-what it cost. Fails if that was too much memory, if something is left, or if the good server was not
-to be reached meanwhile.
+Calls a fun that starts clients and bad servers, and stops them again. Returns the fun's result, and
+what it cost. Fails if that was 64 MiB of memory or more, if something is left after a minute, or if
+the good server was not reached meanwhile.
 """.
 -spec run(fun(() -> Given), watch()) ->
     {Given, #{milliseconds := integer(), bytes := integer(), calls := integer(),
@@ -57,7 +57,7 @@ to be reached meanwhile.
 run(Do, Watch) ->
     run(Do, ?MOST, Watch).
 
--doc "The same with another bound for the memory.".
+-doc "Runs a fun as `run/2` does, with another bound for the memory, in bytes.".
 run(Do, Bound, #{client := Client}) ->
     Before = {processes(), erlang:ports(), ets:all()},
     Grown = erlmcp_test_memory:watch(Bound),

@@ -33,7 +33,7 @@ run([Folder, Logs, Suite]) ->
                      {ct_hooks, [{?MODULE, Folder}]}]),
     halt(0, [{flush, false}]).
 
--doc "Has the modules counted that are loaded from now on.".
+-doc "Begins to count the lines of modules that are loaded from now on.".
 -spec count() -> ok.
 count() ->
     _ = code:set_coverage_mode(line),
@@ -47,8 +47,9 @@ counters(Module) ->
                          {Line, _} <- code:get_coverage(line, Module)]).
 
 -doc """
-Returns what passed in a suite with its milliseconds and lines, and a hash of the code of the suite
-and of each module that it ran.
+Returns the cases that passed in a suite, and the functions around them, with their milliseconds and
+lines. Also returns a hash of the code of the suite, and of each module that it ran. Returns `none`
+if the folder has no file of the suite.
 """.
 -spec read(file:filename(), module()) ->
     {#{name() => {Milliseconds :: number(), lines()}}, #{module() => binary()}} | none.

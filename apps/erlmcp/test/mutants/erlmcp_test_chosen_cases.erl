@@ -1,8 +1,8 @@
 -module(erlmcp_test_chosen_cases).
 -moduledoc """
-A hook of common_test that runs chosen cases of suites, in a node of their own, and ends the node as
-soon as a case fails, hangs, or the last one has passed. What was seen is then in the file `outcome`
-of a folder. A case that is skipped has failed, as for `scripts/suites.sh`.
+A hook of common_test that runs chosen cases of suites, in a node of their own. It ends the node as
+soon as a case fails or hangs, or the last one has passed. The file `outcome` of a folder then has
+the outcome. A case that is skipped has failed, as for `scripts/suites.sh`.
 """.
 
 -export([write/2, outcome/1, run/1]).
@@ -16,7 +16,7 @@ Cases in the order of their suites, each with its milliseconds. A suite is the p
 without its extension.
 """.
 -type chosen() :: [{Suite :: file:filename(), #{erlmcp_test_case_lines:name() => number()}}].
--doc "The result of the chosen cases: `at` is a suite and a case, or a function around cases.".
+-doc "The outcome of the chosen cases. `At` is a suite and a case, or a function around cases.".
 -type outcome() :: passed | {failed | hung, At :: {module(), erlmcp_test_case_lines:name()}}.
 
 %% A case hangs if it takes this many times its time, and these milliseconds more.
@@ -34,7 +34,7 @@ write(Folder, Chosen) ->
     _ = file:delete(filename:join(Folder, "outcome")),
     file:write_file(filename:join(Folder, "chosen"), term_to_binary(Chosen)).
 
--doc "Reads what `run/1` has seen. If the node has ended otherwise, it is `none`.".
+-doc "Reads the outcome of `run/1`. Returns `none` if the node has ended without one.".
 -spec outcome(file:filename()) -> outcome() | none.
 outcome(Folder) ->
     case file:read_file(filename:join(Folder, "outcome")) of

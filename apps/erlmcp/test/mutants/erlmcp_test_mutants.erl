@@ -3,11 +3,12 @@
 The mutation run of `make mutants`. A mutant is the code with one fault (`erlmcp_test_mutation`). Of
 each mutant only those cases run that run its line (`erlmcp_test_case_lines`), in a node of its own
 (`erlmcp_test_chosen_cases`), until one fails. The mutants come in a random order that depends on a
-seed alone, and the results stay in a journal: a later run goes on where the last one stopped, and
+seed alone. The results stay in a journal, so a later run goes on where the last one stopped, and
 what has run at any time is an unbiased sample.
 
 A failure counts if its case passes alone, with the original code. A result lasts as long as the
-code of the module, and the suites that decided: those of the failed case, or all that run the line.
+code of the module, and of the suites that decided. These are the suite of the failed case, or all
+that run the line.
 """.
 
 -export([main/0, run/1, survivors/1, summary/2, record/2]).
@@ -26,8 +27,8 @@ the time that the chosen cases of one mutant took when their lines were counted.
 -type key() :: {module(), {atom(), arity()}, erlmcp_test_mutation:operator(), pos_integer()}.
 
 -doc """
-A mutant and what became of it. `not_covered`: no case runs its line. `none` stands for a node that
-ended without a word of its cases.
+A mutant and its outcome. It is `not_covered` if no case runs its line. `none` stands for a node
+that ended without a word of its cases.
 """.
 -type result() :: {key(), mutant(),
                    {killed | hung, At :: {module(), erlmcp_test_case_lines:name()} | none}
@@ -65,9 +66,9 @@ main() ->
     halt(min(1, length(Unfit))).
 
 -doc """
-Runs mutants for some minutes, and returns all that are known, in their order. Returns also those
-equivalents that fit no mutant. The lines of suites that have changed are counted before the time
-begins.
+Runs mutants for some minutes, and returns all mutants in their order, each with what is known of
+it. Also returns the equivalents that fit no mutant, if `only` is empty. The lines of suites that
+have changed are counted before the time begins.
 """.
 -spec run(options()) -> {[result()], Unfit :: [tuple()]}.
 run(#{root := Root, state := State, terms := File, minutes := Minutes} = Options) ->

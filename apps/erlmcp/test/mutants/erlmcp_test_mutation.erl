@@ -8,7 +8,7 @@ they are.
 -export([operators/0, of_forms/1, hash/1, compile/2]).
 -export_type([mutant/0, operator/0]).
 
--doc "Says which fault a mutant has.".
+-doc "The kind of a mutant's fault (`operators/0`).".
 -type operator() :: argument | arithmetic | atom | boolean | clause | comparison | drop | empty
                   | filter | guard | integer | negation | update.
 

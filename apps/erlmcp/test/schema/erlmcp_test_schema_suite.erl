@@ -1,7 +1,7 @@
 -module(erlmcp_test_schema_suite).
 -moduledoc """
-JSON Schema's official test suite, as `scripts/schema_suite.sh` finds it. Who asks for it where it
-cannot be had, fails.
+The official test suite of JSON Schema, as `scripts/schema_suite.sh` finds it. `folder/0` fails if
+the suite cannot be had.
 """.
 
 -export([folder/0, files/2, read/1, remotes/1, compile/4]).

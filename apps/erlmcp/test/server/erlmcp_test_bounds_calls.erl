@@ -1,5 +1,5 @@
 -module(erlmcp_test_bounds_calls).
--moduledoc "Calls that are held at a bound and what is refused there, in the suites of bounds.".
+-moduledoc "Calls that are held at a bound, and refusals there, for the suites of bounds.".
 
 -export([definitions/0, wait/1, handler/1, finish/2, refused/4, status/1, number/1]).
 -export([held/2, gate/1, until/1, over/1, served_on/1, authenticate/1]).
@@ -10,8 +10,9 @@
 -define(TIMEOUT, 60_000).
 
 -doc """
-The refusal as its era and its transport have it: the number, its name and its bound everywhere,
-when to come back where that helps; of HTTP the status, and the same in seconds.
+Checks that a reply is a refusal with these details, as its era and transport have it. Each has the
+refusal's number, its name, and the time to come back. On HTTP a stateless client gets the refusal's
+status, and the same time in seconds.
 """.
 -spec refused(atom(), map(), erlmcp_test_bounds_client:reply(), map()) -> ok.
 refused(Refusal, Details, #{message := #{~"error" := Error}} = Reply, Client) ->
@@ -30,7 +31,7 @@ refused(Refusal, Details, #{message := #{~"error" := Error}} = Reply, Client) ->
     #{status := Status, retry_after := RetryAfter} = Reply,
     ok.
 
--doc "Its number.".
+-doc "Returns the number of a refusal.".
 -spec number(atom()) -> pos_integer().
 number(Refusal) ->
     #{number := Number} = row(Refusal),
@@ -40,19 +41,19 @@ row(Refusal) ->
     [Row] = [Row || #{name := Name} = Row <- erlmcp_refusal:table(), Name =:= Refusal],
     Row.
 
--doc "The HTTP status of a refusal.".
+-doc "Returns the HTTP status of a refusal.".
 -spec status(atom()) -> 100..599.
 status(Refusal) ->
     #{status := Status} = row(Refusal),
     Status.
 
--doc "A call that waits, and who runs it.".
+-doc "Calls the tool that waits. Returns the exchange, and what `handler/1` returns.".
 -spec wait(erlmcp_test_bounds_client:client()) -> {erlmcp_test_bounds_client:exchange(), term()}.
 wait(Client) ->
     Exchange = send(Client, ~"tools/call", #{name => ~"wait"}),
     {Exchange, handler(Client)}.
 
--doc "Who runs the latest call that waits.".
+-doc "Waits until a call of the tool that waits runs, and returns its handler for `finish/2`.".
 -spec handler(erlmcp_test_bounds_client:client()) -> term().
 handler(#{server := {stdio, Node}}) ->
     {erlmcp_test_bounds_stdio:running(Node), Node};
@@ -60,23 +61,23 @@ handler(_) ->
     {Handler, _} = running(),
     Handler.
 
--doc "Lets it return this.".
+-doc "Lets the handler return this term.".
 -spec finish(term(), term()) -> term().
 finish({Handler, Node}, Return) -> erlmcp_test_bounds_stdio:finish(Handler, Return, Node);
 finish(Handler, Return) -> erlmcp_test_http:finish(Handler, Return).
 
--doc "How many places are held for this.".
+-doc "Returns how many permits of this kind are held.".
 -spec held(erlmcp_test_bounds_client:server(), term()) -> non_neg_integer().
 held({stdio, Node}, Key) -> erlmcp_test_bounds_stdio:held(Key, Node);
 held(Server, Key) -> erlmcp_gate:held(gate(Server), Key).
 
--doc "A server's gate.".
+-doc "Returns the gate of a server.".
 -spec gate(pid()) -> erlmcp_gate:gate().
 gate(Server) ->
     {ok, _, #{gate := Gate}} = erlmcp_registry:whereis(Server),
     Gate.
 
--doc "A tool that answers, and one that waits and tells the calling process of it.".
+-doc "Returns a tool that answers, and one that waits and tells the calling process of each call.".
 -spec definitions() -> map().
 definitions() ->
     Test = self(),
@@ -86,7 +87,7 @@ definitions() ->
                     receive {finish, Return} -> Return end
                 end}]}.
 
--doc "Awaits that it comes true.".
+-doc "Waits until a condition holds, for 60 seconds at most.".
 -spec until(fun(() -> boolean())) -> ok.
 until(Holds) -> until(Holds, ?TIMEOUT).
 
@@ -96,7 +97,7 @@ until(Holds, Left) ->
         false when Left > 0 -> receive after 10 -> until(Holds, Left - 10) end
     end.
 
--doc "Awaits that the server has closed it.".
+-doc "Waits until the server has closed a client's connection.".
 -spec over(erlmcp_test_bounds_client:client()) -> ok.
 over(#{transport := http2, connection := Connection}) ->
     Monitor = monitor(process, Connection),
@@ -109,12 +110,12 @@ over(#{connection := Socket}) ->
     ok = erlmcp_test_http:closed(Socket),
     gen_tcp:close(Socket).
 
--doc "A connection that is served.".
+-doc "Checks that a client is served.".
 -spec served_on(erlmcp_test_bounds_client:client()) -> ok.
 served_on(Connection) ->
     #{message := #{~"result" := #{}}} = call(Connection, ~"tools/list", #{}),
     ok.
 
--doc "The principal that a request names.".
+-doc "Returns the principal that a request names.".
 -spec authenticate(map()) -> {ok, binary()}.
 authenticate(#{headers := #{~"authorization" := Name}}) -> {ok, Name}.

@@ -1,8 +1,8 @@
 -module(erlmcp_test_bounds_client).
 -moduledoc """
-One client for the transports that have a bound to show, and for both eras: HTTP/1.1, where each
-request has a connection of its own, HTTP/2, TCP and stdio, where they share one. What comes back is
-the same for all: the message, and what HTTP says beside it.
+One client for the transports whose bounds are tested, and for both eras. On HTTP/1.1 each request
+has a connection of its own. On HTTP/2, TCP and stdio all requests share one. A reply has the same
+form on each: the message, and what HTTP says beside it.
 """.
 
 -export([serve/3, stop/1, connect/2, keep/2, open/3, open/4, close/1]).
@@ -11,22 +11,22 @@ the same for all: the message, and what HTTP says beside it.
 -export_type([client/0, exchange/0, reply/0]).
 
 -type transport() :: http | http2 | tcp | stdio.
--doc "On stdio the node in which it runs.".
+-doc "A server; on stdio the node in which it runs.".
 -type server() :: pid() | {stdio, erlmcp_test_bounds_stdio:node_()}.
 -type client() :: #{server := server(), transport := transport(), era := binary(),
                     atom() => term()}.
 -type exchange() ::
     {http | kept | tcp, gen_tcp:socket()} | {http2, pid(), reference()}
     | {stdio, erlmcp_test_bounds_stdio:node_()}.
--doc "`status` and `retry_after` are `none` where there is no HTTP.".
+-doc "A reply. `status`, and `retry_after` in seconds, are `none` on transports without HTTP.".
 -type reply() :: #{status := none | 100..599, retry_after := none | pos_integer(),
                    message := map() | none, headers => map()}.
 
 -define(TIMEOUT, 60_000).
 
 -doc """
-A server with these limits and definitions, that listens on a transport; on stdio it is that of a
-`node`, which has definitions of its own.
+Starts a server with these limits and definitions, which listens on a transport. On stdio the server
+runs in the option `node`, with the definitions of that node.
 """.
 -spec serve(transport(), Limits :: map(), Options :: map()) -> server().
 serve(stdio, Limits, #{node := Node}) ->
@@ -49,7 +49,8 @@ stop(Server) ->
     erlmcp:stop_server(Server).
 
 -doc """
-A connection alone: of HTTP/1.1 and TCP a socket, of HTTP/2 gun's process, of stdio its node.
+Returns a new connection: a socket on HTTP/1.1 and TCP, and gun's process on HTTP/2. On stdio it is
+the node.
 """.
 -spec connect(server(), transport()) -> gen_tcp:socket() | pid() | erlmcp_test_bounds_stdio:node_().
 connect({stdio, Node}, stdio) ->
@@ -68,18 +69,18 @@ listener(Server) ->
     [Listener] = erlmcp:listeners(Server),
     Listener.
 
--doc "A stateless client that has one connection on every transport.".
+-doc "Opens a stateless client that has one connection on each transport.".
 -spec keep(server(), transport()) -> client().
 keep(Server, Transport) ->
     #{server => Server, transport => Transport, era => ~"2026-07-28", headers => #{},
       connection => connect(Server, Transport)}.
 
--doc "A client of an era; its session is open.".
+-doc "Opens a client of an era, and its session if the era has one.".
 -spec open(server(), transport(), Era :: binary()) -> client().
 open(Server, Transport, Era) ->
     open(Server, Transport, Era, #{}).
 
--doc "The same with capabilities.".
+-doc "Opens a client as `open/3` does, with capabilities.".
 -spec open(server(), transport(), Era :: binary(), Capabilities :: map()) -> client().
 open(Server, Transport, Era, Capabilities) ->
     Client = #{server => Server, transport => Transport, era => Era, headers => #{}},
@@ -104,7 +105,7 @@ initialized(#{era := Era} = Client, Capabilities) ->
     end,
     Session.
 
--doc "The client goes away; that of stdio goes with its server.".
+-doc "Closes a connection, or that of a client. A connection of stdio ends with its server.".
 -spec close(client() | gen_tcp:socket() | pid()) -> ok.
 close(#{transport := stdio}) -> ok;
 close(#{connection := Connection}) -> close(Connection);
@@ -112,12 +113,12 @@ close(#{}) -> ok;
 close(Connection) when is_pid(Connection) -> gun:close(Connection);
 close(Socket) -> gen_tcp:close(Socket).
 
--doc "Sends a request with an id of its own; all of them have the same length.".
+-doc "Sends a request with an id of its own. All these ids have the same length.".
 -spec send(client(), Method :: binary(), Params :: map()) -> exchange().
 send(Client, Method, Params) ->
     send(Client, 1_000_000_000 + erlang:unique_integer([positive]), Method, Params).
 
--doc "The same with this id, or a notification where it is `none`.".
+-doc "Sends a request with this id, or a notification if the id is `none`.".
 -spec send(client(), Id :: term(), Method :: binary(), Params :: map()) -> exchange().
 send(#{transport := tcp, connection := Socket} = Client, Id, Method, Params) ->
     {_, Body} = message(Client, Id, Method, Params),
@@ -140,7 +141,7 @@ send(#{transport := http, server := Server} = Client, Id, Method, Params) ->
     ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
     {http, Socket}.
 
--doc "A request of a client's, as headers and a body.".
+-doc "Returns the headers and the body of a client's request.".
 -spec message(client(), Id :: term(), Method :: binary(), Params :: map()) ->
     {erlmcp_test_http:headers(), binary()}.
 message(#{era := ~"2026-07-28", headers := Headers}, Id, Method, Params) ->
@@ -153,7 +154,7 @@ message(#{era := Era, headers := Headers}, Id, Method, Params) ->
     erlmcp_test_http:message(Method, Params, #{id => Id, session => {~"", Era},
                                                headers => maps:merge(None, Headers)}).
 
--doc "What came of an exchange. Its connection is over where it was of its own.".
+-doc "Waits for the reply of an exchange. Closes the connection if the exchange had its own.".
 -spec reply(exchange()) -> reply().
 reply({tcp, Socket}) ->
     #{status => none, retry_after => none, message => erlmcp_test_line:recv(Socket)};
@@ -187,13 +188,13 @@ replied(Status, Headers, Messages) ->
     end,
     #{status => Status, retry_after => RetryAfter, headers => Headers, message => Message}.
 
--doc "Asks, and waits for the answer.".
+-doc "Sends a request, and waits for its reply.".
 -spec call(client(), Method :: binary(), Params :: map()) -> reply().
 call(Client, Method, Params) ->
     reply(send(Client, Method, Params)).
 
 
--doc "Sends a batch and gives its answer, which is one.".
+-doc "Sends a batch on TCP or HTTP/1.1, and returns its answer, which is one message.".
 -spec batch(client(), [map()]) -> [map()].
 batch(#{transport := tcp, connection := Socket}, Requests) ->
     ok = erlmcp_test_line:send(Socket, Requests),
@@ -204,12 +205,12 @@ batch(#{server := Server} = Client, Requests) ->
         erlmcp_test_http:post(listener(Server), Headers, json:encode(Requests)),
     Answers.
 
--doc "Answers a request of the server's.".
+-doc "Answers a request of the server, on TCP.".
 -spec answer(client(), Id :: term(), Result :: map()) -> ok.
 answer(#{connection := Socket}, Id, Result) ->
     erlmcp_test_line:send(Socket, #{jsonrpc => ~"2.0", id => Id, result => Result}).
 
--doc "Ends what an exchange waits for, in the way of its era and transport.".
+-doc "Cancels an exchange, in the way of its era and transport.".
 -spec cancel(client(), {exchange(), Id :: term()}) -> ok.
 cancel(#{transport := tcp} = Client, {_, Id}) ->
     {tcp, _} = send(Client, none, ~"notifications/cancelled", #{requestId => Id}),

@@ -1,8 +1,8 @@
 -module(erlmcp_test_bounds_stdio).
 -moduledoc """
-Servers on stdio for `m:erlmcp_test_bounds_client`: a node of their own, launched with a pipe for
-its input and one for its output, and told over a socket beside them what to do. One server at a
-time speaks on its streams; the next one begins where that was stopped. The node ends with who
+Servers on stdio for `m:erlmcp_test_bounds_client`, in a node of their own. The node has a pipe for
+its input and one for its output, and is told what to do over a socket. One server at a time uses
+the pipes, and the next one begins where that one was stopped. The node ends with the process that
 started it.
 """.
 
@@ -17,7 +17,7 @@ started it.
 
 -define(TIMEOUT, 30_000).
 
--doc "A node, without a server.".
+-doc "Starts a node without a server.".
 -spec start() -> node_().
 start() ->
     {ok, Listen} = gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}, {packet, 4}, {active, false}]),
@@ -33,7 +33,7 @@ start() ->
     ok = gen_tcp:close(Listen),
     {Streams, Control}.
 
--doc "Ends a node.".
+-doc "Ends a node, and waits for its end.".
 -spec stop(node_()) -> ok.
 stop({Streams, Control}) ->
     ok = gen_tcp:close(Control),
@@ -44,25 +44,25 @@ stop({Streams, Control}) ->
     end.
 
 -doc """
-Starts a server with these limits, and the tools `echo` and `wait`: this one's calls are what
-`running/1` gives, and return what `finish/3` says.
+Starts a server with these limits, and with the tools `echo` and `wait`. `running/1` returns the
+process of a call of `wait`, which returns the term of `finish/3`.
 """.
 -spec serve(Limits :: map(), node_()) -> ok.
 serve(Limits, Node) -> call({serve, Limits}, Node).
 
--doc "Stops it.".
+-doc "Stops the server of a node.".
 -spec stop_server(node_()) -> ok.
 stop_server(Node) -> call(stop_server, Node).
 
--doc "What its gate says is held of something.".
+-doc "Returns how many permits of this kind the server's gate holds.".
 -spec held(erlmcp_gate_counters:name(), node_()) -> non_neg_integer().
 held(Key, Node) -> call({held, Key}, Node).
 
--doc "The process of the next call of `wait`, there.".
+-doc "Waits for the next call of `wait`, and returns its process in the node.".
 -spec running(node_()) -> pid().
 running(Node) -> call(running, Node).
 
--doc "What that call returns.".
+-doc "Lets a call of `wait` return `Return`.".
 -spec finish(pid(), Return :: term(), node_()) -> ok.
 finish(Handler, Return, Node) -> call({finish, Handler, Return}, Node).
 
@@ -71,14 +71,14 @@ call(Request, {_, Control}) ->
     {ok, Reply} = gen_tcp:recv(Control, 0, ?TIMEOUT),
     binary_to_term(Reply).
 
--doc "Sends the server a message.".
+-doc "Sends a message to the server.".
 -spec send(binary(), node_()) -> ok.
 send(Message, {Streams, _}) ->
     ok = erlmcp_test_wire:sent(Streams, #{}, Message),
     true = port_command(Streams, [Message, $\n]),
     ok.
 
--doc "Its next one.".
+-doc "Reads the next message of the server.".
 -spec recv(node_()) -> map().
 recv({Streams, _}) ->
     recv(Streams, []).

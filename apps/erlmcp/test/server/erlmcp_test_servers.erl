@@ -1,8 +1,8 @@
 -module(erlmcp_test_servers).
 -moduledoc """
-Servers that a case starts itself, and that end with it; and what is asked of them over TCP, where
-nothing else is said. A suite of such cases calls `init_suite/1`, `end_suite/1`, `init_case/1` and
-`stop_all/0` where common_test asks for it.
+Servers that a case starts itself, and that end with the case. They are asked over TCP, unless a
+function names another transport. A suite of such cases calls `init_suite/1`, `end_suite/1`,
+`init_case/1` and `stop_all/0` in its callbacks of common_test.
 """.
 
 -import(erlmcp_test_line, [ask_stateless/4, echo_tool/0, result/1]).
@@ -38,7 +38,7 @@ init_case(Config) ->
     process_flag(trap_exit, true),
     Config.
 
--doc "A server with these options beside those of `options/1`, stopped at the end of the case.".
+-doc "Starts a server with these options and those of `options/1`. `stop_all/0` stops it.".
 -spec start(map()) -> pid().
 start(Given) ->
     {ok, Server} = erlmcp:start_server(options(Given)),
@@ -51,18 +51,21 @@ get_servers() ->
         Servers -> Servers
     end.
 
--doc "Stops those that `start/1` has started.".
+-doc "Stops the servers that the calling process has started by `start/1`.".
 -spec stop_all() -> ok.
 stop_all() ->
     lists:foreach(fun erlmcp:stop_server/1, get_servers()).
 
--doc "What a server needs at least, a tool and a port, and these options.".
+-doc "Returns these options, with a tool, a port, and what else a server needs at least.".
 -spec options(map()) -> map().
 options(Given) ->
     maps:merge(#{name => ~"api", version => ~"1", tools => [echo_tool()],
                  listen => [{tcp, #{port => 0}}]}, Given).
 
--doc "Whether a server starts with these options; it is stopped again.".
+-doc """
+Returns `started` if a server starts with these options, and stops that server again. Otherwise
+returns the error or the exception.
+""".
 -spec started(term()) -> started | {error | exit | throw, term()}.
 started(Options) ->
     try erlmcp:start_server(Options) of
@@ -72,13 +75,13 @@ started(Options) ->
         Class:Reason -> {Class, Reason}
     end.
 
--doc "A process of a supervisor.".
+-doc "Returns the process of a supervisor's child.".
 -spec child(term(), pid()) -> pid().
 child(Id, Supervisor) ->
     {_, Pid, _, _} = lists:keyfind(Id, 1, supervisor:which_children(Supervisor)),
     Pid.
 
--doc "The same, once it is another one than before.".
+-doc "Waits until a supervisor's child is another process than `Old`, and returns that process.".
 -spec await_child(term(), pid(), Old :: pid()) -> pid().
 await_child(Id, Supervisor, Old) ->
     await(fun() ->
@@ -88,7 +91,10 @@ await_child(Id, Supervisor, Old) ->
         end
     end).
 
--doc "What is true soon, but says nothing when it becomes so.".
+-doc """
+Calls a fun every five milliseconds until it returns an answer, for 30 seconds at most. It is for
+conditions that nothing announces.
+""".
 -spec await(fun(() -> {ok, Answer} | again)) -> Answer.
 await(Ask) ->
     await(Ask, erlang:monotonic_time(millisecond) + ?PATIENCE).
@@ -101,7 +107,7 @@ await(Ask, Deadline) ->
             receive after 5 -> await(Ask, Deadline) end
     end.
 
--doc "Waits for the end of what is monitored.".
+-doc "Waits for the end of the monitored process.".
 -spec down(reference()) -> ok.
 down(Monitor) ->
     receive
@@ -110,20 +116,21 @@ down(Monitor) ->
         ct:fail(still_there)
     end.
 
--doc "The names of the persistent terms of the server with this key.".
+-doc "Returns the names of the persistent terms of the server with this key.".
 -spec terms(Key :: reference()) -> [tuple()].
 terms(Key) ->
     [Name || {Name, _} <- persistent_term:get(), is_tuple(Name),
              lists:member(Key, tuple_to_list(Name))].
 
 -doc """
-Has a tool added to a server, and returns when its publisher has published that and is about to tell
-it, which it never does. Somebody waits to be told. The monitor is that of the process that adds it.
+Lets another process add a tool to a server, and returns the monitor of that process. The publisher
+has published the tool then, and never goes on to notify clients. At least one client must be
+subscribed.
 """.
 -spec add_untold(map(), Publisher :: pid(), Server :: pid()) -> reference().
 add_untold(Tool, Publisher, Server) ->
     Test = self(),
-    %% Who tells a change asks for each whether he may know of it.
+    %% The publisher asks for each client whether it may know of a change.
     Visible = fun(_) ->
         self() =/= Publisher orelse begin
             Test ! {tells, Publisher},
@@ -137,12 +144,12 @@ add_untold(Tool, Publisher, Server) ->
         ct:fail(nothing_to_tell)
     end.
 
--doc "The kinds of definitions that a server has lists of.".
+-doc "Returns the kinds of definitions that a server has lists of.".
 -spec kinds() -> [kind()].
 kinds() ->
     [tool, resource, resource_template, prompt].
 
--doc "A definition that answers with its name.".
+-doc "Returns a definition that answers with its name. A resource template answers with its `id`.".
 -spec definition(kind(), Name :: binary()) -> map().
 definition(resource, Name) ->
     #{uri => <<"r://", Name/binary>>, name => Name, handler => fun(_, _) -> Name end};
@@ -152,20 +159,20 @@ definition(resource_template, Name) ->
 definition(_, Name) ->
     #{name => Name, handler => fun(_, _) -> Name end}.
 
--doc "The field that it is called by.".
+-doc "Returns the field by which definitions of a kind are called.".
 -spec key(kind()) -> atom().
 key(resource) -> uri;
 key(resource_template) -> uri_template;
 key(_) -> name.
 
--doc "Options with this definition alone, without listeners.".
+-doc "Returns options with this definition alone, without listeners.".
 -spec with(kind(), term()) -> map().
 with(Kind, Definition) ->
     Key = maps:get(Kind, #{tool => tools, resource => resources, prompt => prompts,
                            resource_template => resource_templates}),
     maps:merge(options(#{tools => [], listen => []}), #{Key => [Definition]}).
 
--doc "What the definitions of a list are called by.".
+-doc "Returns the keys (`key/1`) of the definitions in a server's list.".
 -spec listed(kind(), gen_tcp:socket()) -> [binary()].
 listed(Kind, Socket) ->
     {Method, Member, Key} = maps:get(Kind, #{
@@ -176,7 +183,7 @@ listed(Kind, Socket) ->
     #{Member := Items} = result(ask_stateless(Socket, Method, Method, #{})),
     [maps:get(Key, Item) || Item <- Items].
 
--doc "The answer of a definition of `definition/2`.".
+-doc "Uses a definition of `definition/2`, and returns the answer.".
 -spec used(kind(), Name :: binary(), gen_tcp:socket()) -> map().
 used(tool, Name, Socket) -> ask_stateless(Socket, 1, ~"tools/call", #{~"name" => Name});
 used(prompt, Name, Socket) -> ask_stateless(Socket, 1, ~"prompts/get", #{~"name" => Name});
@@ -185,7 +192,7 @@ used(resource, Name, Socket) ->
 used(resource_template, Name, Socket) ->
     ask_stateless(Socket, 1, ~"resources/read", #{~"uri" => <<"t://", Name/binary, "/7">>}).
 
--doc "Posts a message: the status, the headers and the message that come back.".
+-doc "Posts a message. Returns the status, the headers and the message that come back.".
 -spec http(Url :: binary(), Headers :: [{string(), string()}], map()) ->
     {100..599, [{string(), string()}], map()}.
 http(Url, Headers, Message) ->
@@ -198,7 +205,7 @@ http(Url, Headers, Message) ->
                       [{timeout, ?PATIENCE}], [{body_format, binary}]),
     {Status, Answered, erlmcp_test_wire:received(Exchange, json:decode(Body))}.
 
--doc "The request that opens a session.".
+-doc "Returns the request that opens a session.".
 -spec initialize_request() -> map().
 initialize_request() ->
     erlmcp_test_line:initialize_request(1, ~"2025-11-25").

@@ -5,10 +5,10 @@
 
 -define(PATIENCE, 30_000).
 
--doc "The newest revision of each era.".
+-doc "Returns the newest revision of each era.".
 eras() -> [~"2025-11-25", ~"2026-07-28"].
 
--doc "A client of a revision.".
+-doc "Opens a client of a revision.".
 open(~"2026-07-28" = Revision, Server) ->
     {Revision, erlmcp_test_line:connect(Server)};
 open(Revision, Server) ->
@@ -16,7 +16,7 @@ open(Revision, Server) ->
     _ = erlmcp_test_line:initialize(Socket, Revision),
     {Revision, Socket}.
 
--doc "The answer to a request; notifications before it are dropped.".
+-doc "Sends a request, and returns its answer. Drops notifications before the answer.".
 ask({Revision, Socket}, Method, Params) ->
     Id = erlang:unique_integer([positive]),
     erlmcp_test_line:send(Socket, case Revision of
@@ -32,15 +32,15 @@ answer(Id, Socket) ->
         #{~"method" := _} -> answer(Id, Socket)
     end.
 
--doc "The answer to a tool call.".
+-doc "Calls a tool, and returns the answer.".
 call(Client, Name, Arguments) ->
     ask(Client, ~"tools/call", #{~"name" => Name, ~"arguments" => Arguments}).
 
--doc "The answer to the reading of a resource.".
+-doc "Reads a resource, and returns the answer.".
 read(Client, Uri) ->
     ask(Client, ~"resources/read", #{~"uri" => Uri}).
 
--doc "The keys of a list, in its order.".
+-doc "Returns the keys of the definitions in a list, in the order of the list.".
 listed(Client, Kind) ->
     {Method, Member, Key} = case Kind of
         tool -> {~"tools/list", ~"tools", ~"name"};
@@ -51,7 +51,9 @@ listed(Client, Kind) ->
     #{~"result" := #{Member := Items}} = ask(Client, Method, #{}),
     [maps:get(Key, Item) || Item <- Items].
 
--doc "The text of an answer, or its blob; `{error, Text}` of one that is an error.".
+-doc """
+Returns the text of an answer, its blob or its completions. Returns `{error, Text}` for an error.
+""".
 text(#{~"error" := #{~"message" := Message}}) -> {error, Message};
 text(#{~"result" := #{~"isError" := true, ~"content" := [#{~"text" := Text}]}}) -> {error, Text};
 text(#{~"result" := #{~"content" := [#{~"text" := Text}]}}) -> Text;
@@ -60,7 +62,10 @@ text(#{~"result" := #{~"contents" := [#{~"blob" := Blob}]}}) -> {blob, base64:de
 text(#{~"result" := #{~"messages" := [#{~"content" := #{~"text" := Text}}]}}) -> Text;
 text(#{~"result" := #{~"completion" := #{~"values" := Values}}}) -> Values.
 
--doc "Awaits what nothing tells of.".
+-doc """
+Waits until a fun returns `true`, for 30 seconds at most. It is for conditions that nothing
+announces.
+""".
 await(Holds) ->
     await(Holds, erlang:monotonic_time(millisecond) + ?PATIENCE).
 

@@ -1,7 +1,7 @@
 -module(erlmcp_test_tasks).
 -moduledoc """
-What the suites of tasks share: a server with a tool for each thing that a task can do, and looks at
-tasks. The clients are those of `m:erlmcp_test_client`.
+A server for the suites of tasks, with a tool for each thing that a task can do, and functions that
+look at tasks. The clients are those of `m:erlmcp_test_client`.
 """.
 
 -export([start/1, start/2, definitions/1, open/4, accept/2, refused/2]).
@@ -13,22 +13,22 @@ tasks. The clients are those of `m:erlmcp_test_client`.
 -define(TRIES, 3_000).
 -define(EXTENSION, #{~"io.modelcontextprotocol/tasks" => #{}}).
 
--doc "A server for all of it, with these limits.".
+-doc "Starts a server with the tools of `definitions/1` and these limits, on HTTP and TCP.".
 -spec start(map()) -> erlmcp_test_http:server().
 start(Limits) ->
     start(Limits, [{http, #{}}, {tcp, #{}}]).
 
--doc "The same with these listeners.".
+-doc "Starts a server as `start/1` does, with these listeners.".
 -spec start(map(), list()) -> erlmcp_test_http:server().
 start(Limits, Listeners) ->
     erlmcp_test_http:start((definitions(self()))#{limits => Limits, listen => Listeners}).
 
--doc "An answer.".
+-doc "Returns an answer that accepts a question with a value for one field.".
 -spec accept(atom(), term()) -> map().
 accept(Field, Value) ->
     #{action => accept, content => #{Field => Value}}.
 
--doc "The data of a refusal with this code.".
+-doc "Returns the data of a refusal, which must have this code.".
 -spec refused(integer(), map()) -> map().
 refused(Code, #{~"error" := #{~"code" := Code} = Error}) ->
     maps:get(~"data", Error, #{});
@@ -36,8 +36,8 @@ refused(Code, Answer) ->
     error({not_refused, Code, Answer}).
 
 -doc """
-The tools. Those that wait tell `Test` that they run (`running/0`) and return what they are told
-(`finish/2`).
+Returns the tools. Those that wait tell `Test` that they run (`running/0`), and return the term of
+`finish/2`.
 """.
 -spec definitions(Test :: pid()) -> map().
 definitions(Test) ->
@@ -103,15 +103,15 @@ twice(_, #{input := #{~"name" := #{~"content" := First}}}) ->
 twice(_, _) ->
     {input_required, #{~"name" => form(~"Name?", name)}}.
 
--doc "A client that has tasks, in the way of its revision.".
+-doc "Opens a client with these capabilities and the extension of tasks.".
 -spec open(erlmcp_test_http:server(), http | tcp, Revision :: binary(), map()) ->
     erlmcp_test_client:client().
 open(Server, Transport, Revision, Capabilities) ->
     erlmcp_test_client:open(Server, Transport, Revision, Capabilities#{extensions => ?EXTENSION}).
 
 -doc """
-The one answer to a request. A session on TCP has one stream for all, and what it is told of its
-tasks' changes may come before.
+Sends a request, and returns its answer. Skips notifications of a task's status, which may come
+before the answer in a session on TCP.
 """.
 -spec ask(erlmcp_test_client:client(), Method :: binary(), Params :: map()) -> map().
 ask(Client, Method, Params) ->
@@ -121,7 +121,7 @@ ask(Client, Method, Params) ->
     ok = erlmcp_test_client:over(Exchange),
     Answer.
 
--doc "The next message of an exchange that does not tell of a change.".
+-doc "Returns the next message of an exchange that is no notification of a task's status.".
 -spec next(erlmcp_test_client:exchange()) -> map() | fin.
 next(Exchange) ->
     case erlmcp_test_client:next(Exchange) of
@@ -129,7 +129,7 @@ next(Exchange) ->
         Message -> Message
     end.
 
--doc "Awaits that a tool that waits runs.".
+-doc "Waits until a tool that waits runs. Returns the process of its handler, and its context.".
 -spec running() -> {pid(), Context :: map()}.
 running() ->
     receive
@@ -138,24 +138,27 @@ running() ->
         error(no_task_runs)
     end.
 
--doc "Has it return.".
+-doc "Lets a tool that waits return this term.".
 -spec finish(pid(), term()) -> ok.
 finish(Pid, Return) ->
     Pid ! {finish, Return},
     ok.
 
--doc "The task that a result or a task's object is of.".
+-doc "Returns the id of the task in an answer.".
 -spec id(map()) -> binary().
 id(#{~"result" := #{~"task" := #{~"taskId" := Id}}}) -> Id;
 id(#{~"result" := #{~"taskId" := Id}}) -> Id.
 
--doc "The result of `tasks/get`.".
+-doc "Asks for a task by `tasks/get`, and returns the result.".
 -spec get(erlmcp_test_client:client(), Id :: binary()) -> map().
 get(Client, Id) ->
     #{~"result" := Task} = ask(Client, ~"tasks/get", #{taskId => Id}),
     Task.
 
--doc "Awaits a status. A client looks until it is there; so does this.".
+-doc """
+Waits until a task has a status, and returns the task. Asks every ten milliseconds, as a client
+does.
+""".
 -spec until(erlmcp_test_client:client(), Id :: binary(), Status :: binary()) -> map().
 until(Client, Id, Status) ->
     until(Client, Id, Status, ?TRIES).
@@ -166,7 +169,10 @@ until(Client, Id, Status, Tries) when Tries > 0 ->
         #{} -> receive after 10 -> until(Client, Id, Status, Tries - 1) end
     end.
 
--doc "Awaits what a handler has told of its progress. Telling does not wait until it is kept.".
+-doc """
+Waits until a task has the message that its handler has reported, and returns the task. A report
+does not wait until it is stored.
+""".
 -spec told(erlmcp_test_client:client(), Id :: binary(), Message :: binary()) -> map().
 told(Client, Id, Message) ->
     told(Client, Id, Message, ?TRIES).
@@ -177,7 +183,7 @@ told(Client, Id, Message, Tries) when Tries > 0 ->
         #{} -> receive after 10 -> told(Client, Id, Message, Tries - 1) end
     end.
 
--doc "Awaits that a task cannot be found any more.".
+-doc "Waits until a task cannot be found any more.".
 -spec gone(erlmcp_test_client:client(), Id :: binary()) -> ok.
 gone(Client, Id) ->
     gone(Client, Id, ?TRIES).
@@ -188,7 +194,7 @@ gone(Client, Id, Tries) when Tries > 0 ->
         #{~"result" := _} -> receive after 10 -> gone(Client, Id, Tries - 1) end
     end.
 
--doc "The tasks that are listed for an owner, and the keepers that run.".
+-doc "Returns how many processes of tasks the supervisor has, and how many the server's table has.".
 -spec counts(erlmcp_test_http:server()) -> {Supervised :: non_neg_integer(),
                                             Known :: non_neg_integer()}.
 counts(Server) ->
@@ -196,13 +202,13 @@ counts(Server) ->
     Counts = supervisor:count_children(erlmcp_instance:supervisor(tasks, Instance)),
     {proplists:get_value(active, Counts), ets:info(Keepers, size)}.
 
--doc "The process that keeps a task.".
+-doc "Returns the process of a task.".
 -spec keeper(erlmcp_test_http:server(), Id :: binary()) -> pid().
 keeper(Server, Id) ->
     {ok, Keeper} = erlmcp_tasks:process(Id, instance(Server)),
     Keeper.
 
--doc "Awaits that so many requests wait for the result of a task.".
+-doc "Waits until `Count` requests wait for the result of a task.".
 -spec waited_for(erlmcp_test_http:server(), Id :: binary(), Count :: pos_integer()) -> ok.
 waited_for(Server, Id, Count) ->
     Fields = tuple_to_list(sys:get_state(keeper(Server, Id))),
@@ -211,7 +217,7 @@ waited_for(Server, Id, Count) ->
         _ -> receive after 10 -> waited_for(Server, Id, Count) end
     end.
 
--doc "Has the server look now for what it looks for every few seconds.".
+-doc "Lets the server sweep its tasks now, and waits until it has done so.".
 -spec sweep(erlmcp_test_http:server()) -> ok.
 sweep(#{pid := Pid}) ->
     {_, Sweeper, _, _} = lists:keyfind(task_sweeper, 1, supervisor:which_children(Pid)),

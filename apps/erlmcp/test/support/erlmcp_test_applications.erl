@@ -5,13 +5,13 @@ The applications that a suite needs, from its `init_per_suite/1` to its `end_per
 
 -export([start/2, stop/1]).
 
--doc "Starts them; what was not running before is in the configuration, for `stop/1`.".
+-doc "Starts applications. Those that did not run before stand in the configuration, for `stop/1`.".
 -spec start([atom()], [tuple()]) -> [tuple()].
 start(Applications, Config) ->
     {ok, Started} = application:ensure_all_started(Applications),
     [{started, Started} | Config].
 
--doc "Stops those that `start/2` started, the last first.".
+-doc "Stops the applications that `start/2` has started, the last one first.".
 -spec stop([tuple()]) -> ok.
 stop(Config) ->
     lists:foreach(fun(Application) -> ok = application:stop(Application) end,

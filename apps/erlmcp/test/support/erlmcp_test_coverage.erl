@@ -18,7 +18,7 @@ suite stops them (`write/2`). Code that runs in other nodes is not counted, such
 -define(CLOSE, 0.5).
 -define(LEAST, 10).
 
--doc "Has the modules counted that are loaded from now on.".
+-doc "Begins to count the lines of modules that are loaded from now on.".
 -spec start() -> ok.
 start() ->
     _ = code:coverage_support() andalso code:set_coverage_mode(line),

@@ -1,5 +1,5 @@
 -module(erlmcp_test_installed).
--moduledoc "Programs that a script of the project installs first, where they are not.".
+-moduledoc "Programs that a script of the project installs if they are missing.".
 
 -export([path/1, path/2]).
 
@@ -8,7 +8,7 @@
 path(Name) ->
     path(Name, []).
 
--doc "Does the same with a script that takes arguments.".
+-doc "Returns the path as `path/1` does, from a script that takes arguments.".
 -spec path(Name :: string(), Arguments :: [string()]) -> file:filename().
 path(Name, Arguments) ->
     Script = filename:join([erlmcp_test_page:root(), "scripts", Name ++ ".sh"]),

@@ -1,5 +1,7 @@
 -module(erlmcp_test_json).
--moduledoc "PropEr generators: JSON, MCP messages, what nearly is one; and what came of it.".
+-moduledoc """
+PropEr generators of JSON, of MCP messages, and of what nearly is one; and the outcome of a message.
+""".
 
 -include_lib("proper/include/proper.hrl").
 
@@ -7,7 +9,7 @@
          session/0]).
 -export([catalog/0, lists/0, outcome/1]).
 
--doc "Any JSON value, not deep.".
+-doc "Generates any JSON value, not deep.".
 json() ->
     ?SIZED(Size, json(min(Size, 27))).
 
@@ -49,7 +51,7 @@ word() ->
 id() ->
     oneof([text(), integer(), 0, 1 bsl 53 + 1, -(1 bsl 300), ~""]).
 
--doc "A valid message of either era, or a batch of them.".
+-doc "Generates a valid message of either era, or a batch.".
 message() ->
     frequency([{12, request()}, {2, notification()}, {1, response()}, {2, batch()}]).
 
@@ -151,14 +153,14 @@ modern(Version) ->
     #{~"io.modelcontextprotocol/protocolVersion" => Version,
       ~"io.modelcontextprotocol/clientCapabilities" => #{}}.
 
--doc "A valid message, one that a few changes were made to, or something else.".
+-doc "Generates a valid message, one with a few changes, or something else.".
 near_miss() ->
     frequency([{6, message()}, {6, near(message())}, {1, json()}]).
 
 near(Type) ->
     ?LET(Json, Type, mutated(Json)).
 
--doc "A JSON value with some of its parts changed.".
+-doc "Generates a JSON value with some of its parts changed.".
 mutated(Json) ->
     ?LET(Times, frequency([{4, 1}, {2, 2}, {1, 3}]), mutated(Times, Json)).
 
@@ -186,8 +188,8 @@ mutation(_) ->
     json().
 
 -doc """
-What a transport says beside this message: nothing, or headers, mostly those that mirror it. They
-are bytes from outside, and need not be UTF-8.
+Generates what a transport says beside a message: nothing, or headers, mostly those that mirror the
+message. Headers are bytes from outside, and need not be UTF-8.
 """.
 request_context(Message) ->
     ?LET(Headers,
@@ -225,7 +227,7 @@ at(_, _) -> none.
 encoded(Text) when is_binary(Text) -> <<"=?base64?", (base64:encode(Text))/binary, "?=">>;
 encoded(_) -> none.
 
--doc "A session as a connection may have one, or none.".
+-doc "Generates a session as a connection may have one, or `none`.".
 session() ->
     frequency([{1, none},
                {3, ?LET({Revision, Level, Initialized, Info},
@@ -236,7 +238,7 @@ session() ->
                           initialized => Initialized, client_info => Info,
                           client_capabilities => #{}})}]).
 
--doc "A catalog with definitions of every kind, some of which ask for arguments or headers.".
+-doc "Returns a catalog with definitions of every kind, some of which have arguments or headers.".
 catalog() ->
     Handler = fun(_, _) -> ~"" end,
     {ok, Catalog} = erlmcp_catalog:new(
@@ -255,11 +257,11 @@ catalog() ->
         lists(), erlmcp_metaschemas:compiled()),
     Catalog.
 
--doc "How lists are given out.".
+-doc "Returns the settings of lists, such as the size of a page.".
 lists() ->
     #{page_size => 100, list_ttl_ms => 0, keys => [<<0:256>>], numbering => <<0:64>>}.
 
--doc "What an effect is, in a word, or the code of the error that it answers.".
+-doc "Returns the kind of an effect, or the code of the error that it answers.".
 outcome({answer, _, _, {reply, _, Bytes}}) ->
     case json:decode(iolist_to_binary(Bytes)) of
         #{~"result" := _} -> result;

@@ -7,12 +7,12 @@
 -define(LOOK, 5).
 
 -doc """
-Begins to watch. The fun ends that, and returns by how many bytes the memory had grown at most. It
-also ends with the calling process.
+Begins to watch the memory, and returns a fun. The fun ends the watch, and returns by how many bytes
+the memory had grown at most. The watch also ends with the calling process.
 
-What one scheduler frees for another counts as used until the other has run, for hundreds of
-milliseconds on a busy machine. So if the node seems to use more than `Bound` bytes, what its
-processes say that they use is counted in place of what is allocated for them.
+Memory that one scheduler frees for another counts as used until the other has run, for hundreds of
+milliseconds on a busy machine. So if the node seems to use more than `Bound` bytes, the memory that
+its processes report counts in place of what is allocated for them.
 """.
 -spec watch(Bound :: pos_integer()) -> fun(() -> integer()).
 watch(Bound) ->
@@ -50,7 +50,7 @@ held() ->
     lists:sum([Bytes || Pid <- processes(), {memory, Bytes} <- [process_info(Pid, memory)]])
         + erlang:memory(system).
 
--doc "Waits until all schedulers have freed what was theirs to free.".
+-doc "Waits until each scheduler has freed the memory that others have left to it.".
 -spec freed() -> ok.
 freed() ->
     _ = erts_debug:set_internal_state(available_internal_state, true),

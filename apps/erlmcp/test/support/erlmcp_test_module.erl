@@ -1,9 +1,9 @@
 -module(erlmcp_test_module).
--moduledoc "Modules that a case writes: compiled into a folder, as a user's build does.".
+-moduledoc "Modules that a case writes, compiled into a folder as by a user's build.".
 
 -export([compiled/2, unload/1]).
 
--doc "Compiles the text of a module, and writes its file into `Folder`; the file is returned.".
+-doc "Compiles the text of a module, writes its file into `Folder`, and returns that file.".
 -spec compiled(Source :: iodata(), Folder :: file:filename()) -> file:filename().
 compiled(Source, Folder) ->
     {ok, Tokens, _} = erl_scan:string(unicode:characters_to_list(Source)),
@@ -22,7 +22,7 @@ forms([{dot, _} = Dot | Tokens], Form, Forms) ->
 forms([Token | Tokens], Form, Forms) ->
     forms(Tokens, [Token | Form], Forms).
 
--doc "Unloads a module, with the processes that run it.".
+-doc "Unloads a module, and ends the processes that run it.".
 -spec unload(module()) -> ok.
 unload(Module) ->
     _ = code:purge(Module),

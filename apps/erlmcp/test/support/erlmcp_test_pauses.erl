@@ -1,8 +1,8 @@
 -module(erlmcp_test_pauses).
 -moduledoc """
-Measures when the machine stood still: how late a process comes that only waits. There is one on
-each scheduler, since a machine may stop a single processor, and what runs there. A case whose
-subject is a time allows what was measured, or is judged again.
+Measures when the machine stood still, by how late a process comes that only waits. Each scheduler
+has such a process, since a machine may stop a single processor, and what runs there. A case whose
+subject is a time allows for the measured pauses, or is judged again.
 
 A machine that gives a node 25 of each 100 milliseconds shows as pauses of 75 milliseconds.
 """.
@@ -14,7 +14,7 @@ A machine that gives a node 25 of each 100 milliseconds shows as pauses of 75 mi
 -doc "The processes that wait, by their schedulers.".
 -opaque watch() :: [pid(), ...].
 
--doc "The begin and the end of a pause, in microseconds of the monotonic time.".
+-doc "The beginning and the end of a pause, in microseconds of the monotonic time.".
 -type pause() :: {FromUs :: integer(), ToUs :: integer()}.
 
 -define(BEAT_MS, 2).

@@ -1,11 +1,11 @@
 -module(erlmcp_test_property).
 -moduledoc """
-Properties in a suite: what does not hold fails the case with its counterexample.
+Properties in a suite. A property that does not hold fails the case with its counterexample.
 """.
 
 -export([holds/2]).
 
--doc "Fails with the counterexample of a property.".
+-doc "Checks a property in this many cases, and fails with a counterexample.".
 -spec holds(proper:outer_test(), pos_integer()) -> ok.
 holds(Property, Cases) ->
     Says = fun(Format, Arguments) -> ct:log(Format, Arguments) end,

@@ -1,15 +1,15 @@
 -module(erlmcp_test_reductions).
--moduledoc "How much work a process does for something: it does not depend on the machine.".
+-moduledoc "Measures the work of a process in reductions, which do not depend on the machine.".
 
 -export([of_process/2, of_fun/1]).
 
--doc "The reductions of a process while a fun runs, in the caller.".
+-doc "Calls a fun in the calling process. Returns the reductions of another process meanwhile.".
 -spec of_process(pid(), fun(() -> term())) -> non_neg_integer().
 of_process(Pid, Do) ->
     {Reductions, _} = meanwhile(Pid, Do),
     Reductions.
 
--doc "The reductions of a fun that runs in the caller, and what it returned.".
+-doc "Calls a fun in the calling process. Returns its reductions and its result.".
 -spec of_fun(fun(() -> Result)) -> {non_neg_integer(), Result}.
 of_fun(Do) ->
     meanwhile(self(), Do).

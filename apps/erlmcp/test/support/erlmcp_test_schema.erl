@@ -1,7 +1,8 @@
 -module(erlmcp_test_schema).
 -moduledoc """
-Whether a message is one of its revision: by the official `schema.json` (`test/data/mcp`), and by
-the codes that the revision lets an error have.
+Checks whether a message is one of its revision, by the official `schema.json` (`test/data/mcp`),
+and by the codes that an error of the revision may have. Raises `not_valid`, in a tuple with the
+details, for a message that is not.
 """.
 
 -export([notification/2, request/2, response/2, result/3, answer/2, error/2, check/3]).
@@ -9,7 +10,7 @@ the codes that the revision lets an error have.
 
 -compile({no_auto_import, [error/1, error/2]}).
 
--doc "A notification.".
+-doc "Checks a notification.".
 -spec notification(Message :: map(), Revision :: binary()) -> ok.
 notification(#{~"method" := Method} = Message, Revision) ->
     not is_map_key(~"id", Message) orelse erlang:error({not_valid, Revision, members, [id]}),
@@ -19,7 +20,7 @@ notification(#{~"method" := Method} = Message, Revision) ->
     end,
     valid(Message, Name, Revision).
 
--doc "A request.".
+-doc "Checks a request.".
 -spec request(Message :: map(), Revision :: binary()) -> ok.
 request(#{~"method" := Method, ~"id" := _} = Message, Revision) ->
     case maps:keys(Message) -- [~"id", ~"jsonrpc", ~"method", ~"params"] of
@@ -32,7 +33,7 @@ request(#{~"method" := Method, ~"id" := _} = Message, Revision) ->
     end,
     valid(Message, Name, Revision).
 
--doc "A response with a result, to a request of this method.".
+-doc "Checks a response with a result to a request of this method.".
 -spec result(Message :: map(), Method :: binary(), Revision :: binary()) -> ok.
 result(Message, Method, Revision) ->
     ok = response(Message, Revision),
@@ -62,7 +63,7 @@ core_result(#{~"result" := Result} = Message, Method, Revision) ->
         #{} -> valid(Result, ~"EmptyResult", Revision)
     end.
 
--doc "A response with a result, to any request.".
+-doc "Checks a response with a result to any request.".
 -spec response(Message :: map(), Revision :: binary()) -> ok.
 response(Message, Revision) ->
     alone(~"result", Message, Revision),
@@ -71,7 +72,7 @@ response(Message, Revision) ->
         #{} -> valid(Message, ~"JSONRPCResponse", Revision)
     end.
 
--doc "The result of a client's response, to any of the requests that servers have.".
+-doc "Checks the result of a client's response to any of the requests that servers have.".
 -spec answer(Result :: map(), Revision :: binary()) -> ok.
 answer(Result, Revision) when map_size(Result) =:= 0 ->
     valid(Result, ~"EmptyResult", Revision);
@@ -89,7 +90,7 @@ alone(Member, Message, Revision) ->
         Others -> erlang:error({not_valid, Revision, members, Others})
     end.
 
--doc "A response with an error.".
+-doc "Checks a response with an error.".
 -spec error(Message :: map(), Revision :: binary()) -> ok.
 error(#{~"error" := #{~"code" := Code}} = Message, Revision) ->
     alone(~"error", Message, Revision),
@@ -118,7 +119,8 @@ allowed(Code, _) ->
 
 -doc """
 Checks the messages that answer request 1 of this method: notifications, and one response at the
-end. Without a request (`none`) it is one message, a notification or an error that has no id.
+end. If the method is `none`, there was no request: the one message is a notification, or an error
+without an id.
 """.
 -spec check(Revision :: binary(), Method :: binary() | none, Messages :: [term()]) -> ok.
 check(Revision, none, [#{~"method" := _} = Message]) ->
@@ -166,7 +168,7 @@ compiled(Name, Revision) ->
         Compiled
     end).
 
--doc "The definitions of a revision's schema, by their names.".
+-doc "Returns the definitions of a revision's schema, by their names.".
 -spec definitions(Revision :: binary()) -> #{binary() => map()}.
 definitions(Revision) ->
     {Key, Document} = document(Revision),

@@ -4,8 +4,8 @@
 -export([cases/1, server/1, transport/1, peer/1, issuer/1, watch/1]).
 
 -doc """
-Returns the cases of a suite whose exports of one argument are all cases, besides those that
-common_test calls by name.
+Returns the cases of a suite: its exports of one argument, except those that common_test calls by
+name.
 """.
 -spec cases(module()) -> [atom()].
 cases(Suite) ->

@@ -1,5 +1,5 @@
 -module(erlmcp_test_fault).
--moduledoc "A fault for the suites: what it does, its options say.".
+-moduledoc "A fault for the suites, whose options say what it does.".
 
 -behaviour(erlmcp_chaos_scenario).
 

@@ -1,5 +1,5 @@
 -module(erlmcp_test_results).
--moduledoc "Results for suites: a valid one, and all that PropEr makes of it.".
+-moduledoc "Results for suites: a valid one, and those that PropEr generates.".
 
 -compile(nowarn_missing_spec_documented).
 

@@ -1,7 +1,7 @@
 -module(erlmcp_test_exposition).
 -moduledoc """
-A strict reader of the text exposition format of Prometheus, version 0.0.4: it crashes on what is
-not as the format wants it.
+A strict reader of the text exposition format of Prometheus, version 0.0.4. It crashes on text that
+is not in this format.
 
 Source: Prometheus documentation, "Exposition formats".
 """.

@@ -7,12 +7,13 @@ all such nodes have jumped. A node is apart if it differs from the median of tho
 itself included, by more than 60 seconds. While it is apart, no lease of the node begins
 (`begins/0`).
 
-- Before the first lease of a node, it must also have compared its clock with another one, unless it
-  is alone in its cluster. If there are two medians, as with two nodes, the farther one counts.
-  Nobody knows who is right then, so those that have a lease go on, and no other one begins.
+- Before its first lease, a node must also have compared its clock with another one, unless it is
+  alone in its cluster. If there are two medians, as with two nodes, the farther one counts. No node
+  knows which clock is right then, so nodes that have a lease go on, and no other lease begins.
 - A node that has a lease keeps it when it comes to be apart, is not ready, and takes the time of
-  the median. Of two medians the nearer one counts. If the farther one is too far, the node is in
-  doubt: its time goes on as the monotonic clock does, and it deletes nothing for its age.
+  the median. Of two medians the nearer one counts. If only the farther one is too far, the node is
+  in doubt. Its time then goes on as the monotonic clock does, and the node deletes nothing for its
+  age.
 
 The clocks are those of the machines. Erlang's time follows such a clock slowly, so it stays wrong
 for days in a node that has begun with a wrong clock.
@@ -40,8 +41,8 @@ Internal.
 
 -doc """
 The standing of a node, by which its clock counts. A node is `new` until it has had a lease since it
-joined. After that it is `steady` if its clock is within 60 seconds of the time that it takes for
-that of all (`m:erlmcp_cluster_time`). Otherwise its clock has `jumped`.
+joined. After that it is `steady` if its clock is within 60 seconds of the agreed time, as the node
+has it (`m:erlmcp_cluster_time`). Otherwise its clock has `jumped`.
 """.
 -type standing() :: new | steady | jumped.
 
@@ -58,8 +59,9 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Compares the clocks, and returns `true` if this node may begin a lease, or `false` if it is apart.
-Returns `{error, not_compared}` if it has never begun one, and no other node has answered. Other
+Compares the clocks, and returns `true` if this node may begin a lease, or `false` if it is apart. A
+node that was apart less than a second ago does not compare them again. Returns
+`{error, not_compared}` if this node has never begun a lease, and no other node has answered. Other
 errors say that the process has ended, or has not answered within seven seconds. A comparison takes
 up to three seconds if the store or other nodes do not answer, and may have to wait for one that
 runs.
@@ -84,8 +86,8 @@ standing() ->
     end.
 
 -doc """
-Forgets all comparisons, and that this node has begun a lease: it is in no cluster any more. The
-process does not do so when it ends: it starts again with those before it.
+Forgets all comparisons, and that this node has begun a lease, since the node is in no cluster any
+more. The process does not call this function at its end: it may start again.
 """.
 -spec forget() -> ok.
 forget() ->
@@ -105,8 +107,9 @@ difference(Asked, Heard, Other) when is_integer(Asked), is_integer(Heard), is_in
     max(0, Asked - Other) + min(0, Heard - Other).
 
 -doc """
-Returns the differences to those other nodes that count. The argument has each difference with the
-standing of its node. `Own` is the standing of this node.
+Returns the differences to those other nodes that count. The list has each difference with the
+standing of its node, and `Own` is the standing of this node. If any of these nodes is `steady`,
+nodes that are `new` do not count. Otherwise all count.
 """.
 -spec counted(Own :: standing(), [{Difference, standing()}]) -> [Difference].
 counted(Own, Others) ->
@@ -132,7 +135,8 @@ median(Which, Differences) ->
 
 -doc """
 Returns the state of a node whose clock is ahead of the two medians by `Nearer` and `Farther`
-milliseconds. `Milliseconds` is by how many it counts as ahead of the others.
+milliseconds. The node is `apart` if it is more than a minute away from both medians, and `doubtful`
+if from the farther one only. `Milliseconds` is by how many it counts as ahead of the others.
 """.
 -spec state(Nearer :: integer(), Farther :: integer()) ->
     {right | doubtful | apart, Milliseconds :: integer()}.

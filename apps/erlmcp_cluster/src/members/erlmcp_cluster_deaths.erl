@@ -5,7 +5,7 @@ The deaths in a cluster, and the homes of sessions that follow from them. Pure.
 Each start of a node in the cluster is an incarnation, with a number that no other ever has. A
 session's first home is the incarnation that opened it. A death is written down once, with the
 incarnations that survived it: its epoch is its place among the deaths. The next home is the one of
-these survivors that a rendezvous hash chooses. If that one died, too, its own death says who
+these survivors that a rendezvous hash chooses. If that one died, too, its own death says which one
 follows. Survivors of a death have not died in an earlier epoch, so each step goes to a later death.
 
 An incarnation that joins is a survivor of later deaths only, so its joining moves no session.
@@ -24,8 +24,9 @@ Internal.
 -opaque deaths() :: {Epoch :: non_neg_integer(), #{incarnation() => death()}}.
 -type incarnation() :: 1..16#FFFFFFFF.
 -doc """
-A death: its place among the deaths (`epoch`), and the incarnations that survived it. `at` is in
-seconds since 1970, by the agreed time (`m:erlmcp_cluster_time`) of the node that declared it.
+A death: its place among the deaths (`epoch`), and the incarnations that survived it. `at` is when
+the lease ended, or when an incarnation that was leaving was declared dead, in seconds since 1970 by
+the agreed time (`m:erlmcp_cluster_time`).
 """.
 -type death() :: #{epoch := pos_integer(), at := integer(), survivors := [incarnation()]}.
 
@@ -35,9 +36,9 @@ new() ->
     {0, #{}}.
 
 -doc """
-Adds the death of an incarnation at `At`, in seconds of system time. Returns the same deaths if this
-one was declared before. The survivors are those of `Alive` that have not died. Only the last 1,000
-deaths stay, so the caller must know itself which incarnations there are.
+Adds the death of an incarnation at `At`, in seconds since 1970. Returns the same deaths if its
+death is among them. The survivors are those of `Alive` that have not died. Only the last 1,000
+deaths stay. So the caller must know itself that the death was not declared and forgotten.
 """.
 -spec declare(incarnation(), Alive :: [incarnation()], At :: integer(), deaths()) -> deaths().
 declare(Incarnation, _, _, {_, Deaths} = Same) when is_map_key(Incarnation, Deaths) ->
@@ -66,7 +67,8 @@ epoch({Epoch, _}) ->
 
 -doc """
 Returns the home of the session with the name `Name`, which the incarnation `First` opened. Returns
-`none` if a death in the chain left no survivor.
+`none` if a death in the chain left no survivor. An incarnation whose death is forgotten counts as
+alive.
 """.
 -spec home(Name :: binary(), First :: incarnation(), deaths()) -> {ok, incarnation()} | none.
 home(Name, First, {_, Deaths} = All) ->
@@ -77,9 +79,9 @@ home(Name, First, {_, Deaths} = All) ->
     end.
 
 -doc """
-Returns the system time, in seconds, at which the last home of a session became its home, by the
-death of the one before. Returns `never` if the session had no home but the incarnation that opened
-it.
+Returns when the last home of the session `Name` became its home, by the death of the one before, in
+seconds since 1970. Returns `never` if the session had no home except the incarnation `First`, which
+opened it.
 """.
 -spec inherited(Name :: binary(), First :: incarnation(), deaths()) -> integer() | never.
 inherited(Name, First, {_, Deaths} = All) ->

@@ -26,7 +26,7 @@ nodes. `other_cluster` has nodes that are in another cluster than this node or t
 
 -doc """
 Returns the nodes that may be members, this one too if it is among them. A DNS name gives 64 nodes
-at most, and `[]` if it has no address.
+at most, and `[]` if it has no address or DNS does not answer.
 """.
 -spec nodes(discovery()) -> [node()].
 nodes({seeds, Nodes}) ->
@@ -47,9 +47,10 @@ addresses(Name, Family) ->
 Returns the next step of a node, from its own view and those of the nodes that it has reached.
 `Missing` are those that it has found and not reached.
 
-The node with the least name forms the cluster when `Size` nodes are there, and none of them is in a
-cluster. No node may be missing, since that one may be in a cluster. A node that was taken out of
-its cluster joins it again. Two clusters never become one: their facts contradict each other.
+A node that is in no cluster joins that of a node that it has reached. If there is none, the node
+with the least name forms the cluster when `Size` nodes are there, itself included. No node may be
+missing, since that one may be in a cluster. A node that was taken out of its cluster joins it
+again. Two clusters never become one: their facts contradict each other.
 """.
 -spec step({node(), erlmcp_cluster_store:view()}, [{node(), erlmcp_cluster_store:view()}],
            Missing :: [node()], Size :: pos_integer()) -> step().

@@ -5,17 +5,18 @@ time when its last successful renewal was sent. The time until which it is valid
 which each request of a session can read. The node's own part of the store may stand still for about
 two seconds: the leader answers up to two renewals in its place.
 
-A node declares another one dead when its lease has stood still for longer than a lease is valid. So
-no lease of a dead incarnation is valid, whatever the dead node itself knows: its clock alone ends
-it. If the node comes back, its renewal is refused, and it starts again as a new incarnation.
+A node declares another one dead when the other's lease has stood still for longer than a lease is
+valid. So no lease of a dead incarnation is valid, whatever the dead node itself knows: its clock
+alone ends the lease. If the node comes back, its renewal is refused, and it starts again as a new
+incarnation.
 
 No lease begins while the node's clock is apart from those of the others (`m:erlmcp_cluster_clock`).
 
 A node that is about to stop gives its sessions up before its lease ends (`hand_over/0`). The node
 begins no change of a session any more, and waits for the end of those that it has begun
-(`change/1`). Then a renewal says that the node is leaving, and others are the homes of its
+(`change/1`). Then a renewal says that the node is leaving, and other nodes are the homes of its
 sessions. If a server starts again on this node after that, the node begins another incarnation once
-no server is drained any more: the tasks of a drained one may still run.
+no server is drained any more. Until then the tasks of a drained one may still run.
 
 Internal.
 """.
@@ -78,7 +79,10 @@ part of each.
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
--doc "Waits until this node has a lease. Returns `{error, no_lease}` after `Milliseconds`.".
+-doc """
+Waits until this node has an incarnation. Returns `{error, no_lease}` after `Milliseconds`, or if
+the process does not run.
+""".
 -spec await(Milliseconds :: timeout()) -> ok | {error, no_lease}.
 await(Milliseconds) ->
     try
@@ -88,10 +92,11 @@ await(Milliseconds) ->
     end.
 
 -doc """
-Gives up the sessions of this node: others are their homes when the function returns. The lease is
-renewed until the node stops. Changes that have begun have up to 1,500 ms to end. After an error of
-the store this node serves none of these sessions either, and others do only when its lease has
-ended. The same holds if the process ends meanwhile: the lease ends with it.
+Gives up the sessions of this node: other nodes, if any are alive, are their homes when the function
+has returned `ok`. The lease is renewed until the node stops. Changes that have begun have up to
+1,500 ms to end. After an error this node serves none of these sessions either, and others do when
+one of them has written the death down. The same holds if the process ends meanwhile: the lease ends
+with it.
 """.
 -spec hand_over() -> ok | {error, term()}.
 hand_over() ->
@@ -113,8 +118,8 @@ leave() ->
     asked(leave).
 
 -doc """
-Says that the node is still a member after `leave/0`. It serves again as one that has handed its
-sessions over does.
+Tells the process that the node is still a member after `leave/0`. As after `hand_over/0`, another
+incarnation begins once the node has servers and none of them is drained.
 """.
 -spec stay() -> ok.
 stay() ->
@@ -134,16 +139,16 @@ remaining_ms() ->
     end.
 
 -doc """
-Returns this node's incarnation, or `none` before the first one, and between the end of one and the
-beginning of the next.
+Returns this node's incarnation, whether its lease is valid now or not. Returns `none` before the
+first incarnation, and between the end of one and the beginning of the next.
 """.
 -spec current() -> incarnation() | none.
 current() ->
     persistent_term:get(?MODULE, none).
 
 -doc """
-Returns the number of this node's incarnation, or `none` if its lease is not valid, or it has given
-up its sessions.
+Returns the number of this node's incarnation. Returns `none` if the lease is not valid, or the node
+gives or has given its sessions up.
 """.
 -spec incarnation() -> erlmcp_cluster_deaths:incarnation() | none.
 incarnation() ->
@@ -159,9 +164,9 @@ incarnation() ->
 
 -doc """
 Calls a fun that stores a change of a session of this node, and returns the fun's result. Returns
-`no_lease` if this node has no valid lease, or has given up its sessions. If that was so before the
-change, the change was not stored. If that was so only after the change, another home may not have
-seen the change.
+`no_lease` without calling it if this node has no valid lease, or gives or has given its sessions
+up. Also returns `no_lease` if the node has no valid lease, or has given its sessions up, after the
+call. The change may then be stored, and another home may not have seen it.
 """.
 -spec change(fun(() -> Result)) -> Result | no_lease.
 change(Store) ->
@@ -211,7 +216,7 @@ holds(Until, Stage) ->
 
 -doc """
 Returns the number of this node's incarnation, or `none` if its lease is not valid. An incarnation
-that has given up its sessions lasts, and ends its tasks, until its lease ends.
+that has given up its sessions lasts, and finishes its tasks, until its lease ends.
 """.
 -spec lasting() -> erlmcp_cluster_deaths:incarnation() | none.
 lasting() ->
@@ -221,8 +226,8 @@ lasting() ->
     end.
 
 -doc """
-Returns a nonce that was never used. Returns `no_lease` if the lease is not valid, or this node has
-given up its sessions.
+Returns a nonce that was never used. Returns `no_lease` if the lease is not valid, or this node
+gives or has given its sessions up.
 """.
 -spec next_nonce() -> {ok, erlmcp_cluster_session_id:nonce()} | no_lease.
 next_nonce() ->

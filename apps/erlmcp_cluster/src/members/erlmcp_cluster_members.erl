@@ -1,9 +1,9 @@
 -module(erlmcp_cluster_members).
 -moduledoc """
-Watches the leases of all nodes. It declares a node dead when the node's lease stands still, and
-writes the death down. All nodes do so, and the first one wins. The death of a node that stops is
-written down by the node with the oldest incarnation, and half a second later by any: an attempt
-writes all deaths that are remembered, so few nodes should make one.
+Watches the leases of all nodes. The process declares a node dead when the node's lease has stood
+still for 1,250 ms, and writes the death down. All nodes do so, and the first one wins. The death of
+a node that stops is written down by the node with the oldest incarnation, or by any node half a
+second later. Few nodes should attempt it, since an attempt writes all deaths that are remembered.
 
 A lease is watched by this node's own monotonic clock, from when this node first saw it as it is. A
 node whose own lease is not valid declares none: perhaps the others are well, and it is alone. When
@@ -12,9 +12,9 @@ its lease is valid again, all others have their full time from then on.
 The process also connects this node to members that it has lost the connection to. While this node
 has no lease, the process lets the store find out whether the node is still a member.
 
-A session's home is computed from a persistent term, which changes only when an incarnation begins
-or ends. Each incarnation has a process on each node, which ends when that node knows that the
-incarnation has ended. Processes that wait for a home monitor it.
+A session's home is computed from a persistent term, which changes only when an incarnation begins,
+gives its sessions up, or ends. Each incarnation has a process on each node, which ends when that
+node knows that the incarnation has ended. Processes that wait for a home monitor that process.
 
 Internal.
 """.
@@ -50,9 +50,9 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Returns the home of the session with the name `Name`, which the incarnation `First` opened: a node,
-its incarnation, and the incarnation's process on this node. Returns `unseen` if this node has not
-heard of the home yet, and `unknown` if there is none, or its death is forgotten.
+Returns the home of the session with the name `Name`, which the incarnation `First` opened. `Watch`
+is the process of the home's incarnation on this node. Returns `unseen` if this node has not heard
+of the home yet, and `unknown` if there is none, or its death is forgotten.
 """.
 -spec home(erlmcp_cluster_session_id:nonce(), First :: erlmcp_cluster_deaths:incarnation()) ->
     {ok, {node(), erlmcp_cluster_deaths:incarnation()}, Watch :: pid()} | unseen | unknown.
@@ -79,8 +79,8 @@ is_unseen(Incarnation, Living, Deaths) ->
         orelse lists:all(fun(Known) -> Incarnation > Known end, maps:keys(Living) ++ Dead).
 
 -doc """
-Returns the incarnations that have a lease in the store, with their nodes: those that live or are
-leaving, and those that have ended, until their death is written down.
+Returns the incarnations that live or are leaving, with their nodes, as this node knows them. An
+incarnation that has ended is among them until its death is written down.
 """.
 -spec incarnations() -> #{erlmcp_cluster_deaths:incarnation() => node()}.
 incarnations() ->
@@ -93,8 +93,8 @@ deaths() ->
 
 -doc """
 Returns `true` if an incarnation, which this node has heard of, has ended: it runs no call any more
-whose end the cluster would accept. One that is leaving has not. Returns `false` also if the store
-does not answer.
+whose end the cluster would accept. An incarnation that is leaving has not ended. Returns `false`
+also if the store does not answer.
 """.
 -spec is_over(non_neg_integer()) -> boolean().
 is_over(Incarnation) ->

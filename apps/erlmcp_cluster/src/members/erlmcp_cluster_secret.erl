@@ -2,11 +2,11 @@
 -moduledoc """
 The keys of a cluster. Each node derives them from one secret, a use and a day (HKDF with SHA-256,
 RFC 5869). So no key is sent to a node, and keys change each day without a gap. During a change of
-the secret there are two: the first one seals, and both open.
+the secret there are two secrets: the keys of the first one seal, and those of both open.
 
-The secret is read once, from a file or the environment. The process keeps a fun that derives keys
-from it, and is `sensitive`, so a crash dump leaves out its memory. Keys stand in a table, whose
-rows a crash dump does not have either.
+The process reads the secret when it starts, from a file or the environment. It keeps a fun that
+derives keys from the secret, and is `sensitive`, so a crash dump leaves out its memory. Keys stand
+in a table, whose rows a crash dump does not have either.
 
 A slot is a day, as the number of days since 1970. The table has keys for the next day, this one and
 the 30 days before. A use whose seals must open for longer has one lasting key of each secret.
@@ -41,13 +41,17 @@ Internal.
 -type use() :: session | state | dpop.
 -type lasting() :: token.
 -type slot() :: 0..65_535.
--doc "Derives a key from a secret: it takes the key's use, and slot if it has one, as bytes.".
+-doc """
+A fun that derives a key from a secret. Its argument is the use of the key and, if the key has one,
+the slot, as bytes.
+""".
 -type master() :: fun((Info :: binary()) -> <<_:256>>).
 
 -doc """
 Starts the process that has the keys of the secrets at `Sources`, the newest first. A secret has 32
-to 4,096 bytes; spaces and line feeds around it do not count. If one is not there or has another
-length, the error is `{bad_secret, Source, Reason}`, with `missing`, `too_short` or `too_long`.
+to 4,096 bytes; spaces and line feeds around it do not count. If a secret is not there or has
+another length, the error is `{bad_secret, Source, Reason}`, with `missing`, `too_short` or
+`too_long`.
 """.
 -spec start_link([source(), ...]) -> gen_server:start_ret().
 start_link(Sources) ->
@@ -61,20 +65,26 @@ on calls it.
 refresh() ->
     gen_server:call(?MODULE, refresh).
 
--doc "Returns the key that seals today, and its slot.".
+-doc """
+Returns the slot of today with the key that seals today. Raises `badarg` while this node is in no
+cluster.
+""".
 -spec sealing_key(use()) -> {slot(), <<_:256>>}.
 sealing_key(Use) ->
     ets:lookup_element(?MODULE, {sealing, Use}, 2).
 
--doc "Returns the keys of a slot, one for each secret, or `[]` if the slot is too old or too new.".
+-doc """
+Returns the keys of a slot, one for each secret, or `[]` if the slot is too old or too new. Raises
+`badarg` while this node is in no cluster.
+""".
 -spec opening_keys(use(), slot()) -> [<<_:256>>].
 opening_keys(Use, Slot) ->
     ets:lookup_element(?MODULE, {Use, Slot}, 2, []).
 
 -doc """
-Returns the key ring of a server: the keys of today, which seal, and those of yesterday and
-tomorrow. A node whose clock is less than a day away opens what this ring seals. Servers of other
-ids have other keys. Returns `none` while this node is in no cluster.
+Returns the key ring of a server: the keys of today, of which the first one seals, and those of
+yesterday and tomorrow. A node whose clock is less than a day away opens what this ring seals.
+Servers of other ids have other keys. Returns `none` while this node is in no cluster.
 """.
 -spec ring(use(), Server :: term()) -> {ok, erlmcp:key_ring()} | none.
 ring(Use, Server) ->
@@ -179,7 +189,7 @@ master(Secret) ->
     Extracted = extract(~"erlmcp_cluster", Secret),
     fun(Info) -> expand(Extracted, Info) end.
 
--doc "Returns the rows of the table at the time `Second`, in seconds of system time.".
+-doc "Returns the rows of the table at the time `Second`, in seconds since 1970.".
 -spec rows([master(), ...], Second :: non_neg_integer()) -> [{Key :: term(), Value :: term()}].
 rows(Masters, Second) ->
     Today = Second div ?SECONDS_OF_DAY,

@@ -6,7 +6,7 @@ clock is wrong would forget what the others need, or write what they take for ol
 
 `m:erlmcp_cluster_clock` compares the clocks, and finds by how much the time differs from Erlang's
 monotonic time. That difference stays until the next comparison, so a clock that jumps changes
-nothing. Before the first comparison the time is Erlang's.
+nothing meanwhile. Before the first comparison the time is Erlang's.
 
 Internal.
 """.
@@ -30,7 +30,7 @@ now(Unit) ->
     erlang:convert_time_unit(erlang:monotonic_time() + offset(), native, Unit).
 
 -doc """
-Returns `true` if things may be deleted for their age: the node is not in doubt about the time.
+Returns `true` if this node may delete what is too old: the node is not in doubt about the time.
 """.
 -spec may_delete() -> boolean().
 may_delete() ->
@@ -56,7 +56,7 @@ offset() ->
 agree(Offset, Report) ->
     persistent_term:put(?MODULE, {Offset, Report}).
 
--doc "Forgets all comparisons (`erlmcp_cluster_clock:forget/0`).".
+-doc "Forgets all comparisons, for `erlmcp_cluster_clock:forget/0`.".
 -spec forget() -> ok.
 forget() ->
     _ = persistent_term:erase(?MODULE),

@@ -4,9 +4,9 @@ The reports with which the nodes of a cluster tell each other of messages that c
 their clients. Pure; times are milliseconds of any clock.
 
 A report has a number, and the messages of each account since the report before it. It also says up
-to which number its sender has heard of the receiver's reports. The receiver then has all messages
-that the sender had counted before it heard of these. When all nodes have heard of a report, it is
-done.
+to which number its sender has heard of the receiver's reports. So a receiver that reads this number
+has all messages that the sender had counted until then. When all nodes have heard of a report, it
+is done.
 
 Internal.
 """.
@@ -21,7 +21,8 @@ Internal.
 -type peer() :: term().
 -doc """
 A report to another node. `Heard` is the number of the last report that was heard from that node, or
-0. `Number` is `none` if the report has no messages, and only says what was heard.
+0. `Number` is `none` if the report has no messages, and only says what was heard. `Count` is less
+than 0 if messages that were reported before have been taken back.
 """.
 -type report() ::
     {Number :: pos_integer() | none, Heard :: non_neg_integer(), [{name(), Count :: integer()}]}.
@@ -73,7 +74,8 @@ add(Name, Account, #reports{accounts = Accounts} = Reports) ->
     end.
 
 -doc """
-Returns the reports for `Peers`. Without peers the reports are done at once, and their messages are
+Returns the reports for the list of peers. A peer that gets none, and has to be told what was heard,
+gets a report without messages. Without peers the reports are done at once, and their messages are
 returned, too. `Nodes` is the number of nodes, and `Now` the time of the reports. `Unheard` returns
 how many messages of an account are in no report that is done. An account without such messages is
 forgotten.

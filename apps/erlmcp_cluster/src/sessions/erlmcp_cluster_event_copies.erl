@@ -1,14 +1,17 @@
 -module(erlmcp_cluster_event_copies).
 -moduledoc """
 The kept events of calls' streams: those of this node's sessions, and copies of those of other
-nodes. The tables belong to the process that creates them. It alone writes them; any process reads.
+nodes. The tables belong to the process that creates them. That process alone writes them; any
+process reads.
 
 The events of a session are bounded as at its home (`stored_events`, `stored_bytes`, `stored_ms`).
 All events of this node are bounded in bytes, where each counts as 200 bytes more than it has. Over
-a bound the oldest events are deleted, but never the newest one of a session for that session's
-bounds. A stream that still runs is remembered without events, too. A stream that has ended is
-deleted with its last event. If that was lost, the stream is deleted when its events would be. With
-a stream go its other events: some may have been sent again, and be younger.
+a bound the oldest events are deleted. The newest one of a session stays whatever its size, until it
+is too old or the node has too many bytes.
+
+A stream that still runs is remembered without events, too. A stream that has ended is deleted with
+its last event. If that event was lost, the stream is deleted when it would be too old. With a
+stream go its other events: some may have been sent again, and be younger.
 
 Each session may have a target, the incarnation to which its events are sent. The keys of events
 that have not been sent there stand in a table of their own.
@@ -58,9 +61,9 @@ new(Most) ->
       unsent => Table(ordered_set), streams => Table(ordered_set), sessions => Table(set)}.
 
 -doc """
-Adds an event, unless it is there. `Now` is a monotonic time in milliseconds. An event of a session
-with a target is one to send. An event whose stream answers no requests says that its home has
-forgotten the stream. The stream is then deleted here, too, unless its end has come.
+Adds an event, unless it is there. `Now` is a monotonic time in milliseconds. If the session has a
+target, the new event is to be sent there. An event whose stream answers no requests says that its
+home has forgotten the stream. The stream is then deleted here, too, unless its end has come.
 """.
 -spec add(key(), stored(), erlmcp_server_cluster:kept_event(), Now :: integer(), copies()) -> ok.
 add(Key, _, #{stream := Stream, requests := {_, []}}, _, #{streams := Streams} = Copies) ->
@@ -197,8 +200,8 @@ own(Key, Stored, #{sessions := Sessions}) ->
     ok.
 
 -doc """
-Gives a session a target, to which all its events are to be sent. If this is its present target, the
-events are sent again.
+Gives a session a target, to which all its events are to be sent. If the session has this target
+already, the events are to be sent again. With `none` nothing of the session is to be sent.
 """.
 -spec aim(key(), target(), copies()) -> ok.
 aim(Key, Target, #{sessions := Sessions, unsent := Unsent, of_sessions := OfSessions} = Copies) ->
@@ -278,9 +281,10 @@ sent(Target, Numbers, #{unsent := Unsent}) ->
     lists:foreach(fun(Number) -> true = ets:delete(Unsent, {Target, Number}) end, Numbers).
 
 -doc """
-Returns what this node has of a stream: its requests, its last events without a gap, the position of
-the last one, and whether the stream has ended. `lost` is the end of a stream whose last event,
-possibly the answer, was lost. Returns `none` if the node has nothing of it.
+Returns what this node has of a stream: its requests, its events up to the position `Last` without a
+gap, and its end. `Last` is the position of the last event that came, which may be deleted by now.
+`Ended` is `true` or `false`, or `lost` if the last event of the stream, possibly the answer, was
+lost. Returns `none` if the node has nothing of the stream.
 """.
 -spec stream(key(), stream(), copies()) ->
     {ok, erlmcp_server_cluster:requests(), [{Position :: pos_integer(), binary()}],
@@ -302,9 +306,9 @@ events({Key, Stream, Position} = EventKey, Later, #{events := Events} = Copies) 
     end.
 
 -doc """
-Drops events that are too old at `Now`, a monotonic time in milliseconds. Also drops streams that
-will not end any more, and sessions without streams. `IsOver` says whether this node will hear no
-more of a stream.
+Drops events that are too old at `Now`, a monotonic time in milliseconds. Also drops sessions
+without streams, and streams whose end will not come any more, as soon as these are too old.
+`IsOver` returns `true` if this node will hear no more of a stream.
 """.
 -spec expire(Now :: integer(), IsOver :: fun(({key(), stream()}) -> boolean()), copies()) -> ok.
 expire(Now, IsOver, #{streams := Streams, sessions := Sessions} = Copies) ->

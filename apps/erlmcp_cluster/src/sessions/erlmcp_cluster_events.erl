@@ -1,7 +1,7 @@
 -module(erlmcp_cluster_events).
 -moduledoc """
 Copies the kept events of calls' streams to one other node, the one that will be the session's home
-if this node dies now. There a client that resumes gets them (`stream/2`).
+if this node dies now. There a client that resumes gets them (`stream/3`).
 
 Events leave after 5 ms, or when there are 64 KiB of them. The process never waits for another node;
 only a caller of `flush/0` waits, for at most a second. If the connection to a node has no room, or
@@ -13,7 +13,7 @@ other nodes for them.
 
 All events of this node, and the copies of others, have 64 MiB together; over that the oldest are
 deleted (`m:erlmcp_cluster_event_copies`). While 16 MiB of events wait for this process, further
-events are not copied. That a stream has begun or ended is still copied then.
+events are not copied. The beginning and the end of a stream are copied still, without bytes.
 
 A message is `{erlmcp_cluster_events, 1, Incarnation, Events}`. With the message
 `{erlmcp_cluster_events, 1, {again, Incarnation}}` a node asks for all its copies again. A message
@@ -119,14 +119,14 @@ stored(Key, Stream, Copies) ->
         error:badarg -> none
     end.
 
--doc "Tells the process that an incarnation has begun or ended.".
+-doc "Tells the process that an incarnation has begun, has given its sessions up, or has ended.".
 -spec members_changed() -> ok.
 members_changed() ->
     gen_server:cast(?MODULE, members_changed).
 
 -doc """
 Sends all events that have not been sent. Returns when they have left, or after a second, whatever
-the state of the process: a drain goes on without it.
+the state of the process: a drain goes on without it. Returns at once if the process does not run.
 """.
 -spec flush() -> ok.
 flush() ->

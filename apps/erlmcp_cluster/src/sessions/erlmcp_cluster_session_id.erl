@@ -5,9 +5,9 @@ life from it. Pure.
 
 An id is a version, a slot, a nonce and a seal (`m:erlmcp_sealed_state`). The slot says which key
 opens the seal. The nonce is the incarnation of the session's node, random bits of its start, and a
-count, so it is never used twice. It is the name of the session in the cluster. The seal has the
-session's revision and log level, and its client's declaration. The names of the server and of the
-principal are bound to it: the id opens for them alone.
+count, so it is never used twice. The nonce is also the session's name in the cluster. The seal has
+the session's revision and log level, and its client's declaration. The names of the server and of
+the principal are bound to the seal: the id opens for them alone.
 
 A declaration that needs more than 512 bytes does not fit. The id then says so, and the declaration
 must be in the store before the client has the id.
@@ -74,7 +74,8 @@ server(Id) ->
 
 -doc """
 Returns the id of a session of the server `Server`. If the session's declaration is too large for
-an id, it returns `keep` with the bytes that the store must have. `declaration/2` reads them.
+an id, returns `{keep, Id, Declaration}`: the store must have these bytes, which `declaration/2`
+reads.
 """.
 -spec new(erlmcp_engine:session(), server(), nonce(),
           {erlmcp_cluster_secret:slot(), Key :: <<_:256>>}) ->
@@ -95,7 +96,8 @@ sealed(Plain, Bound, Nonce, {Slot, Key}) ->
 
 -doc """
 Opens an id that a client sent. Returns `unknown` unless `new/4` returned it for the same server and
-principal, with one of the keys of its slot.
+principal, with one of the keys of its slot. Also returns `unknown` if this release does not know
+the form of the declaration in the id.
 """.
 -spec open(Id :: binary(), server(), Principal :: term(), keys()) ->
     {ok, birth()} | unknown.
@@ -124,7 +126,7 @@ name(<<_:?HEAD/binary, Nonce:?NONCE/binary, _/binary>>) ->
 
 -doc """
 Returns the nonce of the session with the number `Count` of an incarnation. `Boot` is random, so
-that a nonce is new even if the incarnation was restored from an old copy of the store.
+that a nonce is new even if a store that was restored from an old copy gives out a number again.
 """.
 -spec nonce(erlmcp_cluster_deaths:incarnation(), Boot :: 0..16#FFFFFF, Count :: pos_integer()) ->
     nonce().

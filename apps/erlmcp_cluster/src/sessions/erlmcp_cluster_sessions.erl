@@ -4,17 +4,17 @@ The sessions of a cluster, as any of its nodes finds them. Their ids are their b
 (`m:erlmcp_cluster_session_id`), and their homes follow from the deaths of nodes.
 
 The store has what the next home of a session must know in addition: a declaration that is too large
-for an id, the log level, the resources that the client watches, and the end of a session by DELETE.
-A change is stored before its client is answered. The home then looks at its lease again. If that is
-still valid, no other home has read the store before (`erlmcp_cluster_lease:change/1`).
+for an id, the log level, watched resources, and the end of a session by DELETE. A change is stored
+before its client is answered. The home then looks at its lease again. If that is still valid, no
+other home has read the store before (`erlmcp_cluster_lease:change/1`).
 
 A session is inherited only for as long as it may be idle, counted from the death of its home. For
 that time the store knows whether the session has ended.
 
 The process deletes what the store has of sessions that have ended. For sessions that were ended by
 DELETE, or had a home that died, it does so when they would have been idle for too long. Each node
-does so for the sessions whose home it is, as long as its lease is valid. A node that stops does not
-delete them first.
+does so for the sessions whose home it is, and for those that have no home, as long as its lease is
+valid. A node that stops does not delete them first.
 
 Internal.
 """.
@@ -105,9 +105,9 @@ inherited(#{nonce := Name, incarnation := First}, Idle) ->
     end.
 
 -doc """
-Returns the content of an id that a client sent, with the session's home: its node and incarnation,
-and the process of this node that ends with the home. Returns `unknown` as `opened/3` does, and
-`unseen` or `unknown` as `erlmcp_cluster_members:home/2` does.
+Returns the content of an id that a client sent, with the node and the incarnation of the session's
+home. `Watch` is the process of this node that ends with the home. Returns `unknown` as `opened/3`
+does, and `unseen` or `unknown` as `erlmcp_cluster_members:home/2` does.
 """.
 -spec home(Id :: binary(), erlmcp_cluster_session_id:server(), Principal :: term()) ->
     {ok, erlmcp_cluster_session_id:birth(), {node(), erlmcp_cluster_deaths:incarnation()},
@@ -121,8 +121,9 @@ home(Id, Server, Principal) ->
     end.
 
 -doc """
-Returns the content of an id that a client sent. Returns `unknown` if the id was altered, is another
-principal's or another server's, was never one, or is more than 30 days old.
+Returns the content of an id that a client sent. Returns `unknown` if the text is no id, was
+altered, or is the id of another principal or of another server. The same holds for an id that was
+sealed with a key which this node does not have, as after 30 days.
 """.
 -spec opened(Id :: binary(), erlmcp_cluster_session_id:server(), Principal :: term()) ->
     {ok, erlmcp_cluster_session_id:birth()} | unknown.
@@ -232,8 +233,9 @@ fact(ended) -> {ended, none}.
 
 -doc """
 Gives up the sessions of this node if all its servers in the cluster are drained, or about to be: a
-node has one lease. Until then, a drained server's sessions wait for the node's other servers. A
-failure is only logged.
+node has one lease. Until then, the sessions of a drained server stay here. Then lets another node
+lead the cluster, and sends the last events of the sessions to their next homes. A failure is only
+logged.
 """.
 -spec hand_over() -> ok.
 hand_over() ->
@@ -266,8 +268,8 @@ serves() ->
     end.
 
 -doc """
-Ends all sessions of this node, which has left the cluster, and all streams of
-`subscriptions/listen`: the changes of other nodes do not come here any more.
+Ends all sessions of this node, which has left the cluster. Also ends all streams of
+`subscriptions/listen`, since the changes of other nodes do not come here any more.
 """.
 -spec leave() -> ok.
 leave() ->
@@ -276,7 +278,7 @@ leave() ->
         erlmcp_subscriptions:close(erlmcp_instance:subscriptions(Instance))
     end, servers()).
 
--doc "Ends all sessions of this node, since others are their homes now, or will be.".
+-doc "Ends all sessions of this node, since other nodes are their homes now, or will be.".
 -spec end_all() -> ok.
 end_all() ->
     lists:foreach(fun erlmcp_session:end_all/1, servers()).
@@ -285,8 +287,8 @@ servers() ->
     [Instance || {_, _, #{cluster := {erlmcp_cluster, _}} = Instance} <- erlmcp_registry:servers()].
 
 -doc """
-Returns what this node counts of changes. The first element is a word with the number of those that
-it is about to store. Then come the turns of those that it makes, and the shares of clients in the
+Returns the counts of this node. `Storing` is a word with the number of new facts that it is about
+to store. The turns are those of the changes that it makes, and the shares those of clients in the
 facts. Returns `none` before the process has run.
 """.
 -spec counts() ->
@@ -324,9 +326,9 @@ handle_info(_, State) ->
     {noreply, State}.
 
 -doc """
-Deletes what the store has of sessions that have ended, if it will not be needed `Seconds` seconds
-from now. Ends early if the store does not answer, or if the node's incarnation ends meanwhile.
-Deletes nothing if the nodes differ about the time.
+Counts the shares of clients anew. Then deletes what the store has of sessions that have ended, if
+it will not be needed `Seconds` seconds from now. Ends early if the store does not answer, or if the
+node's incarnation ends meanwhile. Deletes nothing while this node is in doubt about the time.
 """.
 -spec sweep(Seconds :: non_neg_integer()) -> ok.
 sweep(Seconds) ->

@@ -2,8 +2,8 @@
 -moduledoc """
 Counts the facts of sessions that the cluster keeps, in all and for each client. A fact counts one
 for each kibibyte that it begins. All facts may count 200,000. Those of one client may count as much
-as could still be added, and so 100,000 at most. So others can end and change their sessions
-whatever that client does, and none has too little room while there is much.
+as could still be added, and so 100,000 at most. So other clients can end and change their sessions
+whatever that client does, and no client has too little room while there is much.
 
 A node counts at once the facts that it stores itself. It counts those of other nodes at its next
 sweep, which is within a minute (`recount/2`). So there may be more for that time, if several nodes
@@ -81,7 +81,7 @@ give_back(Owner, Value, Shares) ->
         error:badarg -> ok
     end.
 
--doc "Replaces all counts.".
+-doc "Replaces all counts by `Counts`, the units of all facts in the store for each owner.".
 -spec recount(#{owner() => pos_integer()}, shares()) -> ok.
 recount(Counts, Shares) ->
     OfOwners = #{{facts, Owner} => Count || Owner := Count <- Counts},

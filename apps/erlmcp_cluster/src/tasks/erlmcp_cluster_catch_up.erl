@@ -2,7 +2,7 @@
 -moduledoc """
 Shares catch-ups with the leader (`erlmcp_cluster_store:catch_up/1`) among the reads of this node.
 One catch-up runs at a time. Reads that come meanwhile share the next one, and never the one that
-runs: that one may have asked the leader before a change of which the client has heard.
+runs. The running one may have asked the leader before a change of which the client has heard.
 
 Each catch-up is a heartbeat of the log in which leases are renewed. Any client can ask for a task
 that does not exist, or for a session that this node may not take. So however many ask, this node
@@ -43,9 +43,10 @@ start_link(CatchUp) ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, CatchUp, []).
 
 -doc """
-Returns when this node, and its tables, have all changes that were answered before the call. Waits
-for twice `Milliseconds` at most. Returns `{error, full}` at once if 10,000 reads wait for the next
-catch-up. Other errors are those of `erlmcp_cluster_store:catch_up/1`.
+Returns `ok` when this node, and its tables, have all changes that were answered before the call.
+Waits for twice `Milliseconds` at most, and then returns `{error, timeout}`. Returns `{error, full}`
+at once if 10,000 reads wait for the next catch-up. Other errors are those of
+`erlmcp_cluster_store:catch_up/1`, or say why this process does not run.
 """.
 -spec catch_up(Milliseconds :: pos_integer()) -> ok | {error, full | term()}.
 catch_up(Milliseconds) ->

@@ -6,7 +6,8 @@ survivors of a death, as a session has. That survivor fails the task, or runs it
 try.
 
 Some tasks stay behind: those of a server that their home does not run, and those whose process was
-killed with the server. All nodes look for these every ten seconds, and the first one takes each.
+killed with the server. Each node looks for them every ten seconds: for tasks of dead nodes, of
+which the first node takes each, and for its own.
 
 When this node has a new incarnation, the process ends the tasks that still run here for the old
 one.

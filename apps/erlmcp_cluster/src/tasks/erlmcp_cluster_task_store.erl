@@ -4,12 +4,12 @@ The tasks of a server in the cluster's store, the default of a server with the o
 
 A change replaces the version before it, of this node's present incarnation (`update/2`) or of a
 dead one (`take_over/3`). So a node that stood still for longer than its lease can change no task
-that it ran before: either another node has taken the task over, or the node has another incarnation
+that it ran before. Either another node has taken the task over, or the node has another incarnation
 now. Nothing is changed without a valid lease.
 
-The node's own tables (`m:erlmcp_cluster_task_tables`) answer for a task that has ended, and for one
-whose process runs on this node: no other node can have changed it. For any other task, and for a
-list, the node catches up with the leader first. Reads that come at the same time share a catch-up
+The node's own tables (`m:erlmcp_cluster_task_tables`) answer for a task that no other node can have
+changed: one that has ended, or whose process runs on this node. For any other task, and for a list,
+the node catches up with the leader first. Reads that come at the same time share a catch-up
 (`m:erlmcp_cluster_catch_up`).
 
 The limits are checked with the counts of this node's tables, and with what this node is about to
@@ -90,8 +90,8 @@ update(#{id := Id, bytes := Bytes, tenant := Tenant} = Task,
 -doc """
 Stores a task in place of its previous version, if that belongs to the incarnation `Dead`. Returns
 the task, which then belongs to this node's incarnation. Returns `{error, changed}` if the store has
-another version. Returns `{error, unavailable}` if this node has no valid lease, too many changes
-wait, or the store has not answered.
+another version, one of another incarnation, or none. Returns `{error, unavailable}` if this node
+has no valid lease, too many changes wait, or the store has not answered.
 """.
 -spec take_over(erlmcp_task_store:task(), Dead :: erlmcp_cluster_deaths:incarnation(),
                 State :: term()) ->

@@ -1,11 +1,12 @@
 -module(erlmcp_cluster_task_tables).
 -moduledoc """
 The tasks of the cluster's servers, in tables on each node. The store keeps the tables of its node
-up to date, as a projection of what it has: when a change is answered, the node that asked for it
-has it in its tables.
+up to date, as a projection of what it has. When a change is answered, the tables of the node that
+asked for the change have it.
 
 One table has the tasks by server and id, one is an index, and one has counts. The index has each
-task by its expiry and by its owner and, while it runs, by its incarnation.
+task by its expiry and by its owner and, while it runs, by its incarnation. A function that reads
+the tables raises `badarg` while they are not there, unless its text says otherwise.
 
 Internal.
 """.
@@ -60,7 +61,7 @@ next_of_owner(Server, Owner, {Created, Id}) ->
 
 -doc """
 Returns the id of the task that expired first, among the tasks of a server. Returns `none` if none
-has expired at `Now`, in milliseconds of system time.
+has expired at `Now`, in milliseconds since 1970.
 """.
 -spec expired(Server :: binary(), Now :: integer()) -> {ok, erlmcp_task_store:id()} | none.
 expired(Server, Now) ->

@@ -4,8 +4,8 @@ Clients that open sessions, use them, and end them, and that start tasks, look a
 them. Several use a session or a task at the same time, and go on to ask for it when it has ended.
 Each operation is recorded with its times and its outcome.
 
-Some sessions and tasks are kept: nobody ends them, so none of them may be lost. Of the kept tasks
-some are repeated if their node is lost, so they must go on.
+Some sessions and tasks are kept: no client ends them, so none of them may be lost. Of the kept
+tasks some are repeated if their node is lost, so they must go on.
 """.
 
 -compile(nowarn_missing_spec_documented).

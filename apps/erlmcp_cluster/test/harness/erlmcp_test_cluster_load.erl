@@ -12,7 +12,10 @@ or a slow one.
 -export_type([load/0, trouble/0]).
 
 -type load() :: #{table := ets:table(), loads := [erlmcp_load:load()], observers := [pid()]}.
--doc "A request that was due at `began` and ended at `seen`, in microseconds.".
+-doc """
+A request that was due at `began` and ended at `seen`, in microseconds. `why` is `slow`, or why it
+had no good answer.
+""".
 -type trouble() :: #{began := integer(), seen := integer(), why := slow | term()}.
 
 -define(CONNECTIONS, 16).

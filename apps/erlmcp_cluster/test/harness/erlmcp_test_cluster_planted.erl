@@ -12,6 +12,8 @@ node, before it joins (`m:erlmcp_bench_wrapping`).
 -export_type([planted/0]).
 
 -doc """
+A planted fault:
+
 - `ignores_lease`: a node serves its sessions after its lease has ended, and for a second after it
   was told that others have them.
 - `forgets_delete`: a session's DELETE is not stored, so the next home does not know of it.

@@ -6,8 +6,9 @@
 -import(erlmcp_test_peer, [result/2]).
 
 -doc """
-A client of a server of the group's era, which answers methods as the funs say, and `resumed`
-streams. The test is told of headers, and of streams that are closed.
+Returns a client of a server of the group's era. `Methods` has a fun for each method that the server
+answers, and the fun `resumed` for streams that are resumed. The calling process hears of the
+headers of each message, and of streams that the client has closed.
 """.
 -spec visit([tuple()], map(), map()) -> erlmcp_client:client().
 visit(Config, Options, Methods) ->
@@ -21,7 +22,7 @@ visit(Config, Options, Methods) ->
     {ok, _} = erlmcp_client:server(Client),
     Client.
 
--doc "The era of the group.".
+-doc "Returns the era of the group.".
 -spec era([tuple()]) -> session | stateless.
 era(Config) -> proplists:get_value(era, Config).
 
@@ -56,17 +57,17 @@ watched({events, [follow]} = Answer, Test) ->
 watched(Answer, _) ->
     Answer.
 
--doc "A result of 2026-07-28 that asks for nothing.".
+-doc "Returns a result of 2026-07-28 that is complete.".
 -spec complete(map()) -> map().
 complete(Result) ->
     Result#{resultType => complete}.
 
--doc "A page of tools; the last where the cursor is `none`.".
+-doc "Returns a page of tools, which is the last one if the cursor is `none`.".
 -spec page(map(), [map()], binary() | none) -> {200, [], iodata()}.
 page(Call, Tools, Cursor) ->
     page(Call, Tools, Cursor, 0).
 
--doc "The same, to be kept for so many milliseconds.".
+-doc "Returns a page as `page/3` does, which may be kept for these milliseconds.".
 -spec page(map(), [map()], binary() | none, non_neg_integer()) -> {200, [], iodata()}.
 page(Call, Tools, none, Ttl) ->
     {200, [], result(Call, complete(#{tools => Tools, ttlMs => Ttl, cacheScope => private}))};
@@ -74,7 +75,9 @@ page(Call, Tools, Cursor, Ttl) ->
     {200, [], result(Call, complete(#{tools => Tools, nextCursor => Cursor, ttlMs => Ttl,
                                       cacheScope => private}))}.
 
--doc "An answer that knows the how manieth it is, and how many there were.".
+-doc """
+Returns an answer that has its number, from 1 on, and a fun that returns how many there were.
+""".
 -spec counted(fun((map(), pos_integer()) -> term())) ->
     {fun((map()) -> term()), fun(() -> non_neg_integer())}.
 counted(Answer) ->
@@ -85,12 +88,12 @@ counted(Answer) ->
      end,
      fun() -> counters:get(Counter, 1) end}.
 
--doc "A tool.".
+-doc "Returns a tool with this number as its name.".
 -spec tool(integer()) -> map().
 tool(N) ->
     #{name => integer_to_binary(N), inputSchema => #{type => object}}.
 
--doc "One that has an argument in a header, too.".
+-doc "Returns a tool with an argument that also stands in this header.".
 -spec mirrored(term()) -> map().
 mirrored(Header) ->
     #{name => ~"mirrored",

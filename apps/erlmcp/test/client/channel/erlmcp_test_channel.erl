@@ -1,5 +1,7 @@
 -module(erlmcp_test_channel).
--moduledoc "A client that is only a channel: it sends messages, and gives what came of them.".
+-moduledoc """
+A client that is only a channel: it sends messages, and returns the events of their exchanges.
+""".
 
 -export([open/2, open/3, up/1, down/1, owned/1]).
 -export([send/3, send/4, request/4, notify/3, events/2, outcome/2, ask/4]).
@@ -13,8 +15,8 @@ limits() ->
     #{message_bytes => 1_000_000, depth => 64, members => 10_000}.
 
 -doc """
-A channel of this module to a target, with the options of the transport, other limits, and numbers
-of the client's.
+Opens a channel of this module to a target. `Options` of `open/3` are those of the transport, other
+limits, and the client's numbers of calls and subscriptions.
 """.
 open(Module, Target) ->
     open(Module, Target, #{}).
@@ -31,7 +33,10 @@ open(Module, Target, Options) ->
     {ok, Pid, Handle} = Module:open(Target, Settings),
     {Module, Pid, Handle}.
 
--doc "The next connection's number, or what else the owner is told.".
+-doc """
+Waits for the next connection, and returns its number. `down/1` and `owned/1` wait for what else the
+owner hears.
+""".
 up({_, Pid, _}) ->
     receive
         {erlmcp_channel, Pid, {up, Generation}} -> Generation
@@ -53,7 +58,7 @@ owned({_, Pid, _}) ->
         error(no_message)
     end.
 
--doc "Sends a map as a message; `More` are members of what is sent.".
+-doc "Sends a map as a message. `More` of `send/4` are members of the outgoing message.".
 send(Channel, Kind, Message) ->
     send(Channel, Kind, Message, #{}).
 
@@ -76,14 +81,14 @@ request(Channel, Id, Method, Params) ->
 notify(Channel, Method, Params) ->
     send(Channel, notification, erlmcp_test_line:notification(Method, Params)).
 
--doc "The next events of an exchange, so many of them.".
+-doc "Returns the next `Count` events of an exchange.".
 events(_, 0) ->
     [];
 events({Module, Exchange}, Count) ->
     {Event, Next} = next(Module, Exchange),
     [Event | events({Module, Next}, Count - 1)].
 
--doc "What an exchange ends with.".
+-doc "Returns the response or the event that ends an exchange, and the messages before it.".
 outcome({Module, Exchange}, Seen) ->
     case next(Module, Exchange) of
         {{message, {response, _, Outcome}}, _} -> {Outcome, lists:reverse(Seen)};
@@ -101,7 +106,7 @@ next(Module, {_, Ref, _} = Exchange) ->
     {[Event], Next} = Module:received(Message, Exchange),
     {Event, Next}.
 
--doc "What a request ends with, and nothing before it.".
+-doc "Sends a request, and returns its outcome. No message may come before the outcome.".
 ask(Channel, Id, Method, Params) ->
     {Outcome, []} = outcome(request(Channel, Id, Method, Params), []),
     Outcome.

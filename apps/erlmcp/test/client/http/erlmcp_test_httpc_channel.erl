@@ -1,14 +1,14 @@
 -module(erlmcp_test_httpc_channel).
 -moduledoc """
-For suites of `m:erlmcp_httpc_channel`: a channel, what comes of what is sent, and the numbers of
-the channel's pool.
+Functions for suites of `m:erlmcp_httpc_channel`: they open a channel, read the events of an
+exchange, and look at the channel's pool.
 """.
 
 -export([open/2, with_channel/3, outgoing/1, next/1, events/1, await/2]).
 
 -define(TIMEOUT, 30_000).
 
--doc "What a fun gives that has a channel to this URL, which is closed then.".
+-doc "Calls a fun with a channel to this URL, closes the channel, and returns the fun's result.".
 -spec with_channel(binary(), map(), fun((term()) -> Result)) -> Result.
 with_channel(Url, Options, Fun) ->
     {ok, Pid, Handle} = open(Url, Options),
@@ -16,7 +16,7 @@ with_channel(Url, Options, Fun) ->
     ok = erlmcp_httpc_channel:close(Pid),
     Result.
 
--doc "A channel to this URL.".
+-doc "Opens a channel to this URL.".
 -spec open(binary(), map()) -> {ok, pid(), term()} | {error, term()}.
 open(Url, Options) ->
     erlmcp_httpc_channel:open(Url, #{
@@ -24,13 +24,13 @@ open(Url, Options) ->
         connect_timeout => 5000, options => Options
     }).
 
--doc "What is sent, with these members.".
+-doc "Returns an outgoing message with these members.".
 -spec outgoing(map()) -> map().
 outgoing(Options) ->
     maps:merge(#{kind => request, id => 1, headers => [], session => none,
                  deadline => erlang:monotonic_time(millisecond) + 60_000}, Options).
 
--doc "All events until it is over.".
+-doc "Returns all events of an exchange until it is over.".
 -spec events(term()) -> [term()].
 events(X) ->
     {Events, Next} = next(X),
@@ -44,7 +44,7 @@ is_last({failed, _}) -> true;
 is_last(sent) -> true;
 is_last(_) -> false.
 
--doc "The events of the next message that brings some, and the exchange after it.".
+-doc "Waits for the next message that brings events. Returns them, and the exchange after them.".
 -spec next(term()) -> {[term()], term()}.
 next(X) ->
     receive
@@ -61,7 +61,9 @@ next(X) ->
 %% What gun had sent of a stream before it heard that nobody wants it any more.
 left_over(Message) when element(1, Message) =:= gun_data; element(1, Message) =:= gun_error -> ok.
 
--doc "Awaits numbers of a pool (`erlmcp_httpc_pool:info/1`); there is no message to wait for.".
+-doc """
+Waits until a pool has these numbers (`erlmcp_httpc_pool:info/1`), which no message announces.
+""".
 -spec await(erlmcp_httpc_pool:handle(), Expected :: map()) -> ok.
 await(Pool, Expected) ->
     await(Pool, Expected, erlang:monotonic_time(millisecond) + ?TIMEOUT).

@@ -1,7 +1,8 @@
 -module(erlmcp_test_bearer).
 -moduledoc """
-A listener's check of bearer tokens without the listener: `verify/2` is asked for one request, waits
-for what the check waits for, and gives its answer. The issuer is `m:erlmcp_test_issuer`.
+The check of bearer tokens of a listener, without the listener. `verify/2` begins the check of a
+token, waits as long as the check does, and returns its answer. The issuer is
+`m:erlmcp_test_issuer`.
 """.
 
 -export([handle/1, handle/2, jwt/2, introspection/2, url/0]).
@@ -11,15 +12,18 @@ for what the check waits for, and gives its answer. The issuer is `m:erlmcp_test
 
 -define(PATIENCE, 30_000).
 
--doc "The resource that tokens are for.".
+-doc "Returns the resource that tokens are for.".
 url() -> ~"https://mcp.example/mcp".
 
--doc "A handle with these options beside or in place of a source of JWTs of the case's issuer.".
+-doc """
+Returns a handle with these options. Unless they name other sources, its tokens are JWTs of the
+case's issuer.
+""".
 handle(Options, Config) ->
     Issuer = erlmcp_test_suite:issuer(Config),
     handle(maps:merge(#{tokens => [jwt(#{}, Issuer)]}, Options)).
 
--doc "A handle and its process, which ends with the calling one.".
+-doc "Returns a handle, and starts its process, which is linked to the calling one.".
 handle(Options) ->
     Given = maps:merge(#{resource => url()}, Options),
     Kept = maps:filter(fun(_, Value) -> Value =/= none end, Given),
@@ -31,7 +35,7 @@ handle(Options) ->
     {ok, _} = apply(Module, Function, Arguments),
     Handle.
 
--doc "Sources of an issuer's.".
+-doc "Returns a source of JWTs of an issuer, with these options in place of its own.".
 jwt(Options, Issuer) ->
     {jwt, maps:merge(#{issuer => erlmcp_test_issuer:url(Issuer),
                        jwks => {uri, erlmcp_test_issuer:url(Issuer, ~"/jwks")}}, Options)}.
@@ -42,7 +46,7 @@ introspection(Options, Issuer) ->
                                  client_id => ~"server", client_secret => ~"server-secret"},
                                Options)}.
 
--doc "Good claims, and tokens with changed ones.".
+-doc "Returns claims that the check accepts.".
 claims(Issuer) -> (erlmcp_test_issuer:claims(Issuer))#{~"aud" => url()}.
 
 token(Changes, Issuer) ->
@@ -51,7 +55,7 @@ token(Changes, Issuer) ->
 opaque(Changes, Issuer) ->
     erlmcp_test_issuer:opaque(maps:merge(#{~"aud" => url()}, Changes), Issuer).
 
--doc "A part of a JWT.".
+-doc "Returns a part of a JWT.".
 part(Map) -> encode(iolist_to_binary(json:encode(Map))).
 
 encode(Bytes) -> base64:encode(Bytes, #{mode => urlsafe, padding => false}).
@@ -67,7 +71,7 @@ verify(Token, Handle) -> answer(bearer(Token), Handle).
 answer(Request, Handle) ->
     awaited(begun(Request, Handle), Handle).
 
--doc "Asks, and does not wait. Each request is told of under a tag of its own.".
+-doc "Begins the check of a request, and does not wait. Messages about it have a tag of its own.".
 begun(Request, Handle) ->
     Tag = make_ref(),
     {Tag, erlmcp_bearer:verify(Handle, Request, {self(), Tag})}.
@@ -81,14 +85,17 @@ awaited({Tag, {wait, Wait}}, Handle) ->
 awaited({_, Answer}, _) ->
     Answer.
 
--doc "The name of a refusal, its status, and the error that the client is told.".
+-doc "Returns the name of a refusal, its status, and the error that the client gets, or `none`.".
 refusal({error, #{refusal := Refusal} = Failure}) ->
     {erlmcp_refusal:name(Refusal), erlmcp_refusal:status(Refusal),
      maps:get(error, Failure, none)}.
 
 refused(Token, Handle) -> refusal(verify(Token, Handle)).
 
--doc "From now on requests for a path of the issuer are held until `go_on` is sent to who does it.".
+-doc """
+Holds requests for a path of the issuer from now on. Each goes on when its process, which
+`next_asked/0` returns, gets `go_on`.
+""".
 held(Path, Answer, Issuer) ->
     Test = self(),
     erlmcp_test_oauth:change(Issuer, Path, fun(_) ->
@@ -112,9 +119,9 @@ nobody_asked() ->
         ok
     end.
 
--doc "How often a path was asked for.".
+-doc "Returns how often a path was asked for.".
 asked(Path, Issuer) -> length(erlmcp_test_oauth:asked(Issuer, Path)).
 
--doc "So much time has passed since the first source's keys were fetched that they may be again.".
+-doc "Lets the keys of the first source be fetched again, as if enough time had passed.".
 later(#{tables := Tables}) ->
     erlmcp_bearer_tables:fetch_again(1, 0, Tables).

@@ -1,9 +1,9 @@
 -module(erlmcp_test_issuer).
 -moduledoc """
-A tiny authorization server: it issues JWTs and opaque tokens, has a set of keys that can be
-rotated, answers introspections of the client `server` with the secret `server-secret`, and wants a
-nonce in the proofs at its token endpoint where a test says so. Its logins are those of
-`m:erlmcp_test_oauth`, whose functions take it too (`change/3`, `asked/2`, `browser/1`).
+A tiny authorization server. It issues JWTs and opaque tokens, and has a set of keys that can be
+rotated. It answers introspections of the client `server` with the secret `server-secret`. After
+`wants_nonce/1`, its token endpoint demands a nonce in proofs. Its logins are those of
+`m:erlmcp_test_oauth`, whose functions accept it, too (`change/3`, `asked/2`, `browser/1`).
 """.
 
 -export([start/0, stop/1, url/1, url/2]).
@@ -31,12 +31,12 @@ start() ->
 
 stop(Issuer) -> erlmcp_test_oauth:stop(Issuer).
 
--doc "The issuer's name, which is its URL.".
+-doc "Returns the issuer's name, which is its URL.".
 url(#{base := Base}) -> Base.
 
 url(Issuer, Path) -> erlmcp_test_oauth:url(Issuer, Path).
 
--doc "From now on another key signs, and the set has no other. Its algorithm is ES256 unless told.".
+-doc "Replaces the key that signs, which is the only one of the set, by a new one of ES256.".
 rotate(Issuer) -> rotate(~"ES256", Issuer).
 
 rotate(Algorithm, #{table := Table}) ->
@@ -49,13 +49,13 @@ generated(~"ES384") -> jose_jwk:generate_key({ec, ~"P-384"});
 generated(~"EdDSA") -> jose_jwk:generate_key({okp, 'Ed25519'});
 generated(_) -> jose_jwk:generate_key({rsa, 2048}).
 
--doc "The set of keys, as it is served at `/jwks`.".
+-doc "Returns the set of keys, as it is served at `/jwks`.".
 keys(#{table := Table}) ->
     [{_, {Algorithm, Kid, Key}}] = ets:lookup(Table, {issuer, key}),
     {_, Public} = jose_jwk:to_public_map(Key),
     #{~"keys" => [Public#{~"kid" => Kid, ~"alg" => Algorithm, ~"use" => ~"sig"}]}.
 
--doc "A JWT with these claims and nothing else, and a header that is changed so.".
+-doc "Returns a JWT with these claims and no others.".
 sign(Claims, Issuer) -> sign(#{}, Claims, Issuer).
 
 sign(Header, Claims, #{table := Table}) ->
@@ -66,37 +66,37 @@ sign(Header, Claims, #{table := Table}) ->
         maps:filter(fun(_, Value) -> Value =/= remove end, Given))),
     Token.
 
--doc "Claims of a token for Ada, which serves for five minutes.".
+-doc "Returns claims of a token for Ada, which is valid for five minutes.".
 claims(#{base := Base}) ->
     Now = erlang:system_time(second),
     #{~"iss" => Base, ~"sub" => ~"ada", ~"client_id" => ~"a-client", ~"iat" => Now,
       ~"exp" => Now + ?SECONDS,
       ~"jti" => binary:encode_hex(crypto:strong_rand_bytes(8), lowercase)}.
 
--doc "A JWT for Ada with these claims beside, or in their place; `remove` removes one.".
+-doc "Returns a JWT for Ada with these claims in place of the usual ones; `remove` removes one.".
 token(Changes, Issuer) ->
     sign(changed(Changes, Issuer), Issuer).
 
 changed(Changes, Issuer) ->
     maps:filter(fun(_, Value) -> Value =/= remove end, maps:merge(claims(Issuer), Changes)).
 
--doc "A token that says nothing itself, about which `/introspect` does.".
+-doc "Returns a token without content. `/introspect` has its claims.".
 opaque(Changes, #{table := Table} = Issuer) ->
     Token = binary:encode_hex(crypto:strong_rand_bytes(16), lowercase),
     ets:insert(Table, {{opaque, Token}, changed(Changes, Issuer)}),
     Token.
 
--doc "Ends an opaque token.".
+-doc "Revokes an opaque token.".
 revoke(Token, #{table := Table}) ->
     ets:delete(Table, {opaque, Token}),
     ok.
 
--doc "Claims that tokens of the token endpoint have beside, such as `scope`.".
+-doc "Sets claims that tokens of the token endpoint have in addition, such as `scope`.".
 grants(Claims, #{table := Table}) ->
     ets:insert(Table, {{issuer, claims}, Claims}),
     ok.
 
--doc "From now on the token endpoint takes proofs with its nonce alone.".
+-doc "Lets the token endpoint accept only proofs with its nonce from now on.".
 wants_nonce(#{table := Table}) ->
     ets:insert(Table, {{issuer, nonce}, ?NONCE}),
     ok.

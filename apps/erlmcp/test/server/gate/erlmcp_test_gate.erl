@@ -24,8 +24,8 @@ entered({ok, Permit}) -> Permit.
 refused({refuse, Refusal}) -> erlmcp_refusal:name(Refusal).
 
 -doc """
-Enters and leaves. Returns how many requests were inside meanwhile, and how many of the tenant; zero
-of both if it was refused.
+Enters the gate, and leaves it. Returns how many requests were inside meanwhile, and how many of
+them were of the tenant. Both are zero if the request was refused.
 """.
 -spec visit(erlmcp_gate:gate(), Tenant :: pos_integer(), atomics:atomics_ref()) ->
     {non_neg_integer(), non_neg_integer()}.
@@ -87,12 +87,15 @@ await_end(Pid) ->
     Reference = monitor(process, Pid),
     receive {'DOWN', Reference, _, _, _} -> ok end.
 
--doc "Starts a process that waits for its turn, tells the outcome, and leaves when it is told to.".
+-doc """
+Starts a process that waits for its turn, sends the outcome to the calling process, and leaves on
+the message `leave`.
+""".
 -spec wait(erlmcp_gate:gate(), Tenant :: term()) -> pid().
 wait(Gate, Tenant) ->
     wait(Gate, Tenant, 50_000).
 
--doc "Starts a process that waits like one of `wait/2`, for up to `Milliseconds`.".
+-doc "Starts a process as `wait/2` does, which waits for its turn for up to `Milliseconds`.".
 -spec wait(erlmcp_gate:gate(), Tenant :: term(), Milliseconds :: non_neg_integer()) -> pid().
 wait(Gate, Tenant, Milliseconds) ->
     Self = self(),

@@ -1,27 +1,31 @@
 -module(erlmcp_test_skills).
 -moduledoc """
-What a host of skills does, for the suites: it asks, and it checks what it got against the entry.
+The part of a host of skills that suites need: it asks for files, and checks them against their
+entry.
 """.
 
 -export([result/3, code/3, verify/2, main/2]).
 
 -import(erlmcp_test_client, [ask/3]).
 
--doc "A main file, with more lines of frontmatter.".
+-doc "Returns the text of a main file, with more lines of frontmatter.".
 main(Name, More) ->
     <<"---\nname: ", Name/binary, "\ndescription: What it does\n", More/binary, "---\n\n# Text\n">>.
 
--doc "The result of a request.".
+-doc "Sends a request, and returns its result.".
 result(Client, Method, Params) ->
     #{~"result" := Result} = ask(Client, Method, Params),
     Result.
 
--doc "The code of its error.".
+-doc "Sends a request, and returns the code of its error.".
 code(Client, Method, Params) ->
     #{~"error" := #{~"code" := Code}} = ask(Client, Method, Params),
     Code.
 
--doc "Each file is what its entry says: digest, size, and the main file the frontmatter.".
+-doc """
+Reads each file of an entry, and checks its digest and its size. The main file must have the
+frontmatter of the entry.
+""".
 -spec verify(map(), term()) -> list().
 verify(#{~"uri" := Main, ~"frontmatter" := Frontmatter, ~"resources" := Files}, Client) ->
     [begin

@@ -73,7 +73,7 @@ print() ->
     io:nl(),
     ok = io:fwrite(standard_error, "noise on standard error~n", []).
 
--doc "Serves it on stdio from `erl -s`, with OTP's own logger.".
+-doc "Starts the server on stdio from `erl -s`, with OTP's own logger.".
 start() ->
     {ok, _} = application:ensure_all_started(erlmcp),
     %% The server is linked to its starter, and `-s` ends.

@@ -6,7 +6,10 @@ the means since OTP 29.
 
 -export([run/1]).
 
--doc "Fails unless each example of these modules gives what it shows.".
+-doc """
+Runs the examples of these modules, and fails unless each of them gives what it shows. Skips the
+case before OTP 29.
+""".
 -spec run([module()]) -> ok | {skip, string()}.
 run(Modules) ->
     case code:ensure_loaded(ct_doctest) of

@@ -3,9 +3,9 @@
 A page of the user's documentation, read for what can be proved of it: its module, what it shows of
 the protocol, its links and its tables.
 
-A page has at most one ` ```erlang ` block, a module that exports `start/1`, and ` ```mcp ` blocks,
-in which every line but the blank ones is one of these; a line that begins with a space goes on
-with the one before it.
+A page has at most one ` ```erlang ` block, a module that exports `start/1`, and ` ```mcp ` blocks.
+In these, every line that is not blank is one of the table. A line that begins with a space goes on
+with the line before it.
 
 | line | what it is |
 | --- | --- |
@@ -41,7 +41,7 @@ with the one before it.
 
 -define(MODERN, ~"2026-07-28").
 
--doc "The repository's root, somewhere above this file.".
+-doc "Returns the repository's root, somewhere above this file.".
 -spec root() -> file:filename().
 root() ->
     root(filename:dirname(proplists:get_value(source, module_info(compile)))).
@@ -56,13 +56,13 @@ root(Folder) ->
             root(Parent)
     end.
 
--doc "The page in a file.".
+-doc "Reads the page in a file.".
 -spec read(file:filename()) -> page().
 read(File) ->
     {ok, Text} = file:read_file(File),
     parse(Text).
 
--doc "The page of this text.".
+-doc "Returns the page of this text.".
 -spec parse(binary()) -> page().
 parse(Text) ->
     Lines = lists:enumerate(binary:split(Text, ~"\n", [global])),
@@ -172,7 +172,7 @@ cells(Row) ->
     lists:droplast(Cells).
 
 -doc """
-Compiles and loads a page's module; a warning is an error. The compiler is told the page's lines.
+Compiles and loads a page's module. A warning is an error, and errors have the lines of the page.
 """.
 -spec load(Page :: string(), {Line :: pos_integer(), Source :: binary()}, Folder :: string()) ->
     module().

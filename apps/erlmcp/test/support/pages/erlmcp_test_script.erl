@@ -1,16 +1,16 @@
 -module(erlmcp_test_script).
 -moduledoc """
 Runs the protocol blocks of a page (`m:erlmcp_test_page`) against a server, as a client over HTTP
-would: of 2026-07-28 with the fields and headers of each request, of an older revision in a session,
-whose GET stream it reads beside its requests.
+would. In 2026-07-28 each request has the fields and headers of that revision. An older revision has
+a session, whose GET stream is read beside the requests.
 
 What a page shows of an object is a part of it: members that it leaves out may be there. Arrays are
-of one length, element by element; `"..."` stands for any string. `"$name"` is the member of that
-name in the newest result that has it (`"$task.id"` its member's member), `"$cursor"` its
+equal in length, and element by element; `"..."` stands for any string. `"$name"` is the member of
+that name in the newest result that has it, and `"$task.id"` that member's member. `"$cursor"` is
 `nextCursor`, and `"$id"` the id of the latest request.
 
-A call's stream is told as a whole: what comes on it and is not shown fails the page. Of the streams
-that stay open (`subscriptions/listen`, GET) a page shows what it likes.
+A page shows the stream of a call as a whole: a message on it that is not shown fails the page. Of
+the streams that stay open (`subscriptions/listen`, GET) a page shows what it likes.
 """.
 
 -export([run/2]).
@@ -40,7 +40,7 @@ that stay open (`subscriptions/listen`, GET) a page shows what it likes.
 -define(TIMEOUT, 30_000).
 -define(MODERN, ~"2026-07-28").
 
--doc "Runs a block; fails with the line that is not true.".
+-doc "Runs a block, and fails with the line that is not true.".
 -spec run(erlmcp_test_page:block(), erlmcp_test_http:server()) -> ok.
 run({Revision, Steps}, Server) ->
     Client = opened(Steps, #client{server = Server, revision = Revision}),

@@ -1,7 +1,7 @@
 -module(erlmcp_test_client).
 -moduledoc """
-A server on each transport, and one client for all transports and both eras: a message of a suite is
-a POST of its own or a line, and what comes back is read message by message.
+A server on each transport, and one client for all transports and both eras. The client sends a
+message as a POST of its own or as a line, and reads the answers message by message.
 """.
 
 -export([start/1, stop/1]).
@@ -18,15 +18,17 @@ a POST of its own or a line, and what comes back is read message by message.
 }.
 -type exchange() :: {http | tcp, gen_tcp:socket()} | {sse, erlmcp_test_sse:client()}.
 
--doc "A server that listens on HTTP, with HTTP+SSE, and TCP, linked to the caller.".
+-doc """
+Starts a server that listens on HTTP, with HTTP+SSE, and on TCP, linked to the calling process.
+""".
 -spec start(map()) -> erlmcp_test_http:server().
 start(Options) ->
     {ok, _} = application:ensure_all_started(gun),
     erlmcp_test_http:start(Options#{listen => [{http, #{sse => #{}}}, {tcp, #{}}]}).
 
 -doc """
-Stops a server, after its clients have gone: one that does not close its side is waited for. They
-are those of the calling process.
+Stops a server, after it has closed the connections of the calling process's clients. The server
+would wait for a client that does not close its side.
 """.
 -spec stop(erlmcp_test_http:server()) -> ok.
 stop(Server) ->
@@ -36,12 +38,12 @@ stop(Server) ->
          end || {{open, Open}, _} <- get()],
     erlmcp_test_http:stop(Server).
 
--doc "A client without capabilities.".
+-doc "Opens a client without capabilities.".
 -spec open(erlmcp_test_http:server(), http | tcp | sse, Revision :: binary()) -> client().
 open(Server, Transport, Revision) ->
     open(Server, Transport, Revision, #{}).
 
--doc "A client on HTTP without capabilities that sends these headers with each request.".
+-doc "Opens a client on HTTP without capabilities, which sends these headers with each request.".
 -spec open_as(erlmcp_test_http:server(), Revision :: binary(), #{binary() => binary()}) ->
     client().
 open_as(Server, ~"2026-07-28", Headers) ->
@@ -53,7 +55,9 @@ open_as(Server, Revision, Headers) ->
     ok = notify(Client, ~"notifications/initialized", #{}),
     Client.
 
--doc "A client of a revision with these capabilities; its session is open.".
+-doc """
+Opens a client of a revision with these capabilities, and its session if the revision has one.
+""".
 -spec open(erlmcp_test_http:server(), http | tcp | sse, Revision :: binary(), map()) -> client().
 open(Server, sse, ~"2026-07-28", Capabilities) ->
     #{transport => sse, server => Server, capabilities => Capabilities,
@@ -87,25 +91,25 @@ initialize(Revision, Capabilities) ->
     #{protocolVersion => Revision, capabilities => Capabilities,
       clientInfo => #{name => ~"suite", version => ~"1"}}.
 
--doc "The same client, declaring other capabilities from its next request on (stateless).".
+-doc "Returns a stateless client that declares other capabilities from now on.".
 -spec with_capabilities(map(), client()) -> client().
 with_capabilities(Capabilities, #{capabilities := _} = Client) ->
     Client#{capabilities := Capabilities}.
 
--doc "The client goes away.".
+-doc "Closes the client's connection. On HTTP a client has none.".
 -spec close(client()) -> ok.
 close(#{sse := Sse}) -> erlmcp_test_sse:close(Sse);
 close(#{socket := Socket}) -> gen_tcp:close(Socket);
 close(_) -> ok.
 
--doc "The client goes away while it waits for this.".
+-doc "Closes the connection of an exchange: the client goes away while it waits.".
 -spec close(client(), exchange()) -> ok.
 close(_, {sse, Sse}) ->
     erlmcp_test_sse:close(Sse);
 close(_, {_, Socket}) ->
     gen_tcp:close(Socket).
 
--doc "Sends a request.".
+-doc "Sends a request. The exchange that it returns has the answer.".
 -spec request(client(), Id :: term(), Method :: binary(), Params :: map()) -> exchange().
 request(#{transport := http, server := Server} = Client, Id, Method, Params) ->
     Socket = erlmcp_test_http:connect(Server),
@@ -153,7 +157,7 @@ meta(Params, #{capabilities := Capabilities}) ->
     Meta = maps:merge(erlmcp_test_line:meta(), maps:get('_meta', Params, #{})),
     Params#{'_meta' => Meta#{~"io.modelcontextprotocol/clientCapabilities" := Capabilities}}.
 
--doc "The next message of an exchange; `fin` when its stream is over.".
+-doc "Returns the next message of an exchange, or `fin` when its stream is over.".
 -spec next(exchange()) -> map() | [map()] | fin.
 next({tcp, Socket}) ->
     erlmcp_test_line:recv(Socket);
@@ -184,12 +188,14 @@ event(Socket) ->
         fin -> fin
     end.
 
--doc "The HTTP status of an exchange of which a message was read; 200 where there is none.".
+-doc "Returns the HTTP status of an exchange of which a message was read; 200 on TCP and HTTP+SSE.".
 -spec status(exchange()) -> 100..599.
 status({Transport, _}) when Transport =:= tcp; Transport =:= sse -> 200;
 status({http, Socket}) -> element(1, get({head, Socket})).
 
--doc "The exchange is over: its stream has ended. A connection that others share goes on.".
+-doc """
+Checks that an exchange is over: its stream has ended. A connection that others share stays open.
+""".
 -spec over(exchange()) -> ok.
 over({Transport, _}) when Transport =:= tcp; Transport =:= sse ->
     ok;
@@ -200,7 +206,7 @@ over({http, Socket}) ->
     end,
     gen_tcp:close(Socket).
 
--doc "What comes before the answer of an exchange, and the answer, with which it is over.".
+-doc "Reads an exchange to its end. Returns the messages before the answer, and the answer.".
 -spec answered(exchange()) -> {[map()], map()}.
 answered(Exchange) ->
     case next(Exchange) of
@@ -212,7 +218,7 @@ answered(Exchange) ->
             {[], Answer}
     end.
 
--doc "Nothing was sent that was not read: the next message is the answer to what is asked now.".
+-doc "Checks that each message of the server was read: the next one answers a request of now.".
 -spec nothing_more(client()) -> ok.
 nothing_more(#{session := _} = Client) ->
     #{~"result" := #{}} = ask(Client, ~"ping", #{}),
@@ -221,12 +227,12 @@ nothing_more(Client) ->
     #{~"result" := #{}} = ask(Client, ~"server/discover", #{}),
     ok.
 
--doc "The one answer to a request.".
+-doc "Sends a request, and returns its answer, which must be the next message.".
 -spec ask(client(), Method :: binary(), Params :: map()) -> map().
 ask(Client, Method, Params) ->
     ask(Client, erlang:unique_integer([positive]), Method, Params).
 
--doc "The same with this id.".
+-doc "Sends a request as `ask/3` does, with this id.".
 -spec ask(client(), Id :: term(), Method :: binary(), Params :: map()) -> map().
 ask(Client, Id, Method, Params) ->
     Exchange = request(Client, Id, Method, Params),
@@ -240,12 +246,12 @@ ask(Client, Id, Method, Params) ->
 notify(Client, Method, Params) ->
     message(Client, #{jsonrpc => ~"2.0", method => Method, params => Params}).
 
--doc "Answers a request of the server's.".
+-doc "Answers a request of the server.".
 -spec answer(client(), Id :: term(), Result :: term()) -> ok.
 answer(Client, Id, Result) ->
     message(Client, #{jsonrpc => ~"2.0", id => Id, result => Result}).
 
--doc "Answers a request of the server's with an error.".
+-doc "Answers a request of the server with an error.".
 -spec answer_error(client(), Id :: term(), Code :: integer()) -> ok.
 answer_error(Client, Id, Code) ->
     message(Client, #{jsonrpc => ~"2.0", id => Id, error => #{code => Code, message => ~"no"}}).
@@ -261,7 +267,9 @@ message(#{server := Server} = Client, #{} = Message) ->
         erlmcp_test_http:post(Server, Headers, json:encode(Message)),
     ok.
 
--doc "The stream of a session beside its requests: its GET stream, or the connection.".
+-doc """
+Opens a session's stream beside its requests by GET. On TCP and HTTP+SSE it is the connection.
+""".
 -spec stream(client()) -> exchange().
 stream(#{socket := Socket}) ->
     {tcp, Socket};
@@ -275,12 +283,12 @@ stream(#{server := Server, session := Session} = Client) ->
     put({open, Socket}, true),
     {http, Socket}.
 
--doc "Opens a subscription, and awaits that it is acknowledged as asked for.".
+-doc "Opens a subscription, and waits until it is acknowledged with the filter asked for.".
 -spec listen(client(), Id :: term(), Filter :: map()) -> exchange().
 listen(Client, Id, Filter) ->
     listen(Client, Id, Filter, json:decode(iolist_to_binary(json:encode(Filter)))).
 
--doc "The same, acknowledged with this filter.".
+-doc "Opens a subscription as `listen/3` does, which must be acknowledged with `Honoured`.".
 -spec listen(client(), Id :: term(), Filter :: map(), Honoured :: map()) -> exchange().
 listen(Client, Id, Filter, Honoured) ->
     Exchange = request(Client, Id, ~"subscriptions/listen", #{notifications => Filter}),
@@ -290,7 +298,10 @@ listen(Client, Id, Filter, Honoured) ->
     {3, 2} = {map_size(Acknowledged), map_size(Params)},
     Exchange.
 
--doc "What the next event tells, and the subscription that it is of (`none` in a session).".
+-doc """
+Reads the next event. Returns the subscription that it is of (`none` in a session), its method and
+its parameters.
+""".
 -spec told(exchange()) -> {Subscription :: term(), Method :: binary(), Params :: map()}.
 told(Exchange) ->
     #{~"jsonrpc" := ~"2.0", ~"method" := Method} = Event = next(Exchange),
@@ -304,7 +315,7 @@ told(Exchange) ->
             {none, Method, Params}
     end.
 
--doc "The processes that hear of changes, by what they subscribed to.".
+-doc "Returns the processes that hear of changes, each with a topic that it subscribes to.".
 -spec subscribers(erlmcp_test_http:server()) -> [{Topic :: term(), pid()}].
 subscribers(#{pid := Pid}) ->
     {ok, _, Instance} = erlmcp_registry:whereis(Pid),
@@ -312,8 +323,8 @@ subscribers(#{pid := Pid}) ->
      || {{Topic, {Owner, _}, _}, _, _, _} <- ets:tab2list(erlmcp_instance:subscriptions(Instance))].
 
 -doc """
-Awaits that nobody is subscribed any more. Nothing tells when a server has seen that its client is
-gone, so it is looked up again.
+Waits until a server has no subscriber any more, and looks every ten milliseconds. Nothing tells
+when a server has seen that its client is gone.
 """.
 -spec forgotten(erlmcp_test_http:server()) -> ok.
 forgotten(Server) ->
@@ -325,7 +336,10 @@ forgotten(Server, Tries) when Tries > 0 ->
         _ -> receive after 10 -> forgotten(Server, Tries - 1) end
     end.
 
--doc "The rows of all tables of a server.".
+-doc """
+Returns how many rows the server's tables of subscriptions and of supervisors have, and how many
+sessions it has.
+""".
 -spec counts(erlmcp_test_http:server()) -> #{atom() => non_neg_integer()}.
 counts(#{pid := Pid}) ->
     {ok, _, Instance} = erlmcp_registry:whereis(Pid),

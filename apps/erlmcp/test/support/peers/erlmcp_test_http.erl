@@ -1,8 +1,8 @@
 -module(erlmcp_test_http).
 -moduledoc """
-What the HTTP suites share: a server with one tool for each thing a call can do, and an HTTP/1.1
-client that writes exactly the bytes it is told to and reads one response, or one event, at a time.
-Everything waits ten seconds at most and fails then.
+A server for the HTTP suites, with one tool for each thing that a call can do, and an HTTP/1.1
+client. The client writes exactly the bytes that it is given, and reads one response or one event at
+a time. A function that waits fails after 30 seconds, except `session_process/0`.
 """.
 
 -export([start/1, stop/1, shown/0, definitions/1, catalog/0, finish/2, running/0, ended/1]).
@@ -18,15 +18,16 @@ Everything waits ten seconds at most and fails then.
 -type server() :: #{pid := pid(), port := inet:port_number(), url := binary(), atom() => term()}.
 -type headers() :: [{iodata(), iodata()}].
 -doc """
-A whole response. `messages` are its JSON values: the one of a JSON body, those of all events of a
-stream, none of an empty body.
+A whole response. `messages` are the JSON values in it: that of a JSON body, those of all events of
+a stream, or none of an empty body.
 """.
 -type reply() :: #{
     status := 100..599, headers := #{binary() => binary()}, body := binary(), messages := [term()]
 }.
 -doc """
-How a message is sent. `session` is what `initialize/2` gave; without one the request is stateless.
-`meta` is merged into `_meta`; `headers` replace those of the same name, `none` removes one.
+The way in which a message is sent. `id` is the id of the request (1), or `none` for a notification.
+`session` is a session of `initialize/2`; without one the message is stateless, and `meta` is merged
+into its `_meta`. `headers` replace those of the same name, and `none` removes one.
 """.
 -type options() :: #{
     id => term(), meta => map(), headers => #{binary() => binary() | none}, session => session()
@@ -38,7 +39,10 @@ How a message is sent. `session` is what `initialize/2` gave; without one the re
 
 %% Servers.
 
--doc "Starts a server on a port of its own, linked to the calling process.".
+-doc """
+Starts a server, linked to the calling process. It listens on HTTP, on a free port, unless the
+options say otherwise. Returns its first listener with its `pid`.
+""".
 -spec start(map()) -> server().
 start(Options) ->
     Defaults = #{name => ~"test", version => ~"1.0.0", listen => [{http, #{}}]},
@@ -54,7 +58,7 @@ stop(#{pid := Pid}) ->
         {error, not_found} -> ok
     end.
 
--doc "What a listener over TLS shows its clients: its option `tls`.".
+-doc "Returns a value of the option `tls` of a listener, with a new certificate.".
 -spec shown() -> [ssl:tls_server_option()].
 shown() ->
     Made = [{digest, sha256}, {key, {namedCurve, secp256r1}}],
@@ -64,12 +68,12 @@ shown() ->
     Shown.
 
 -doc """
-Definitions whose tools do what their names say:
+Returns definitions whose tools do what their names say:
 
-- `echo`: gives its `text` back
-- `add`: structured content
-- `wait`: tells `Test` that it runs (`running/0`) and waits until it is told its return (`finish/2`)
-- `stream`: as `wait`, and reports progress before and a log message
+- `echo`: returns its `text`
+- `add`: returns structured content
+- `wait`: tells `Test` that it runs (`running/0`), and returns the term of `finish/2`
+- `stream`: reports progress and a log message, and goes on as `wait`
 - `progress`: reports 1, 2, 2, 1, 3 of 3
 - `log`: logs in each level
 - `crash`, `hog`, `slow`: fail, take memory without end, and run past their deadline
@@ -117,8 +121,8 @@ wait(Test, Arguments) ->
     end.
 
 -doc """
-Options with everything that a definition and a content can have, to see what becomes of it for a
-client of each revision.
+Returns options with everything that a definition and a content can have. They show what becomes of
+it for a client of each revision.
 """.
 -spec catalog() -> map().
 catalog() ->
@@ -186,7 +190,7 @@ contents() ->
      erlmcp_content:embedded(~"test://text", ~"text/plain", ~"some text"),
      erlmcp_content:embedded(~"test://blob", ~"image/png", {blob, <<0, 255, 1>>})].
 
--doc "Awaits that a `wait` tool runs.".
+-doc "Waits until a tool that waits runs. Returns the process of its handler, and its arguments.".
 -spec running() -> {pid(), Arguments :: map()}.
 running() ->
     receive
@@ -195,13 +199,13 @@ running() ->
         error(no_call_runs)
     end.
 
--doc "Ends a `wait` tool with this return.".
+-doc "Lets a tool that waits return this term.".
 -spec finish(pid(), term()) -> ok.
 finish(Pid, Return) ->
     Pid ! {finish, Return},
     ok.
 
--doc "Awaits the end of a process.".
+-doc "Waits for the end of a process or a port, and returns the exit reason.".
 -spec ended(pid() | port()) -> Reason :: term().
 ended(Pid) ->
     Monitor = case is_pid(Pid) of
@@ -217,8 +221,8 @@ ended(Pid) ->
 %% The client.
 
 -doc """
-A connection, in passive mode, to the server's address of the loopback; over TLS if the server has
-that. With `from` among what is known of the server it comes from that address of the loopback.
+Connects to a server, in passive mode: over TLS if it has that, and at its own loopback address if
+it has one. With a member `from`, the connection comes from that loopback address.
 """.
 -spec connect(server()) -> socket().
 connect(#{port := Port} = Server) ->
@@ -251,8 +255,8 @@ write(Socket, Bytes) ->
     end.
 
 -doc """
-Writes a request with `Host`, and with `Content-Length` for its body, unless they are given; `none`
-leaves one out.
+Writes a request to `/mcp`. Adds `Host` and `Content-Length` if the headers lack them. A header with
+the value `none` is left out.
 """.
 -spec send(socket(), Method :: iodata(), [{iodata(), iodata() | none}], Body :: iodata()) ->
     ok.
@@ -271,7 +275,7 @@ send(Socket, Method, Headers, Body) ->
                     || {Name, Value} <- Added ++ Headers, Value =/= none],
                    ~"\r\n", Body]).
 
--doc "One POST on a connection of its own, and its response.".
+-doc "Sends a POST on a connection of its own, and returns the response.".
 -spec post(server(), headers(), iodata()) -> reply().
 post(Server, Headers, Body) ->
     Socket = connect(Server),
@@ -285,7 +289,7 @@ post(Server, Headers, Body) ->
 close(Socket) when is_port(Socket) -> gen_tcp:close(Socket);
 close(Socket) -> ssl:close(Socket).
 
--doc "Of the sockets of this node the one that this one is connected to.".
+-doc "Returns the socket of this node that is the other end of this one.".
 -spec other_side(gen_tcp:socket()) -> port().
 other_side(Socket) ->
     {ok, Own} = inet:sockname(Socket),
@@ -295,8 +299,8 @@ other_side(Socket) ->
     Found.
 
 -doc """
-Awaits that nobody listens on a port. The system closes a listening socket a moment after its
-process has said so. The address should be one where nobody else takes a port that is free.
+Waits until no process listens on a port. The system closes a listening socket a moment after its
+process has said so. At the address, no other process should take a free port.
 """.
 -spec until_refused(inet:ip_address(), inet:port_number()) -> ok.
 until_refused(Ip, Port) ->
@@ -376,14 +380,17 @@ messages(#{~"content-type" := ~"application/json"}, Body) ->
 messages(#{~"content-type" := ~"text/event-stream"}, Body) ->
     [Message || {_, Message} <- events(Body)].
 
--doc "The events in the bytes of a stream, from its beginning.".
+-doc "Returns the events in the bytes of a stream, which are those from its beginning.".
 -spec read_events(binary()) -> [erlmcp_sse_reader:event()].
 read_events(Bytes) ->
     %% No event is larger than all of them.
     {Events, _} = erlmcp_sse_reader:push(Bytes, erlmcp_sse_reader:new(byte_size(Bytes) + 1)),
     Events.
 
--doc "The events in these bytes. Only what the server is to write: one line of data, and comments.".
+-doc """
+Returns the messages of the events in these bytes, each with its id. Accepts only what the server is
+to write: one line of data for each event, and comments.
+""".
 -spec events(binary()) -> [{Id :: binary() | none, Message :: term()}].
 events(Bytes) ->
     Parts = binary:split(Bytes, ~"\n\n", [global]),
@@ -401,7 +408,7 @@ data(<<"data: ">>, Id) when Id =/= none -> [];
 data(<<"data: ", Data/binary>>, Id) -> [{Id, json:decode(Data)}];
 data(<<":", _/binary>>, none) -> [].
 
--doc "Reads the next event of a stream whose head was read, or its end.".
+-doc "Reads the next event of a stream whose head was read. Returns `fin` at its end.".
 -spec event(socket()) -> {event, Message :: term()} | fin.
 event(Socket) ->
     case chunk(Socket) of
@@ -414,7 +421,7 @@ event(Socket) ->
             end
     end.
 
--doc "Awaits that the peer has closed the connection; what it still sends is dropped.".
+-doc "Waits until the peer has closed the connection. Drops what the peer still sends.".
 -spec closed(socket()) -> ok.
 closed(Socket) ->
     case received(Socket, 0) of
@@ -424,14 +431,14 @@ closed(Socket) ->
 
 %% Messages.
 
--doc "The protocol fields of a stateless request.".
+-doc "Returns the protocol fields of a stateless request.".
 -spec meta() -> map().
 meta() ->
     #{~"io.modelcontextprotocol/protocolVersion" => ?MODERN,
       ~"io.modelcontextprotocol/clientInfo" => #{name => ~"suite", version => ~"1"},
       ~"io.modelcontextprotocol/clientCapabilities" => #{}}.
 
--doc "The headers and the body of a request, or of a notification if its `id` is `none`.".
+-doc "Returns the headers and the body of a request, or of a notification if its `id` is `none`.".
 -spec message(Method :: binary(), Params :: map(), options()) -> {headers(), binary()}.
 message(Method, Params, #{session := {Id, Revision}} = Options) ->
     ok = erlmcp_test_wire:session(Id, Revision),
@@ -461,18 +468,18 @@ encoded(Method, Params, Options) ->
         Id -> Message#{id => Id}
     end)).
 
--doc "Sends a stateless request on a connection of its own and gives the response.".
+-doc "Sends a stateless request on a connection of its own, and returns the response.".
 -spec call(server(), Method :: binary(), Params :: map()) -> reply().
 call(Server, Method, Params) ->
     call(Server, Method, Params, #{}).
 
--doc "The same with options.".
+-doc "Sends a request as `call/3` does, with options.".
 -spec call(server(), Method :: binary(), Params :: map(), options()) -> reply().
 call(Server, Method, Params, Options) ->
     {Headers, Body} = message(Method, Params, Options),
     post(Server, Headers, Body).
 
--doc "Opens a session of a revision: `initialize` and `notifications/initialized`.".
+-doc "Opens a session of a revision by `initialize` and `notifications/initialized`.".
 -spec initialize(server(), Revision :: binary()) -> session().
 initialize(Server, Revision) ->
     #{status := 200, headers := #{~"mcp-session-id" := Id}, messages := [#{~"result" := Result}]} =
@@ -492,7 +499,7 @@ initialize(Server, Revision, Headers) ->
     call(Server, ~"initialize", Params,
          #{session => {~"", Revision}, headers => maps:merge(None, Headers)}).
 
--doc "The process of the node's one session.".
+-doc "Waits until the node has exactly one process of a session, and returns it.".
 -spec session_process() -> pid().
 session_process() ->
     case [P || P <- processes(),
@@ -501,7 +508,7 @@ session_process() ->
         _ -> receive after 5 -> session_process() end
     end.
 
--doc "Ends a session.".
+-doc "Ends a session by DELETE, and returns the response.".
 -spec delete(server(), session()) -> reply().
 delete(Server, {Id, _}) ->
     Socket = connect(Server),
@@ -510,7 +517,7 @@ delete(Server, {Id, _}) ->
     ok = close(Socket),
     Reply.
 
--doc "Calls a tool that waits, in a session; gives the connection and the handler's process.".
+-doc "Calls a tool that waits, in a session. Returns the connection and the handler's process.".
 -spec start_call(server(), session(), Tool :: binary(), Id :: binary() | integer()) ->
     {socket(), pid()}.
 start_call(Server, Session, Tool, Id) ->
@@ -521,12 +528,12 @@ start_call(Server, Session, Tool, Id) ->
     {Call, _} = running(),
     {Socket, Call}.
 
--doc "Asks for a session's stream; gives the connection and the head of the response.".
+-doc "Opens a session's stream by GET. Returns the connection and the head of the response.".
 -spec get_stream(server(), session()) -> {socket(), {100..599, map()}}.
 get_stream(Server, Session) ->
     get_stream(Server, Session, [{~"accept", ~"text/event-stream"}]).
 
--doc "The same with these headers.".
+-doc "Opens a session's stream as `get_stream/2` does, with these headers.".
 -spec get_stream(server(), session(), headers()) -> {socket(), {100..599, map()}}.
 get_stream(Server, {Id, Revision}, Headers) ->
     Socket = connect(Server),

@@ -11,7 +11,10 @@
 
 -define(PATIENCE, 30_000).
 
--doc "A server on a free TCP port, with these options over the usual; it ends with the caller.".
+-doc """
+Starts a server on a free TCP port, with these options in place of the usual ones. The server ends
+with the calling process.
+""".
 serve(Options) ->
     {ok, _} = application:ensure_all_started(erlmcp),
     Usual = #{name => ~"test", version => ~"1.0.0", tools => [echo_tool()],
@@ -31,12 +34,12 @@ serve(Options) ->
         error(no_server)
     end.
 
--doc "The port of a server's first TCP listener.".
+-doc "Returns the port of a server's first TCP listener.".
 port(Server) ->
     [Port | _] = [Port || #{transport := tcp, port := Port} <- erlmcp:listeners(Server)],
     Port.
 
--doc "A connection to a server, or to a port of this machine.".
+-doc "Connects to a server, or to a port of this machine.".
 connect(Port) when is_integer(Port) ->
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port,
                                    [binary, {active, false}, {packet, line}, {nodelay, true},
@@ -53,27 +56,27 @@ reset(Socket) ->
     ok = inet:setopts(Socket, [{linger, {true, 0}}]),
     ok = gen_tcp:close(Socket).
 
--doc "Closes our half: nothing more is sent.".
+-doc "Closes the client's half of the connection: nothing more is sent.".
 end_of_input(Socket) ->
     ok = gen_tcp:shutdown(Socket, write).
 
--doc "Sends one message a line: a map or a list is encoded, a binary goes out as it is.".
+-doc "Sends a message as a line. A map or a list is encoded, and a binary is sent as it is.".
 send(Socket, Line) when is_binary(Line) ->
     ok = erlmcp_test_wire:sent(Socket, #{}, Line),
     ok = gen_tcp:send(Socket, [Line, $\n]);
 send(Socket, Message) ->
     send(Socket, iolist_to_binary(json:encode(Message))).
 
--doc "The next message.".
+-doc "Reads the next message.".
 recv(Socket) ->
     erlmcp_test_wire:received(Socket, json:decode(recv_line(Socket))).
 
--doc "The next line, with its newline.".
+-doc "Reads the next line, with its newline.".
 recv_line(Socket) ->
     {ok, Line} = recv_line(Socket, ?PATIENCE),
     Line.
 
--doc "The same, with a timeout and without the crash.".
+-doc "Reads the next line within these milliseconds. Returns an error where `recv_line/1` fails.".
 recv_line(Socket, Timeout) ->
     recv_line(Socket, Timeout, []).
 
@@ -87,11 +90,11 @@ recv_line(Socket, Timeout, Parts) ->
         end
     end.
 
--doc "The next messages, so many of them.".
+-doc "Reads the next `Count` messages.".
 recv_many(Socket, Count) ->
     [recv(Socket) || _ <- lists:seq(1, Count)].
 
--doc "Ends the input, and gives every message that comes before the other side closes.".
+-doc "Ends the input, and returns every message that comes before the other side closes.".
 rest(Socket) ->
     end_of_input(Socket),
     until_closed(Socket).
@@ -103,23 +106,23 @@ until_closed(Socket) ->
         {error, closed} -> []
     end.
 
--doc "Whether nothing was sent before the answer to a ping, sent now.".
+-doc "Returns `true` if nothing was sent before the answer to a ping that is sent now.".
 is_quiet(Socket) ->
     Id = <<"quiet-", (integer_to_binary(erlang:unique_integer([positive])))/binary>>,
     send(Socket, request(Id, ~"ping", #{})),
     recv(Socket) =:= #{~"jsonrpc" => ~"2.0", ~"id" => Id, ~"result" => #{}}.
 
--doc "The answer to a request, which must be the next message.".
+-doc "Sends a request, and returns its answer, which must be the next message.".
 ask(Socket, Id, Method, Params) ->
     send(Socket, request(Id, Method, Params)),
     #{~"id" := Id} = recv(Socket).
 
--doc "The same for a request of 2026-07-28.".
+-doc "Sends a request of 2026-07-28, and returns its answer, which must be the next message.".
 ask_stateless(Socket, Id, Method, Params) ->
     send(Socket, stateless(Id, Method, Params)),
     #{~"id" := Id} = recv(Socket).
 
--doc "Opens a session of a revision, and gives the result of `initialize`.".
+-doc "Opens a session of a revision, and returns the result of `initialize`.".
 initialize(Socket, Version) ->
     send(Socket, initialize_request(~"initialize", Version)),
     #{~"id" := ~"initialize", ~"result" := Result} = recv(Socket),
@@ -140,7 +143,7 @@ initialize_request(Id, Version) ->
             #{~"protocolVersion" => Version, ~"capabilities" => #{},
               ~"clientInfo" => #{~"name" => ~"line", ~"version" => ~"1"}}).
 
--doc "The `_meta` of a stateless request.".
+-doc "Returns the `_meta` of a stateless request.".
 meta() ->
     #{~"io.modelcontextprotocol/protocolVersion" => ~"2026-07-28",
       ~"io.modelcontextprotocol/clientCapabilities" => #{}}.
@@ -149,13 +152,13 @@ result(#{~"result" := Result}) -> Result.
 
 code(#{~"error" := #{~"code" := Code}}) -> Code.
 
--doc "A tool that returns its `text`.".
+-doc "Returns a tool that returns its `text`.".
 echo_tool() ->
     #{name => ~"echo", handler => fun(Arguments, _) -> maps:get(~"text", Arguments, ~"") end}.
 
 -doc """
-A tool that tells the process which made it of each call, with its arguments and context, and
-returns what the message `{answer, Return}` says.
+Returns a tool that sends the arguments and the context of each call to the process which has made
+the tool. A call returns the `Return` of the message `{answer, Return}`.
 """.
 waiting_tool(Name) ->
     Test = self(),
@@ -165,7 +168,7 @@ waiting_tool(Name) ->
           receive {answer, Return} -> Return end
       end}.
 
--doc "A running call of a waiting tool.".
+-doc "Waits until a call of a waiting tool runs, and returns its process.".
 await_call() ->
     receive
         {called, Pid, _, _} -> Pid

@@ -1,10 +1,10 @@
 -module(erlmcp_test_oauth).
 -moduledoc """
-A protected MCP server and its authorization server on one port, which keep to the specification
-unless a test says otherwise: `change/3` gives a path another answer. Every request is kept, in
-order, for `asked/2`.
+A protected MCP server and its authorization server on one port. They keep to the specification
+unless a test gives a path another answer (`change/3`). Every request is kept, in order, for
+`asked/2`.
 
-It also is the user: `browser/1` follows a login's URL up to where it leaves for the client.
+The module also is the user: `browser/1` follows the URL of a login until it leaves for the client.
 """.
 
 -export([start/0, start/1, stop/1, url/1, url/2]).
@@ -39,12 +39,15 @@ stop(#{ref := Ref, table := Table}) ->
     true = ets:delete(Table),
     ok.
 
--doc "The MCP server's URL.".
+-doc "Returns the URL of the MCP server.".
 url(Peer) -> url(Peer, ~"/mcp").
 
 url(#{base := Base}, Path) -> <<Base/binary, Path/binary>>.
 
--doc "Gives a path another answer: {Status, Headers, Body} or a fun of the request that gives it.".
+-doc """
+Gives a path another answer: `{Status, Headers, Body}`, `hang`, or a fun that returns one of these
+for a request.
+""".
 change(#{table := Table}, Path, Answer) ->
     ets:insert(Table, {{answer, Path}, Answer}),
     ok.
@@ -54,12 +57,12 @@ metadata(#{table := Table}, Changes) ->
     ets:insert(Table, {metadata, Changes}),
     ok.
 
--doc "The same for the resource's metadata.".
+-doc "Changes members of the resource's metadata; `remove` removes one.".
 resource(#{table := Table}, Changes) ->
     ets:insert(Table, {resource, Changes}),
     ok.
 
--doc "The paths that were asked for, in order, or the requests for one of them.".
+-doc "Returns the paths that were asked for, in order.".
 asked(Peer) ->
     [Path || #{path := Path} <- requests(Peer)].
 
@@ -71,7 +74,7 @@ requests(#{table := Table}) ->
 
 deadline() -> erlang:monotonic_time(millisecond) + 60_000.
 
--doc "Follows a login's URL like a browser whose user agrees.".
+-doc "Follows the URL of a login, as the browser of a user who agrees. Returns the next URL.".
 browser(Url) ->
     Request = {binary_to_list(Url), []},
     case httpc:request(get, Request, [{autoredirect, false}], [{body_format, binary}]) of
@@ -81,11 +84,11 @@ browser(Url) ->
             {error, Status}
     end.
 
--doc "Options of a client whose user agrees.".
+-doc "Returns options of a client whose user agrees, and these options.".
 logged_in(More) ->
     maps:merge(#{redirect_uri => ~"http://localhost:9/callback", browser => fun browser/1}, More).
 
--doc "A request to the MCP server, with at most three challenges.".
+-doc "Sends a request to the MCP server, and answers at most three challenges.".
 call(Handle, Peer) -> call(Handle, Peer, deadline()).
 
 call(Handle, Peer, Deadline) -> call(Handle, url(Peer), Deadline, 3).
@@ -177,7 +180,10 @@ changed(Table, Name, Document) ->
             Document
     end.
 
--doc "Whether a request for a token brings what is good: a code once, with its verifier only.".
+-doc """
+Returns `true` if a request for a token has a valid grant. A code is valid once, and with its
+verifier only.
+""".
 granted(Form, #{table := Table}) ->
     granted(Form, Table);
 granted(#{~"grant_type" := ~"authorization_code", ~"code" := ~"a-code",
@@ -191,7 +197,7 @@ granted(#{~"grant_type" := Type}, _) ->
 granted(_, _) ->
     false.
 
--doc "A new token, which the MCP server takes, and its refresh token.".
+-doc "Returns the answer with a new token, which the MCP server accepts, and its refresh token.".
 token_answer(#{table := Table}) ->
     token_answer(Table);
 token_answer(Table) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_test_peer).
 -moduledoc """
-Servers that say what a case wants them to say, over real sockets: one that answers HTTP requests,
-one that speaks lines on TCP. What they answer with is a fun of the case's, which runs in a process
-for each connection; each message that comes is sent to the test's process as `{peer, Message}`. It
+Servers that say what a case wants them to say, over real sockets: one answers HTTP requests, and
+the other speaks lines on TCP. A fun of the case gives the answers, in a process for each
+connection. Each message that comes is sent to the test's process as `{peer, Message}`. The message
 must be one of the revision that it claims (`m:erlmcp_test_sent`), or the test's process ends.
 """.
 
@@ -11,13 +11,14 @@ must be one of the revision that it claims (`m:erlmcp_test_sent`), or the test's
 -export([spaces/0, drip/2, drip/3, flood/3]).
 
 -type peer() :: #{pid := pid(), port := inet:port_number(), url := binary()}.
--doc "What an HTTP request was; `message` is its body, decoded, or `none`.".
+-doc "An HTTP request. `message` is its body, decoded, or `none`.".
 -type request() :: #{method := binary(), path := binary(), headers := #{binary() => binary()},
                      message := term()}.
 -doc """
-A whole answer; the pieces of a stream of events, of which `close` ends the connection, and `follow`
-sends what comes as `{say, Piece}` to its process, until the client closes it; or a fun that writes
-what it likes to the socket.
+A whole answer; the pieces of a stream of events; or a fun that writes to the socket itself. The
+piece `close` ends the connection, and `{wait, Milliseconds}` waits. With `follow`, what comes to
+the connection's process as `{say, Piece}` is sent until the client closes the connection. `silence`
+waits until the client goes.
 """.
 -type answer() ::
     fun((gen_tcp:socket()) -> ok | close)
@@ -27,12 +28,14 @@ what it likes to the socket.
 
 -define(WAIT, 30_000).
 
--doc "A server of HTTP/1.1 on a free port.".
+-doc "Starts a server of HTTP/1.1 on a free port.".
 -spec http(fun((request()) -> answer())) -> peer().
 http(Answer) ->
     start([binary, {packet, http_bin}], fun(Socket, Test) -> serve_http(Socket, Answer, Test) end).
 
--doc "A server of lines on a free port; the fun gives the messages to send for each that comes.".
+-doc """
+Starts a server of lines on a free port. The fun returns what is sent for each message that comes.
+""".
 -spec tcp(fun((map()) -> [iodata() | map() | close | fun((gen_tcp:socket()) -> ok | close)])) ->
     peer().
 tcp(Answer) ->
@@ -73,7 +76,7 @@ stop(#{pid := Pid}) ->
     exit(Pid, kill),
     receive {'DOWN', Monitor, process, Pid, _} -> ok end.
 
--doc "The next message that a server got.".
+-doc "Waits for the next message that a server gets, and returns it.".
 -spec received() -> term().
 received() ->
     receive
@@ -82,7 +85,7 @@ received() ->
         error(nothing_came)
     end.
 
--doc "The next message of that method.".
+-doc "Waits for the next message of this method that a server gets, and returns it.".
 -spec received(Method :: binary()) -> map().
 received(Method) ->
     receive
@@ -91,17 +94,17 @@ received(Method) ->
         error({did_not_come, Method})
     end.
 
--doc "A response with a result.".
+-doc "Returns a response with a result.".
 -spec result(Request :: map(), Result :: map()) -> map().
 result(#{~"id" := Id}, Result) ->
     #{jsonrpc => ~"2.0", id => Id, result => Result}.
 
--doc "A response with an error.".
+-doc "Returns a response with an error.".
 -spec error(Request :: map(), Code :: integer(), map()) -> map().
 error(#{~"id" := Id}, Code, Data) ->
     #{jsonrpc => ~"2.0", id => Id, error => #{code => Code, message => ~"no", data => Data}}.
 
--doc "A message as an event of a stream.".
+-doc "Returns a message as an event of a stream.".
 -spec event(map()) -> iodata().
 event(Message) ->
     [~"data: ", json:encode(Message), ~"\n\n"].
@@ -252,7 +255,7 @@ pieces([Piece | Pieces], Socket) ->
         {error, _} -> close
     end.
 
--doc "Bytes that are white space in JSON: much that says nothing.".
+-doc "Returns 64 KiB of white space, which says nothing in JSON.".
 -spec spaces() -> binary().
 spaces() ->
     binary:copy(~" ", 65_536).
@@ -262,7 +265,7 @@ spaces() ->
 drip(Socket, Piece) ->
     drip(Socket, Piece, Piece).
 
--doc "The same after another piece.".
+-doc "Writes the piece `First`, and then another one as `drip/2` does.".
 -spec drip(gen_tcp:socket(), First :: iodata(), iodata()) -> close.
 drip(Socket, First, Piece) ->
     case gen_tcp:send(Socket, First) of
@@ -270,7 +273,7 @@ drip(Socket, First, Piece) ->
         {error, _} -> close
     end.
 
--doc "Writes these bytes again and again, until it was so many or the client has gone.".
+-doc "Writes these bytes again and again, until `Left` bytes are written or the client has gone.".
 -spec flood(gen_tcp:socket(), binary(), Left :: integer() | infinity) -> close.
 flood(_, _, Left) when is_integer(Left), Left =< 0 ->
     close;

@@ -1,7 +1,7 @@
 -module(erlmcp_test_port).
 -moduledoc """
-A port of 127.0.0.1 at which nobody listens. It stays taken as long as the calling process lives, or
-another program of the machine could come to listen there.
+A port of 127.0.0.1 at which no process listens. The port stays taken as long as the calling process
+lives, so that no other program of the machine comes to listen there.
 """.
 
 -compile(nowarn_missing_spec_documented).

@@ -1,9 +1,9 @@
 -module(erlmcp_test_sent).
 -moduledoc """
-What erlmcp's own client sends: each message must be one of the revision that it claims
-(`m:erlmcp_test_schema`), which is that of its `_meta`, of its `initialize`, of its header, or of
-what was sent before it on the connection. A suite that has no scripted server
-(`m:erlmcp_test_peer`) to look at what comes has all channels of the node listened at.
+Checks the messages that erlmcp's own client sends. Each must be one of the revision that it claims
+(`m:erlmcp_test_schema`). That is the revision of its `_meta`, its `initialize` or its header, or
+that of the messages before it on the connection. A scripted server (`m:erlmcp_test_peer`) checks
+what comes. In a suite without one, `listen/1` looks at all channels of the node.
 """.
 
 -export([check/3, listen/1, heard/2]).
@@ -13,7 +13,7 @@ what was sent before it on the connection. A suite that has no scripted server
 -define(SESSIONS, [~"2025-11-25", ~"2025-06-18", ~"2025-03-26", ~"2024-11-05"]).
 -define(WAIT, 30_000).
 
--doc "Checks a message, or those of a batch; gives the revision for those after it.".
+-doc "Checks a message, or those of a batch. Returns the revision for the messages after them.".
 -spec check(term(), Headers :: #{binary() => binary()}, Before :: revision()) -> revision().
 check(Messages, Headers, Before) when is_list(Messages) ->
     lists:foldl(fun(Message, Sum) -> check(Message, Headers, Sum) end, Before, Messages);
@@ -56,7 +56,7 @@ valid(#{~"result" := Result} = Message, Revision) ->
 valid(Message, Revision) ->
     erlmcp_test_schema:error(Message, Revision).
 
--doc "Begins a case: what is sent on all channels of this node is checked.".
+-doc "Begins a case: checks what is sent on all channels of this node from now on.".
 -spec listen(list()) -> list().
 listen(Config) ->
     Pid = spawn(fun() -> listening(#{}, []) end),
@@ -68,8 +68,8 @@ listen(Config) ->
     [{listening, {Pid, Session}} | Config].
 
 -doc """
-Ends the case, which fails if a message was not valid. What is wrong on purpose has one of these
-methods.
+Ends the case, which fails if a message was not valid. Messages of these methods may be wrong on
+purpose.
 """.
 -spec heard(list(), [binary()]) -> ok | {fail, term()}.
 heard(Config, Exempt) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_test_sse).
 -moduledoc """
 A client of HTTP+SSE on `m:gun`: a GET stream on one connection, and POST requests on another, or on
-the same one with HTTP/2. Everything waits ten seconds at most and fails then.
+the same one with HTTP/2. A function that waits fails after 30 seconds.
 """.
 
 -export([open/1, open/2, get/4, close/1]).
@@ -17,15 +17,15 @@ the same one with HTTP/2. Everything waits ten seconds at most and fails then.
 
 -define(TIMEOUT, 30_000).
 
--doc "A client whose stream is open and has named the endpoint, over HTTP/1.1.".
+-doc "Opens a client over HTTP/1.1, whose stream has named the endpoint.".
 -spec open(erlmcp_test_http:server()) -> client().
 open(Server) ->
     open(Server, #{}).
 
 -doc """
-The same with a `protocol` (`http` or `http2`), `headers` of each request, the `path` of the stream,
-and the `flow` of gun: pieces that are read before the client asks for more. Its HTTP/2 windows are
-the smallest.
+Opens a client as `open/1` does, with these options: a `protocol` (`http` or `http2`), `headers` of
+each request, the `path` of the stream, and the `flow` of gun. The flow is how many pieces are read
+before the client asks for more. The windows of HTTP/2 have 65,535 bytes.
 """.
 -spec open(erlmcp_test_http:server(), map()) -> client().
 open(Server, Options) ->
@@ -54,7 +54,10 @@ connect(#{port := Port}, Protocol) ->
     put({open, Connection}, true),
     Connection.
 
--doc "A request of any method on a connection of its own, and its status, headers and body.".
+-doc """
+Sends a request of any method on a connection of its own. Returns the status, the headers and the
+body. In place of the body of a response with the status 200, returns `stream`.
+""".
 -spec get(erlmcp_test_http:server(), Method :: binary(), Path :: binary(),
           [{binary(), binary()}]) ->
     {100..599, #{binary() => binary()}, binary() | stream}.
@@ -74,12 +77,12 @@ response(Connection, Stream, {response, nofin, Status, Headers}) ->
     {ok, Body} = gun:await_body(Connection, Stream, ?TIMEOUT),
     {Status, maps:from_list(Headers), Body}.
 
--doc "The client goes away.".
+-doc "Closes the connections of a client.".
 -spec close(client()) -> ok.
 close(#{reading := Reading, posting := Posting}) ->
     lists:foreach(fun(Connection) -> gun:close(Connection) end, lists:usort([Reading, Posting])).
 
--doc "The next event of the stream, or its end.".
+-doc "Reads the next event of the stream. Returns `fin` at its end.".
 -spec event(client()) -> {Name :: binary(), Data :: binary()} | fin.
 event(#{stream := Stream} = Client) ->
     case get({events, Stream}) of
@@ -116,7 +119,7 @@ block(<<"event: ", Block/binary>>) ->
 block(<<":", _/binary>>) ->
     [].
 
--doc "The next message of the stream, or its end.".
+-doc "Reads the next message of the stream. Returns `fin` at its end.".
 -spec message(client()) -> term().
 message(Client) ->
     case event(Client) of
@@ -125,8 +128,8 @@ message(Client) ->
     end.
 
 -doc """
-Waits for the end of a stream that the server cuts: in HTTP/2 it is reset, so that nothing is held
-for who does not read. It may have come with the last event.
+Waits for the end of a stream that the server cuts. HTTP/2 resets the stream, so that nothing is
+held for a client that does not read. The end may have come with the last event.
 """.
 -spec over(client()) -> cut.
 over(#{reading := Connection, stream := Stream} = Client) ->
@@ -137,48 +140,48 @@ over(#{reading := Connection, stream := Stream} = Client) ->
         {error, Reason} when Reason =/= timeout -> cut
     end.
 
--doc "Whether nothing was sent before the answer to a ping, sent now.".
+-doc "Returns `true` if nothing was sent before the answer to a ping that is sent now.".
 -spec is_quiet(client()) -> boolean().
 is_quiet(Client) ->
     Id = <<"quiet-", (integer_to_binary(erlang:unique_integer([positive])))/binary>>,
     ok = send(Client, #{jsonrpc => ~"2.0", id => Id, method => ~"ping"}),
     message(Client) =:= #{~"jsonrpc" => ~"2.0", ~"id" => Id, ~"result" => #{}}.
 
--doc "A POST of these bytes to the endpoint that the stream named; gives its response.".
+-doc "Posts these bytes to the endpoint that the stream named, and returns the response.".
 -spec post(client(), iodata()) -> {100..599, #{binary() => binary()}, binary()}.
 post(#{endpoint := Endpoint} = Client, Body) ->
     post(Client, Endpoint, Body).
 
--doc "The same to another path.".
+-doc "Posts these bytes to another path, and returns the response.".
 -spec post(client(), Path :: binary(), iodata()) -> {100..599, #{binary() => binary()}, binary()}.
 post(#{headers := Headers} = Client, Path, Body) ->
     post(Client, Path, [{~"content-type", ~"application/json"} | Headers], Body).
 
--doc "The same with these headers.".
+-doc "Posts these bytes to a path with these headers, and returns the response.".
 -spec post(client(), Path :: binary(), [{binary(), binary()}], iodata()) ->
     {100..599, #{binary() => binary()}, binary()}.
 post(#{posting := Connection}, Path, Headers, Body) ->
     Stream = gun:post(Connection, Path, Headers, Body),
     response(Connection, Stream, gun:await(Connection, Stream, ?TIMEOUT)).
 
--doc "Sends a message, which is accepted.".
+-doc "Sends a message, which must be accepted.".
 -spec send(client(), Message :: map() | [map()]) -> ok.
 send(Client, Message) ->
     {202, _, <<>>} = post(Client, json:encode(Message)),
     ok.
 
--doc "The answer to a request, which must be the next message.".
+-doc "Sends a request, and returns its answer, which must be the next message.".
 -spec ask(client(), Id :: term(), Method :: binary(), Params :: map()) -> map().
 ask(Client, Id, Method, Params) ->
     ok = send(Client, erlmcp_test_line:request(Id, Method, Params)),
     #{~"id" := Id} = message(Client).
 
--doc "Agrees on a revision; gives the result.".
+-doc "Opens a session of a revision, and returns the result of `initialize`.".
 -spec initialize(client(), Revision :: binary()) -> map().
 initialize(Client, Revision) ->
     initialize(Client, Revision, #{}).
 
--doc "The same with these capabilities.".
+-doc "Opens a session as `initialize/2` does, with these capabilities.".
 -spec initialize(client(), Revision :: binary(), Capabilities :: map()) -> map().
 initialize(Client, Revision, Capabilities) ->
     Params = #{protocolVersion => Revision, capabilities => Capabilities,

@@ -1,5 +1,7 @@
 -module(erlmcp_test_sse_server).
--moduledoc "A server of HTTP+SSE in its suites, its clients, and what it has of them.".
+-moduledoc """
+A server of HTTP+SSE for its suites, its clients, and functions that look at its sessions.
+""".
 
 -export([start/1, start/2]).
 -export([client/1, client/2, session/1, session/2, open_post/1, json_headers/0]).
@@ -12,12 +14,12 @@
 
 -define(TIMEOUT, 30_000).
 
--doc "With these limits.".
+-doc "Starts a server of HTTP+SSE with these limits.".
 -spec start(map()) -> erlmcp_test_http:server().
 start(Limits) ->
     start(Limits, #{sse => #{}}).
 
--doc "And with these options of its listener.".
+-doc "Starts a server with these limits, and with these options of its listener.".
 -spec start(map(), map()) -> erlmcp_test_http:server().
 start(Limits, Listener) ->
     #{tools := Tools} = Definitions = erlmcp_test_http:definitions(self()),
@@ -31,55 +33,55 @@ start(Limits, Listener) ->
     erlmcp_test_http:start(Definitions#{tools := [Flood | Tools], limits => Limits,
                                         listen => [{http, Listener}]}).
 
--doc "A client of it, over the protocol of the case.".
+-doc "Opens a client of the suite's server, over the protocol of the case.".
 -spec client([tuple()]) -> map().
 client(Config) ->
     client(server(Config), Config).
 
--doc "The same of another server.".
+-doc "Opens a client of this server, over the protocol of the case.".
 -spec client(erlmcp_test_http:server(), [tuple()]) -> map().
 client(Server, Config) ->
     open(Server, #{protocol => proplists:get_value(protocol, Config, http)}).
 
--doc "A client whose session is open.".
+-doc "Opens a client of the suite's server, and its session.".
 -spec session([tuple()]) -> map().
 session(Config) ->
     session(server(Config), Config).
 
--doc "The same of another server.".
+-doc "Opens a client of this server, and its session.".
 -spec session(erlmcp_test_http:server(), [tuple()]) -> map().
 session(Server, Config) ->
     Client = client(Server, Config),
     _ = initialize(Client, ~"2024-11-05"),
     Client.
 
--doc "A connection of its own to post on, since one request waits for the other in HTTP/1.1.".
+-doc "Opens another connection to post on, since on HTTP/1.1 one request waits for the other.".
 -spec open_post(erlmcp_test_http:server()) -> map().
 open_post(#{port := Port}) ->
     {ok, Connection} = gun:open("127.0.0.1", Port, #{protocols => [http], retry => 0}),
     {ok, http} = gun:await_up(Connection, ?TIMEOUT),
     #{posting => Connection}.
 
--doc "The headers of a message that is posted.".
+-doc "Returns the headers of a message that is posted.".
 -spec json_headers() -> [{binary(), binary()}].
 json_headers() ->
     [{~"content-type", ~"application/json"}].
 
--doc "A call of a tool.".
+-doc "Returns a request that calls a tool.".
 -spec call(Id :: term(), Tool :: binary()) -> map().
 call(Id, Tool) ->
     call(Id, Tool, #{}).
 
--doc "The same with arguments.".
+-doc "Returns a request that calls a tool with arguments.".
 -spec call(Id :: term(), Tool :: binary(), map()) -> map().
 call(Id, Tool, Arguments) ->
     request(Id, ~"tools/call", #{name => Tool, arguments => Arguments}).
 
--doc "The text of a result.".
+-doc "Returns the text of a result.".
 -spec text(map()) -> binary().
 text(#{~"result" := #{~"content" := [#{~"text" := Text}]}}) -> Text.
 
--doc "The code of an error.".
+-doc "Returns the code of an error.".
 -spec code(map()) -> integer().
 code(#{~"error" := #{~"code" := Code}}) -> Code.
 
@@ -87,18 +89,18 @@ instance(#{pid := Pid}) ->
     {ok, _, Instance} = erlmcp_registry:whereis(Pid),
     Instance.
 
--doc "The processes of the open sessions.".
+-doc "Returns the processes of the open sessions.".
 -spec sessions(erlmcp_test_http:server()) -> [pid()].
 sessions(Server) ->
     Supervisor = erlmcp_instance:supervisor(sse_sessions, instance(Server)),
     [Pid || {_, Pid, _, _} <- supervisor:which_children(Supervisor)].
 
--doc "How many sessions are open.".
+-doc "Returns how many sessions are open.".
 -spec count(erlmcp_test_http:server()) -> non_neg_integer().
 count(Server) ->
     erlmcp_session_table:count(instance(Server)).
 
--doc "Until so many are open, and as many processes are there.".
+-doc "Waits until `Count` sessions are open, and have as many processes.".
 -spec settled(erlmcp_test_http:server(), Count :: non_neg_integer()) -> ok.
 settled(Server, Count) ->
     settled(Server, Count, 3000).
@@ -111,13 +113,16 @@ settled(Server, Count, Tries) when Tries > 0 ->
         _ -> receive after 10 -> settled(Server, Count, Tries - 1) end
     end.
 
--doc "The process that writes what a session says.".
+-doc "Returns the process that writes the stream of a session.".
 -spec stream(pid()) -> pid().
 stream(Session) ->
     {Pid, _} = element(4, sys:get_state(Session)),
     Pid.
 
--doc "Until so many messages were posted to an endpoint and are not taken.".
+-doc """
+Waits until this many messages have been posted to an endpoint, and are not taken. Looks `Tries`
+times at most, ten milliseconds apart.
+""".
 -spec untaken(non_neg_integer(), Endpoint :: binary(), erlmcp_test_http:server(),
               Tries :: integer()) -> ok.
 untaken(Count, <<"/messages?sessionId=", Id/binary>> = Endpoint, Server, Tries) when Tries > 0 ->

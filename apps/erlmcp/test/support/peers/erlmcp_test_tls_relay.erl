@@ -1,7 +1,7 @@
 -module(erlmcp_test_tls_relay).
 -moduledoc """
-What a server sends over TLS 1.2, as a relay between it and a client sees it: in that version a
-record says outside what it is. 21 is an alert.
+A relay between a server and a client, which sees the records that the server sends over TLS 1.2. In
+that version the type of a record is readable from outside: 21 is an alert.
 """.
 
 -export([record_types/3]).

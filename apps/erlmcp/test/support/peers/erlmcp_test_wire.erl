@@ -1,8 +1,8 @@
 -module(erlmcp_test_wire).
 -moduledoc """
-What the test clients send and receive, connection by connection: each message that a server sends
-must be one of the revision that it is sent in (`m:erlmcp_test_schema`), a result one of the method
-that was asked for. What is known of a connection stands in the process dictionary of the client.
+Checks what the test clients receive, connection by connection. Each message of a server must be one
+of the revision that it is sent in (`m:erlmcp_test_schema`). A result must be one of the method of
+its request. The client's process dictionary has what is known of a connection.
 """.
 
 -export([sent/3, session/2, unchecked/1, received/2]).
@@ -12,8 +12,8 @@ that was asked for. What is known of a connection stands in the process dictiona
 -define(REVISIONS, [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25", ~"2026-07-28"]).
 
 -doc """
-A message went out, or bytes that need be none; `Headers` are those of HTTP by their names in lower
-case.
+Records that a message was sent, or bytes that need not be one. `Headers` are those of HTTP by their
+names in lower case.
 """.
 -spec sent(connection(), #{binary() => binary()}, binary() | term()) -> ok.
 sent(Connection, Headers, Bytes) when is_binary(Bytes) ->
@@ -71,19 +71,19 @@ asked(#{~"id" := Id, ~"method" := Method} = Message, Default, Asked) when is_bin
 asked(_, _, Asked) ->
     Asked.
 
--doc "The revision of an HTTP session that this process goes on with.".
+-doc "Records the revision of an HTTP session that the calling process goes on with.".
 -spec session(Id :: binary(), Revision :: binary()) -> ok.
 session(Id, Revision) ->
     _ = put({?MODULE, session, Id}, Revision),
     ok.
 
--doc "Nothing more that comes in is looked at: what goes out is not of the protocol.".
+-doc "Ends the checks of a connection, since what is sent on it is not of the protocol.".
 -spec unchecked(connection()) -> ok.
 unchecked(Connection) ->
     _ = put({?MODULE, Connection}, unchecked),
     ok.
 
--doc "A message, or several, came in; gives it back.".
+-doc "Checks one received message, or several, and returns what was given.".
 -spec received(connection(), term()) -> term().
 received(Connection, Messages) when is_list(Messages) ->
     [received(Connection, Message) || Message <- Messages];

@@ -32,10 +32,10 @@ cut(Bytes, _) ->
     [Bytes].
 
 -doc """
-Asserts that four times the bytes do not take sixteen times as long. They may take four times as
-long; eight leaves room for noise. The time is the processor's, which is slower now and then while
-the machine has other work. So both are measured again, up to five times in all, until the least
-time of each is near enough.
+Asserts that four times the bytes take less than eight times as long, and 100 milliseconds. Linear
+work takes four times as long, and quadratic work sixteen times. The time is the processor's, which
+is slower now and then while the machine has other work. So both are measured again, up to five
+times in all, until the least time of each is near enough.
 """.
 -spec is_linear(module(), [{Chunk :: binary(), Count :: pos_integer()}]) -> ok.
 is_linear(Reader, Kinds) ->
