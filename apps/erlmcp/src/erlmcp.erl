@@ -745,8 +745,8 @@ if it is neither one of JSON-RPC or MCP nor the number of a refusal.
 }.
 -doc """
 The requests for a definition, with the members of `t:metrics_row/0`. `name` is the definition's
-name, URI or URI template. The entry `other` has the requests for all definitions that have no
-figures of their own, whether or not they were removed since.
+name, URI or URI template. The entry `other` has the requests for definitions that had no figures of
+their own at the time of the request, even if they were removed since.
 """.
 -type definition_metrics() :: #{
     name := binary() | other,
@@ -1392,10 +1392,10 @@ client_has(Context, Extension) ->
     error(wrong(Context, []), [Context, Extension]).
 
 -doc """
-Ends the HTTP connection on which the client waits for the answer to a call, so that a long call
-keeps no connection open. The handler of the call calls this. After `retry_ms` (a limit of the
-server) the client reconnects, and gets the rest of the reports and the answer. Has an effect only
-on Streamable HTTP in 2025-11-25, whose clients reconnect.
+Ends the HTTP response on which the client waits for the answer to a call, so that a long call
+occupies no connection. The handler of the call calls this function. The client reconnects after
+`retry_ms` (a limit of the server), or up to half as much later. It gets the rest of the reports and
+the answer. Has an effect only on Streamable HTTP in 2025-11-25, whose clients reconnect.
 
 Source: specification 2025-11-25, "Transports / Sending Messages to the Server".
 """.

@@ -68,7 +68,7 @@ DNS, the node `mcp@10.0.0.1` looks for `mcp@10.0.0.2`.
 -type discovery() :: {seeds, [node(), ...]} | {dns, string()}.
 -doc """
 The place of a secret: a file, or a variable of the environment. The secret there has 32 to 4,096
-bytes, without the spaces and line feeds around it.
+bytes, without the white space around it.
 """.
 -type secret() :: {file, file:name_all()} | {env, string()}.
 -doc """

@@ -137,8 +137,9 @@ period(Last, Change, Oldest, Period, Cells) ->
 
 -doc """
 Takes all requests that are due before `Until`, in monotonic microseconds, but no more than 100
-million requests. Calls `Fun` with the time at which each was due, and with the last value of `Fun`
-or `Start`. Returns the last value.
+million requests. Calls `Fun` for each, with the time at which it was due and the last result of
+`Fun`, which is `Start` at first. Returns the last result. The first request that is due at `Until`
+or later is taken, too, and dropped.
 """.
 -spec fold_remaining(Fun :: fun((DueUs :: integer(), Value) -> Value), Start :: Value,
                      Until :: integer(), schedule()) -> Value.

@@ -122,7 +122,7 @@ call_options(#{timeout := Seconds} = Parsed) ->
         ++ [{log, fun(Params) -> erlmcp_cli_terminal:say(erlmcp_cli_text:log(Params)) end}
             || Verbose orelse is_map_key(log_level, Parsed)]).
 
--doc "Writes a result as JSON on stdout.".
+-doc "Removes the progress bar, and writes a value as JSON and a line feed on stdout.".
 -spec print_json(json:encode_value()) -> ok.
 print_json(Value) ->
     ok = erlmcp_cli_terminal:clear(),

@@ -49,9 +49,8 @@ the slot, as bytes.
 
 -doc """
 Starts the process that has the keys of the secrets at `Sources`, the newest first. A secret has 32
-to 4,096 bytes; spaces and line feeds around it do not count. If a secret is not there or has
-another length, the error is `{bad_secret, Source, Reason}`, with `missing`, `too_short` or
-`too_long`.
+to 4,096 bytes; white space around it does not count. The error is `{bad_secret, Source, Reason}`.
+`Reason` is `missing` if a secret is not there or cannot be read, or else `too_short` or `too_long`.
 """.
 -spec start_link([source(), ...]) -> gen_server:start_ret().
 start_link(Sources) ->

@@ -127,10 +127,10 @@ admitted(#{context := Context} = Call, Owner, Instance) ->
     end.
 
 -doc """
-Runs `Run` and returns the answer of a call from its result. In place of a result with more bytes
-than `reply_bytes`, or after a crash, returns a refusal and logs an incident. A refusal is replaced,
-too, without an incident, if its message has more bytes. The request has ended then
-(`m:erlmcp_meter`). `exit(shutdown)` is not caught.
+Runs `Run`, and returns the answer of a call, made from the result of `Run`. In place of an answer
+with more bytes than `reply_bytes`, or after a crash, returns a refusal and logs an incident. A
+refusal is replaced, too, without an incident, if its message has more bytes. The request has ended
+then (`m:erlmcp_meter`). `exit(shutdown)` is not caught.
 """.
 -spec answered(erlmcp_engine:call(), erlmcp_instance:of_calls(),
                Run :: fun(() -> {ok | tool_error, iodata()}

@@ -1,8 +1,9 @@
 -module(erlmcp_load_socket).
 -moduledoc """
 The transport of a connection of the load generator: a socket, in the clear or in TLS, or the
-standard streams of a program. It belongs to the process that connects it, or to the one that takes
-it later (`give/2`, `take/1`). Incoming data are messages to that process.
+standard streams of a program. A transport belongs to the process that connects it. A socket can be
+given to another process (`give/2`, `take/1`); the streams of a program cannot. Incoming data are
+messages to the process that the transport belongs to.
 """.
 
 -export([connect/2, send/2, activate/1, widened/2, close/1, message/2, next/2, os_pid/1]).
