@@ -646,10 +646,10 @@ An open session of Streamable HTTP, as `sessions/1` returns it.
 }.
 -doc """
 The ended calls of a tool, in `t:info/0`: `count` of them. Of these, `errors` had a result with
-`isError`, and `refusals` ended with an error. `count` also has the calls that their clients have
-cancelled. The times are those of the calls with a result without `isError`, see `t:latency/0`. At
-most 200 tools, prompts and resources have figures of their own. `other` has the figures of all
-other tools.
+`isError`, and `refusals` ended with an error. `count` also has the calls that ended without an
+answer, as when their client has cancelled them or has gone away. The times are those of the calls
+with a result without `isError`, see `t:latency/0`. At most 200 tools, prompts and resources have
+figures of their own. `other` has the figures of all other tools.
 """.
 -type tool_info() :: #{
     count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),

@@ -1,8 +1,8 @@
 -module(erlmcp_console_growth).
 -moduledoc """
-Finds what of a node grows so steadily that it looks like a leak: memory, processes, ports or atoms.
-Such a value grows in each of the last four steps of five seconds, and in none of them much less
-than in others. Pure.
+Finds the values of a node that grow so steadily that they look like a leak: memory, processes,
+ports or atoms. Such a value grows in each of the last four steps of five seconds. In no step does
+it grow by less than a quarter of the mean. Pure.
 """.
 
 -export([growth/1, is_suspected/1]).
@@ -15,9 +15,11 @@ than in others. Pure.
 -define(STEADY, 0.25).
 
 -doc """
-Returns the values that grow. The argument has the readings of the last minute, the newest first.
+Returns the values that grow steadily and have not met their bounds. `Readings` are those of the
+last minute, the newest first.
 """.
--spec growth([erlmcp_console_view:reading(), ...]) -> [erlmcp_console_causes:growth()].
+-spec growth(Readings :: [erlmcp_console_view:reading(), ...]) ->
+    [erlmcp_console_causes:growth()].
 growth([#{places := Places} | _] = Readings) ->
     Samples = samples(?STEPS, Readings),
     [#{name => Name, per_second => PerSecond, met_ms => round(1000 * Room / PerSecond),

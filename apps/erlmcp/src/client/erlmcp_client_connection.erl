@@ -107,9 +107,10 @@ stop(Client) ->
     end.
 
 -doc """
-Returns the outcome of the negotiation with the server. Waits for it at most until `Deadline`, in
-monotonic milliseconds. The error is `timeout` then, that of the negotiation, or `stopped` if the
-client has ended.
+Returns the outcome of the negotiation with the server. While there is none, waits for it at most
+until `Deadline`, in monotonic milliseconds. The wait begins a negotiation if none runs and the
+connection is up. The error is `timeout` after `Deadline`, the reason of a failed negotiation, or
+`stopped` if the client has ended.
 """.
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 live(#{peer := Peer}, Deadline) ->

@@ -3,9 +3,10 @@
 The negotiation with a server. It first sends `server/discover` of 2026-07-28. If the answer is that
 of an older server, or if there is none on a line transport, `initialize` follows, which opens a
 session. If HTTP refuses that with 400, 404 or 405, and without a JSON-RPC error, the stream of
-HTTP+SSE is opened, and `initialize` is sent again. With another option `era` than `auto`, the first
-request is that of this era. With `auto` and `transport => sse`, it is `initialize`. The negotiation
-runs, and waits, in a process of its own.
+HTTP+SSE is opened, and `initialize` is sent again. The option `era` may also name an era or a
+revision. Then the first request is that of this era, and no request of the other era follows. With
+`auto` and `transport => sse`, it is `initialize`. The negotiation runs, and waits, in a process of
+its own.
 
 With `auto`, the node remembers the eras of up to 1,000 HTTP URLs. So the next client of a URL
 begins with the right request.

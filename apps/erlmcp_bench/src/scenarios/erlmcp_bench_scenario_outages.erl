@@ -54,7 +54,8 @@ missing(Outages, AtUs) ->
     gen_server:cast(Outages, {missing, AtUs}).
 
 -doc """
-Returns the microseconds without an error, a calm, after which the service counts as recovered.
+Returns the length of a calm in microseconds. A calm is a time without an error, after which the
+service counts as recovered.
 """.
 -spec calm_us() -> pos_integer().
 calm_us() -> ?CALM_US.

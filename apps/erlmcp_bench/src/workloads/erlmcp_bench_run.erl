@@ -21,8 +21,8 @@ Options of the benchmarks. Each benchmark takes those that apply to it.
   before that (`t:erlmcp_bench_failure:service/0`);
 - `kill`: a fun that kills the process of that service, instead of `exit/2`;
 - `components`, `transports`, `eras`: only these parts of a workload;
-- `command_line`: the command to record in the results. `program` means the command of this program.
-  The default is the call of the function;
+- `command_line`: the command to record in the results. `program` means the command line of this
+  node. The default is a call of `workload/3` with the id of the workload, and no options;
 - `on_progress`: a fun that is called from time to time with the completed share, from 0 to 1.
 """.
 -type options() :: #{

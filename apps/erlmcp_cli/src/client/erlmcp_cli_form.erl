@@ -24,8 +24,9 @@ fields(Schema) ->
     First ++ Others.
 
 -doc """
-Returns the question for a field: its name, its description, its type and its choices. At the end is
-the value that Enter selects, if there is any.
+Returns the question for a field: its name, its description or title, its type and its choices, as
+far as the schema has them. At the end, in brackets, is what Enter selects: the default, or `none`
+for an optional field without a default. A required field without a default has no brackets.
 """.
 -spec question(field()) -> unicode:chardata().
 question(#field{name = Name, schema = Schema} = Field) ->

@@ -74,9 +74,9 @@ open(Process) ->
 
 -doc """
 Lets `Process` take the task over, with the record that it was started with, and run its call. If
-the record cannot be swapped, `Process` ends. `changed` means that another process has written the
-record, and `unavailable` that the cluster cannot be asked now. `full` has the bound that the record
-would exceed.
+the record cannot be swapped, `Process` ends. `changed` means that another process has changed or
+deleted the record, and `unavailable` that the cluster cannot be asked now. `full` has the bound
+that the record would exceed.
 """.
 -spec take_over(Process :: pid(), erlmcp_tasks:swap()) ->
     ok | {error, changed | {full, pos_integer()} | unavailable}.

@@ -33,10 +33,10 @@ Internal.
 -doc "The store of a server's tasks, and the table of the processes of tasks on this node.".
 -type tables() :: {erlmcp_task_records:store(), Processes :: ets:table()}.
 -doc """
-Replaces the record of a task whose process was lost, and returns it as it is stored then: with the
-incarnation of this node. `changed` means that another process has written the record, and
-`unavailable` that the cluster cannot be asked now. `full` has the bound that the record would
-exceed.
+Stores a record in place of that of a task whose process was lost. Returns the record as it is
+stored then: with the incarnation of this node. `changed` means that another process has changed or
+deleted the record, and `unavailable` that the cluster cannot be asked now. `full` has the bound
+that the record would exceed.
 """.
 -type swap() ::
     fun((erlmcp_task_store:task()) -> {ok, erlmcp_task_store:task()}
