@@ -26,9 +26,9 @@ it.
 
 -doc """
 The settings of every channel, in addition to the `options` of its transport. `limits` are those of
-received messages (`m:erlmcp_json`), and `connect_timeout` is in milliseconds. On lines and HTTP+SSE,
-at most `calls` plus `subscriptions` requests and streams are open at once. On Streamable HTTP, at
-most `calls` messages wait for a connection, and `subscriptions` has no effect.
+received messages (`m:erlmcp_json`), and `connect_timeout` is in milliseconds. On lines and
+HTTP+SSE, at most `calls` plus `subscriptions` requests and streams are open at once. On Streamable
+HTTP, at most `calls` messages wait for a connection, and `subscriptions` has no effect.
 """.
 -type settings() :: #{
     limits := erlmcp_json:limits(),
