@@ -78,9 +78,10 @@ Internal.
 %% A store writes a few small entries a second.
 -define(WAL_BYTES, 16_000_000).
 %% The least and the most entries after which a new node writes all facts to its disk, as a
-%% snapshot.
--define(LEAST_SNAPSHOT, 4_096).
--define(MOST_SNAPSHOT, 8_192).
+%% snapshot. A node that starts applies those after its last snapshot again, so with more of them it
+%% starts later.
+-define(LEAST_SNAPSHOT, 16_384).
+-define(MOST_SNAPSHOT, 32_768).
 %% Milliseconds between two looks whether the node's part of the store runs.
 -define(LOOK_MS, 500).
 %% How often a leader that is about to stop asks the others to lead. How often it looks whether one
@@ -89,6 +90,10 @@ Internal.
 -define(LOOKS, 10).
 -define(ALL_LOOKS, 100).
 -define(RESIGN_MS, 10).
+%% A node that is about to lead says so within this time, unless it stands still.
+-define(IS_ELECTED_MS, 50).
+%% A node that resigns does not ask to be elected for so long.
+-define(RESIGNED_MS, 5_000).
 %% A part that has ended is started again when its disk has room for so much.
 -define(ROOM_BYTES, 1_048_576).
 %% How long it takes the process to give up. Its supervisor starts it again, but not too often.
@@ -121,7 +126,8 @@ URI as the name.
     runs = true :: boolean(),
     %% what the last attempt to start that part again has returned
     started = ok :: ok | {error, term()},
-    %% how long a leader that is doubted has to answer, and when the last doubt was over
+    %% how long a leader that is doubted has to answer, and the time before which no doubt counts:
+    %% when the last one was over, or some time after this node has resigned
     patience = ?PATIENCE_MS :: pos_integer(),
     doubted :: integer(),
     %% whether this node is a member; `doubtful` after `without_lease/0`
@@ -194,13 +200,14 @@ can change nothing until they have noticed it, and have elected another one.
 All nodes are asked up to 20 times, 10 ms apart, until one of them accepts. That node may stand
 still, or lose the election. So each 100 ms without another leader, the next node is asked, unless
 the one before is about to lead. The function looks for another leader 100 times at most, 10 ms
-apart.
+apart. For five seconds no doubt of this node asks for an election (`doubt/0`).
 """.
 -spec resign() -> ok.
 resign() ->
     maybe
         true ?= leader() =:= node(),
         {ok, Leases} ?= leases(low_latency),
+        ok = gen_server:cast(?MODULE, resigning),
         resign([Node || {alive, Node, _} <- maps:values(Leases), Node =/= node()], ?TRIES)
     else
         _ -> ok
@@ -244,7 +251,7 @@ followed([Asked | Others] = Nodes, Looks) ->
     end.
 
 is_elected(Node) ->
-    case ra:ping({?STORE, Node}, ?ELECTION_MS) of
+    case ra:ping({?STORE, Node}, ?IS_ELECTED_MS) of
         {pong, State} -> lists:member(State, [pre_vote, candidate, leader]);
         _ -> false
     end.
@@ -857,6 +864,9 @@ handle_cast({doubt, At}, #state{patience = Before, doubted = Doubted} = State) -
     Patience = case At - Doubted > ?CALM_MS of true -> ?PATIENCE_MS; false -> Before end,
     Next = doubt(leader(), Patience),
     {noreply, State#state{patience = Next, doubted = erlmcp_clock:now_ms()}};
+%% Nobody leads for a moment.
+handle_cast(resigning, State) ->
+    {noreply, State#state{doubted = erlmcp_clock:now_ms() + ?RESIGNED_MS}};
 handle_cast(without_lease, #state{member = true} = State) ->
     {noreply, State#state{member = doubtful}};
 handle_cast(without_lease, State) ->

@@ -70,6 +70,7 @@ At the end, faults are planted in the cluster's code, which the judges must find
 -define(EXAMPLES, 2_000).
 %% Of what is impossible, and of errors.
 -define(SHOWN, 5).
+-define(ERRORS_SHOWN, 20).
 
 main() ->
     [Form, Changes, Folder, Haproxy, Porcupine, Json] = init:get_plain_arguments(),
@@ -546,7 +547,7 @@ show_trouble(Since, Errors) ->
             io:format("    ~p to ~p: ~0p ~0p ~0p~n",
                       [(Began - Since) / 1_000, (Seen - Since) / 1_000,
                        maps:get(do, Error, load), Why, maps:with([server, era], Error)])
-        end, lists:sublist(Errors, ?SHOWN)).
+        end, lists:sublist(Errors, ?ERRORS_SHOWN)).
 
 %% How many errors ended in which second since the fault began.
 show_seconds(Since, Errors) ->

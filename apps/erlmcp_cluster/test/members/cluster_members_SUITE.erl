@@ -11,6 +11,7 @@ one of them. A node is killed, stands still, is cut off, leaves, and comes back.
          a_lease_that_was_opened_unheard_is_ended/1, a_home_that_begins_late_is_unseen/1,
          a_node_that_stood_still_is_fenced/1, a_minority_has_no_lease/1,
          a_part_that_stands_still_ends_the_lease_late/1,
+         a_leader_that_resigns_does_not_elect_itself/1,
          a_node_alone_among_silent_ones_has_no_lease/1,
          a_store_that_cannot_start_is_tried_again/1, a_node_whose_processes_restart_has_joined/1,
          reads_end_while_the_store_stops/1,
@@ -40,7 +41,7 @@ suite() ->
 all() ->
     [options_are_checked, three_nodes_form_one_cluster, a_killed_leader_is_declared_dead_once,
      a_slow_leader_goes_on, elections_for_a_busy_leader_become_rare,
-     a_leader_that_resigns_asks_another_one,
+     a_leader_that_resigns_asks_another_one, a_leader_that_resigns_does_not_elect_itself,
      leases_come_back_while_the_leader_is_slow,
      a_lease_that_was_opened_unheard_is_ended, a_home_that_begins_late_is_unseen,
      a_node_that_stood_still_is_fenced, a_minority_has_no_lease,
@@ -242,6 +243,23 @@ a_leader_that_resigns_asks_another_one(Config) ->
     {_, _} = erlmcp_test_cluster:await(fun() ->
         lists:all(fun(Member) -> leads(Second, Member) end, Members)
     end, 30_000).
+
+%% Nobody else can lead. A node that is about to stop must not ask for an election that it wins.
+a_leader_that_resigns_does_not_elect_itself(Config) ->
+    Members = joined(Config),
+    {Leader, Others} = leader(Members),
+    ok = erlmcp_test_cluster:call(Leader, ?MODULE, hold_elections, []),
+    [ok = erlmcp_test_cluster:call(Other, sys, suspend, [erlmcp_cluster]) || Other <- Others],
+    _ = erlmcp_test_cluster:call(Leader, erlang, spawn, [erlmcp_cluster_store, resign, []]),
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        erlmcp_test_cluster:call(Leader, ra, ping, [{erlmcp_cluster, node_of(Leader)}, 5_000])
+            =:= {pong, await_condition}
+    end, 30_000),
+    ok = erlmcp_test_cluster:call(Leader, erlmcp_cluster_store, doubt, []),
+    %% Until the doubt is over.
+    _ = erlmcp_test_cluster:call(Leader, sys, get_state, [erlmcp_cluster_store]),
+    [] = erlmcp_test_cluster:call(Leader, ?MODULE, elections, []),
+    [ok = erlmcp_test_cluster:call(Other, sys, resume, [erlmcp_cluster]) || Other <- Others].
 
 %% Whether a node leads, as another one sees it.
 leads(#{node := Node}, Member) ->
@@ -920,7 +938,7 @@ nodes_take_snapshots_at_different_entries(Config) ->
     lists:foreach(fun(_) ->
         ok = erlmcp_test_cluster:call(A, ?MODULE, write, [1_000]),
         ok = all_follow(Members)
-    end, lists:seq(1, 9)),
+    end, lists:seq(1, 33)),
     {Entries, _} = erlmcp_test_cluster:await(fun() ->
         Taken = [erlmcp_test_cluster:call(Member, ?MODULE, snapshot, []) || Member <- Members],
         not lists:member(none, Taken) andalso Taken
