@@ -86,13 +86,10 @@ servers() ->
     Running = lists:sublist(erlmcp_registry:servers(), ?SERVERS),
     [{Key, Bounds} || {_, _, #{key := Key} = Instance} <- Running, Bounds <- bounds(Instance)].
 
+%% The tables of a server end with it, and have no size then.
 bounds(Instance) ->
-    try
-        [erlmcp_bounds:of_server(Instance)]
-    catch
-        %% The tables of a server end with it.
-        error:badarg -> []
-    end.
+    Bounds = erlmcp_bounds:of_server(Instance),
+    [Bounds || lists:all(fun(#{used := Used}) -> is_integer(Used) end, maps:values(Bounds))].
 
 -spec forecasts(#{atom() => erlmcp_bounds:bound()}, history()) -> #{atom() => erlmcp:forecast()}.
 forecasts(Bounds, History) ->
