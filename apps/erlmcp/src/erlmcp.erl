@@ -547,8 +547,8 @@ The address of a listener, as `listeners/1` returns it. The transports `http` an
 -doc """
 The outcome of `reload/1`.
 
-- `added`, `removed`: how many definitions came and went. `changed`: how many others clients see in
-  another form than before. A replaced definition with `visible` always counts as changed.
+- `added`, `removed`: how many definitions came and went. `changed`: how many others have another
+  form for clients than before, or another `visible`, as a local fun of new code is.
 - `modules`: the modules of which new code was loaded.
 - `old_code`: those of them whose replaced code a process still runs.
 """.
@@ -1060,8 +1060,8 @@ remove(Server, Kind, Key) when
 Replaces the definitions of a running server in one change. A kind that `Definitions` does not have
 stays as it is, and so do skills, and the definitions of mounted servers. Sessions stay open, and
 running calls end with the definition that they began with. Clients that subscribe to changes of a
-list are notified if the list differs, or had or has a definition with `visible`. If a definition is
-wrong, nothing is replaced.
+list are notified if the list differs, or if a `visible` in it does. If a definition is wrong,
+nothing is replaced.
 
 ## Errors
 
