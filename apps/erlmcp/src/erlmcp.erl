@@ -851,10 +851,10 @@ it into your own supervision tree with `child_spec/1`.
   errors, `not_found`, or `{mount_loop, Servers}` for a server that would be mounted in itself.
   `{duplicate, mount, Id}` is the reason if another one of these servers has its `id`.
 
-After `listen`, `already_started` and `not_started` the caller also receives an exit signal, as from
-any failed `start_link`. The same can happen after `{bad_option, {http, tls, _}, Expected}` and
-`{mount, Prefix, Reason}`, which are sometimes found only when the listener or the mounted server
-starts.
+After `listen`, `already_started` and, without `mounts`, `not_started` the caller also receives an
+exit signal, as from any failed `start_link`. The same can happen after
+`{bad_option, {http, tls, _}, Expected}` and `{mount, Prefix, Reason}`, which are sometimes found
+only when the listener or the mounted server starts.
 
 If a callback of the `handler` or the fun of `keys` raises an error, so does this function. If the
 `task_store` or the `cluster` raises one, the function returns `{error, {Reason, Stack}}`.

@@ -43,13 +43,21 @@ start_link() ->
                 forecast => erlmcp:forecast()}}
     when Name :: atom().
 add_forecasts(Owner, Bounds) ->
-    Forecasts = ets:lookup_element(?MODULE, Owner, 2, #{}),
+    Forecasts = forecasts(Owner),
     maps:map(fun(Name, Bound) ->
         case Forecasts of
             #{Name := Forecast} -> Bound#{forecast => Forecast};
             #{} -> Bound
         end
     end, Bounds).
+
+forecasts(Owner) ->
+    try
+        ets:lookup_element(?MODULE, Owner, 2, #{})
+    catch
+        %% There is no table: the application does not run.
+        error:badarg -> #{}
+    end.
 
 -doc false.
 init([]) ->
