@@ -856,8 +856,9 @@ exit signal, as from any failed `start_link`. The same can happen after
 `{bad_option, {http, tls, _}, Expected}` and `{mount, Prefix, Reason}`, which are sometimes found
 only when the listener or the mounted server starts.
 
-If a callback of the `handler` or the fun of `keys` raises an error, so does this function. If the
-`task_store` or the `cluster` raises one, the function returns `{error, {Reason, Stack}}`.
+If a callback of the `handler`, the fun of `keys`, or that of a secret for JWTs
+(`t:erlmcp_listen:token_source/0`) raises an error, so does this function. If the `task_store` or
+the `cluster` raises one, the function returns `{error, {Reason, Stack}}`.
 
 ## Examples
 
