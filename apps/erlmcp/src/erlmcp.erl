@@ -547,8 +547,8 @@ The address of a listener, as `listeners/1` returns it. The transports `http` an
 -doc """
 The outcome of `reload/1`.
 
-- `added`, `removed`: how many definitions came and went. `changed`: how many others clients see in
-  another form than before. A replaced definition with `visible` always counts as changed.
+- `added`, `removed`: how many definitions came and went. `changed`: how many others have another
+  form for clients than before, or another `visible`, as a local fun of new code is.
 - `modules`: the modules of which new code was loaded.
 - `old_code`: those of them whose replaced code a process still runs.
 """.
@@ -851,13 +851,14 @@ it into your own supervision tree with `child_spec/1`.
   errors, `not_found`, or `{mount_loop, Servers}` for a server that would be mounted in itself.
   `{duplicate, mount, Id}` is the reason if another one of these servers has its `id`.
 
-After `listen`, `already_started` and `not_started` the caller also receives an exit signal, as from
-any failed `start_link`. The same can happen after `{bad_option, {http, tls, _}, Expected}` and
-`{mount, Prefix, Reason}`, which are sometimes found only when the listener or the mounted server
-starts.
+After `listen`, `already_started` and, without `mounts`, `not_started` the caller also receives an
+exit signal, as from any failed `start_link`. The same can happen after
+`{bad_option, {http, tls, _}, Expected}` and `{mount, Prefix, Reason}`, which are sometimes found
+only when the listener or the mounted server starts.
 
-If a callback of the `handler` or the fun of `keys` raises an error, so does this function. If the
-`task_store` or the `cluster` raises one, the function returns `{error, {Reason, Stack}}`.
+If a callback of the `handler`, the fun of `keys`, or that of a secret for JWTs
+(`t:erlmcp_listen:token_source/0`) raises an error, so does this function. If the `task_store` or
+the `cluster` raises one, the function returns `{error, {Reason, Stack}}`.
 
 ## Examples
 
@@ -1060,8 +1061,8 @@ remove(Server, Kind, Key) when
 Replaces the definitions of a running server in one change. A kind that `Definitions` does not have
 stays as it is, and so do skills, and the definitions of mounted servers. Sessions stay open, and
 running calls end with the definition that they began with. Clients that subscribe to changes of a
-list are notified if the list differs, or had or has a definition with `visible`. If a definition is
-wrong, nothing is replaced.
+list are notified if the list differs, or if a `visible` in it does. If a definition is wrong,
+nothing is replaced.
 
 ## Errors
 

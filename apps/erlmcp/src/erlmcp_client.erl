@@ -466,7 +466,7 @@ info(Client) ->
 -doc """
 Returns the figures of all clients of this node, by server and revision. Each request is counted
 once, when it ends: with its response, without one, or before it was sent. Calls no process, so it
-never waits.
+never waits. Returns `[]` if the application does not run.
 
 ## Examples
 

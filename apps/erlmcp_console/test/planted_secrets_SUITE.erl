@@ -133,6 +133,7 @@ crash(#{~"kind" := ~"match"} = Arguments, _) -> {ok, none} = maps:find(~"text", 
 crash(#{~"kind" := ~"case"} = Arguments, _) ->
     case maps:find(~"text", Arguments) of none -> none end;
 crash(#{~"kind" := ~"argument", ~"text" := Text}, _) -> binary_to_integer(Text);
+crash(#{~"kind" := ~"key", ~"text" := Text}, _) -> map_get(Text, #{});
 crash(#{~"kind" := ~"called"} = Arguments, _) -> gen_server:call(none_of_this_name, Arguments);
 crash(#{~"kind" := ~"linked"} = Arguments, _) ->
     _ = spawn_link(fun() -> exit({noproc, {gen_server, call, [somebody, Arguments]}}) end),
@@ -172,7 +173,7 @@ used(Era, #{url := Url}, Issuer) ->
     [{ok, #{~"content" := [_]}} = Call(~"cached", Text) || _ <- [1, 2]],
     {ok, #{~"isError" := true}} = Call(~"fail", Text),
     [{error, _} = Call(~"crash", Text#{kind => Kind})
-     || Kind <- [~"clause", ~"match", ~"case", ~"argument", ~"called", ~"linked"]],
+     || Kind <- [~"clause", ~"match", ~"case", ~"argument", ~"key", ~"called", ~"linked"]],
     {error, _} = Call(~"slow", Text),
     {ok, #{~"content" := [#{~"text" := Answered}]}} = Call(~"ask", Text),
     Answered = <<(secret(~"answer"))/binary, (secret(~"state"))/binary>>,
@@ -340,6 +341,14 @@ runtime_errors_show_no_value(_) ->
              {{badmatch, {error, enoent, ~"a", 1, "s", #{a => b}}},
               {badmatch, {error, enoent, 'a binary', 'a number', 'a list', 'a map'}}},
              {{case_clause, []}, {case_clause, []}},
+             {{badkey, ~"a"}, {badkey, 'a binary'}},
+             {{badkey, a}, {badkey, a}},
+             {key_error(~"a", #{b => c}), key_error('a binary', 'a map')},
              {{timeout, {gen_server, call, [a, b]}}, {timeout, {gen_server, call, 2}}},
              {{{badmatch, ~"a"}, [{m, f, [~"a"], []}, {m, g, 2, []}]},
               {{badmatch, 'a binary'}, [{m, f, 1, []}, {m, g, 2, []}]}}]].
+
+%% What Elixir makes of `badkey`.
+key_error(Key, Term) ->
+    #{'__exception__' => true, '__struct__' => 'Elixir.KeyError', message => nil, key => Key,
+      term => Term}.

@@ -30,9 +30,24 @@ them.
 %% The most pools that are read.
 -define(POOLS, 20).
 
--doc "Returns the figures of the clients of each server and revision.".
+-doc """
+Returns the figures of the clients of each server and revision. There are none if the application
+does not run.
+""".
 -spec report() -> [erlmcp_client:metrics()].
 report() ->
+    try
+        figures()
+    catch
+        error:badarg:Stack ->
+            %% The tables end with the application.
+            case erlmcp_client_table:is_running() of
+                true -> erlang:raise(error, badarg, Stack);
+                false -> []
+            end
+    end.
+
+figures() ->
     %% These are read first, so that the server of each has its place.
     Running = maps:groups_from_list(fun({Kind, _, _}) -> Kind end, erlmcp_client_table:running()),
     {Counted, Sessions, Servers} = erlmcp_client_meter:steady(fun() ->

@@ -11,7 +11,7 @@ Internal.
 
 -behaviour(gen_server).
 
--export([start_link/0, join/0, join_pool/1, server/1, leave/1]).
+-export([start_link/0, is_running/0, join/0, join_pool/1, server/1, leave/1]).
 -export([find/1, pools/0, live/1, publish/2, publish_live/2, remembered/1, remember/2, running/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
@@ -26,6 +26,11 @@ Internal.
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
+
+-doc "Returns `true` if the process runs that owns the tables.".
+-spec is_running() -> boolean().
+is_running() ->
+    is_pid(whereis(?MODULE)).
 
 -doc """
 Registers the calling process, which may then publish its client in the table. When the process

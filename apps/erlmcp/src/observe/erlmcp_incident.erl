@@ -17,7 +17,7 @@ Internal.
 
 %% Reasons of the runtime that have a value of the program.
 -define(WITH_VALUE, [badmatch, case_clause, try_clause, else_clause, bad_generator, bad_filter,
-                     badmap, badrecord, badfun, badarity]).
+                     badmap, badkey, badrecord, badfun, badarity]).
 %% The most elements of a tuple that are shown.
 -define(ELEMENTS, 8).
 
@@ -78,8 +78,8 @@ waiting(Report, Key, Backlog) ->
 -doc """
 Returns the reason and the stack of an exception for a report. The stack has arities in place of
 arguments, and so has the reason of an exit. A reason such as `badmatch`, which the runtime raises,
-has a shape in place of its value. So have the fields `term` and `args` of an Elixir exception.
-Other reasons stay, `badkey` with its key among them.
+has a shape in place of its value, in which atoms stay. So have the fields `key`, `term` and `args`
+of an Elixir exception. Other reasons stay.
 
 ## Examples
 
@@ -103,7 +103,7 @@ outline({Kind, Value} = Reason) when is_atom(Kind) ->
     end;
 %% An exception of Elixir.
 outline(#{'__exception__' := true} = Exception) ->
-    maps:map(fun(Field, Value) when Field =:= term; Field =:= args -> shape(Value);
+    maps:map(fun(Field, Value) when Field =:= key; Field =:= term; Field =:= args -> shape(Value);
                 (_, Value) -> Value
              end, Exception);
 outline(Reason) ->

@@ -43,13 +43,21 @@ start_link() ->
                 forecast => erlmcp:forecast()}}
     when Name :: atom().
 add_forecasts(Owner, Bounds) ->
-    Forecasts = ets:lookup_element(?MODULE, Owner, 2, #{}),
+    Forecasts = forecasts(Owner),
     maps:map(fun(Name, Bound) ->
         case Forecasts of
             #{Name := Forecast} -> Bound#{forecast => Forecast};
             #{} -> Bound
         end
     end, Bounds).
+
+forecasts(Owner) ->
+    try
+        ets:lookup_element(?MODULE, Owner, 2, #{})
+    catch
+        %% There is no table: the application does not run.
+        error:badarg -> #{}
+    end.
 
 -doc false.
 init([]) ->
@@ -86,13 +94,10 @@ servers() ->
     Running = lists:sublist(erlmcp_registry:servers(), ?SERVERS),
     [{Key, Bounds} || {_, _, #{key := Key} = Instance} <- Running, Bounds <- bounds(Instance)].
 
+%% The tables of a server end with it, and have no size then.
 bounds(Instance) ->
-    try
-        [erlmcp_bounds:of_server(Instance)]
-    catch
-        %% The tables of a server end with it.
-        error:badarg -> []
-    end.
+    Bounds = erlmcp_bounds:of_server(Instance),
+    [Bounds || lists:all(fun(#{used := Used}) -> is_integer(Used) end, maps:values(Bounds))].
 
 -spec forecasts(#{atom() => erlmcp_bounds:bound()}, history()) -> #{atom() => erlmcp:forecast()}.
 forecasts(Bounds, History) ->

@@ -26,8 +26,9 @@ Internal.
 A server's id and key, its limits and gate, its handler module, the servers that it mounts, its
 listeners, and the tables of its processes. The table `supervisors` has the supervisors of sessions
 and tasks, and `mounting` the servers that mount this one (`m:erlmcp_mounts`). `changing` has a
-catalog that often changes (`m:erlmcp_published_catalog`), and `cache` has cached results
-(`m:erlmcp_result_cache`).
+catalog that often changes (`m:erlmcp_published_catalog`), `cache` has cached results
+(`m:erlmcp_result_cache`), and `visible_crashes` has definitions that are hidden by a crash
+(`m:erlmcp_visibility`).
 """.
 -type instance() :: #{
     id := term(), key := reference(), limits := erlmcp_server_options:limits(),
@@ -39,7 +40,7 @@ catalog that often changes (`m:erlmcp_published_catalog`), and `cache` has cache
     listeners := [{{reference(), pos_integer()}, http | tcp | stdio, map()}],
     sessions := erlmcp_session_table:sessions(), subscriptions := ets:table(),
     supervisors := ets:table(), mounting := ets:table(), changing := ets:table(),
-    cache := ets:table(),
+    cache := ets:table(), visible_crashes := ets:table(),
     tasks := erlmcp_tasks:tables(), used_states := erlmcp_used_states:used(),
     %% the module of the option `cluster` with its state
     cluster := none | {module(), State :: term()},
@@ -77,7 +78,8 @@ new(#{limits := Limits} = Parts) ->
         supervisors => ets:new(erlmcp_supervisors, [public]),
         mounting => ets:new(erlmcp_mounting, [public]),
         changing => ets:new(erlmcp_changing, [public, {read_concurrency, true}]),
-        cache => ets:new(erlmcp_result_cache, [ordered_set, public, {read_concurrency, true}])},
+        cache => ets:new(erlmcp_result_cache, [ordered_set, public, {read_concurrency, true}]),
+        visible_crashes => ets:new(erlmcp_visible_crashes, [public])},
     Instance#{of_calls => of_calls(Instance)}.
 
 -doc "Returns the part of an instance that calls use.".

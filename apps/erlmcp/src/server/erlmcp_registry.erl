@@ -6,7 +6,7 @@ server's key, under which its instance is found (`m:erlmcp_instance`).
 
 The process adds servers that start and removes servers that end. The table belongs to the
 application's supervisor, so it keeps its rows when the process is started again. While the
-application does not run, functions that read the table raise `badarg`.
+application does not run, no server is found.
 
 Internal.
 """.
@@ -16,7 +16,7 @@ Internal.
 %% A look-up is two reads.
 -compile({inline, [found/1, row/1]}).
 
--export([open/0, start_link/0, register/2, whereis/1, servers/0, watch/1, ready/1]).
+-export([open/0, start_link/0, is_running/0, register/2, whereis/1, servers/0, watch/1, ready/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 %% The rows are `{{pid, Pid}, {Pid, Key}, Id}` and `{{id, Id}, {Pid, Key}}` of a server, and
@@ -35,10 +35,17 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
+Returns `true` if the registry's process runs: the application has started, and the process is not
+about to start again.
+""".
+-spec is_running() -> boolean().
+is_running() ->
+    is_pid(erlang:whereis(?MODULE)).
+
+-doc """
 Registers the calling process, a server's supervisor, under `Id`. The server is found as soon as its
 instance is shared under its key. `already_started` has the supervisor of the server with this id.
-`not_started` means that the registry's process does not run: the application has not started, or
-the process is about to start again.
+`not_started` means that the registry's process does not run (`is_running/0`).
 """.
 -spec register(Id :: term(), Key :: reference()) ->
     ok | {error, {already_started, pid()} | {not_started, erlmcp}}.
@@ -74,19 +81,30 @@ found(Id) ->
     row({id, Id}).
 
 row(Key) ->
-    ets:lookup_element(?MODULE, Key, ?SERVER, none).
+    try
+        ets:lookup_element(?MODULE, Key, ?SERVER, none)
+    catch
+        %% There is no table: the application does not run.
+        error:badarg -> none
+    end.
 
 -doc "Returns the servers that run: the id of each, its supervisor and its instance.".
 -spec servers() -> [{Id :: term(), pid(), erlmcp_instance:instance()}].
 servers() ->
-    [{Id, Pid, Instance}
-     || {Id, Pid} <- ets:select(?MODULE, [{{{id, '$1'}, {'$2', '_'}}, [], [{{'$1', '$2'}}]}]),
-        {ok, _, Instance} <- [?MODULE:whereis(Pid)]].
+    [{Id, Pid, Instance} || {Id, Pid} <- ids(), {ok, _, Instance} <- [?MODULE:whereis(Pid)]].
+
+ids() ->
+    try
+        ets:select(?MODULE, [{{{id, '$1'}, {'$2', '_'}}, [], [{{'$1', '$2'}}]}])
+    catch
+        %% There is no table.
+        error:badarg -> []
+    end.
 
 -doc """
 Returns the supervisor and the instance of a server, or `error` if the server does not run. In both
 cases the calling process is from now on sent `{erlmcp_ready, Server}`, whenever the publisher of
-that server has started.
+that server has started. Exits if the registry's process does not run.
 """.
 -spec watch(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 watch(Server) ->
@@ -97,6 +115,7 @@ watch(Server) ->
 -doc """
 Sends `{erlmcp_ready, Server}` to the processes that watch the server of an instance. `Server` is
 the argument of their `watch/1`. The server's publisher calls this function when it has started.
+Raises `badarg` if the application does not run.
 """.
 -spec ready(erlmcp_instance:instance()) -> ok.
 ready(#{key := Key}) ->

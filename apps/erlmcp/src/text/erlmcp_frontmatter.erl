@@ -58,11 +58,12 @@ what was expected in it. If no second line `---` comes, that number is 1.
 """.
 -spec parse(binary()) -> {ok, #{binary() => value()}} | {error, error()}.
 parse(Markdown) ->
-    Head = binary:part(Markdown, 0, min(byte_size(Markdown), ?MAX_BYTES)),
+    %% One byte more, since the last line may end there.
+    Head = binary:part(Markdown, 0, min(byte_size(Markdown), ?MAX_BYTES + 1)),
     try
         [First | Rest] = binary:split(Head, ~"\n", [global]),
         ok = opening(First),
-        Lines = until_closed(Rest, 2, []),
+        Lines = until_closed(whole_lines(Rest, Head), 2, []),
         {Mapping, []} = mapping(Lines, 0, 1, #{}),
         {ok, Mapping}
     catch
@@ -71,6 +72,10 @@ parse(Markdown) ->
 
 opening(Line) when Line =:= ~"---"; Line =:= ~"---\r" -> ok;
 opening(_) -> throw({1, ~"--- alone in the first line"}).
+
+%% Of a text that is too long, the last line is a part of one, or empty.
+whole_lines([_ | _] = Lines, Head) when byte_size(Head) > ?MAX_BYTES -> lists:droplast(Lines);
+whole_lines(Lines, _) -> Lines.
 
 until_closed([Raw | Rest], Number, Lines) ->
     Line = without_return(Raw),

@@ -31,7 +31,7 @@ name(Name) ->
         Text when is_binary(Text) ->
             case is_harmless(Text) andalso << <<C>> || <<C>> <= Text, C < $\s >> =:= ~"" of
                 true -> Text;
-                false -> json:encode_binary_escape_all(Text)
+                false -> escaped(Text)
             end;
         _ ->
             erlmcp_printable:quoted(Name)
@@ -63,22 +63,21 @@ quote(V, NoText) ->
         Text when is_binary(Text) ->
             case is_harmless(Text) of
                 true -> json:encode_binary(Text);
-                false -> json:encode_binary_escape_all(Text)
+                false -> escaped(Text)
             end;
         _ ->
             NoText
     end.
 
-%% Returns `true` for a text without characters that a terminal would obey or hide. JSON escapes
-%% only the first 32 of them.
+%% Returns `true` for a text without characters that a terminal would obey or hide. Those that JSON
+%% escapes in any case do not matter.
 is_harmless(Text) ->
-    << <<C/utf8>> || <<C/utf8>> <= Text, not is_control(C) >> =:= Text.
+    << <<C/utf8>> || <<C/utf8>> <= Text, C < $\s orelse erlmcp_printable:is_visible(C) >> =:= Text.
 
-is_control(C) ->
-    C >= 16#7f andalso C < 16#a0 orelse C >= 16#200b andalso C =< 16#200f
-        orelse C >= 16#2028 andalso C =< 16#202e orelse C >= 16#2060 andalso C =< 16#206f
-        orelse C =:= 16#ad orelse C =:= 16#61c orelse C =:= 16#180e orelse C =:= 16#feff
-        orelse C >= 16#fff9 andalso C =< 16#fffb orelse C >= 16#e0000 andalso C =< 16#e007f.
+%% In JSON, with all that is no printable ASCII as escapes. OTP leaves DEL as it is.
+escaped(Text) ->
+    binary:replace(iolist_to_binary(json:encode_binary_escape_all(Text)), <<16#7f>>, ~B"\u007F",
+                   [global]).
 
 cut(Text, Limit) when byte_size(Text) =< Limit ->
     Text;

@@ -13,7 +13,8 @@ of the meter.
          ended_calls_are_counted/1]).
 -export([bytes_are_those_of_messages/1, sessions_are_counted/1, what_runs_is_shown/1,
          servers_are_bounded/1, names_are_bounded/1, strange_names_are_no_labels/1,
-         failures_without_slots_are_kept/1, a_server_takes_no_places_from_others/1]).
+         failures_without_slots_are_kept/1, a_server_takes_no_places_from_others/1,
+         there_are_none_without_the_application/1]).
 -export([serve/0]).
 
 -import(erlmcp_test_peer, [result/2]).
@@ -36,7 +37,8 @@ groups() ->
                  ended_calls_are_counted]},
      {figures, [], [bytes_are_those_of_messages, sessions_are_counted, what_runs_is_shown,
                     servers_are_bounded, names_are_bounded, strange_names_are_no_labels,
-                    failures_without_slots_are_kept, a_server_takes_no_places_from_others]}].
+                    failures_without_slots_are_kept, a_server_takes_no_places_from_others,
+                    there_are_none_without_the_application]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -601,4 +603,12 @@ await(Condition) ->
         false ->
             receive after 5 -> ok end,
             await(Condition)
+    end.
+
+there_are_none_without_the_application(_) ->
+    ok = application:stop(erlmcp),
+    try
+        [] = erlmcp_client:metrics()
+    after
+        ok = application:start(erlmcp)
     end.

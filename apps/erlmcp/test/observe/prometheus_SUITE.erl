@@ -9,7 +9,8 @@ error of a project without the library.
          targets_are_bounded/1, servers_have_labels_of_their_own/1,
          ended_servers_have_no_figures/1, strange_names_are_escaped/1,
          page_has_the_figures_of_clients/1, refused_connections_are_shown/1,
-         library_is_needed/1, figures_never_decrease/1, promtool_is_content/1]).
+         library_is_needed/1, another_page_outlives_the_application/1, figures_never_decrease/1,
+         promtool_is_content/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -19,7 +20,8 @@ all() ->
      families_are_those_that_are_listed, histograms_are_cumulative,
      targets_are_bounded, servers_have_labels_of_their_own, ended_servers_have_no_figures,
      strange_names_are_escaped,
-     library_is_needed, figures_never_decrease, promtool_is_content].
+     library_is_needed, another_page_outlives_the_application, figures_never_decrease,
+     promtool_is_content].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -258,6 +260,17 @@ library_is_needed(_) ->
     ok = peer:stop(Peer),
     {error, {bad_option, {http, metrics}, ~"true or false"}} =
         erlmcp:start_server(Options#{listen := [{http, #{metrics => yes}}]}).
+
+%% A project may have its own page, where the library's figures are among others.
+another_page_outlives_the_application(_) ->
+    ok = prometheus_registry:register_collector(erlmcp_prometheus),
+    ok = application:stop(erlmcp),
+    try
+        [] = [Name || {<<"mcp_", Of:5/binary, _/binary>> = Name, _, _}
+                          <- samples(prometheus_text_format:format()), Of =/= ~"node_"]
+    after
+        ok = application:start(erlmcp)
+    end.
 
 %% While calls run, no scrape shows less than the one before it.
 figures_never_decrease(_) ->

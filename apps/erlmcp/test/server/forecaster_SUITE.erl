@@ -6,7 +6,7 @@ once a minute, are kept apart for each server, and go with it.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([a_trend_is_forecast/1, noise_has_no_forecast/1, an_hour_is_kept/1,
-         ended_servers_are_forgotten/1]).
+         ended_servers_are_forgotten/1, a_server_that_ends_now_is_left_out/1]).
 
 -define(MINUTE_MS, 60_000).
 
@@ -14,7 +14,8 @@ suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
-    [a_trend_is_forecast, noise_has_no_forecast, an_hour_is_kept, ended_servers_are_forgotten].
+    [a_trend_is_forecast, noise_has_no_forecast, an_hour_is_kept, ended_servers_are_forgotten,
+     a_server_that_ends_now_is_left_out].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, inets], Config).
@@ -74,6 +75,20 @@ ended_servers_are_forgotten(_) ->
     read(),
     [] = ets:lookup(erlmcp_forecaster, Key),
     false = is_map_key(Key, sys:get_state(erlmcp_forecaster)).
+
+%% A server is found while it runs, and may lose its tables before its bounds are read.
+a_server_that_ends_now_is_left_out(_) ->
+    Server = start(~"ends"),
+    plant([{tasks, Minute} || Minute <- lists:seq(1, 30)], Server),
+    Key = key(Server),
+    Forecaster = whereis(erlmcp_forecaster),
+    {ok, _, #{tasks := {_, Processes}}} = erlmcp_registry:whereis(maps:get(pid, Server)),
+    true = ets:delete(Processes),
+    Forecaster ! read,
+    #{node := _} = Histories = sys:get_state(Forecaster),
+    false = is_map_key(Key, Histories),
+    [] = ets:lookup(erlmcp_forecaster, Key),
+    erlmcp_test_http:stop(Server).
 
 %% The values of the minutes before this one, the oldest first, as if the process had read them.
 %% Then it reads.

@@ -226,7 +226,8 @@ modules_beside_it_are_loaded(Config) ->
     [erlmcp_test_module:unload(Other) || Other <- Others].
 
 nothing_new_changes_nothing(Config) ->
-    _ = write([named("a"), local("b", "<<\"b\">>")], "<<\"a\">>", Config),
+    _ = write([named("a"), ["(", local("b", "<<\"b\">>"), ")#{visible => fun(_) -> true end}"]],
+              "<<\"a\">>", Config),
     Server = served(Config),
     [{ok, #{added := 0, removed := 0, changed := 0, modules := [], old_code := []}} =
          erlmcp:reload(Server) || _ <- lists:seq(1, 3)],

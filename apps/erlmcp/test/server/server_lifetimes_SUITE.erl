@@ -11,6 +11,7 @@
          stopped_servers_are_gone/1, any_process_may_stop_a_server/1, stopping_ends_what_runs/1,
          servers_end_with_their_starter/1, listeners_are_where_they_say/1, used_ports_are_refused/1,
          sessions_on_tcp_are_no_http_sessions/1, the_application_must_run/1,
+         nothing_is_found_without_the_application/1,
          servers_that_end_while_asked_are_not_found/1,
          resources_of_a_server_that_ends_are_not_found/1,
          ids_are_free_before_it_is_heard_that_they_are/1, operators_see_what_runs/1]).
@@ -30,7 +31,8 @@ all() ->
      ids_and_ports_are_free_again_at_once, unknown_servers_are_not_found, stopped_servers_are_gone,
      any_process_may_stop_a_server, stopping_ends_what_runs, servers_end_with_their_starter,
      listeners_are_where_they_say, used_ports_are_refused, sessions_on_tcp_are_no_http_sessions,
-     the_application_must_run, servers_that_end_while_asked_are_not_found,
+     the_application_must_run, nothing_is_found_without_the_application,
+     servers_that_end_while_asked_are_not_found,
      resources_of_a_server_that_ends_are_not_found,
      ids_are_free_before_it_is_heard_that_they_are, operators_see_what_runs].
 
@@ -87,9 +89,45 @@ servers_share_nothing(_) ->
     true = is_quiet(Second).
 
 the_application_must_run(_) ->
+    Inner = #{name => ~"inner", version => ~"1"},
+    without_the_application(fun() ->
+        [{error, {not_started, erlmcp}} = erlmcp:start_server(options(#{mounts => Mounts}))
+         || Mounts <- [[], [{~"m", no_such_server}], [{~"m", self()}], [{~"m", Inner}],
+                       [{~"m", Inner#{mounts => [{~"n", no_such_server}]}}]]],
+        {error, {bad_option, mounts, _}} = erlmcp:start_server(options(#{mounts => none}))
+    end).
+
+%% A server outlives the application, but is found no more.
+nothing_is_found_without_the_application(_) ->
+    Server = start(#{id => ?FUNCTION_NAME}),
+    Tool = #{name => ~"added", handler => fun(_, _) -> ~"" end},
+    without_the_application(fun() ->
+        [] = erlmcp:servers(),
+        [{Number, {error, not_found}} = {Number, Ask(Of)}
+         || Of <- [Server, ?FUNCTION_NAME, no_such_server],
+            {Number, Ask} <- lists:enumerate([
+                fun erlmcp:info/1, fun erlmcp:metrics/1, fun erlmcp:health/1, fun erlmcp:sessions/1,
+                fun erlmcp:calls/1, fun erlmcp:listeners/1, fun erlmcp:stop_server/1,
+                fun erlmcp:reload/1, fun(Known) -> erlmcp:drain(Known, 0) end,
+                fun(Known) -> erlmcp:cancel(Known, ~"1") end,
+                fun(Known) -> erlmcp:resource_updated(Known, ~"test://a") end,
+                fun(Known) -> erlmcp:add(Known, tool, Tool) end,
+                fun(Known) -> erlmcp:remove(Known, tool, ~"echo") end,
+                fun(Known) -> erlmcp:replace(Known, #{tools => []}) end,
+                fun(Known) -> erlmcp_event:attach(Known, one, fun(_) -> ok end) end,
+                fun(Known) -> erlmcp_event:detach(Known, one) end])]
+    end),
+    Monitor = monitor(process, Server),
+    true = exit(Server, shutdown),
+    down(Monitor).
+
+without_the_application(Do) ->
     ok = application:stop(erlmcp),
-    {error, {not_started, erlmcp}} = erlmcp:start_server(options(#{})),
-    ok = application:start(erlmcp).
+    try
+        Do()
+    after
+        ok = application:start(erlmcp)
+    end.
 
 servers_that_end_while_asked_are_not_found(_) ->
     Tool = #{name => ~"added", handler => fun(_, _) -> ~"" end},

@@ -136,7 +136,18 @@ bounds_hold(_) ->
         erlmcp_frontmatter:parse(<<"---\na: ", (binary:copy(~"x", Bytes - Fixed))/binary, "\n---">>)
     end,
     {ok, _} = Long(65536),
-    {error, {1, _}} = Long(65537),
+    TooLong = ~"a line --- that ends the frontmatter, within 65536 bytes",
+    {error, {1, TooLong}} = Long(65537),
+    %% Wherever the bound is in a line: in a character, or behind what would end the frontmatter.
+    Cut = fun(Line, At) ->
+        Before = [~"---\n#", binary:copy(~"x", 65536 - At - byte_size(~"---\n#\n")), $\n],
+        erlmcp_frontmatter:parse(iolist_to_binary([Before, Line]))
+    end,
+    [{error, {1, TooLong}} = Cut(~"a: 世界\n---\n", At) || At <- lists:seq(0, 12)],
+    [{error, {1, TooLong}} = Cut(~"---a\n---\n", At) || At <- lists:seq(0, 7)],
+    {ok, #{~"a" := ~"世界"}} = Cut(~"a: 世界\n---\n", 13),
+    {ok, #{}} = Cut(~"---\nText\n", 3),
+    {error, {1, _}} = erlmcp_frontmatter:parse(binary:copy(~"x", 70000)),
     Deep = fun(Depth) ->
         Lines = [[binary:copy(~" ", N), ~"a:\n"] || N <- lists:seq(0, Depth - 2)],
         erlmcp_frontmatter:parse(iolist_to_binary(

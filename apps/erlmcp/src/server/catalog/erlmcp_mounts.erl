@@ -25,7 +25,8 @@ with `-behaviour(erlmcp_server)`.
 
 -doc """
 Returns the settings and the catalog of a server with `Options`, with the definitions of all servers
-that it mounts. The error of a mounted server is `{mount, Prefix, Reason}`.
+that it mounts. The error of a mounted server is `{mount, Prefix, Reason}`. `{not_started, erlmcp}`
+means that mounted servers cannot be looked up, since the application does not run.
 """.
 -spec compose(erlmcp:options()) ->
     {ok, erlmcp_server_options:settings(), erlmcp_catalog:catalog()} | {error, term()}.
@@ -37,6 +38,8 @@ compose(Options, Modules, Ids) ->
     maybe
         {ok, #{id := Id, identity := Identity, sources := Sources, lists := Lists,
                mounts := Given} = Settings} ?= erlmcp_server_options:check(Options),
+        true ?= Given =:= [] orelse erlmcp_registry:is_running()
+            orelse {error, {not_started, erlmcp}},
         {ok, Inside} ?= inside(Options, Modules),
         {ok, Catalog} ?= erlmcp_catalog:new(Identity, Sources, Lists,
                                            erlmcp_metaschemas:compiled()),

@@ -2,7 +2,9 @@
 -moduledoc """
 Makes the `visible` fun of a definition safe to call. The fun is user code, and runs in processes of
 the server, such as those of connections. If it crashes, or returns neither `true` nor `false`, the
-definition is hidden, and that is logged, at most once a minute for each definition.
+definition is hidden, and that is logged, at most once a minute for each definition. The times of
+the last minute's entries are in a table of the instance. So a definition that is given twice has
+the same fun, and does not seem to have changed.
 
 Internal.
 """.
@@ -19,29 +21,44 @@ and returns `true` or `false`. A definition without such a fun is returned as it
 -spec guarded(erlmcp_definition:kind(), Source :: erlmcp_definition:source(), Key :: reference()) ->
     erlmcp_definition:source().
 guarded(Kind, #{visible := Visible} = Source, Key) when is_function(Visible, 1) ->
-    Named = maps:with([name, uri, uri_template], Source),
-    Logged = atomics:new(1, []),
-    ok = atomics:put(Logged, 1, erlang:monotonic_time(second) - ?QUIET),
-    Log = {Key, Logged},
-    Source#{visible := fun(Principal) -> sees(Principal, Visible, {Kind, Named}, Log) end};
+    Definition = {Kind, maps:with([name, uri, uri_template], Source)},
+    Source#{visible := fun(Principal) -> sees(Principal, Visible, Definition, Key) end};
 guarded(_, Source, _) ->
     Source.
 
-sees(Principal, Visible, Definition, Log) ->
+sees(Principal, Visible, Definition, Key) ->
     try Visible(Principal) of
         Sees when is_boolean(Sees) -> Sees;
-        Other -> hidden(error, {bad_return, visible, Other}, [], Definition, Log)
+        Other -> hidden(error, {bad_return, visible, Other}, [], Definition, Key)
     catch
-        Class:Reason:Stack -> hidden(Class, Reason, Stack, Definition, Log)
+        Class:Reason:Stack -> hidden(Class, Reason, Stack, Definition, Key)
     end.
 
-hidden(Class, Reason, Stack, {Kind, Named}, {Key, Logged}) ->
-    Last = atomics:get(Logged, 1),
-    Now = erlang:monotonic_time(second),
-    %% If several processes do this at the same time, one of them logs.
-    _ = Now - Last >= ?QUIET
-        andalso atomics:compare_exchange(Logged, 1, Last, Now) =:= ok
+hidden(Class, Reason, Stack, {Kind, Named} = Definition, Key) ->
+    _ = is_logged(Definition, Key)
         andalso erlmcp_log:report(error, (erlmcp_incident:outline(Reason, Stack))#{
                                              what => visible_crashed, kind => Kind,
                                              definition => Named, class => Class}, Key),
     false.
+
+is_logged(Definition, Key) ->
+    try
+        maybe
+            {ok, #{visible_crashes := Logged}} ?= erlmcp_instance:find(Key),
+            is_logged(Definition, erlang:monotonic_time(second), Logged)
+        else
+            gone -> false
+        end
+    catch
+        %% The table ends with its server.
+        error:badarg -> false
+    end.
+
+is_logged(Definition, Now, Logged) ->
+    Ago = Now - ?QUIET,
+    ets:lookup_element(Logged, Definition, 2, Ago) =< Ago
+        andalso begin
+            _ = ets:select_delete(Logged, [{{'_', '$1'}, [{'=<', '$1', Ago}], [true]}]),
+            %% If several processes do this at the same time, one of them logs.
+            ets:insert_new(Logged, {Definition, Now})
+        end.

@@ -14,6 +14,7 @@ sockets and in both eras.
          events_over_the_bound_are_counted/1, what_waits_is_told_at_the_end/1,
          wrong_handlers_are_refused/1, servers_hear_of_the_node/1]).
 -export([attached_handlers_are_called/1, attached_handlers_are_bounded/1,
+         a_handler_is_attached_while_another_is_detached/1,
          nothing_is_attached_to_no_server/1, a_killed_handler_is_started_again/1,
          telemetry_has_the_events/1, telemetry_has_the_calls/1]).
 -export([faults_change_the_zone/1, mistakes_do_not_change_the_zone/1,
@@ -36,7 +37,8 @@ all() ->
      a_crash_of_the_fun_is_survived,
      events_over_the_bound_are_counted, what_waits_is_told_at_the_end,
      wrong_handlers_are_refused, servers_hear_of_the_node,
-     attached_handlers_are_called, attached_handlers_are_bounded, nothing_is_attached_to_no_server,
+     attached_handlers_are_called, attached_handlers_are_bounded,
+     a_handler_is_attached_while_another_is_detached, nothing_is_attached_to_no_server,
      a_killed_handler_is_started_again, telemetry_has_the_events,
      telemetry_has_the_calls,
      faults_change_the_zone, mistakes_do_not_change_the_zone, every_transport_counts,
@@ -417,6 +419,35 @@ attached_handlers_are_bounded(_) ->
     {error, {too_many, 100}} = erlmcp_event:attach(Pid, 101, told_as(101)),
     ok = erlmcp_event:detach(Pid, 7),
     ok = erlmcp_event:attach(Pid, 101, told_as(101)),
+    stop(Server).
+
+%% The process of a handler has ended then, but its id is not free yet.
+a_handler_is_attached_while_another_is_detached(_) ->
+    #{pid := Pid} = Server = start(#{}),
+    ok = erlmcp_event:attach(Pid, one, told_as(one)),
+    {ok, Supervisor, _} = erlmcp_registry:whereis(Pid),
+    Events = erlmcp_server_sup:events(Supervisor),
+    Halfway = fun() ->
+        ok = sys:suspend(Events),
+        {Detaching, Monitor} =
+            spawn_monitor(fun() -> exit({said, erlmcp_event:detach(Pid, one)}) end),
+        await(fun() -> process_info(Events, message_queue_len) =:= {message_queue_len, 1} end),
+        true = erlang:suspend_process(Detaching),
+        ok = sys:resume(Events),
+        fun() ->
+            true = erlang:resume_process(Detaching),
+            receive {'DOWN', Monitor, process, Detaching, {said, Said}} -> Said end
+        end
+    end,
+    First = Halfway(),
+    {error, already_attached} = erlmcp_event:attach(Pid, one, told_as(one)),
+    ok = First(),
+    ok = erlmcp_event:attach(Pid, one, told_as(one)),
+    Second = Halfway(),
+    ok = erlmcp_event:detach(Pid, one),
+    ok = erlmcp_event:attach(Pid, one, told_as(again)),
+    {error, not_found} = Second(),
+    {error, already_attached} = erlmcp_event:attach(Pid, one, told_as(one)),
     stop(Server).
 
 nothing_is_attached_to_no_server(_) ->

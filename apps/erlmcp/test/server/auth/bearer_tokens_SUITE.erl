@@ -419,7 +419,13 @@ an_option_that_is_wrong_says_why(_) ->
             {jwks, Keys((Rsa(2048))#{~"alg" => 1}),
              [OfFirst, ~"alg and kid: expected texts of at most 1024 bytes, got others: alg"]},
             {jwks, Keys(~"-----BEGIN PUBLIC KEY-----"),
-             [OfFirst, ~"expected a map with kty and the members of its kind"]}]].
+             [OfFirst, ~"expected a map with kty and the members of its kind"]}]],
+    %% A crash of the user's fun is not a wrong option.
+    Crashing = {jwt, #{issuer => ~"i", algorithms => [~"HS256"],
+                       jwks => {secret, fun() -> error(on_purpose) end}}},
+    {error, on_purpose} = erlmcp_test_servers:started(#{
+        name => ~"api", version => ~"1",
+        listen => [{http, #{port => 0, authenticate => {bearer, #{tokens => [Crashing]}}}}]}).
 
 an_algorithm_that_is_not_taken_is_named(Config) ->
     erlmcp_test_issuer:rotate(~"ES384", issuer(Config)),

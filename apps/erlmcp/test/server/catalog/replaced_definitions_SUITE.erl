@@ -7,6 +7,7 @@ for clients of both eras.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([lists_are_replaced/1, clients_are_told_of_lists_that_differ/1,
+         the_same_visible_is_no_change/1,
          running_calls_end_as_they_began/1, nothing_changes_if_one_is_wrong/1,
          mounted_definitions_and_skills_stay/1, servers_that_mount_it_follow/1,
          kept_results_go/1, figures_go_on/1, many_are_replaced/1, servers_that_ended_are_said/1]).
@@ -19,8 +20,9 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [lists_are_replaced, clients_are_told_of_lists_that_differ, running_calls_end_as_they_began,
-     nothing_changes_if_one_is_wrong, mounted_definitions_and_skills_stay,
+    [lists_are_replaced, clients_are_told_of_lists_that_differ, the_same_visible_is_no_change,
+     running_calls_end_as_they_began, nothing_changes_if_one_is_wrong,
+     mounted_definitions_and_skills_stay,
      servers_that_mount_it_follow, kept_results_go, figures_go_on, many_are_replaced,
      servers_that_ended_are_said].
 
@@ -89,6 +91,29 @@ clients_are_told_of_lists_that_differ(_) ->
     [[~"notifications/resources/list_changed", ~"notifications/tools/list_changed"] = said(Client)
      || Client <- Clients],
     [[~"b", ~"a"] = listed(Client, tool) || Client <- Clients].
+
+%% Another fun may hide from a client what it saw before.
+the_same_visible_is_no_change(_) ->
+    Test = self(),
+    Visible = fun(_) -> is_pid(Test) end,
+    Tool = (tool(~"a", ~"old"))#{visible => Visible},
+    Server = start(#{tools => [Tool], on_event => fun(Event) -> Test ! {event, Event} end}),
+    Clients = [subscribed(Era, Server) || Era <- eras()],
+    Replaced = fun(Tools) ->
+        ok = erlmcp:replace(Server, #{tools => Tools}),
+        receive {event, #{event := reloaded, changed := Changed}} -> Changed end
+    end,
+    [begin
+         0 = Replaced([Tool#{handler := fun(_, _) -> Text end}]),
+         [begin
+              [] = said(Client),
+              Text = text(call(Client, ~"a", #{}))
+          end || Client <- Clients]
+     end || Text <- [~"one", ~"two"]],
+    1 = Replaced([Tool#{visible := fun(_) -> true end}]),
+    [[~"notifications/tools/list_changed"] = said(Client) || Client <- Clients],
+    1 = Replaced([tool(~"a", ~"old")]),
+    [[~"notifications/tools/list_changed"] = said(Client) || Client <- Clients].
 
 subscribed(~"2026-07-28" = Era, Server) ->
     {_, Socket} = Client = open(Era, Server),

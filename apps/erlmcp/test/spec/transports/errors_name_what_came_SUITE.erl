@@ -235,6 +235,10 @@ hostile_members_are_shown(Config) ->
          %% The terminal's commands of eight bits, and what turns a text around.
          {<<16#9b/utf8, "2J">>, ~B'"\u009B2J"'},
          {<<"a", 16#202e/utf8, "b">>, ~B'"a\u202Eb"'},
+         {<<"a\n", 16#7f>>, ~B'"a\n\u007F"'},
+         %% Fillers and joiners that show nothing.
+         {<<"a", 16#3164/utf8, 16#34f/utf8, 16#115f/utf8, 16#fe0f/utf8>>,
+          ~B'"a\u3164\u034F\u115F\uFE0F"'},
          {binary:copy(~"ö", 3000), <<$", (binary:copy(~"ö", 30))/binary, "...\"">>}]].
 
 %% Names are told as they are, but for those that are too long or do something.
@@ -256,6 +260,8 @@ hostile_names_are_shown(Config) ->
             {~"größe", ~"größe"},
             {~"a\nb", ~B'"a\nb"'},
             {<<"a", 16#202e/utf8, 16#61c/utf8, 16#e0041/utf8>>, ~B'"a\u202E\u061C\uDB40\uDC41"'},
+            {<<"a", 16#7f>>, ~B'"a\u007F"'},
+            {<<"a", 16#3164/utf8, 16#fe00/utf8>>, ~B'"a\u3164\uFE00"'},
             {binary:copy(~"n", 100_000), <<(binary:copy(~"n", 200))/binary, "...">>}],
         {Method, Params, Before, Behind} <- Named(Hostile),
         Told <- [<<Before/binary, Shown/binary, Behind/binary>>]].
