@@ -270,7 +270,7 @@ refused(Status, Fields, Body, #exchange{route = #{limits := Limits}} = X) ->
     Reason = erlmcp_httpc_answer:reason(Status, Fields, Body),
     case erlmcp_httpc_answer:refusal({Status, Fields, Body}, {Session, Id}, Limits) of
         unauthorized -> unauthorized(Status, Fields, Reason, X);
-        session_lost -> fail_released(session_lost, X);
+        session_lost -> fail_released(session_lost(X), X);
         {error, Error} when Status =:= 404, Session =/= none ->
             answered(Error, count_received(Body, X));
         Refusal ->
@@ -279,6 +279,13 @@ refused(Status, Fields, Body, #exchange{route = #{limits := Limits}} = X) ->
                 {false, {error, Error}} -> answered(Error, count_received(Body, X));
                 {false, none} -> fail_released(Reason, X)
             end
+    end.
+
+%% The server has accepted a request whose stream is being resumed, so it may have done the work.
+session_lost(#exchange{outgoing = #{id := Id}, resumption = Resumption}) ->
+    case Id =/= none andalso erlmcp_httpc_resumption:has_event_id(Resumption) of
+        true -> {closed, session_lost};
+        false -> session_lost
     end.
 
 answered(Error, #exchange{outgoing = #{id := Id}} = X) ->

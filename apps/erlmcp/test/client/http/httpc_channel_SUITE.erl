@@ -195,7 +195,7 @@ resumes(_) ->
     ?assertMatch(#{headers := #{~"last-event-id" := ~"a4"}}, Again),
     %% Without an id there is no place to come back to.
     ?assertMatch([_, {failed, {closed, ended}}], outcome(#{}, Resuming, [stream([])])),
-    ?assertMatch([_, _, {failed, session_lost}],
+    ?assertMatch([_, _, {failed, {closed, session_lost}}],
                  outcome(#{}, Resuming, [First, answer(404, [], ~"")])),
     [_, _, {failed, {closed, {http, 405, _, _}}}] =
         outcome(#{}, Resuming, [First, answer(405, [], ~"")]).
