@@ -15,8 +15,8 @@ servers are scripts on sockets, one for each kind that there is.
          few_eras_are_forgotten/1, remembered_era_is_given_up/1, pinned_era_is_not_left/1,
          session_is_opened/1, server_may_choose_an_older_revision/1, unknown_revision_is_refused/1,
          lost_session_is_opened_again_once/1, session_lost_twice_is_an_error/1,
-         server_that_comes_later/1, session_ends_with_the_client/1, invisible_session_id/1,
-         log_level_is_set/1]).
+         accepted_call_of_a_lost_session_runs_once/1, server_that_comes_later/1,
+         session_ends_with_the_client/1, invisible_session_id/1, log_level_is_set/1]).
 
 -import(erlmcp_test_peer, [received/1, result/2]).
 
@@ -33,7 +33,8 @@ all() ->
      eras_are_remembered_beside_many_clients, few_eras_are_forgotten,
      remembered_era_is_given_up, pinned_era_is_not_left, session_is_opened,
      server_may_choose_an_older_revision, unknown_revision_is_refused,
-     lost_session_is_opened_again_once, session_lost_twice_is_an_error, server_that_comes_later,
+     lost_session_is_opened_again_once, session_lost_twice_is_an_error,
+     accepted_call_of_a_lost_session_runs_once, server_that_comes_later,
      session_ends_with_the_client, invisible_session_id, log_level_is_set].
 
 init_per_suite(Config) ->
@@ -295,6 +296,42 @@ session_lost_twice_is_an_error(_) ->
     {Client, _} = visit(fun(Request) -> forgetful(Request, Sessions, none) end, #{era => session}),
     {error, session_lost} = erlmcp_client:list_tools(Client),
     2 = counters:get(Sessions, 1).
+
+%% The server accepts the first call, and has forgotten the session when the client resumes the
+%% stream of that call. Only a call that reads is repeated.
+accepted_call_of_a_lost_session_runs_once(_) ->
+    [begin
+         Sessions = counters:new(1, []),
+         Calls = counters:new(1, []),
+         {Client, _} = visit(fun(Request) -> accepting_once(Request, Sessions, Calls) end,
+                             #{era => session}),
+         {Operation, Outcome} = {Operation, outcome(Client, Operation)},
+         {Operation, Accepted} = {Operation, counters:get(Calls, 1)},
+         %% The session is opened again for the next call, if not for this one.
+         {ok, []} = erlmcp_client:list_tools(Client),
+         2 = counters:get(Sessions, 1)
+     end || {Operation, Outcome, Accepted} <- [
+                {{call_tool, ~"t", #{}}, {error, {closed, session_lost}}, 1},
+                {{list, tools}, {ok, []}, 2}]].
+
+outcome(Client, Operation) ->
+    {ok, Reference} = erlmcp_client:async(Client, Operation),
+    receive {erlmcp, Reference, Outcome} -> Outcome after ?WAIT -> error(late) end.
+
+accepting_once(#{headers := #{~"last-event-id" := ~"e-1"}}, _, _) ->
+    {404, [], none};
+accepting_once(#{message := #{~"method" := <<"tools/", _/binary>>}} = Request, Sessions, Calls) ->
+    Answer = case counters:get(Calls, 1) of
+        0 -> {events, [~"id: e-1\nretry: 0\ndata:\n\n", close]};
+        _ -> forgetful(Request, Sessions, ~"s-2")
+    end,
+    ok = case Answer of
+        {404, _, _} -> ok;
+        _ -> counters:add(Calls, 1, 1)
+    end,
+    Answer;
+accepting_once(Request, Sessions, _) ->
+    forgetful(Request, Sessions, ~"s-2").
 
 %% Knows only the session that it is told to know.
 forgetful(#{message := #{~"method" := ~"initialize"} = Message}, Sessions, _) ->

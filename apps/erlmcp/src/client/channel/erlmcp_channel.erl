@@ -91,8 +91,7 @@ The reason why an exchange failed.
   unless `Why` is `unprocessed`.
 - `{http, Status, Headers, Body}`: a refusal of HTTP without a JSON-RPC message; `Body` is at most
   its first 4096 bytes.
-- `session_lost`: the server does not know the session; nothing was done, except for a request whose
-  stream was being resumed.
+- `session_lost`: the server does not know the session; nothing was done.
 - `{redirect, Location}`: the server redirects to a URL that the client does not follow.
 - `{unauthorized, Why}`: authorization failed, or the client has no credentials to try.
 - `{protocol, What}`: the server's bytes are not MCP; `What` says in a sentence what is wrong. A

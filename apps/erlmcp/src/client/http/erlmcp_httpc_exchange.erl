@@ -270,7 +270,7 @@ refused(Status, Fields, Body, #exchange{route = #{limits := Limits}} = X) ->
     Reason = erlmcp_httpc_answer:reason(Status, Fields, Body),
     case erlmcp_httpc_answer:refusal({Status, Fields, Body}, {Session, Id}, Limits) of
         unauthorized -> unauthorized(Status, Fields, Reason, X);
-        session_lost -> fail_released(session_lost, X);
+        session_lost -> fail_released(session_lost(X), X);
         {error, Error} when Status =:= 404, Session =/= none ->
             answered(Error, count_received(Body, X));
         Refusal ->
@@ -279,6 +279,13 @@ refused(Status, Fields, Body, #exchange{route = #{limits := Limits}} = X) ->
                 {false, {error, Error}} -> answered(Error, count_received(Body, X));
                 {false, none} -> fail_released(Reason, X)
             end
+    end.
+
+%% The server has accepted a request whose stream is being resumed, so it may have done the work.
+session_lost(#exchange{outgoing = #{id := Id}, resumption = Resumption}) ->
+    case Id =/= none andalso erlmcp_httpc_resumption:has_event_id(Resumption) of
+        true -> {closed, session_lost};
+        false -> session_lost
     end.
 
 answered(Error, #exchange{outgoing = #{id := Id}} = X) ->
@@ -341,7 +348,7 @@ drained(nofin, #exchange{request = Request}) -> erlmcp_httpc_pool_request:draine
 broken(unprocessed, #exchange{at = head, repeats = Repeats}, Released) when Repeats < ?REPEATS ->
     again(Released#exchange{repeats = Repeats + 1});
 broken(unprocessed, #exchange{at = head}, Released) ->
-    fail_released({closed, unprocessed}, Released);
+    not_sent({closed, unprocessed}, Released);
 broken(unprocessed, _, Released) ->
     ended([], ended, Released);
 broken(Reason, _, Released) ->
@@ -390,16 +397,19 @@ resume(#exchange{outgoing = #{deadline := Deadline}} = X) ->
 again(X) ->
     case request(X) of
         {ok, Next} -> {[], Next};
-        {error, {connect, stopped} = Reason} ->
-            %% The pool has ended with its channel.
-            fail_released(Reason, X);
-        {error, {connect, _} = Reason} ->
-            case erlmcp_httpc_resumption:has_failed(X#exchange.resumption) of
-                true -> ended([], Reason, X#exchange{at = head});
-                false -> fail_released(Reason, X)
-            end;
-        {error, Reason} ->
-            fail_released(Reason, X)
+        {error, Reason} -> not_sent(Reason, X)
+    end.
+
+%% The message of a stream that is being resumed was accepted before, so no reason may say that
+%% nothing was sent.
+not_sent(Reason, #exchange{resumption = Resumption} = X) ->
+    case {erlmcp_httpc_resumption:has_failed(Resumption), Reason} of
+        {false, _} -> fail_released(Reason, X);
+        %% The pool has ended with its channel.
+        {true, {connect, stopped}} -> fail_released({closed, Reason}, X);
+        {true, {Kind, _}} when Kind =:= connect; Kind =:= overload -> ended([], Reason, X);
+        {true, {closed, unprocessed}} -> ended([], ended, X);
+        {true, _} -> fail_released(Reason, X)
     end.
 
 fail_released(Reason, X) ->

@@ -252,8 +252,12 @@ info(#{members := Table} = Pool) ->
      || {Index, _, Target} <- lists:keysort(1, ets:tab2list(Table)), is_integer(Index)].
 
 calls(Index, Pool) ->
-    case client(Index, Pool) of
-        {ok, #{calls := Calls}} -> erlmcp_client_calls:count(Calls);
+    maybe
+        {ok, #{calls := Calls}} ?= client(Index, Pool),
+        %% The client may have ended meanwhile.
+        Count when is_integer(Count) ?= erlmcp_client_calls:count(Calls),
+        Count
+    else
         _ -> 0
     end.
 

@@ -51,7 +51,8 @@ Internal.
 
 -doc """
 Returns a reader at the beginning of a stream, for events with up to `Max` bytes of data. A comment
-or a line of another field may have about `Max` bytes, less those of the event's data before it.
+or a line of another field may have about `Max` bytes, too. So the reader holds about three times
+`Max` bytes at most: an event's data, its name, and an unfinished line.
 """.
 -spec new(Max :: pos_integer()) -> state().
 new(Max) ->
@@ -148,7 +149,7 @@ hold(End, Held, Events, #state{max = Max} = State) ->
         ~"" -> binary:copy(End);
         _ -> join(Held, End)
     end,
-    case data_size(State) + byte_size(Line) > Max + ?FIELD + bom_size(State) of
+    case byte_size(Line) > Max + ?FIELD + bom_size(State) of
         true -> over(Events, State);
         false -> {Events, State#state{held = Line}}
     end.
@@ -174,7 +175,7 @@ line(<<>>, Events, #state{data = {_, Data}, name = Name, stream = #{id := Id} = 
     {[Stream#{data => Data, event => name(Name)} | Events],
      State#state{data = none, name = ~"", last_id = Id}};
 line(Line, Events, #state{max = Max} = State) ->
-    case data_size(State) + byte_size(Line) > Max + ?FIELD of
+    case byte_size(Line) > Max + ?FIELD of
         true -> over(Events, State);
         false -> field(Line, Events, State)
     end.

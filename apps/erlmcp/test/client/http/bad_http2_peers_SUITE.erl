@@ -7,8 +7,8 @@ server of a case writes what it likes once it has a whole request for a tool.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([never_in_time/1, stream_ends/1, connection_ends/1, requests_are_turned_away/1,
-         windows_are_ignored/1, window_is_never_opened/1, heads_without_end/1,
-         small_heads_that_grow/1, floods_of_frames/1, wrong_answers/1]).
+         resumptions_are_turned_away/1, windows_are_ignored/1, window_is_never_opened/1,
+         heads_without_end/1, small_heads_that_grow/1, floods_of_frames/1, wrong_answers/1]).
 
 -import(erlmcp_test_suite, [watch/1]).
 -import(erlmcp_test_peer, [drip/2]).
@@ -20,9 +20,9 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [never_in_time, stream_ends, connection_ends, requests_are_turned_away, windows_are_ignored,
-     window_is_never_opened, heads_without_end, small_heads_that_grow, floods_of_frames,
-     wrong_answers].
+    [never_in_time, stream_ends, connection_ends, requests_are_turned_away,
+     resumptions_are_turned_away, windows_are_ignored, window_is_never_opened, heads_without_end,
+     small_heads_that_grow, floods_of_frames, wrong_answers].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, gun], Config).
@@ -97,6 +97,34 @@ requests_are_turned_away(Config) ->
           {going_away_and_staying, Counted(fun(_) -> cow_http2:goaway(0, no_error, ~"") end, ok)},
           {refused, Counted(fun(Id) -> cow_http2:rst_stream(Id, refused_stream) end, ok)}]),
     true = counters:get(Count, 1) =< 3 * 8 orelse error({requests, counters:get(Count, 1)}).
+
+%% The server has accepted the request of the stream, which is resumed later: no reason says that
+%% nothing was done.
+resumptions_are_turned_away(Config) ->
+    Requests = counters:new(1, []),
+    Events = fun(Id, Bytes) ->
+        [head(Id, ~"text/event-stream"), cow_http2:data(Id, fin, Bytes)]
+    end,
+    Answer = fun(Socket, Id) ->
+        ok = counters:add(Requests, 1, 1),
+        send(Socket, case counters:get(Requests, 1) of
+            1 -> Events(Id, ~"id: 1\nretry: 0\ndata:\n\n");
+            7 -> Events(Id, [~B'data: {"jsonrpc":"2.0","id":1,"result":{}}', ~"\n\n"]);
+            _ -> cow_http2:rst_stream(Id, refused_stream)
+        end)
+    end,
+    {_, _} = erlmcp_test_watch:run(fun() ->
+        {Peer, Url} = listening(Answer, #{}),
+        Sent = erlmcp_test_httpc_channel:outgoing(
+            #{session => ~"s", resumes => true,
+              message => ~B'{"jsonrpc":"2.0","id":1,"method":"tools/call"}'}),
+        erlmcp_test_httpc_channel:with_channel(Url, #{protocols => [http2]}, fun(Channel) ->
+            {ok, X} = erlmcp_httpc_channel:send(Sent, Channel),
+            [{headers, _}, {headers, _}, {message, {response, 1, {ok, #{}}}}] =
+                erlmcp_test_httpc_channel:events(X)
+        end),
+        exit(Peer, kill)
+    end, watch(Config)).
 
 windows_are_ignored(Config) ->
     Frame = fun(Id) -> iolist_to_binary(cow_http2:data(Id, nofin, binary:copy(~" ", 16_384))) end,
@@ -209,6 +237,12 @@ one(Answer, Timeout, Expected) ->
     end.
 
 started(Answer, Settings, Options) ->
+    {Peer, Url} = listening(Answer, Settings),
+    {ok, Client} = erlmcp_client:start_link({http, Url, Options#{
+        era => stateless, protocols => [http2]}}),
+    {Peer, Client}.
+
+listening(Answer, Settings) ->
     Test = self(),
     Peer = spawn(fun() ->
         {ok, Listen} = gen_tcp:listen(0, [binary, {active, false}, {nodelay, true},
@@ -218,11 +252,7 @@ started(Answer, Settings, Options) ->
         accept(Listen, Answer, Settings)
     end),
     receive
-        {Peer, Port} ->
-            Url = <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/mcp">>,
-            {ok, Client} = erlmcp_client:start_link({http, Url, Options#{
-                era => stateless, protocols => [http2]}}),
-            {Peer, Client}
+        {Peer, Port} -> {Peer, <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/mcp">>}
     after ?WAIT ->
         error(no_peer)
     end.
@@ -267,6 +297,12 @@ frame({data, Id, Fin, Data}, Socket, Rest, Answer, Bodies) ->
                 ok -> serve(Socket, Rest, Answer, maps:remove(Id, Bodies));
                 close -> gen_tcp:close(Socket)
             end
+    end;
+%% A request without a body.
+frame({headers, Id, fin, head_fin, _}, Socket, Rest, Answer, Bodies) ->
+    case Answer(Socket, Id) of
+        ok -> serve(Socket, Rest, Answer, Bodies);
+        close -> gen_tcp:close(Socket)
     end;
 frame({settings, _}, Socket, Rest, Answer, Bodies) ->
     _ = send(Socket, cow_http2:settings_ack()),

@@ -11,6 +11,7 @@ what a case says. Against a server of erlmcp's own: `httpc_channel_at_own_server
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([headers/1, options/1, framings/1, refusals/1, odd_answers/1, ends_early/1,
          redirects/1, sessions_lost/1, taken/1, resumes/1, resumes_with_pauses/1,
+         resumes_when_there_is_a_connection/1, resumes_nothing_at_its_end/1,
          ids_of_events_are_bounded/1, large/1, flood/1, reuses/1, closes/1, aborts/1, batch/1,
          unprocessed/1]).
 
@@ -19,8 +20,8 @@ what a case says. Against a server of erlmcp's own: `httpc_channel_at_own_server
 
 all() ->
     [headers, options, framings, refusals, odd_answers, ends_early, redirects, sessions_lost, taken,
-     resumes, resumes_with_pauses, ids_of_events_are_bounded, large, flood, reuses, closes, aborts,
-     batch, unprocessed].
+     resumes, resumes_with_pauses, resumes_when_there_is_a_connection, resumes_nothing_at_its_end,
+     ids_of_events_are_bounded, large, flood, reuses, closes, aborts, batch, unprocessed].
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -195,7 +196,7 @@ resumes(_) ->
     ?assertMatch(#{headers := #{~"last-event-id" := ~"a4"}}, Again),
     %% Without an id there is no place to come back to.
     ?assertMatch([_, {failed, {closed, ended}}], outcome(#{}, Resuming, [stream([])])),
-    ?assertMatch([_, _, {failed, session_lost}],
+    ?assertMatch([_, _, {failed, {closed, session_lost}}],
                  outcome(#{}, Resuming, [First, answer(404, [], ~"")])),
     [_, _, {failed, {closed, {http, 405, _, _}}}] =
         outcome(#{}, Resuming, [First, answer(405, [], ~"")]).
@@ -231,6 +232,58 @@ resumes_with_pauses(_) ->
     Soon = Stream#{deadline => erlang:monotonic_time(millisecond) + 900},
     ?assertMatch([{headers, _}, {headers, _}, {failed, session_lost}], told(Peer, #{}, Soon)),
     [_, #{headers := #{~"last-event-id" := ~"a1"}}, _] = asked(Peer).
+
+%% The server has accepted the request, so no reason may say that nothing was sent.
+resumes_when_there_is_a_connection(_) ->
+    Answer = stream([event(result(1))]),
+    Peer = peer([cut_stream([~"id: a1\nretry: 10\ndata: \n\n"]),
+                 head(200, [{"Content-Type", "text/event-stream"}]), Answer, Answer]),
+    {ok, Pid, #{pool := Pool} = Channel} =
+        erlmcp_httpc_channel:open(url(Peer), #{
+            limits => #{message_bytes => 1000, depth => 64, members => 100}, calls => 1,
+            connect_timeout => 5000, options => #{connections => 1}}),
+    Send = fun(Outgoing) ->
+        erlmcp_httpc_channel:send(outgoing(Outgoing#{message => ping()}), Channel)
+    end,
+    {ok, X} = Send(#{session => ~"s", resumes => true}),
+    {Due, Broken} = until_resumed(X),
+    {ok, Other} = Send(#{}),
+    {[{headers, _}], Open} = next(Other),
+    {Waiting, Monitor} = spawn_monitor(fun() ->
+        {ok, Late} = Send(#{}),
+        exit(events(Late))
+    end),
+    ok = await(Pool, #{waiting => 1}),
+    {[], Paused} = erlmcp_httpc_channel:received(Due, Broken),
+    ?assert(erlmcp_httpc_channel:abort(Open)),
+    receive
+        {'DOWN', Monitor, process, Waiting, Events} ->
+            ?assertMatch([{headers, _}, {message, {response, 1, _}}], Events)
+    end,
+    ?assertMatch([{headers, _}, {message, {response, 1, _}}], events(Paused)),
+    ok = erlmcp_httpc_channel:close(Pid).
+
+resumes_nothing_at_its_end(_) ->
+    Peer = peer([cut_stream([~"id: a1\nretry: 10\ndata: \n\n"])]),
+    {ok, Pid, Channel} = open(url(Peer), #{}),
+    {ok, X} = erlmcp_httpc_channel:send(
+        outgoing(#{message => ping(), session => ~"s", resumes => true}), Channel),
+    {Due, Broken} = until_resumed(X),
+    ok = erlmcp_httpc_channel:close(Pid),
+    ?assertMatch({[{failed, {closed, {connect, stopped}}}], _},
+                 erlmcp_httpc_channel:received(Due, Broken)).
+
+%% The message with which a broken stream is to be resumed, and the exchange that waits for it.
+until_resumed(X) ->
+    receive
+        {timeout, _, resume} = Due ->
+            {Due, X};
+        Message ->
+            case erlmcp_httpc_channel:received(Message, X) of
+                {_, Next} -> until_resumed(Next);
+                other -> until_resumed(X)
+            end
+    end.
 
 %% `message_bytes` is 1,000,000.
 large(_) ->

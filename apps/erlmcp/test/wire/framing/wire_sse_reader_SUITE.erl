@@ -49,7 +49,13 @@ bound(_) ->
             {[~"1", {too_large, 5}], [~"data: 1\n\ndata: 234567\n\ndata: 8\n\n"]},
             %% Of other lines too, or a server could send a comment without end.
             {[{too_large, 5}], [~": 234567890", ~"12345"]},
-            {[~"1"], [~": 234567890\n\ndata: 1\n\n"]}]].
+            {[~"1"], [~": 234567890\n\ndata: 1\n\n"]},
+            %% Wherever they stand.
+            {[~"12345"], [~"id: 4567890\ndata: 12345\n\n"]},
+            {[~"12345"], [~"data: 12345\nid: 4567890\n\n"]},
+            {[~"12345"], [~"data: 12345\n: 34", ~"567890", ~"1\n\n"]},
+            {[{too_large, 5}], [~"data: 12345\nid: 45678901\n\n"]},
+            {[{too_large, 5}], [~"data: 12345\n: 34", ~"5678901", ~"2"]}]].
 
 over_is_over(_) ->
     {_, Over} = erlmcp_sse_reader:push(~"id: 1\n\ndata: 123456\n\n", erlmcp_sse_reader:new(5)),

@@ -249,16 +249,21 @@ headers(Socket, Deadline, Remaining, Method, Target, Hosts) ->
     end.
 
 decide(Method, Target, Hosts, #{path := Path, port := Port} = Expected) ->
-    case {is_own(Hosts, integer_to_binary(Port)), Method, binary:split(Target, ~"?")} of
+    case {is_own(Hosts, Port), Method, binary:split(Target, ~"?")} of
         {false, _, _} -> refused(~"403 Forbidden");
         {true, 'GET', [Path, Query]} -> answer(query(Query), Expected);
         _ -> refused(~"404 Not Found")
     end.
 
 is_own([Host], Port) ->
-    lists:member(Host, [<<Name/binary, $:, Port/binary>> || Name <- [~"127.0.0.1", ~"localhost"]]);
+    lists:member(Host, [<<Name/binary, Written/binary>> || Name <- [~"127.0.0.1", ~"localhost"],
+                                                           Written <- written(Port)]);
 is_own(_, _) ->
     false.
+
+%% Browsers leave out the port of HTTP.
+written(80) -> [~"", ~":80"];
+written(Port) -> [<<$:, (integer_to_binary(Port))/binary>>].
 
 %% A text with characters that URLs may not have is not a query.
 query(Query) ->

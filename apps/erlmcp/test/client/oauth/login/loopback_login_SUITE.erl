@@ -8,7 +8,8 @@
          one_redirect_is_served/1,
          other_hosts_are_refused/1, a_redirect_without_the_state_is_not_the_login_s/1,
          silent_connections_do_not_block/1, bounds_hold/1, requests_have_a_number/1,
-         the_deadline_is_kept/1, a_port_may_be_given/1, the_listener_goes_with_the_caller/1,
+         the_deadline_is_kept/1, a_port_may_be_given/1, the_port_of_http_is_left_out/1,
+         the_listener_goes_with_the_caller/1,
          the_url_is_said_where_no_browser_opens/1, bad_options_are_refused/1,
          only_web_addresses_are_opened/1, a_browser_is_opened/1, any_request_is_survived/1,
          a_page_comes_however_much_is_sent/1]).
@@ -239,6 +240,33 @@ a_port_may_be_given(_) ->
     %% Twice, as the port is the same the next time.
     [{{ok, <<RedirectUri:(byte_size(RedirectUri))/binary, "?code=c">>, RedirectUri}, _} =
          login(fun(_) -> status(Port, ~"/oauth/cb?code=c") end, Options) || _ <- [1, 2]].
+
+%% "If the port is equal to the default port for a scheme, the normal form is to omit the port
+%% subcomponent" (RFC 9110, section 4.2.3), and so browsers do in `Host`.
+the_port_of_http_is_left_out(_) ->
+    case login_on_80(1000) of
+        {{error, {listen, eacces}}, nothing} ->
+            {skip, "needs root"};
+        {{ok, Redirected, RedirectUri}, Statuses} ->
+            RedirectUri = ~"http://127.0.0.1:80/callback",
+            Redirected = ~"http://127.0.0.1:80/callback?code=c",
+            [~"403", ~"403", ~"404", ~"404", ~"200"] = Statuses
+    end.
+
+%% Another run of this case may have the port meanwhile.
+login_on_80(Tries) ->
+    Browser = fun(80) ->
+        [status(get(80, Target, [~"Host: ", Host, ~"\r\n"]))
+         || {Target, Host} <- [{~"/", ~"evil.example"}, {~"/", ~"127.0.0.1:8080"},
+                               {~"/", ~"localhost"}, {~"/", ~"127.0.0.1:80"},
+                               {~"/callback?code=c", ~"127.0.0.1"}]]
+    end,
+    case login(Browser, #{port => 80}) of
+        {{error, {listen, eaddrinuse}}, nothing} when Tries > 0 ->
+            receive after 20 -> login_on_80(Tries - 1) end;
+        Outcome ->
+            Outcome
+    end.
 
 the_listener_goes_with_the_caller(_) ->
     Self = self(),
