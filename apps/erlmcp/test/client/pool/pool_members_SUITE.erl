@@ -16,7 +16,7 @@ misbehave.
          simultaneous_failures_open_it_once/1, what_is_no_call_is_no_try/1,
          dead_caller_leaves_no_trace/1, all_open_is_refused_at_once/1,
          cancelled_call_ends/1, progress_for_a_slow_reader_is_dropped/1,
-         subscription_at_a_member/1, member_is_started_again/1,
+         subscription_at_a_member/1, member_is_started_again/1, dead_member_has_no_calls/1,
          options_are_checked/1, the_application_must_run/1, supervised_by_name/1,
          deadline_holds_over_tries/1, tasks_are_reached_by_key/1,
          secrets_are_in_no_child_specification/1, a_receiver_that_dies_ends_its_call/1,
@@ -38,10 +38,10 @@ all() ->
      half_open_lets_one_try, each_opening_has_its_time, simultaneous_failures_open_it_once,
      what_is_no_call_is_no_try, dead_caller_leaves_no_trace, all_open_is_refused_at_once,
      cancelled_call_ends, progress_for_a_slow_reader_is_dropped, subscription_at_a_member,
-     member_is_started_again, options_are_checked, the_application_must_run,
-     supervised_by_name, deadline_holds_over_tries, tasks_are_reached_by_key,
-     secrets_are_in_no_child_specification, a_receiver_that_dies_ends_its_call,
-     calls_that_are_over_leave_nothing].
+     member_is_started_again, dead_member_has_no_calls, options_are_checked,
+     the_application_must_run, supervised_by_name, deadline_holds_over_tries,
+     tasks_are_reached_by_key, secrets_are_in_no_child_specification,
+     a_receiver_that_dies_ends_its_call, calls_that_are_over_leave_nothing].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -405,6 +405,21 @@ member_is_started_again(_) ->
     exit(Member, kill),
     receive {'DOWN', Monitor, process, Member, killed} -> ok end,
     ok = until(fun() -> who(Pool, #{}) =:= ~"a" end),
+    ok = erlmcp_pool:stop(Pool).
+
+%% The row of a dead member is still in the table of clients, whose process removes it.
+dead_member_has_no_calls(_) ->
+    Pool = pool([server(~"a")], #{}),
+    [{_, Member, worker, _}] = supervisor:which_children(Pool),
+    Monitor = monitor(process, Member),
+    ok = sys:suspend(erlmcp_client_table),
+    try
+        exit(Member, kill),
+        receive {'DOWN', Monitor, process, Member, killed} -> ok end,
+        [#{calls := 0}] = erlmcp_pool:info(Pool)
+    after
+        ok = sys:resume(erlmcp_client_table)
+    end,
     ok = erlmcp_pool:stop(Pool).
 
 the_application_must_run(_) ->
