@@ -252,14 +252,14 @@ info(#{members := Table} = Pool) ->
      || {Index, _, Target} <- lists:keysort(1, ets:tab2list(Table)), is_integer(Index)].
 
 calls(Index, Pool) ->
-    maybe
-        {ok, #{calls := Calls}} ?= client(Index, Pool),
-        %% The client may have ended meanwhile.
-        Count when is_integer(Count) ?= erlmcp_client_calls:count(Calls),
-        Count
-    else
+    case client(Index, Pool) of
+        {ok, #{calls := Calls}} -> running(erlmcp_client_calls:count(Calls));
         _ -> 0
     end.
+
+%% A member may have ended since it was found.
+running(undefined) -> 0;
+running(Count) -> Count.
 
 breaker(Index, #{breakers := Breakers}) ->
     element(Index, Breakers).
