@@ -247,6 +247,8 @@ the_port_of_http_is_left_out(_) ->
     case login_on_80(1000) of
         {{error, {listen, eacces}}, nothing} ->
             {skip, "needs root"};
+        {{error, {listen, eaddrinuse}}, nothing} ->
+            {skip, "needs port 80"};
         {{ok, Redirected, RedirectUri}, Statuses} ->
             RedirectUri = ~"http://127.0.0.1:80/callback",
             Redirected = ~"http://127.0.0.1:80/callback?code=c",
