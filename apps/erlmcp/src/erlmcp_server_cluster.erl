@@ -265,9 +265,15 @@ question of a later release.
 """.
 -spec answer(Id :: term(), Question :: term()) -> Answer :: term().
 answer(Id, {use_state, Server, State, Tenant}) ->
-    case erlmcp_registry:whereis(Id) of
-        {ok, _, #{key := Server} = Instance} -> erlmcp_used_states:use(State, Tenant, Instance);
-        _ -> gone
+    try
+        case erlmcp_registry:whereis(Id) of
+            {ok, _, #{key := Server} = Instance} -> erlmcp_used_states:use(State, Tenant, Instance);
+            _ -> gone
+        end
+    catch
+        %% The server has just ended, or its application, as on a node that stops, and the tables
+        %% with it.
+        error:badarg -> gone
     end;
 answer(_, _) ->
     unsupported.

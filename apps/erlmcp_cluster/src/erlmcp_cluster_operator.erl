@@ -38,10 +38,12 @@ ask(#{~"do" := ~"leave"}) ->
     done(erlmcp_cluster:leave());
 ask(#{~"do" := ~"forget", ~"node" := Name}) when is_binary(Name) ->
     %% No atom is made: a member has one.
-    case [Node || #{node := Node} <- map_get(nodes, erlmcp_cluster_figures:overview()),
-                  atom_to_binary(Node) =:= Name] of
-        [Node] -> done(erlmcp_cluster:forget(Node));
-        [] -> done({error, not_member})
+    Named = [Node || #{node := Node} <- map_get(nodes, erlmcp_cluster_figures:overview()),
+                     atom_to_binary(Node) =:= Name],
+    case {Named, erlmcp_cluster_sup:is_joined()} of
+        {[Node], _} -> done(erlmcp_cluster:forget(Node));
+        {[], true} -> done({error, not_member});
+        {[], false} -> done({error, not_joined})
     end;
 ask(_) ->
     {error, ~"no such command, or a wrong argument: cluster"}.

@@ -15,7 +15,8 @@ Internal.
 -export_type([answer/0]).
 
 -doc """
-An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`.
+An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`. If a question cannot be answered
+because of a fault, the sentence has the id of an incident (`m:erlmcp_incident`).
 
 - `{"command": "servers"}`: the servers that run.
 - `{"command": "sessions"}`: the open sessions of each server, 100 at most (`erlmcp:sessions/1`).
@@ -53,16 +54,29 @@ other nodes if the cluster is asked.
 """.
 -spec ask(Question :: binary()) -> answer().
 ask(Question) ->
-    Answer = try json:decode(Question) of
-        #{~"command" := Command} = Asked -> answer(Command, Asked);
-        _ -> {error, ~"command: expected a command of an operator"}
+    try json:decode(Question) of
+        #{~"command" := Command} = Asked -> answered(Command, Asked);
+        _ -> with_error(~"command: expected a command of an operator")
     catch
-        error:_ -> {error, ~"expected JSON"}
-    end,
-    case Answer of
-        {ok, Found} -> json:encode(#{ok => Found});
-        {error, Sentence} -> json:encode(#{error => Sentence})
+        error:_ -> with_error(~"expected JSON")
     end.
+
+%% The code of a cluster may fail, and a server may end while it is asked.
+answered(Command, Asked) ->
+    try
+        case answer(Command, Asked) of
+            {ok, Found} -> json:encode(#{ok => Found});
+            {error, Sentence} -> with_error(Sentence)
+        end
+    catch
+        Class:Reason:Stack ->
+            Incident = erlmcp_incident:log((erlmcp_incident:outline(Reason, Stack))#{
+                what => operator_question_failed, command => Command, class => Class}),
+            with_error(<<"the node cannot answer; its log has the incident ", Incident/binary>>)
+    end.
+
+with_error(Sentence) ->
+    json:encode(#{error => Sentence}).
 
 answer(~"servers", _) ->
     {ok, [Server || {Server, _, _} <- servers()]};

@@ -8,7 +8,8 @@ module.
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([cursors_have_the_keys_of_the_cluster/1, keys_change_while_a_server_runs/1,
          keys_of_the_options_come_first/1, a_server_starts_before_its_cluster/1,
-         a_state_needs_the_node_that_made_it/1, what_is_not_known_has_no_effect/1]).
+         a_state_needs_the_node_that_made_it/1, what_is_not_known_has_no_effect/1,
+         a_node_that_stops_has_no_state/1]).
 %% The cluster.
 -export([init/2, task_store/1, publish/2, ask/3, keys/2]).
 
@@ -18,7 +19,8 @@ suite() ->
 all() ->
     [cursors_have_the_keys_of_the_cluster, keys_change_while_a_server_runs,
      keys_of_the_options_come_first, a_server_starts_before_its_cluster,
-     a_state_needs_the_node_that_made_it, what_is_not_known_has_no_effect].
+     a_state_needs_the_node_that_made_it, what_is_not_known_has_no_effect,
+     a_node_that_stops_has_no_state].
 
 init_per_testcase(_, Config) ->
     Started = erlmcp_test_applications:start([erlmcp], Config),
@@ -124,6 +126,13 @@ what_is_not_known_has_no_effect(_) ->
     Question = {use_state, make_ref(), {0, ~""}, anonymous},
     [gone = erlmcp_server_cluster:answer(Server, Question) || Server <- [Id, no_such_server]],
     stop([Started]).
+
+%% Its application has ended, and it still answers other nodes.
+a_node_that_stops_has_no_state(_) ->
+    #{id := Id} = start(#{}),
+    ok = application:stop(erlmcp),
+    gone = erlmcp_server_cluster:answer(Id, {use_state, make_ref(), {0, ~""}, anonymous}),
+    ok = application:start(erlmcp).
 
 start(Options) ->
     Id = make_ref(),

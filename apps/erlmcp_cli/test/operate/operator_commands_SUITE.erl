@@ -20,7 +20,10 @@ distribution; and the socket itself, at its bounds.
 -export([serve_has_a_socket/1, stdio_has_none/1, a_node_is_reached_by_distribution/1]).
 -export([hold_ports/0]).
 -export([no_file_of_others_is_removed/1, the_socket_outlives_a_want_of_ports/1]).
--export([no_question_ends_the_socket/1, silent_connections_end/1]).
+-export([no_question_ends_the_socket/1, a_question_that_fails_is_answered/1,
+         silent_connections_end/1]).
+%% A cluster.
+-export([init/2, task_store/1, keys/2, operate/2]).
 
 suite() ->
     [{timetrap, {minutes, 2}}].
@@ -34,7 +37,7 @@ all() ->
      the_verdict_is_shown, a_socket_is_found, wrong_use_is_said,
      serve_has_a_socket, stdio_has_none, a_node_is_reached_by_distribution,
      no_file_of_others_is_removed, the_socket_outlives_a_want_of_ports,
-     no_question_ends_the_socket, silent_connections_end].
+     no_question_ends_the_socket, a_question_that_fails_is_answered, silent_connections_end].
 
 init_per_suite(Given) ->
     Config = erlmcp_test_program:init(Given),
@@ -548,6 +551,23 @@ no_question_ends_the_socket(Config) ->
         {ok, Refused} -> #{~"error" := _} = json:decode(Refused)
     end,
     true = is_process_alive(Control).
+
+a_question_that_fails_is_answered(_) ->
+    Server = erlmcp_test_http:start(#{id => clustered, name => ~"clustered", version => ~"1",
+                                      cluster => ?MODULE}),
+    {1, "", Why} = main(["cluster", "status"]),
+    one_line(Why),
+    {_, _} = binary:match(iolist_to_binary(Why), ~"incident"),
+    {0, _, ""} = main(["sessions"]),
+    erlmcp_test_http:stop(Server).
+
+init(_, _) -> none.
+
+task_store(_) -> {erlmcp_task_store_ets, #{}}.
+
+keys(_, _) -> none.
+
+operate(_, _) -> error(on_purpose).
 
 %% As many as are served at once, and one more, which is served when they have ended.
 silent_connections_end(_) ->

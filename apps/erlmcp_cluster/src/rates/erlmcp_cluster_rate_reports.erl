@@ -3,10 +3,10 @@
 The reports with which the nodes of a cluster tell each other of messages that count in the rates of
 their clients. Pure; times are milliseconds of any clock.
 
-A report has a number, and the messages of each account since the report before it. It also says up
-to which number its sender has heard of the receiver's reports. So a receiver that reads this number
-has all messages that the sender had counted until then. When all nodes have heard of a report, it
-is done.
+A report has a number, and the messages of each account since the report before it. The last of the
+reports that are made at once also says up to which number its sender has heard of the receiver's
+reports. So a receiver that reads this number has all messages that the sender had counted until
+then. When all nodes have heard of a report, it is done.
 
 Internal.
 """.
@@ -20,9 +20,10 @@ Internal.
 -type account() :: erlmcp_server_cluster:account().
 -type peer() :: term().
 -doc """
-A report to another node. `Heard` is the number of the last report that was heard from that node, or
-0. `Number` is `none` if the report has no messages, and only says what was heard. `Count` is less
-than 0 if messages that were reported before have been taken back.
+A report to another node. `Heard` is the number of the last report that was heard from that node. It
+is 0 if there was none, or if another report follows at once. `Number` is `none` if the report has
+no messages, and only says what was heard. `Count` is less than 0 if messages that were reported
+before have been taken back.
 """.
 -type report() ::
     {Number :: pos_integer() | none, Heard :: non_neg_integer(), [{name(), Count :: integer()}]}.
@@ -90,13 +91,18 @@ report(Unheard, Peers, Of, #reports{accounts = Accounts, heard = Heard, owed = O
              || {Name, Account, Reported, Count} <- Read, Reported =/= 0 orelse Count =/= 0},
     Fresh = [{Name, Account, Count - Reported}
              || {Name, Account, Reported, Count} <- Read, Count =/= Reported],
-    {Opened, Reports} = open(Fresh, Peers, Of, Before#reports{accounts = Kept, owed = #{}}),
+    {Opened, #reports{number = Last} = Reports} =
+        open(Fresh, Peers, Of, Before#reports{accounts = Kept, owed = #{}}),
     Told = case Opened of
         [] -> [];
         _ -> Peers
     end,
-    Messages = [{Peer, {Number, maps:get(Peer, Heard, 0), [{Name, Count}
-                                                           || {Name, _, Count} <- Counts]}}
+    HeardOf = fun
+        (Peer, Number) when Number =:= Last -> maps:get(Peer, Heard, 0);
+        (_, _) -> 0
+    end,
+    Messages = [{Peer, {Number, HeardOf(Peer, Number), [{Name, Count}
+                                                        || {Name, _, Count} <- Counts]}}
                 || #open{number = Number, counts = Counts} <- Opened, Peer <- Told]
         ++ [{Peer, {none, map_get(Peer, Heard), []}} || Peer := _ <- maps:without(Told, Owed)],
     {Done, Next} = settle(Reports),

@@ -76,15 +76,20 @@ update(#{id := Id, bytes := Bytes, tenant := Tenant} = Task,
     maybe
         ok ?= small(Task, full),
         change(Store, fun(Own) ->
-            %% These tables may lag behind the store, which knows whether the task is there.
-            Before = case erlmcp_cluster_task_tables:find(Server, Id) of
-                {ok, {_, _, #{bytes := Counted}}} -> Counted;
-                error -> 0
-            end,
-            counted(bytes, Tenant, Bytes - Before, Max, Store, fun() ->
-                swap(Task, Own, Own, Store)
-            end)
+            maybe
+                {ok, Before} ?= read(fun() -> {ok, bytes(Server, Id)} end),
+                counted(bytes, Tenant, Bytes - Before, Max, Store, fun() ->
+                    swap(Task, Own, Own, Store)
+                end)
+            end
         end)
+    end.
+
+%% These tables may lag behind the store, which knows whether the task is there.
+bytes(Server, Id) ->
+    case erlmcp_cluster_task_tables:find(Server, Id) of
+        {ok, {_, _, #{bytes := Counted}}} -> Counted;
+        error -> 0
     end.
 
 -doc """
@@ -113,16 +118,18 @@ swap(#{id := Id, version := Version} = Task, From, Own, #store{server = Server})
     erlmcp_cluster_store:swap_task(Server, Id, {Version - 1, From}, {Version, Own, Task},
                                    patience()).
 
-%% The tables are the store's own, which may have just ended.
 held() ->
     case erlmcp_cluster_lease:lasting() of
-        Own when is_integer(Own) ->
-            case erlmcp_cluster_task_tables:are_there() of
-                true -> {ok, Own};
-                false -> {error, unavailable}
-            end;
-        none ->
-            {error, unavailable}
+        none -> {error, unavailable};
+        Own -> {ok, Own}
+    end.
+
+%% The tables are the store's own, which may end while it is asked.
+read(Read) ->
+    try
+        Read()
+    catch
+        error:badarg -> {error, unavailable}
     end.
 
 %% A node that gets no answer within its lease is not renewing that, either.
@@ -150,21 +157,21 @@ counted(What, Tenant, Amount, {Max, MaxOfOne}, #store{about = About} = Store, Do
                         after
                             erlmcp_tenant_counts:give_back(What, Amount, About)
                         end;
-                    Full ->
-                        Full
+                    {error, _} = Error ->
+                        Error
                 end
             after
                 erlmcp_tenant_counts:give_back({What, Tenant}, Amount, About)
             end;
-        Full ->
-            Full
+        {error, _} = Error ->
+            Error
     end.
 
 take(Counted, Amount, Max, #store{server = Server, about = About}) ->
-    Room = Max - erlmcp_cluster_task_tables:count(Server, Counted),
-    case erlmcp_tenant_counts:take(Counted, Amount, Room, About) of
-        ok -> ok;
-        {full, _} -> {error, {full, Max}}
+    maybe
+        {ok, Count} ?= read(fun() -> {ok, erlmcp_cluster_task_tables:count(Server, Counted)} end),
+        {full, _} ?= erlmcp_tenant_counts:take(Counted, Amount, Max - Count, About),
+        {error, {full, Max}}
     end.
 
 %% Makes a change of the store, as the incarnation that this node has when not too many others are
@@ -186,14 +193,15 @@ change(#store{turns = Turns}, Do) ->
 
 -doc false.
 get(Id, #store{server = Server}) ->
+    Find = fun() -> erlmcp_cluster_task_tables:find(Server, Id) end,
     maybe
         {ok, Own} ?= held(),
-        {ok, _} = Known ?= erlmcp_cluster_task_tables:find(Server, Id),
+        {ok, _} = Known ?= read(Find),
         true ?= is_settled(Known, Own),
         unexpired(Known)
     else
         {error, unavailable} = Unavailable -> Unavailable;
-        _ -> caught_up(fun() -> unexpired(erlmcp_cluster_task_tables:find(Server, Id)) end)
+        _ -> caught_up(fun() -> unexpired(Find()) end)
     end.
 
 %% Of a task that this node runs, no other node has changed the record while this node's lease was
@@ -216,7 +224,7 @@ unexpired(error) ->
 
 caught_up(Read) ->
     case erlmcp_cluster_catch_up:catch_up(patience()) of
-        ok -> Read();
+        ok -> read(Read);
         {error, _} -> {error, unavailable}
     end.
 
@@ -268,7 +276,7 @@ sweep(Now, #store{server = Server}) ->
 
 delete_expired(Server, Now) ->
     maybe
-        {ok, Id} ?= erlmcp_cluster_task_tables:expired(Server, Now),
+        {ok, Id} ?= read(fun() -> erlmcp_cluster_task_tables:expired(Server, Now) end),
         ok ?= erlmcp_cluster_store:delete_task(Server, Id),
         delete_expired(Server, Now)
     else

@@ -101,6 +101,10 @@ options_are_checked(Config) ->
     {error, not_joined} = erlmcp_cluster:leave(),
     {error, not_joined} = erlmcp_cluster:forget('mcp@127.0.0.2'),
     {error, not_joined} = erlmcp_cluster:status(),
+    %% An operator is told the same, whatever the question.
+    [{error, ~"this node is in no cluster"} = erlmcp_cluster:operate(Question, none)
+     || Question <- [#{~"do" => ~"status"}, #{~"do" => ~"leave"},
+                     #{~"do" => ~"forget", ~"node" => ~"mcp@127.0.0.2"}]],
     false = erlmcp_cluster_lease:is_valid(),
     [ok = application:stop(Application) || Application <- lists:reverse(Started)].
 

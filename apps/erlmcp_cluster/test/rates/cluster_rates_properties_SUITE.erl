@@ -10,7 +10,7 @@ passes. A request comes at a time, in microseconds, to a node.
 -export([suite/0, all/0]).
 -export([no_more_than_the_rate_is_let_in/1, who_stays_below_the_rate_is_not_refused/1,
          nearly_the_whole_rate_is_let_in/1, a_node_that_nobody_hears_lets_its_part_in/1,
-         what_was_taken_back_counts_nowhere/1]).
+         what_was_taken_back_counts_nowhere/1, what_was_heard_is_said_last/1]).
 %% As a cluster.
 -export([rate_nodes/1, counted/2]).
 
@@ -25,7 +25,7 @@ suite() ->
 all() ->
     [no_more_than_the_rate_is_let_in, who_stays_below_the_rate_is_not_refused,
      nearly_the_whole_rate_is_let_in, a_node_that_nobody_hears_lets_its_part_in,
-     what_was_taken_back_counts_nowhere].
+     what_was_taken_back_counts_nowhere, what_was_heard_is_said_last].
 
 %% Whatever comes, at whatever speed: at most one message more for each other node.
 no_more_than_the_rate_is_let_in(_) ->
@@ -103,6 +103,27 @@ what_was_taken_back_counts_nowhere(_) ->
      || _ <- lists:seq(1, 6)],
     {wait, Rate, _} = Take(),
     ok.
+
+%% Whoever reads that a node has heard of its report has all that this node had counted until then,
+%% of more clients than fit into one report, too.
+what_was_heard_is_said_last(_) ->
+    Of = {2, 0},
+    One = fun(_) -> 1 end,
+    New = erlmcp_cluster_rate_reports:new(),
+    {[{2, {1, 0, [_]}}], [], Own} =
+        erlmcp_cluster_rate_reports:report(One, [2], Of,
+                                           erlmcp_cluster_rate_reports:add(?NAME, own, New)),
+    Other = lists:foldl(fun(N, Reports) ->
+        erlmcp_cluster_rate_reports:add({server, N}, N, Reports)
+    end, erlmcp_cluster_rate_reports:heard(1, 1, New), lists:seq(1, 2_500)),
+    {[_, _ | _] = Messages, [], _} = erlmcp_cluster_rate_reports:report(One, [1], Of, Other),
+    {2_500, [2_500], _} = lists:foldl(fun({1, {_, Heard, Counts}}, {Read, Done, Reports}) ->
+        Now = Read + length(Counts),
+        case erlmcp_cluster_rate_reports:heard_by(2, Heard, Reports) of
+            {[{own, 1, 2}], Next} -> {Now, [Now | Done], Next};
+            {[], Next} -> {Now, Done, Next}
+        end
+    end, {0, [], Own}, Messages).
 
 %% As a cluster.
 

@@ -633,7 +633,7 @@ few_wait_for_their_turn(_) ->
         receive {'DOWN', Monitor, process, Pid, Result} -> Result end
     end,
     %% It waits for a second.
-    done = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(499) end),
+    _ = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(499) end),
     no_turn = Waiting(500).
 
 %% A client may go away while its change is under way, and its process with it.

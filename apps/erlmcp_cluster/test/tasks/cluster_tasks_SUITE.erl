@@ -20,13 +20,14 @@ The last case kills a node.
          tasks_end_with_their_server/1, expired_tasks_are_deleted/1,
          a_cancelled_task_stays_so/1, a_task_that_the_tables_lack_ends/1,
          a_node_that_begins_again_ends_its_tasks/1,
+         a_store_that_ends_while_it_is_used_is_unavailable/1,
          a_node_with_a_full_disk_comes_back/1, a_minority_refuses/1,
          a_node_that_stood_still_ends_nothing/1, a_killed_node_loses_its_tasks_once/1]).
 %% On the nodes.
 -export([sweep/1, stop_sweeping/1, update/2, read_at_once/2, consistent_queries/0,
          wait_for_cluster/2, wait/2, ask/2, report/2, large/2, repeat/2,
          running_tasks/1, finish_in_another_incarnation/1, returns/1, create/2,
-         begins_again/0]).
+         begins_again/0, used_at_its_end/2]).
 
 -import(erlmcp_test_cluster, [incarnation/1]).
 -import(erlmcp_test_cluster_node, [answered/1]).
@@ -53,6 +54,7 @@ all() ->
      few_changes_are_written, an_unknown_request_is_unsupported, an_explicit_store_wins,
      tasks_end_with_their_server, expired_tasks_are_deleted, a_cancelled_task_stays_so,
      a_task_that_the_tables_lack_ends, a_node_that_begins_again_ends_its_tasks,
+     a_store_that_ends_while_it_is_used_is_unavailable,
      a_node_with_a_full_disk_comes_back, a_minority_refuses,
      a_node_that_stood_still_ends_nothing, a_killed_node_loses_its_tasks_once].
 
@@ -679,6 +681,43 @@ is_newer(Member, Number) ->
         #{incarnation := New, lease_ms := Left} when New > Number, Left > 0 -> true;
         _ -> false
     end.
+
+%% Its part on a node ends, as when the disk is full, and the node's lease is still valid for a
+%% moment. A busy machine may let the lease end before.
+a_store_that_ends_while_it_is_used_is_unavailable(Config) ->
+    [#{member := Member} = A, _, _] = servers(Config),
+    Id = id(call(client(A), ~"large", #{bytes => 1})),
+    _ = until(client(A), Id, ~"completed"),
+    {Put, Used, Lasting} = erlmcp_test_cluster:call(Member, ?MODULE, used_at_its_end,
+                                                    [?FUNCTION_NAME, record(A, Id)]),
+    {error, unavailable} = Unavailable = Put,
+    [[Unavailable, Unavailable, Unavailable, ok] = Answers || Answers <- Used],
+    %% The part starts again.
+    _ = until(client(A), Id, ~"completed"),
+    Lasting =/= none orelse a_store_that_ends_while_it_is_used_is_unavailable(Config).
+
+%% Returns the answers, and the incarnation that has a lease after them.
+-doc false.
+used_at_its_end(Server, #{id := Id, owner := Owner, version := Version} = Task) ->
+    {ok, _, #{tasks := {Store, _}}} = erlmcp_registry:whereis(Server),
+    Use = fun() ->
+        [erlmcp_task_records:get(Id, Store),
+         erlmcp_task_records:list(Owner, first, 1, Store),
+         erlmcp_task_records:update(Task#{version := Version + 1}, Store),
+         erlmcp_task_records:sweep(erlmcp_task_records:now_ms(Store), Store)]
+    end,
+    %% This process would start the part again.
+    ok = sys:suspend(erlmcp_cluster_store),
+    ok = ra_system:stop(erlmcp_cluster),
+    Put = erlmcp_task_records:put(Task#{id := ~"new"}, Store),
+    Without = Use(),
+    %% While the tables are deleted, one after the other, one of them may still be there.
+    erlmcp_cluster_task_counts = ets:new(erlmcp_cluster_task_counts, [named_table, public]),
+    WithOne = Use(),
+    true = ets:delete(erlmcp_cluster_task_counts),
+    Lasting = erlmcp_cluster_lease:lasting(),
+    ok = sys:resume(erlmcp_cluster_store),
+    {Put, [Without, WithOne], Lasting}.
 
 %% Its tasks fail, as those of a dead node. It says what it lacks, and comes back by itself.
 a_node_with_a_full_disk_comes_back(Config) ->

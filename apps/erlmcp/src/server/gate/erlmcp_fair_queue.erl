@@ -111,20 +111,21 @@ later(_, _, #{ended := Ended}) ->
 
 -doc """
 Drops requests from the front of each tenant's queue, until the fun returns `false` for the key of
-the first one that is left.
+the first one that is left. Returns the dropped requests, too.
 """.
--spec drop(fun((key()) -> boolean()), queue()) -> queue().
+-spec drop(fun((key()) -> boolean()), queue()) -> {Dropped :: [Value :: term()], queue()}.
 drop(Is, #{tenants := Tenants} = Queue) ->
-    lists:foldl(fun(Tenant, Rest) -> drop(Tenant, Is, Rest) end, Queue, maps:keys(Tenants)).
+    lists:foldl(fun(Tenant, Done) -> drop(Tenant, Is, Done) end, {[], Queue}, maps:keys(Tenants)).
 
-drop(Tenant, Is, #{tenants := Tenants} = Queue) ->
+drop(Tenant, Is, {Dropped, #{tenants := Tenants} = Queue} = Done) ->
     maybe
         #{Tenant := {_, _, _, Waiting} = Of} ?= Tenants,
-        {Id, _} = queue:get(Waiting),
+        {Id, Value} = queue:get(Waiting),
         true ?= Is({Tenant, Id}),
-        drop(Tenant, Is, taken(Tenant, setelement(4, Of, queue:drop(Waiting)), Queue))
+        Left = taken(Tenant, setelement(4, Of, queue:drop(Waiting)), Queue),
+        drop(Tenant, Is, {[Value | Dropped], Left})
     else
-        _ -> Queue
+        _ -> Done
     end.
 
 -doc """

@@ -123,7 +123,9 @@ handle_info(look, Queue) ->
     {noreply, next(Queue)};
 handle_info(timer, #queue{requests = Requests} = Queue) ->
     HasLeft = fun({_, Id}) -> not erlmcp_gate_permits:is_held(Id) end,
-    Waiting = erlmcp_fair_queue:drop(HasLeft, Requests),
+    {Left, Waiting} = erlmcp_fair_queue:drop(HasLeft, Requests),
+    %% Most of their processes are dead.
+    lists:foreach(fun({_, Request}) -> answer(Request, {refused, 1}) end, Left),
     {noreply, next(Queue#queue{requests = Waiting, timer = none})};
 handle_info({late, {_, _} = Key}, Queue) ->
     {noreply, counted(refuse(Key, Queue))};

@@ -63,14 +63,16 @@ Internal.
 }).
 
 -doc """
-Stores the task of `Process`. Its call starts when the calling process has ended. If the task cannot
-be stored, `Process` ends: `full` and `too_large` have the bound, and `unavailable` means that the
+Stores the task of `Process`, and waits for the store for as long as it takes. The task's call
+starts when the calling process has ended. If the calling process has ended before the task is
+stored, nobody has heard of the task: it is deleted, and `Process` ends. If the task cannot be
+stored, `Process` ends, too: `full` and `too_large` have the bound, and `unavailable` means that the
 store cannot be reached now (`c:erlmcp_task_store:put/2`).
 """.
 -spec open(Process :: pid()) ->
     ok | {error, {full | too_large, pos_integer()}} | erlmcp_task_store:unavailable().
 open(Process) ->
-    gen_server:call(Process, open).
+    gen_server:call(Process, open, infinity).
 
 -doc """
 Lets `Process` take the task over, with the record that it was started with, and run its call. If
@@ -94,7 +96,7 @@ end_other(Process, Incarnation) ->
 -doc """
 Answers requests of the task, by their keys; other keys are ignored. Returns `over` if the process
 has ended. Returns `unavailable` if a process of another node does not answer within two seconds.
-Exits if a process of this node does not answer within five seconds.
+Waits for a process of this node for as long as its store takes.
 """.
 -spec update(pid(), #{Key :: binary() => map()}) -> ok | over | erlmcp_task_store:unavailable().
 update(Process, Responses) ->
@@ -102,8 +104,8 @@ update(Process, Responses) ->
 
 -doc """
 Cancels the task, and returns it. Returns `over` if the task or its process has ended before.
-Returns `unavailable` if its record cannot be written now. If there is no answer, returns
-`unavailable` or exits, as `update/2` does.
+Returns `unavailable` if its record cannot be written now, or if there is no answer from another
+node, for which it waits as `update/2` does.
 """.
 -spec cancel(pid()) ->
     {ok, erlmcp_task_store:task()} | over | erlmcp_task_store:unavailable().
@@ -112,9 +114,9 @@ cancel(Process) ->
 
 call(Process, Request) when node(Process) =:= node() ->
     try
-        gen_server:call(Process, Request)
+        gen_server:call(Process, Request, infinity)
     catch
-        exit:{Reason, _} when Reason =/= timeout -> over
+        exit:_ -> over
     end;
 call(Process, Request) ->
     try gen_server:call(Process, Request, ?ANSWER) of
@@ -301,6 +303,8 @@ handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, subject = Subject} = Runnin
         {answer, Kind, Answer} -> over({reply, Kind, Answer}, State);
         _ -> over(erlmcp_call:died(Reason, Subject, Instance), State)
     end;
+handle_info({'DOWN', Creator, process, _, noproc}, #state{creator = Creator} = State) ->
+    {stop, normal, deleted(State)};
 handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State) ->
     ok = subscribe(State),
     {noreply, start_call(State)};
@@ -312,15 +316,18 @@ handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting, unable = Una
         {_, _} -> ok
     end,
     {noreply, Next};
-handle_info(expired, #state{task = #{id := Id}, instance = Instance} = State) ->
-    ok = erlmcp_task_records:delete(Id, erlmcp_tasks:store(Instance)),
-    {stop, normal, State};
+handle_info(expired, State) ->
+    {stop, normal, deleted(State)};
 handle_info(write, State) ->
     written_later(State);
 handle_info(timeout, #state{pid = undefined} = State) ->
     {stop, normal, State};
 handle_info(_, State) ->
     {noreply, State}.
+
+deleted(#state{task = #{id := Id}, instance = Instance} = State) ->
+    ok = erlmcp_task_records:delete(Id, erlmcp_tasks:store(Instance)),
+    State.
 
 start_call(#state{instance = #{tracer := Tracer} = Instance, call = Call,
                   subject = Subject} = State) ->

@@ -83,7 +83,7 @@ start(#{task := #{ttl := Ttl}, tenant := Tenant} = Call, #{principal := Principa
                           created => Now, updated => Now, ttl => ttl(Ttl, Max),
                           requests => #{}, bytes => 0},
         {ok, Process} = start_process(Running, Task, Session, Instance),
-        ok ?= erlmcp_task_process:open(Process),
+        ok ?= open(Process, Context, Instance),
         {ok, erlmcp_task_view:created(Task, Context)}
     else
         {error, Reason} -> {error, refusal(Reason)}
@@ -91,6 +91,10 @@ start(#{task := #{ttl := Ttl}, tenant := Tenant} = Call, #{principal := Principa
 
 start_process(Running, Task, Session, Instance) ->
     erlmcp_on_demand_sup:start_child(tasks, [fun() -> Running end, Task, Session], Instance).
+
+%% The store may take longer than a call has.
+open(Process, #{call := #{owner := Owner}}, #{limits := #{call_timeout_ms := Timeout}}) ->
+    erlmcp_call_messages:within(Timeout, Owner, fun() -> erlmcp_task_process:open(Process) end).
 
 %% The members of a task's record that a server in a cluster adds.
 in_cluster(_, _, #{cluster := none}) ->

@@ -4,7 +4,8 @@
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([waiting_requests_take_turns/1, shares_that_no_request_waits_for_are_taken/1,
          a_dead_request_waits_no_longer/1, a_request_that_left_waits_no_longer/1,
-         a_wait_has_an_end/1, a_wait_in_vain_is_refused_now/1, a_higher_limit_is_used/1,
+         a_request_that_left_needs_no_turn/1, a_wait_has_an_end/1,
+         a_wait_in_vain_is_refused_now/1, a_higher_limit_is_used/1,
          a_flood_leaves_room/1, without_a_queue_no_request_waits/1,
          waits_are_short_in_a_standing_queue/1, the_last_of_a_standing_queue_is_granted/1,
          a_request_past_its_deadline_does_not_join/1]).
@@ -17,7 +18,8 @@ suite() ->
 
 all() ->
     [waiting_requests_take_turns, shares_that_no_request_waits_for_are_taken,
-     a_dead_request_waits_no_longer, a_request_that_left_waits_no_longer, a_wait_has_an_end,
+     a_dead_request_waits_no_longer, a_request_that_left_waits_no_longer,
+     a_request_that_left_needs_no_turn, a_wait_has_an_end,
      a_wait_in_vain_is_refused_now, a_higher_limit_is_used, a_flood_leaves_room,
      without_a_queue_no_request_waits, waits_are_short_in_a_standing_queue,
      the_last_of_a_standing_queue_is_granted, a_request_past_its_deadline_does_not_join].
@@ -140,6 +142,21 @@ a_request_that_left_waits_no_longer(_) ->
     ok = erlmcp_gate:leave(Next),
     backpressure_active = refused(erlmcp_gate:await(Late, 50_000)),
     0 = erlmcp_gate:held(Gate, in_flight),
+    ok = stop([Permits, Queue]).
+
+%% No other request leaves, so that none has a turn.
+a_request_that_left_needs_no_turn(_) ->
+    Gate = queued(#{}),
+    {Permits, Queue} = processes(Gate),
+    _ = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Permit = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Self = self(),
+    Waits = spawn_link(fun() -> Self ! {self(), ada, erlmcp_gate:await(Permit, 50_000)} end),
+    ok = erlmcp_gate:hand_over(Permit, Waits),
+    ok = waiting(Gate, Queue, 1),
+    ok = erlmcp_gate:leave(Permit),
+    {Waits, ada, Answer} = answer(),
+    backpressure_active = refused(Answer),
     ok = stop([Permits, Queue]).
 
 a_wait_has_an_end(_) ->

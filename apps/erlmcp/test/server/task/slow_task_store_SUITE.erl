@@ -1,0 +1,106 @@
+-module(slow_task_store_SUITE).
+-moduledoc """
+Servers whose store of tasks takes its time. A request waits for the store, until the deadline of
+calls. The store is this module: it waits for the test before it writes.
+""".
+
+-behaviour(erlmcp_task_store).
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([a_request_waits_for_the_store/1, a_task_that_is_stored_too_late_does_not_run/1]).
+%% The store.
+-export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
+
+-import(erlmcp_test_client, [request/4, next/1, over/1]).
+-import(erlmcp_test_tasks, [id/1, refused/2, running/0]).
+
+suite() ->
+    [{timetrap, {minutes, 1}}].
+
+all() ->
+    [a_request_waits_for_the_store, a_task_that_is_stored_too_late_does_not_run].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+start(Limits) ->
+    Test = self(),
+    erlmcp_test_http:start((erlmcp_test_tasks:definitions(Test))#{
+        limits => Limits, task_store => {?MODULE, #{test => Test}}}).
+
+client(Server) ->
+    erlmcp_test_tasks:open(Server, http, ~"2026-07-28", #{}).
+
+create(Client, Tool) ->
+    request(Client, 1, ~"tools/call", #{name => Tool, arguments => #{}}).
+
+%% The process of a task that is about to write.
+writing(What) ->
+    receive {What, Process} -> Process end.
+
+%% For longer than one process of OTP usually waits for another one.
+a_request_waits_for_the_store(_) ->
+    Server = start(#{}),
+    Client = client(Server),
+    First = create(Client, ~"wait"),
+    writing(put) ! go,
+    Id = id(next(First)),
+    ok = over(First),
+    _ = running(),
+    Other = create(Client, ~"wait"),
+    Put = writing(put),
+    Cancel = request(Client, 2, ~"tasks/cancel", #{taskId => Id}),
+    Update = writing(update),
+    receive after 5_200 -> ok end,
+    [Process ! go || Process <- [Put, Update]],
+    _ = id(next(Other)),
+    #{~"result" := #{}} = next(Cancel),
+    [ok = over(Exchange) || Exchange <- [Other, Cancel]],
+    _ = running(),
+    erlmcp_test_http:stop(Server).
+
+a_task_that_is_stored_too_late_does_not_run(_) ->
+    Server = start(#{call_timeout_ms => 50}),
+    Call = create(client(Server), ~"wait"),
+    Put = writing(put),
+    #{~"limit" := 50} = refused(1069, next(Call)),
+    ok = over(Call),
+    Monitor = monitor(process, Put),
+    Put ! go,
+    receive {'DOWN', Monitor, process, Put, Reason} -> normal = Reason end,
+    Put = writing(delete),
+    receive {running, _, _, _} -> error(runs) after 0 -> ok end,
+    erlmcp_test_http:stop(Server).
+
+%% The store.
+
+open(#{test := Test}, Limits) ->
+    {Test, erlmcp_task_store_ets:open(#{}, Limits)}.
+
+put(Task, {Test, Store}) ->
+    ok = wait(put, Test),
+    erlmcp_task_store_ets:put(Task, Store).
+
+update(Task, {Test, Store}) ->
+    ok = wait(update, Test),
+    erlmcp_task_store_ets:update(Task, Store).
+
+wait(What, Test) ->
+    Test ! {What, self()},
+    receive go -> ok end.
+
+delete(Id, {Test, Store}) ->
+    Test ! {delete, self()},
+    erlmcp_task_store_ets:delete(Id, Store).
+
+get(Id, {_, Store}) ->
+    erlmcp_task_store_ets:get(Id, Store).
+
+list(Owner, After, Count, {_, Store}) ->
+    erlmcp_task_store_ets:list(Owner, After, Count, Store).
+
+sweep(Now, {_, Store}) ->
+    erlmcp_task_store_ets:sweep(Now, Store).
