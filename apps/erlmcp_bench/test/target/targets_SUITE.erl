@@ -1,0 +1,25 @@
+-module(targets_SUITE).
+-moduledoc "Tests for the server under test: its node.".
+
+-export([suite/0, all/0]).
+-export([a_server_that_does_not_start_leaves_no_node/1]).
+
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    [a_server_that_does_not_start_leaves_no_node].
+
+%% A node is linked to the process that has started it.
+a_server_that_does_not_start_leaves_no_node(_) ->
+    {ok, Taken} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Taken),
+    {links, Links} = process_info(self(), links),
+    {error, unprepared} =
+        erlmcp_bench_target:start(#{prepare => {erlang, list_to_tuple, [[error, unprepared]]}}),
+    {links, Links} = process_info(self(), links),
+    {error, _} = erlmcp_bench_target:start(
+        #{server => #{handler => erlmcp_bench_fixture,
+                      listen => [{tcp, #{port => Port, ip => {127, 0, 0, 1}}}]}}),
+    {links, Links} = process_info(self(), links),
+    ok = gen_tcp:close(Taken).
