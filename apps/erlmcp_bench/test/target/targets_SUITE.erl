@@ -1,14 +1,16 @@
 -module(targets_SUITE).
--moduledoc "Tests for the server under test: its node.".
+-moduledoc "Tests for the server under test: its node, and its address.".
 
 -export([suite/0, all/0]).
--export([a_server_that_does_not_start_leaves_no_node/1]).
+-export([a_server_that_does_not_start_leaves_no_node/1, ipv6_stands_in_brackets/1]).
+
+-define(LOCAL, {0, 0, 0, 0, 0, 0, 0, 1}).
 
 suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [a_server_that_does_not_start_leaves_no_node].
+    [a_server_that_does_not_start_leaves_no_node, ipv6_stands_in_brackets].
 
 %% A node is linked to the process that has started it.
 a_server_that_does_not_start_leaves_no_node(_) ->
@@ -23,3 +25,17 @@ a_server_that_does_not_start_leaves_no_node(_) ->
                       listen => [{tcp, #{port => Port, ip => {127, 0, 0, 1}}}]}}),
     {links, Links} = process_info(self(), links),
     ok = gen_tcp:close(Taken).
+
+ipv6_stands_in_brackets(_) ->
+    case gen_tcp:listen(0, [inet6, {ip, ?LOCAL}]) of
+        {ok, Socket} ->
+            ok = gen_tcp:close(Socket),
+            {ok, Target} = erlmcp_bench_target:start(#{host => ?LOCAL}),
+            {ok, #{failed := Failed, answered := Answered}} =
+                erlmcp_load:run(#{target => {http, erlmcp_bench_target:url(Target)},
+                                  duration_ms => 200}),
+            {0, true} = {map_size(Failed), Answered > 0},
+            ok = erlmcp_bench_target:stop(Target);
+        {error, _} ->
+            {skip, "needs IPv6"}
+    end.
