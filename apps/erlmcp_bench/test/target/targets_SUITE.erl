@@ -1,8 +1,9 @@
 -module(targets_SUITE).
--moduledoc "Tests for the server under test: its node, and its address.".
+-moduledoc "Tests for the server under test: its node, its address, and the code that it has loaded.".
 
 -export([suite/0, all/0]).
--export([a_server_that_does_not_start_leaves_no_node/1, ipv6_stands_in_brackets/1]).
+-export([a_server_that_does_not_start_leaves_no_node/1, ipv6_stands_in_brackets/1,
+         all_code_is_loaded/1]).
 
 -define(LOCAL, {0, 0, 0, 0, 0, 0, 0, 1}).
 
@@ -10,7 +11,7 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [a_server_that_does_not_start_leaves_no_node, ipv6_stands_in_brackets].
+    [a_server_that_does_not_start_leaves_no_node, ipv6_stands_in_brackets, all_code_is_loaded].
 
 %% A node is linked to the process that has started it.
 a_server_that_does_not_start_leaves_no_node(_) ->
@@ -39,3 +40,18 @@ ipv6_stands_in_brackets(_) ->
         {error, _} ->
             {skip, "needs IPv6"}
     end.
+
+%% Of the server as of the instruments.
+all_code_is_loaded(_) ->
+    {ok, Target} = erlmcp_bench_target:start(#{}),
+    ok = erlmcp_bench_target:call(Target, erlmcp_chaos_inside, load_all, []),
+    Loaded = #{Module => [] || {Module, _} <- erlmcp_bench_target:call(Target, code, all_loaded,
+                                                                       [])},
+    ok = erlmcp_bench_target:stop(Target),
+    [[] = [Module || Module <- modules(Application), not is_map_key(Module, Loaded)]
+     || Application <- [erlmcp, erlmcp_bench]].
+
+modules(Application) ->
+    _ = application:load(Application),
+    {ok, Modules} = application:get_key(Application, modules),
+    Modules.
