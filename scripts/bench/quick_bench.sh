@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs ten workloads, each in its short form, in less than a minute.
+# Runs ten workloads, each in its short form, in about a minute.
 #
 #   scripts/bench/quick_bench.sh [OPTION...]     options of `erlmcp bench`
 set -eu

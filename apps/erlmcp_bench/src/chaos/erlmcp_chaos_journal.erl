@@ -23,7 +23,8 @@ request that is not answered begins the count again at zero.
 -export_type([report/0, awaited/0, round/0]).
 
 -type awaited() :: detected | recovered | {answered, More :: pos_integer()}.
--type signal() :: {event, atom()} | {refused, integer()} | {failed, term()}.
+-type signal() ::
+    {event, atom()} | {refused, integer() | atom()} | {failed, term()} | {wrong, term()}.
 -doc """
 The record of one injection of the fault and of the time after it. A missing key means that the
 event has not happened.

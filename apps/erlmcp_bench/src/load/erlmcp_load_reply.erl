@@ -38,7 +38,8 @@ The outcome of a request. A request without a reply has failed, unless a stray r
 answer (`erlmcp_load_pending:give_up/2`). On a wire with ordered replies, a reply that cannot be
 read is `{wrong, Reason}`, with the error of the wire.
 """.
--type outcome() :: verdict() | {failed, Reason :: atom()}.
+-type outcome() ::
+    verdict() | {failed, Reason :: atom()} | {wrong, Reason :: bad_head | bad_chunk | too_large}.
 
 -type pattern() :: {BeforeId :: binary(), BehindId :: binary(), erlmcp_load_wire:event_status(),
                     verdict()}.

@@ -276,16 +276,23 @@ sampled(#run{settings = #{on_second := OnSecond} = Settings, from = From, last =
     _ = OnSecond(Sample),
     Run#run{last = Mark, samples = [Sample | Samples]}.
 
-finishing(#run{phase = running, before = none} = Run) ->
-    %% The load was stopped before it measured anything.
-    Mark = erlmcp_load_sample:mark(Run#run.settings),
-    finishing(Run#run{before = Mark, last = Mark, from = now_us(), until = now_us()});
+finishing(#run{phase = running, before = none, settings = Settings} = Run) ->
+    %% The load is stopped before the timer `from` came.
+    #{at := Now} = Mark = erlmcp_load_sample:mark(Settings),
+    finishing(Run#run{before = Mark, last = Mark, from = measured_from(Now, Run), until = Now});
 finishing(#run{phase = running, settings = Settings, groups = Groups} = Run) ->
     %% A program ends with its connection, so it is sampled before that.
     Sampled = sampled(Run),
     _ = [ok = erlmcp_load_group:finish(Pid) || Pid := _ <- Groups],
     #{timeout_us := Timeout} = Settings,
     timer(now_us() + Timeout + ?GRACE_MS * 1000, grace, Sampled#run{phase = finishing}).
+
+%% The groups measure from `from` on, and do not wait for the timer. They measure nothing until the
+%% capacity is known.
+measured_from(Now, #run{settings = #{percent := Percent}, carried = none}) when Percent =/= none ->
+    Now;
+measured_from(Now, #run{from = From}) ->
+    min(Now, From).
 
 %% The end.
 

@@ -83,15 +83,19 @@ read() ->
 measured({Unit, Number}, Arguments, Whole) ->
     Begin = reading(Unit),
     Outer = put(?MODULE, 0),
-    Before = reading(Unit),
-    Result = apply(Whole, Arguments),
-    After = reading(Unit),
     {_, _, Histograms, Cost} = persistent_term:get(?MODULE),
-    ok = erlmcp_bench_histogram:record(element(Number, Histograms),
-                                       After - Before - Cost - get(?MODULE)),
-    %% The measured function around this one must not count this one, nor the cost of measuring it.
-    _ = put(?MODULE, inside(Outer) + reading(Unit) - Begin + Cost),
-    Result.
+    try
+        Before = reading(Unit),
+        Result = apply(Whole, Arguments),
+        After = reading(Unit),
+        ok = erlmcp_bench_histogram:record(element(Number, Histograms),
+                                           After - Before - Cost - get(?MODULE)),
+        Result
+    after
+        %% The measured function around this one must not count this one, nor the cost of measuring
+        %% it, even if this one raises.
+        _ = put(?MODULE, inside(Outer) + reading(Unit) - Begin + Cost)
+    end.
 
 inside(undefined) -> 0;
 inside(Taken) -> Taken.

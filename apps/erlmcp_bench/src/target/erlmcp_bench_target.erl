@@ -24,7 +24,8 @@ channel with this one, on its standard input and output. The instruments act on 
     host => inet:ip_address(),
     %% How the server is broken on purpose (`m:erlmcp_bench_mutant`).
     mutant => none | erlmcp_bench_mutant:mutant(),
-    %% A function that is called in the node before the server starts, and returns `ok`.
+    %% A function that is called in the node before the server starts, and returns `ok` or an
+    %% error.
     prepare => {module(), atom(), [term()]}}.
 
 %% The flags of bin/erlmcp for a server.
@@ -35,7 +36,8 @@ channel with this one, on its standard input and output. The instruments act on 
 
 -doc """
 Starts a node and a server in it. Both end with the calling process, to which the node is linked.
-The error is that of `peer:start_link/1`, of the option `prepare`, or of the server's start.
+The error is that of `peer:start_link/1`, of the option `prepare`, or of the server's start. No node
+is left then.
 """.
 -spec start(options()) -> {ok, target()} | {error, term()}.
 start(Options) ->
@@ -47,10 +49,19 @@ start(Options) ->
         {ok, Peer, _} ?= peer:start_link(node_options(Options)),
         OsPid = list_to_integer(peer:call(Peer, os, getpid, [], ?CALL_MS)),
         ok = break(maps:get(mutant, Options, none), Peer),
+        case served(Options, for_one_address(Server), Peer) of
+            {ok, Listeners} ->
+                {ok, #{peer => Peer, os_pid => OsPid, listeners => Listeners, host => Host}};
+            {error, _} = Error ->
+                ok = peer:stop(Peer),
+                Error
+        end
+    end.
+
+served(Options, Server, Peer) ->
+    maybe
         ok ?= prepare(Options, Peer),
-        {ok, Listeners} ?= peer:call(Peer, erlmcp_bench_host, start, [for_one_address(Server)],
-                                     ?CALL_MS),
-        {ok, #{peer => Peer, os_pid => OsPid, listeners => Listeners, host => Host}}
+        peer:call(Peer, erlmcp_bench_host, start, [Server], ?CALL_MS)
     end.
 
 %% All clients of the instruments have one address, which may therefore have all sessions.
@@ -108,7 +119,8 @@ os_pid(#{os_pid := OsPid}) -> OsPid.
 -spec url(target()) -> binary().
 url(Target) ->
     {Ip, Port} = address(http, Target),
-    iolist_to_binary(["http://", inet:ntoa(Ip), $:, integer_to_list(Port), "/mcp"]).
+    uri_string:recompose(#{scheme => ~"http", host => list_to_binary(inet:ntoa(Ip)), port => Port,
+                           path => ~"/mcp"}).
 
 -doc "Returns the address of the first listener of `Transport`, which the server must have.".
 -spec address(Transport :: http | tcp, target()) -> {inet:ip_address(), inet:port_number()}.

@@ -11,7 +11,7 @@ that the fault reports this.
 -export([a_keeper_makes_and_unmakes/1, what_cannot_be_made_is_unmade/1,
          a_keeper_outlives_its_caller/1, a_killed_node_leaves_nothing/1, a_namespace_has_a_link/1,
          a_file_system_fills_up/1, leftovers_are_swept/1, hogs_compute_and_end/1,
-         a_proxy_adds_latency/1, peaks_have_one_follower/1]).
+         a_proxy_adds_latency/1, a_proxy_leads_to_ipv6/1, peaks_have_one_follower/1]).
 -export([kept/1]).
 
 -define(WAIT, 60_000).
@@ -26,7 +26,7 @@ groups() ->
     [{beside_each_other, [parallel],
       [a_killed_node_leaves_nothing, a_namespace_has_a_link, a_proxy_adds_latency,
        a_keeper_makes_and_unmakes, what_cannot_be_made_is_unmade, a_keeper_outlives_its_caller,
-       a_file_system_fills_up, leftovers_are_swept, hogs_compute_and_end,
+       a_file_system_fills_up, leftovers_are_swept, hogs_compute_and_end, a_proxy_leads_to_ipv6,
        peaks_have_one_follower]}].
 
 init_per_suite(Config) ->
@@ -180,6 +180,21 @@ a_proxy_adds_latency(_) ->
             ok = erlmcp_client:stop(Client),
             ok = erlmcp_bench_target:stop(Target),
             ok = erlmcp_chaos_toxiproxy:stop(Toxiproxy)
+    end.
+
+a_proxy_leads_to_ipv6(_) ->
+    Local = {0, 0, 0, 0, 0, 0, 0, 1},
+    maybe
+        {ok, Listener} ?= gen_tcp:listen(0, [inet6, {ip, Local}, {active, false}]),
+        {ok, Port} = inet:port(Listener),
+        {ok, Toxiproxy} ?= erlmcp_chaos_toxiproxy:start(),
+        {ok, _, {Ip, ProxyPort}} = erlmcp_chaos_toxiproxy:proxy(Toxiproxy, {Local, Port}),
+        {ok, _} = gen_tcp:connect(Ip, ProxyPort, []),
+        {ok, _} = gen_tcp:accept(Listener, ?WAIT),
+        ok = erlmcp_chaos_toxiproxy:stop(Toxiproxy)
+    else
+        {error, {no_program, Program}} -> {comment, "needs " ++ Program};
+        {error, _} -> {skip, "needs IPv6"}
     end.
 
 %% A user other than root gets the reason.

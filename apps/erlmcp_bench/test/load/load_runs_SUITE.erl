@@ -8,7 +8,8 @@
          large_payloads_come_whole/1, sessions_are_opened_and_closed/1,
          replies_in_streams_are_read/1, observers_hear_of_each_request/1,
          warm_up_is_not_measured/1, seconds_add_up/1, loads_are_stopped/1, rates_are_changed/1,
-         loads_end_with_their_owner/1, connections_come_from_their_sources/1,
+         loads_are_stopped_as_they_begin/1, loads_end_with_their_owner/1,
+         connections_come_from_their_sources/1,
          groups_are_seldom_collected/1, headers_are_sent/1, what_cannot_be_is_refused/1]).
 
 -define(SESSIONS, 6).
@@ -22,7 +23,8 @@ all() ->
      no_more_is_carried_than_can_be, methods_are_mixed, large_payloads_come_whole,
      sessions_are_opened_and_closed, replies_in_streams_are_read, observers_hear_of_each_request,
      warm_up_is_not_measured, seconds_add_up, loads_are_stopped, rates_are_changed,
-     loads_end_with_their_owner, connections_come_from_their_sources, groups_are_seldom_collected,
+     loads_are_stopped_as_they_begin, loads_end_with_their_owner,
+     connections_come_from_their_sources, groups_are_seldom_collected,
      headers_are_sent, what_cannot_be_is_refused].
 
 init_per_suite(Config) ->
@@ -195,6 +197,28 @@ loads_are_stopped(Config) ->
                           warmup_ms => 3_600_000}, Config),
     #{sent := 0, unsent := 0, failed := None} = Stopped = erlmcp_load:stop(Early),
     {0, false} = {map_size(None), is_map_key(carried_per_s, Stopped)}.
+
+%% Its groups measure already when the stop comes, and its own process does not know it yet: it
+%% stands still meanwhile.
+loads_are_stopped_as_they_begin(Config) ->
+    Self = self(),
+    Observer = spawn_link(fun() ->
+        Load = receive {suspended, Suspended} -> Suspended end,
+        receive {erlmcp_load, {refused, _, _}, DueUs, DoneUs} -> Self ! {one, DueUs, DoneUs} end,
+        ok = sys:resume(Load, infinity)
+    end),
+    {ok, Load} = start(#{target => http, duration_ms => 3_600_000, observer => Observer,
+                         warmup_ms => 500,
+                         requests => [{1, {~"tools/call", #{~"name" => ~"unknown"}}}]}, Config),
+    ok = sys:suspend(Load, infinity),
+    Observer ! {suspended, Load},
+    #{sent := Sent, refused := Refused, from_us := FromUs, duration_s := Seconds} =
+        erlmcp_load:stop(Load),
+    [Sent] = maps:values(Refused),
+    receive
+        {one, DueUs, DoneUs} ->
+            true = FromUs =< DueUs andalso DoneUs =< FromUs + round(Seconds * 1_000_000)
+    end.
 
 rates_are_changed(Config) ->
     {ok, Load} = start(#{target => tcp, duration_ms => 3_600_000, observer => self(),

@@ -21,7 +21,7 @@ command() ->
             type => {custom, fun erlmcp_cli_values:positive/1},
             help => "seconds of each workload, or part of it, instead of its own"},
           #{name => quick, long => "-quick", type => boolean, default => false,
-            help => "each workload in a short form; with all, some of them, in less than a minute"},
+            help => "each workload in a short form; with all, some of them, in about a minute"},
           #{name => connections, long => "-connections",
             type => {integer, [{min, 1}, {max, 1_000_000}]},
             help => "connections over a network, instead of the workload's own"},

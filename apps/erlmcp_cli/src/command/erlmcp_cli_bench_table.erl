@@ -74,7 +74,7 @@ results([]) ->
 results(Results) ->
     [aligned([{"workload", [Title || {Title, _} <- ?COLUMNS], []}
               | [row(Result) || Result <- Results]]),
-     "(...)  published by an earlier erlmcp, mostly without being measured\n"].
+     "(...)  published by an earlier erlmcp, some without being measured\n"].
 
 row(Result) ->
     Marks = erlmcp_bench_workloads:marks(Result),

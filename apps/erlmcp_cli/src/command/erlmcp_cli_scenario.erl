@@ -38,7 +38,8 @@ command() ->
                  "the method of the requests; tools/call of the tool echo"),
           option(params, "-params", string, "its parameters, as JSON"),
           option(era, "-era", {string, ["stateless" | revisions()]},
-                 {"[--era <era>]", ["stateless (the default), or the revision of a session"]}),
+                 {"[--era <era>]", ["stateless (the default), or a revision that has sessions, "
+                                    "such as 2025-06-18"]}),
           option(timeout, "-timeout", {integer, [{min, 1}, {max, 3600}]},
                  "seconds until a request without an answer has failed; 10"),
           option(json, "-json", string, {"[--json <folder>]", ["write the result there"]})],
@@ -46,7 +47,7 @@ command() ->
 
 all() -> erlmcp_bench_scenarios:all().
 
-revisions() -> [atom_to_list(Revision) || Revision <- erlmcp_revision:all()].
+revisions() -> [binary_to_list(Revision) || Revision <- erlmcp_revision:supported(session)].
 
 number() -> {custom, fun erlmcp_cli_values:part/1}.
 

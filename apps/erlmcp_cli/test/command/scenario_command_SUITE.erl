@@ -82,6 +82,7 @@ wrong_use_exits_2(_) ->
                           ["baseline", "--nodes", "0"], ["baseline", "--profile", "other"],
                           ["baseline", "--nodes", "1", "--url", "http://127.0.0.1:1/mcp"],
                           ["baseline", "--params", "{}"],
+                          ["baseline", "--era", "2026-07-28"],
                           ["baseline", "--method", "ping", "--params", "1"],
                           ["chaos", "--url", "http://127.0.0.1:1/mcp"]]].
 

@@ -86,10 +86,13 @@ proxy(Toxiproxy, {Ip, Port}) ->
         {ok, #{~"listen" := Listen}} ?=
             ask(Toxiproxy, ~"POST", ~"/proxies",
                 #{name => Name, listen => ~"127.0.0.1:0", enabled => true,
-                  upstream => iolist_to_binary([inet:ntoa(Ip), $:, integer_to_list(Port)])}),
+                  upstream => iolist_to_binary([host(Ip), $:, integer_to_list(Port)])}),
         [_, Listens] = binary:split(Listen, ~":"),
         {ok, Name, {{127, 0, 0, 1}, binary_to_integer(Listens)}}
     end.
+
+host(Ip) when tuple_size(Ip) =:= 4 -> inet:ntoa(Ip);
+host(Ip) -> [$[, inet:ntoa(Ip), $]].
 
 -doc """
 Delays the data that a proxy sends to its clients by `Milliseconds`, also on connections that are

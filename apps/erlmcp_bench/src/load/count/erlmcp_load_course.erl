@@ -89,21 +89,22 @@ both(#tenth{change = Change, slowest_us = Slowest, latest_us = Latest, latest_er
            latest_error_us = max(Error, Other#tenth.latest_error_us)}.
 
 -doc """
-Adds up courses that began at the same time. Empty ones after the first may have begun at another
-time.
+Adds up courses that began at the same time. Empty ones may have begun at another time.
 """.
 -spec merge([course(), ...]) -> course().
 merge([First | Others]) ->
-    lists:foldl(
-        fun(#course{errors = None, tenths = None}, All) when map_size(None) =:= 0 ->
-                All;
-           (#course{since_us = Since, errors = Errors, tenths = Tenths},
-            #course{since_us = Since, errors = AllErrors, tenths = AllTenths} = All) ->
-                All#course{errors = maps:merge_with(fun(_, One, Other) -> sum(One, Other) end,
-                                                    Errors, AllErrors),
-                           tenths = maps:merge_with(fun(_, One, Other) -> both(One, Other) end,
-                                                    Tenths, AllTenths)}
-        end, First, Others).
+    lists:foldl(fun merged/2, First, Others).
+
+merged(#course{errors = None, tenths = None}, All) when map_size(None) =:= 0 ->
+    All;
+merged(Course, #course{errors = None, tenths = None}) when map_size(None) =:= 0 ->
+    Course;
+merged(#course{since_us = Since, errors = Errors, tenths = Tenths},
+       #course{since_us = Since, errors = AllErrors, tenths = AllTenths} = All) ->
+    All#course{errors = maps:merge_with(fun(_, One, Other) -> sum(One, Other) end,
+                                        Errors, AllErrors),
+               tenths = maps:merge_with(fun(_, One, Other) -> both(One, Other) end,
+                                        Tenths, AllTenths)}.
 
 sum(One, Other) ->
     maps:merge_with(fun(_, Number, More) -> Number + More end, One, Other).

@@ -32,7 +32,7 @@ Source: RFC 9113.
 -record(stream, {
     tag :: tag(),
     %% `none` until the final headers come; headers with a status of 1xx come before them.
-    status = none :: none | 200..999,
+    status = none :: none | 200..599,
     size = 0 :: non_neg_integer(),
     %% The parts of the body, newest first; or the reader of a stream of events, and whether the
     %% reply came.
@@ -304,7 +304,7 @@ headers(Id, Fin, Headers, #http2{streams = Streams} = State) ->
 
 status(Headers) ->
     case lists:keyfind(~":status", 1, Headers) of
-        {_, <<A, B, C>>} when A >= $1, A =< $9, B >= $0, B =< $9, C >= $0, C =< $9 ->
+        {_, <<A, B, C>>} when A >= $1, A =< $5, B >= $0, B =< $9, C >= $0, C =< $9 ->
             {ok, (A - $0) * 100 + (B - $0) * 10 + C - $0};
         _ ->
             error

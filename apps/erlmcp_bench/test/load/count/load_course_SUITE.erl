@@ -89,8 +89,9 @@ courses_add_up(_) ->
         ++ [{answered, N * 700_000, N * 710_000} || N <- lists:seq(1, 40)],
     {One, Other} = lists:partition(fun({_, Due, _}) -> Due div 1_000_000 rem 2 =:= 0 end, All),
     Empty = erlmcp_load_course:new(0),
-    Merged = erlmcp_load_course:merge([course(One), Empty, course(Other)]),
-    ?assertEqual(course(All), Merged).
+    [?assertEqual(course(All), erlmcp_load_course:merge(Courses))
+     || Courses <- [[course(One), Empty, course(Other)], [Empty, course(One), course(Other)]]],
+    ?assertEqual(Empty, erlmcp_load_course:merge([Empty, Empty])).
 
 course(Requests) ->
     lists:foldl(fun({Outcome, Due, End}, Course) ->

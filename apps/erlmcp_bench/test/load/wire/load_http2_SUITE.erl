@@ -13,7 +13,8 @@ however it is cut into pieces.
          settings_come_first/1, pings_and_settings_are_answered/1, a_reset_fails_its_request/1,
          a_goaway_fails_what_was_not_read/1, an_answer_ends_the_sending/1, abandoned_is_reset/1,
          events_are_given_as_they_come/1, sessions_are_named/1, interim_answers_are_none/1,
-         too_much_is_refused/1, the_window_is_opened_again/1, nonsense_is_an_error/1,
+         what_is_no_status_fails_its_request/1, too_much_is_refused/1,
+         the_window_is_opened_again/1, nonsense_is_an_error/1,
          large_heads_are_continued/1, tables_are_as_small_as_the_server_says/1,
          a_goaway_fails_what_was_not_sent/1, long_streams_of_events_have_room/1]).
 -export([prop_requests/0, prop_replies/0]).
@@ -30,8 +31,9 @@ all() ->
      another_window_is_for_what_was_begun_too, settings_come_first,
      pings_and_settings_are_answered, a_reset_fails_its_request, a_goaway_fails_what_was_not_read,
      an_answer_ends_the_sending, abandoned_is_reset, events_are_given_as_they_come,
-     sessions_are_named, interim_answers_are_none, too_much_is_refused, the_window_is_opened_again,
-     nonsense_is_an_error, large_heads_are_continued, tables_are_as_small_as_the_server_says,
+     sessions_are_named, interim_answers_are_none, what_is_no_status_fails_its_request,
+     too_much_is_refused, the_window_is_opened_again, nonsense_is_an_error,
+     large_heads_are_continued, tables_are_as_small_as_the_server_says,
      a_goaway_fails_what_was_not_sent, long_streams_of_events_have_room].
 
 requests_arrive_whole(_) ->
@@ -329,6 +331,21 @@ interim_answers_are_none(_) ->
     {ok, [{reply, 0, 202, ~""}], _, _} = erlmcp_load_http2:received(
         iolist_to_binary([cow_http2:settings(#{}), cow_http2:headers(1, nofin, Early),
                           cow_http2:headers(1, fin, Late)]), Wire).
+
+%% Statuses are 100 to 599 (RFC 9110, 15).
+what_is_no_status_fails_its_request(_) ->
+    {Wire, _} = awaiting(1),
+    [{Status, {ok, [Event], _, _}} = {Status, with_status(Status, Wire)}
+     || {Status, Event} <- [{~"599", {reply, 0, 599, ~""}}, {~"600", {failed, 0, protocol_error}},
+                            {~"999", {failed, 0, protocol_error}},
+                            {~"099", {failed, 0, protocol_error}},
+                            {~"20", {failed, 0, protocol_error}},
+                            {~"2000", {failed, 0, protocol_error}}]].
+
+with_status(Status, Wire) ->
+    {Block, _} = cow_hpack:encode([{~":status", Status}]),
+    erlmcp_load_http2:received(
+        iolist_to_binary([cow_http2:settings(#{}), cow_http2:headers(1, fin, Block)]), Wire).
 
 too_much_is_refused(_) ->
     {_, New} = erlmcp_load_http2:opened(erlmcp_load_http2:new(options(10))),
