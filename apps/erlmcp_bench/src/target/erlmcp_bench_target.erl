@@ -119,8 +119,9 @@ os_pid(#{os_pid := OsPid}) -> OsPid.
 -spec url(target()) -> binary().
 url(Target) ->
     {Ip, Port} = address(http, Target),
-    uri_string:recompose(#{scheme => ~"http", host => list_to_binary(inet:ntoa(Ip)), port => Port,
-                           path => ~"/mcp"}).
+    iolist_to_binary(uri_string:recompose(
+        #{scheme => ~"http", host => list_to_binary(inet:ntoa(Ip)), port => Port,
+          path => ~"/mcp"})).
 
 -doc "Returns the address of the first listener of `Transport`, which the server must have.".
 -spec address(Transport :: http | tcp, target()) -> {inet:ip_address(), inet:port_number()}.
