@@ -11,8 +11,8 @@ lacks() {
     [ "$(id -u)" -eq 0 ] || echo 'needs root'
     command -v systemd-analyze >/dev/null || echo 'needs systemd'
     grep -q '^0\{31\}1 ' /proc/net/if_inet6 2>/dev/null || echo 'needs IPv6'
-    ! grep -q '^ *[0-9]*: [0-9A-F]*:0050 [0-9A-F]*:0000 0A ' /proc/net/tcp 2>/dev/null ||
-        echo 'needs port 80'
+    ! cat /proc/net/tcp /proc/net/tcp6 2>/dev/null |
+        grep -q '^ *[0-9]*: [0-9A-F]*:0050 [0-9A-F]*:0000 0A ' || echo 'needs port 80'
 }
 lacks=$(lacks | tr '\n' '|')
 find "$1" -name suite.log -exec cat {} + | awk -v lacks="|$lacks" '

@@ -29,7 +29,7 @@ the handler is logged, and the handler is called with the next event.
 ## Errors
 
 - `not_found`: no such server runs.
-- `already_attached`: the server has a handler of that name, or a `detach/2` of it has not returned.
+- `already_attached`: the server has a handler of that name.
 - `{too_many, 100}`: the server has 100 attached handlers.
 """.
 -spec attach(Server :: erlmcp:server(), Id :: term(), handler()) ->

@@ -207,10 +207,18 @@ resign() ->
     maybe
         true ?= leader() =:= node(),
         {ok, Leases} ?= leases(low_latency),
-        ok = gen_server:cast(?MODULE, resigning),
+        ok = resigning(),
         resign([Node || {alive, Node, _} <- maps:values(Leases), Node =/= node()], ?TRIES)
     else
         _ -> ok
+    end.
+
+%% A call, since a doubt may be under way.
+resigning() ->
+    try
+        gen_server:call(?MODULE, resigning, ?COMMAND_MS)
+    catch
+        exit:_ -> ok
     end.
 
 resign(_, 0) ->
@@ -846,6 +854,9 @@ pause(Reason, Options, Until) ->
     end.
 
 -doc false.
+%% Nobody leads for a moment.
+handle_call(resigning, _, State) ->
+    {reply, ok, State#state{doubted = erlmcp_clock:now_ms() + ?RESIGNED_MS}};
 handle_call(leave, _, State) ->
     maybe
         ok ?= may_leave(),
@@ -864,9 +875,6 @@ handle_cast({doubt, At}, #state{patience = Before, doubted = Doubted} = State) -
     Patience = case At - Doubted > ?CALM_MS of true -> ?PATIENCE_MS; false -> Before end,
     Next = doubt(leader(), Patience),
     {noreply, State#state{patience = Next, doubted = erlmcp_clock:now_ms()}};
-%% Nobody leads for a moment.
-handle_cast(resigning, State) ->
-    {noreply, State#state{doubted = erlmcp_clock:now_ms() + ?RESIGNED_MS}};
 handle_cast(without_lease, #state{member = true} = State) ->
     {noreply, State#state{member = doubtful}};
 handle_cast(without_lease, State) ->

@@ -138,4 +138,9 @@ keys(Table) ->
 -doc "Returns the number of kept results, and their bytes in total.".
 -spec info(cache()) -> #{entries := non_neg_integer(), bytes := integer()}.
 info(none) -> #{entries => 0, bytes => 0};
-info({Table, _, Size}) -> #{entries => ets:info(Table, size), bytes => atomics:get(Size, 1)}.
+info({Table, _, Size}) ->
+    case ets:info(Table, size) of
+        %% The client has ended.
+        undefined -> info(none);
+        Entries -> #{entries => Entries, bytes => atomics:get(Size, 1)}
+    end.

@@ -163,7 +163,7 @@ info(#{peer := Peer, calls := Calls, cache := Cache} = Client) ->
         _ ->
             #{}
     end,
-    Server#{calls => erlmcp_client_calls:count(Calls),
+    Server#{calls => erlmcp_client_calls:running(Calls),
             dropped_notifications => erlmcp_client_mailbox:dropped(Client),
             cache => erlmcp_client_cache:info(Cache)}.
 

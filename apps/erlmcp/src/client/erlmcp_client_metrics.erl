@@ -134,16 +134,9 @@ address({Server, Revision}, Servers) ->
 running(Clients) ->
     Connections = [connections(Client) || Client <- Clients],
     #{clients => length(Clients),
-      calls => lists:sum([calls(Calls) || {_, Calls, _} <- Clients]),
+      calls => lists:sum([erlmcp_client_calls:running(Calls) || {_, Calls, _} <- Clients]),
       connections => lists:sum([Open || {Open, _} <- Connections]),
       waiting => lists:sum([Waiting || {_, Waiting} <- Connections])}.
-
-%% A client may have ended meanwhile.
-calls(Calls) ->
-    case erlmcp_client_calls:count(Calls) of
-        undefined -> 0;
-        Count -> Count
-    end.
 
 connections({{_, Revision}, _, {Transport, Handle}}) ->
     case erlang:function_exported(Transport, connections, 1) of

@@ -11,7 +11,8 @@ then. When all nodes have heard of a report, it is done.
 Internal.
 """.
 
--export([new/0, is_empty/1, add/3, report/4, heard/3, heard_by/3, leave/2, give_up/2, expire/2]).
+-export([new/0, is_empty/1, add/3, report/4, owe/2, heard/3, heard_by/3, leave/2, give_up/2,
+         expire/2]).
 
 -export_type([reports/0, name/0, report/0, done/0]).
 
@@ -116,6 +117,13 @@ open(Fresh, Peers, {Nodes, Now} = Of, #reports{number = Last, open = Open} = Rep
     {Opened, Next} = open(Rest, Peers, Of, Reports#reports{number = Last + 1,
                                                            open = [Report | Open]}),
     {[Report | Opened], Next}.
+
+-doc "Lets the next report to a peer say what was heard: the last one was not sent.".
+-spec owe(peer(), reports()) -> reports().
+owe(Peer, #reports{heard = Heard, owed = Owed} = Reports) when is_map_key(Peer, Heard) ->
+    Reports#reports{owed = Owed#{Peer => []}};
+owe(_, Reports) ->
+    Reports.
 
 -doc "Records that this node has heard of a peer's report. The next report to that peer says so.".
 -spec heard(peer(), Number :: pos_integer(), reports()) -> reports().

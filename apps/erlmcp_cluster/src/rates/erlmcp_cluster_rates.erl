@@ -162,11 +162,14 @@ reported(#state{nodes = Word, reports = Before} = State) ->
     {Messages, Done, Reports} =
         erlmcp_cluster_rate_reports:report(Unheard, living(State), {atomics:get(Word, 1), Began},
                                            Before),
-    Lost = lists:usort([Number || {Peer, {Number, _, _} = Report} <- Messages,
-                                  send(Peer, {report, self(), Report}) =/= ok, Number =/= none]),
+    Lost = [{Peer, Number} || {Peer, {Number, _, _} = Report} <- Messages,
+                              send(Peer, {report, self(), Report}) =/= ok],
+    Owing = lists:foldl(fun erlmcp_cluster_rate_reports:owe/2, Reports,
+                        lists:usort([Peer || {Peer, _} <- Lost])),
     Sent = lists:foldl(fun(Number, #state{reports = Open} = Next) ->
                            settled(erlmcp_cluster_rate_reports:give_up(Number, Open), Next)
-                       end, settled({Done, Reports}, State), Lost),
+                       end, settled({Done, Owing}, State),
+                       lists:usort([Number || {_, Number} <- Lost, Number =/= none])),
     Ended = erlmcp_clock:now_ms(),
     Sent#state{next = Ended + max(?REPORT_MS, ?PAUSE * (Ended - Began))}.
 

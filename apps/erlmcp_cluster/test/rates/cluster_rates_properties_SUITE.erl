@@ -116,14 +116,18 @@ what_was_heard_is_said_last(_) ->
     Other = lists:foldl(fun(N, Reports) ->
         erlmcp_cluster_rate_reports:add({server, N}, N, Reports)
     end, erlmcp_cluster_rate_reports:heard(1, 1, New), lists:seq(1, 2_500)),
-    {[_, _ | _] = Messages, [], _} = erlmcp_cluster_rate_reports:report(One, [1], Of, Other),
+    {[_, _ | _] = Messages, [], Said} = erlmcp_cluster_rate_reports:report(One, [1], Of, Other),
     {2_500, [2_500], _} = lists:foldl(fun({1, {_, Heard, Counts}}, {Read, Done, Reports}) ->
         Now = Read + length(Counts),
         case erlmcp_cluster_rate_reports:heard_by(2, Heard, Reports) of
             {[{own, 1, 2}], Next} -> {Now, [Now | Done], Next};
             {[], Next} -> {Now, Done, Next}
         end
-    end, {0, [], Own}, Messages).
+    end, {0, [], Own}, Messages),
+    %% It is said again if the last report could not be sent, and only then.
+    {[], _, _} = erlmcp_cluster_rate_reports:report(One, [1], Of, Said),
+    Owing = erlmcp_cluster_rate_reports:owe(1, Said),
+    {[{1, {none, 1, []}}], _, _} = erlmcp_cluster_rate_reports:report(One, [1], Of, Owing).
 
 %% As a cluster.
 

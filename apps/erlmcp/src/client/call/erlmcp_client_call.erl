@@ -164,20 +164,20 @@ notify(Method, Params, #{settings := #{timeout := Timeout}} = Client) ->
 
 outcome(Operation, #{calls := Calls, settings := #{calls := Limit}} = Client, Options, Watch, To) ->
     About = about(Operation),
-    case erlmcp_client_calls:add(self(), To, About, Calls) of
-        stopped ->
-            ok = refused(About, Client, stopped),
-            {error, stopped};
-        ok ->
-            case erlmcp_client_calls:count(Calls) > Limit of
-                true ->
-                    Reason = {overload, Limit},
-                    ok = refused(About, Client, Reason),
-                    {error, Reason};
-                false ->
-                    performed(Operation, Client, Options, Watch)
-            end
+    maybe
+        ok ?= erlmcp_client_calls:add(self(), To, About, Calls),
+        ok ?= within_limit(erlmcp_client_calls:count(Calls), Limit),
+        performed(Operation, Client, Options, Watch)
+    else
+        Reason when Reason =:= stopped; element(1, Reason) =:= overload ->
+            ok = refused(About, Client, Reason),
+            {error, Reason}
     end.
+
+%% The client may have ended since the call was added.
+within_limit(undefined, _) -> stopped;
+within_limit(Count, Limit) when Count > Limit -> {overload, Limit};
+within_limit(_, _) -> ok.
 
 %% The first request of an operation, as far as it is counted.
 about(Operation) ->

@@ -10,7 +10,7 @@ removes the row of the call sends the outcome, so a receiver gets it exactly onc
 Internal.
 """.
 
--export([new/0, count/1, add/4, remove_own/1, report/2]).
+-export([new/0, count/1, running/1, add/4, remove_own/1, report/2]).
 -export([cancel/2, sweep/2, stop_all/2]).
 
 -export_type([calls/0, receiver/0, about/0]).
@@ -29,6 +29,14 @@ new() ->
 -spec count(calls()) -> non_neg_integer() | undefined.
 count(Calls) ->
     ets:info(Calls, size).
+
+-doc "Returns the number of running calls; 0 if the client has ended.".
+-spec running(calls()) -> non_neg_integer().
+running(Calls) ->
+    case count(Calls) of
+        undefined -> 0;
+        Count -> Count
+    end.
 
 -doc "Adds the call of a process, or replaces its row. Returns `stopped` if the client has ended.".
 -spec add(pid(), receiver(), about(), calls()) -> ok | stopped.

@@ -253,13 +253,9 @@ info(#{members := Table} = Pool) ->
 
 calls(Index, Pool) ->
     case client(Index, Pool) of
-        {ok, #{calls := Calls}} -> running(erlmcp_client_calls:count(Calls));
+        {ok, #{calls := Calls}} -> erlmcp_client_calls:running(Calls);
         _ -> 0
     end.
-
-%% A member may have ended since it was found.
-running(undefined) -> 0;
-running(Count) -> Count.
 
 breaker(Index, #{breakers := Breakers}) ->
     element(Index, Breakers).

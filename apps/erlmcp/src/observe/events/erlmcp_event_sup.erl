@@ -33,9 +33,8 @@ start_link(Key, OnEvent) ->
 
 -doc """
 Starts a process for a handler of the server with the key `Key`. `already_attached` means that
-another handler has the id, or that a `detach/2` of it has not returned yet. `too_many` means that
-users have attached 100 handlers already. Callers at the same moment may each attach a handler above
-that bound. Exits if the supervisor does not run.
+another handler has the id. `too_many` means that users have attached 100 handlers already. Callers
+at the same moment may each attach a handler above that bound. Exits if the supervisor does not run.
 """.
 -spec attach(Supervisor :: pid(), id(), erlmcp_event_handler:handler(), Key :: reference()) ->
     ok | {error, already_attached | {too_many, pos_integer()}}.
@@ -46,8 +45,11 @@ attach(Supervisor, Id, Handler, Key) ->
             case supervisor:start_child(Supervisor, handler(Id, Handler, Key)) of
                 {ok, _} -> ok;
                 {error, {already_started, _}} -> {error, already_attached};
-                %% Another caller has terminated it, and deletes it next.
-                {error, already_present} -> {error, already_attached}
+                {error, already_present} ->
+                    %% A caller of detach/2 has terminated the handler before, and has not deleted
+                    %% its id yet, or was killed.
+                    _ = supervisor:delete_child(Supervisor, Id),
+                    attach(Supervisor, Id, Handler, Key)
             end;
         false ->
             {error, {too_many, ?MOST}}
@@ -61,10 +63,9 @@ Ends the process of a handler, after it has handled the events that wait, or aft
 detach(Supervisor, Id) ->
     maybe
         ok ?= supervisor:terminate_child(Supervisor, Id),
-        ok ?= supervisor:delete_child(Supervisor, Id)
-    else
-        %% Another caller may have detached it, and attached a handler that runs.
-        {error, _} -> {error, not_found}
+        %% Another caller may have deleted the id, and attached a handler that runs.
+        _ = supervisor:delete_child(Supervisor, Id),
+        ok
     end.
 
 handler(Id, Handler, Key) ->

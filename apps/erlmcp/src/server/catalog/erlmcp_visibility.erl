@@ -2,9 +2,9 @@
 -moduledoc """
 Makes the `visible` fun of a definition safe to call. The fun is user code, and runs in processes of
 the server, such as those of connections. If it crashes, or returns neither `true` nor `false`, the
-definition is hidden, and that is logged, at most once a minute for each definition. The times of
-the last minute's entries are in a table of the instance. So a definition that is given twice has
-the same fun, and does not seem to have changed.
+definition is hidden, and that is logged, at most once a minute for each definition and fun. The
+times of the last minute's entries are in a table of the instance. So a definition that is given
+twice has the same fun, and does not seem to have changed.
 
 Internal.
 """.
@@ -29,23 +29,23 @@ guarded(_, Source, _) ->
 sees(Principal, Visible, Definition, Key) ->
     try Visible(Principal) of
         Sees when is_boolean(Sees) -> Sees;
-        Other -> hidden(error, {bad_return, visible, Other}, [], Definition, Key)
+        Other -> hidden(error, {bad_return, visible, Other}, [], {Definition, Visible}, Key)
     catch
-        Class:Reason:Stack -> hidden(Class, Reason, Stack, Definition, Key)
+        Class:Reason:Stack -> hidden(Class, Reason, Stack, {Definition, Visible}, Key)
     end.
 
-hidden(Class, Reason, Stack, {Kind, Named} = Definition, Key) ->
-    _ = is_logged(Definition, Key)
+hidden(Class, Reason, Stack, {{Kind, Named}, _} = Guarded, Key) ->
+    _ = is_logged(Guarded, Key)
         andalso erlmcp_log:report(error, (erlmcp_incident:outline(Reason, Stack))#{
                                              what => visible_crashed, kind => Kind,
                                              definition => Named, class => Class}, Key),
     false.
 
-is_logged(Definition, Key) ->
+is_logged(Guarded, Key) ->
     try
         maybe
             {ok, #{visible_crashes := Logged}} ?= erlmcp_instance:find(Key),
-            is_logged(Definition, erlang:monotonic_time(second), Logged)
+            is_logged(Guarded, erlang:monotonic_time(second), Logged)
         else
             gone -> false
         end
@@ -54,11 +54,11 @@ is_logged(Definition, Key) ->
         error:badarg -> false
     end.
 
-is_logged(Definition, Now, Logged) ->
+is_logged(Guarded, Now, Logged) ->
     Ago = Now - ?QUIET,
-    ets:lookup_element(Logged, Definition, 2, Ago) =< Ago
+    ets:lookup_element(Logged, Guarded, 2, Ago) =< Ago
         andalso begin
             _ = ets:select_delete(Logged, [{{'_', '$1'}, [{'=<', '$1', Ago}], [true]}]),
             %% If several processes do this at the same time, one of them logs.
-            ets:insert_new(Logged, {Definition, Now})
+            ets:insert_new(Logged, {Guarded, Now})
         end.

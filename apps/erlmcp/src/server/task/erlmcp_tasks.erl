@@ -64,7 +64,8 @@ now_ms(Instance) ->
 -doc """
 Makes a task of a call, and returns the result that names the task. The task is stored then, and its
 call starts when the calling process has ended. Returns a refusal if the task cannot be stored, or
-if the cluster lets this node begin no task now.
+if the cluster lets this node begin no task now. If the store takes longer than the call may, the
+call's owner is sent `deadline` (`m:erlmcp_call_messages`).
 """.
 -spec start(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
@@ -83,7 +84,7 @@ start(#{task := #{ttl := Ttl}, tenant := Tenant} = Call, #{principal := Principa
                           created => Now, updated => Now, ttl => ttl(Ttl, Max),
                           requests => #{}, bytes => 0},
         {ok, Process} = start_process(Running, Task, Session, Instance),
-        ok ?= open(Process, Context, Instance),
+        ok ?= open(Process, Call, Context, Instance),
         {ok, erlmcp_task_view:created(Task, Context)}
     else
         {error, Reason} -> {error, refusal(Reason)}
@@ -93,8 +94,9 @@ start_process(Running, Task, Session, Instance) ->
     erlmcp_on_demand_sup:start_child(tasks, [fun() -> Running end, Task, Session], Instance).
 
 %% The store may take longer than a call has.
-open(Process, #{call := #{owner := Owner}}, #{limits := #{call_timeout_ms := Timeout}}) ->
-    erlmcp_call_messages:within(Timeout, Owner, fun() -> erlmcp_task_process:open(Process) end).
+open(Process, Call, #{call := #{owner := Owner}}, Instance) ->
+    erlmcp_call_messages:within(erlmcp_call:timeout(Call, Instance), Owner,
+                                fun() -> erlmcp_task_process:open(Process) end).
 
 %% The members of a task's record that a server in a cluster adds.
 in_cluster(_, _, #{cluster := none}) ->

@@ -416,7 +416,8 @@ dead_member_has_no_calls(_) ->
     try
         exit(Member, kill),
         receive {'DOWN', Monitor, process, Member, killed} -> ok end,
-        [#{calls := 0}] = erlmcp_pool:info(Pool)
+        [#{calls := 0}] = erlmcp_pool:info(Pool),
+        #{calls := 0, cache := #{entries := 0}} = erlmcp_client:info(Member)
     after
         ok = sys:resume(erlmcp_client_table)
     end,
