@@ -42,7 +42,7 @@ fi
 clients='client spec/tasks'
 inside='observe outbound protocol schema spec/transports text wire server/call server/catalog
     server/dependencies server/gate server/overload server/session server/task
-    server/transport/http1 server/transport/http2 server/transport/sse'
+    server/transport/http1'
 alone=apps/erlmcp_bench/test/chaos/chaos_faults_SUITE
 
 # suites_in FOLDER...: the suites in these folders and below.
