@@ -1,9 +1,9 @@
 -module(erlmcp_label).
 -moduledoc """
 Labels of long-lived processes, for observer, `i/0` and crash reports. A label is a tuple of the
-kind of process and of what the process serves. If the process belongs to a server, the server's
-`id` is in the label, too. An example is `{erlmcp_connection, tcp, {{127, 0, 0, 1}, 50132},
-my_server}`.
+kind of process and of what the process serves. The label of a server's process ends with the
+server's `id`. Only the processes of its gate, and the one that checks a listener's tokens, have
+labels without it. An example is `{erlmcp_connection, tcp, {{127, 0, 0, 1}, 50132}, my_server}`.
 
 A label is small: parts that come from users are cut. It has no secrets: no token, path, header or
 argument, and no id of a session or of a task.

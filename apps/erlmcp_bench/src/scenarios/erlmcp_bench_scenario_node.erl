@@ -1,8 +1,8 @@
 -module(erlmcp_bench_scenario_node).
 -moduledoc """
-A node of a scenario: a server under test, and the process that owns it. When the server is killed,
-the process starts it again at the same address, as a supervisor of an operating system does for a
-service.
+A node of a scenario: a server under test, and the process that owns it. `kill/1` kills the server,
+and the process starts it again at the same address, as a supervisor of an operating system does for
+a service. A server that ends in another way is not started again.
 """.
 
 -behaviour(gen_server).

@@ -138,9 +138,9 @@ client({http, Version, Peer, _}) -> {http, Version, Peer, none};
 client(Origin) -> Origin.
 
 -doc """
-Splits the subject and the end of a span into what many spans may share, and what this span alone
-has: the port of the client and the id of the request. Each of these two is `none` if the span has
-none.
+Splits the subject and the end of a span. The first three results may be the same for many spans:
+the request, the client and the end. The last two are those of this span alone: the port of the
+client and the id of the request. Each of these two is `none` if the span has none.
 
 ## Examples
 
