@@ -96,7 +96,12 @@ at_once(Do, All) ->
 kill(#{os_pid := Pid, peer := Peer}) ->
     Monitor = monitor(process, Peer),
     signal("KILL", Pid),
-    receive {'DOWN', Monitor, process, Peer, _} -> ok end.
+    receive {'DOWN', Monitor, process, Peer, _} -> ok end,
+    {_, _} = await(fun() -> lists:all(fun is_dead/1, threads(Pid)) end, ?PATIENCE),
+    ok.
+
+%% The system closes the connections of a program before the last of its threads is dead.
+is_dead(Thread) -> is_in_state(Thread, "[ZX]").
 
 %% On a busy machine a node goes on for some milliseconds after the signal: a thread of it must run
 %% to see the signal, and then stops the others.
@@ -107,10 +112,12 @@ pause(#{os_pid := Pid}) ->
 
 threads(Pid) -> filelib:wildcard("/proc/" ++ Pid ++ "/task/*/stat").
 
-%% A thread has its name in brackets, and its state after them.
-is_stopped(Thread) ->
+is_stopped(Thread) -> is_in_state(Thread, "T").
+
+%% A thread has its name in brackets, and its state after them. One that is gone has any state.
+is_in_state(Thread, State) ->
     case file:read_file(Thread) of
-        {ok, Stat} -> match =:= re:run(Stat, ~"^.*\\) T ", [dotall, {capture, none}]);
+        {ok, Stat} -> match =:= re:run(Stat, ["^.*\\) ", State, " "], [dotall, {capture, none}]);
         {error, _} -> true
     end.
 

@@ -293,7 +293,7 @@ killed(Machine, Kills, #{members := Members, pauses := Pauses} = Run) ->
     #{Machine := Member} = Members,
     Began = now_us(),
     ok = erlmcp_test_cluster:kill(Member),
-    Killed = dead_at(Machine),
+    Killed = now_us(),
     receive after ?KILLED_MS -> ok end,
     Until = now_us(),
     Served = served(Began, Killed, Until, Run),
@@ -313,18 +313,6 @@ killed(Machine, Kills, #{members := Members, pauses := Pauses} = Run) ->
 have_ended(Count, Clients) ->
     Ended = [Do || #{do := Do, result := ok} <- erlmcp_test_cluster_clients:operations(Clients)],
     lists:all(fun(How) -> length([Do || Do <- Ended, Do =:= How]) >= Count end, [delete, cancel]).
-
-%% When the operating system has closed the connections of a killed node.
-dead_at(Machine) ->
-    {ok, Ip} = inet:parse_address(erlmcp_test_cluster_network:address(Machine)),
-    {_, _} = erlmcp_test_cluster:await(
-        fun() ->
-            case gen_tcp:connect(Ip, ?DIST_PORT, [], 1_000) of
-                {ok, Socket} -> gen_tcp:close(Socket) =/= ok;
-                {error, Reason} -> Reason =:= econnrefused
-            end
-        end, ?WHOLE_MS),
-    now_us().
 
 back(Machine, Member, #{members := Members, folder := Folder} = Run) ->
     Back = revived(Member),
