@@ -1,12 +1,11 @@
 -module(targets_SUITE).
 -moduledoc """
-Tests for the server under test: its node, its address, the code that it has loaded, and the meter
-of its functions.
+Tests for the server under test: its node, its address, and the meter of its functions.
 """.
 
 -export([suite/0, all/0]).
 -export([a_server_that_does_not_start_leaves_no_node/1, ipv6_stands_in_brackets/1,
-         all_code_is_loaded/1, what_raises_is_not_counted_around_it/1]).
+         what_raises_is_not_counted_around_it/1]).
 %% Functions that are measured in the server's node.
 -export([around/0]).
 
@@ -16,7 +15,7 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [a_server_that_does_not_start_leaves_no_node, ipv6_stands_in_brackets, all_code_is_loaded,
+    [a_server_that_does_not_start_leaves_no_node, ipv6_stands_in_brackets,
      what_raises_is_not_counted_around_it].
 
 %% A node is linked to the process that has started it.
@@ -46,21 +45,6 @@ ipv6_stands_in_brackets(_) ->
         {error, _} ->
             {skip, "needs IPv6"}
     end.
-
-%% Of the server as of the instruments.
-all_code_is_loaded(_) ->
-    {ok, Target} = erlmcp_bench_target:start(#{}),
-    ok = erlmcp_bench_target:call(Target, erlmcp_chaos_inside, load_all, []),
-    Loaded = #{Module => [] || {Module, _} <- erlmcp_bench_target:call(Target, code, all_loaded,
-                                                                       [])},
-    ok = erlmcp_bench_target:stop(Target),
-    [[] = [Module || Module <- modules(Application), not is_map_key(Module, Loaded)]
-     || Application <- [erlmcp, erlmcp_bench]].
-
-modules(Application) ->
-    _ = application:load(Application),
-    {ok, Modules} = application:get_key(Application, modules),
-    Modules.
 
 %% The work before it is not counted, either.
 what_raises_is_not_counted_around_it(_) ->

@@ -17,21 +17,17 @@ publishes the catalog, and `Id` is the id of a child of the server's supervisor.
 -type kind() :: calls | connections | catalog | supervisor | {child, Id :: atom()}.
 
 -doc """
-Loads all modules of erlmcp, its HTTP libraries and the instruments in this node. Otherwise the
-first use of a module waits for files, and the measured time of a fault includes that.
+Loads all modules of erlmcp, its HTTP libraries and the instruments in this node, as far as the node
+has loaded their applications. Otherwise the first use of a module waits for files, and the measured
+time of a fault includes that.
 """.
 -spec load_all() -> ok.
 load_all() ->
-    _ = code:ensure_modules_loaded(
-        lists:append([modules(Application)
-                      || Application <- [erlmcp, cowboy, cowlib, ranch, gun, erlmcp_bench]])),
+    All = [Module || Application <- [erlmcp, cowboy, cowlib, ranch, gun, erlmcp_bench],
+                         {ok, Modules} <- [application:get_key(Application, modules)],
+                         Module <- Modules],
+    _ = code:ensure_modules_loaded(All),
     ok.
-
-modules(Application) ->
-    %% A server's node has not started the instruments.
-    _ = application:load(Application),
-    {ok, Modules} = application:get_key(Application, modules),
-    Modules.
 
 -doc """
 Returns the pid of the server's supervisor as text, and how many processes, ports, atoms and bytes
