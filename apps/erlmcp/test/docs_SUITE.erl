@@ -7,6 +7,7 @@ how it is run `m:erlmcp_test_script`.
 """.
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
+-export([init_per_testcase/2, end_per_testcase/2]).
 -export([shows_what_is_served/1, links_lead_somewhere/1, tables_are_the_codes/1]).
 -export([what_users_write_is_on_a_page/1]).
 -export([every_page_is_in_the_index/1, examples_are_what_happens/1]).
@@ -45,6 +46,18 @@ init_per_suite(Config) ->
 
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
+
+%% The figures of clients stay until the application ends, and a page may get a port that the server
+%% of another page had.
+init_per_testcase(shows_what_is_served, Config) ->
+    ok = application:stop(erlmcp),
+    ok = application:start(erlmcp),
+    Config;
+init_per_testcase(_, Config) ->
+    Config.
+
+end_per_testcase(_, _) ->
+    ok.
 
 %% Pages.
 
