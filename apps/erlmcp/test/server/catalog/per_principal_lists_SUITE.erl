@@ -351,7 +351,7 @@ what_is_not_visible_is_not_watched(Config) ->
 %% A `visible` that crashes, or says neither true nor false, hides its definition; the log has it
 %% once in a while, and the connection goes on.
 a_crash_hides(Config) ->
-    Server = server(Config),
+    #{pid := Pid} = Server = server(Config),
     add(tool, definition(tool, ~"crashing", fun(_) -> error(on_purpose) end), Server),
     add(tool, definition(tool, ~"vague", fun(_) -> maybe_so end), Server),
     Ada = client(~"ada", Config),
@@ -359,9 +359,13 @@ a_crash_hides(Config) ->
     [[~"secret", ~"shared"] = names(Ada, ~"tools/list", ~"tools") || _ <- [1, 2, 3]],
     [#{~"error" := #{~"code" := -32602}} = ask(Ada, ~"tools/call", #{name => Name})
      || Name <- [~"crashing", ~"vague"]],
+    %% Whoever mends one is told at once if another crash hides it.
+    ok = erlmcp:remove(Pid, tool, ~"crashing"),
+    add(tool, definition(tool, ~"crashing", fun(_) -> error(again) end), Server),
+    [~"secret", ~"shared"] = names(Ada, ~"tools/list", ~"tools"),
     ok = logger:remove_handler(?MODULE),
-    [{~"crashing", on_purpose}, {~"vague", {bad_return, visible, maybe_so}}] =
-        lists:sort(logged()).
+    [{~"crashing", again}, {~"crashing", on_purpose},
+     {~"vague", {bad_return, visible, maybe_so}}] = lists:sort(logged()).
 
 logged() ->
     receive

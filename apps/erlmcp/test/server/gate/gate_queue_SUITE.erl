@@ -120,15 +120,8 @@ a_dead_request_waits_no_longer(_) ->
     ok = stop([Last, Permits, Queue]).
 
 a_request_that_left_waits_no_longer(_) ->
-    Gate = queued(#{}),
+    {Gate, First, Waits} = with_one_that_left(),
     {Permits, Queue} = processes(Gate),
-    First = entered(erlmcp_gate:enter(Gate, request(ada))),
-    Permit = entered(erlmcp_gate:enter(Gate, request(ada))),
-    Self = self(),
-    Waits = spawn_link(fun() -> Self ! {self(), ada, erlmcp_gate:await(Permit, 50_000)} end),
-    ok = erlmcp_gate:hand_over(Permit, Waits),
-    ok = waiting(Gate, Queue, 1),
-    ok = erlmcp_gate:leave(Permit),
     ok = erlmcp_gate:leave(First),
     %% It is told so at its turn, and no share of the limit is lost.
     ok = until(fun() -> Queue ! look, answers() =/= [] orelse not is_process_alive(Waits) end),
@@ -146,18 +139,24 @@ a_request_that_left_waits_no_longer(_) ->
 
 %% No other request leaves, so that none has a turn.
 a_request_that_left_needs_no_turn(_) ->
-    Gate = queued(#{}),
+    {Gate, _, Waits} = with_one_that_left(),
     {Permits, Queue} = processes(Gate),
-    _ = entered(erlmcp_gate:enter(Gate, request(ada))),
+    {Waits, ada, Answer} = answer(),
+    backpressure_active = refused(Answer),
+    ok = stop([Permits, Queue]).
+
+%% A gate with one request inside, and a process that waits with the permit of one that has left.
+with_one_that_left() ->
+    Gate = queued(#{}),
+    {_, Queue} = processes(Gate),
+    First = entered(erlmcp_gate:enter(Gate, request(ada))),
     Permit = entered(erlmcp_gate:enter(Gate, request(ada))),
     Self = self(),
     Waits = spawn_link(fun() -> Self ! {self(), ada, erlmcp_gate:await(Permit, 50_000)} end),
     ok = erlmcp_gate:hand_over(Permit, Waits),
     ok = waiting(Gate, Queue, 1),
     ok = erlmcp_gate:leave(Permit),
-    {Waits, ada, Answer} = answer(),
-    backpressure_active = refused(Answer),
-    ok = stop([Permits, Queue]).
+    {Gate, First, Waits}.
 
 a_wait_has_an_end(_) ->
     Gate = queued(#{queue_ms => 50}),

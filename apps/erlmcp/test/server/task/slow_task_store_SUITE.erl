@@ -7,7 +7,8 @@ calls. The store is this module: it waits for the test before it writes.
 -behaviour(erlmcp_task_store).
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([a_request_waits_for_the_store/1, a_task_that_is_stored_too_late_does_not_run/1]).
+-export([a_request_waits_for_the_store/1, a_task_that_is_stored_too_late_does_not_run/1,
+         a_tool_has_its_own_deadline/1]).
 %% The store.
 -export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
 
@@ -18,7 +19,8 @@ suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
-    [a_request_waits_for_the_store, a_task_that_is_stored_too_late_does_not_run].
+    [a_request_waits_for_the_store, a_task_that_is_stored_too_late_does_not_run,
+     a_tool_has_its_own_deadline].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -27,9 +29,15 @@ end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
 
 start(Limits) ->
+    start(Limits, #{}).
+
+%% `Of` is part of each tool.
+start(Limits, Of) ->
     Test = self(),
-    erlmcp_test_http:start((erlmcp_test_tasks:definitions(Test))#{
-        limits => Limits, task_store => {?MODULE, #{test => Test}}}).
+    #{tools := Tools} = Definitions = erlmcp_test_tasks:definitions(Test),
+    erlmcp_test_http:start(Definitions#{tools := [maps:merge(Tool, Of) || Tool <- Tools],
+                                        limits => Limits,
+                                        task_store => {?MODULE, #{test => Test}}}).
 
 client(Server) ->
     erlmcp_test_tasks:open(Server, http, ~"2026-07-28", #{}).
@@ -63,7 +71,12 @@ a_request_waits_for_the_store(_) ->
     erlmcp_test_http:stop(Server).
 
 a_task_that_is_stored_too_late_does_not_run(_) ->
-    Server = start(#{call_timeout_ms => 50}),
+    is_stored_too_late(start(#{call_timeout_ms => 50})).
+
+a_tool_has_its_own_deadline(_) ->
+    is_stored_too_late(start(#{}, #{timeout_ms => 50})).
+
+is_stored_too_late(Server) ->
     Call = create(client(Server), ~"wait"),
     Put = writing(put),
     #{~"limit" := 50} = refused(1069, next(Call)),
