@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Measures the cost of signals: the CPU time of a node for one call of `echo` over HTTP/1.1, without
 # signals, with a page of metrics that is scraped once a second, and with 1 % and 100 % of the
-# traces recorded and sent to a collector, which is a process of its own. Each has a server in the
-# same node. The servers are loaded in turn, round by round. Each figure is the median of its rounds
-# with the least and the most, and a share is that of the same round without signals. A second
-# server without signals (`again`) shows how far shares of the same work differ. The figures are
-# written to FILE, as JSON.
+# traces recorded and sent to a collector, which is a process of its own. The tool is a quick one,
+# an ordinary one, and one that hashes its text 100 times. All servers are in one node. The servers
+# are loaded in turn, round by round. Each figure is the median of its rounds with the least and the
+# most, and a share is that of the same round without signals. A second server without signals
+# (`again`) shows how far shares of the same work differ. The figures are written to FILE, as JSON.
 #
 #   bench/traces.sh [ROUNDS] [SECONDS] [FILE]
 #                                default: 5 rounds of 4 seconds for each server, _build/traces.json
@@ -40,7 +40,7 @@ cpu() { cut -d ')' -f 2 "/proc/$pid/stat" | awk '{ print $12 + $13 }'; }
 
 signals=(off metrics 0.01 1.0 again)
 start collector 1 collect
-start servers $((2 * ${#signals[@]})) serve "$(head -n 1 "$work/collector")" "${signals[@]}"
+start servers $((3 * ${#signals[@]})) serve "$(head -n 1 "$work/collector")" "${signals[@]}"
 mapfile -t servers <"$work/servers"
 load_before=$(cut -d ' ' -f 1 /proc/loadavg)
 echo "$rounds rounds of $seconds s; load before: $load_before"
@@ -82,10 +82,10 @@ awk -v rounds="$rounds" -v seconds="$seconds" -v before="$load_before" -v after=
             median(values, count), values[1], values[count])
     }
     END {
-        split("quick ordinary", kinds); split("off again metrics 0.01 1.0", signals)
+        split("quick ordinary working", kinds); split("off again metrics 0.01 1.0", signals)
         printf "{\"rounds\": %d, \"seconds\": %s, \"load\": [%s, %s]", rounds, seconds, before,
             after >file
-        for (k = 1; k <= 2; k++) {
+        for (k = 1; k <= 3; k++) {
             printf ", \"%s\": {", kinds[k] >file
             for (r = 1; r <= 5; r++) {
                 for (i = 1; i <= rounds; i++) {

@@ -1,14 +1,14 @@
 -module(bench_traces).
 -moduledoc """
 Servers with the tool `echo`, traced, scraped or neither, and a collector that reads spans and
-forgets them.
+forgets them. The tool of kind `working` hashes its text 100 times before it returns it.
 """.
 
 -export([main/1]).
 -export([init/2]).
 
 -doc """
-`serve COLLECTOR SIGNALS...`: a server for quick calls and one for ordinary calls with each of
+`serve COLLECTOR SIGNALS...`: a server of each kind, `quick`, `ordinary` and `working`, with each of
 `SIGNALS`: `off` or `again` without any, `metrics` for a page that is scraped, or the part of traces
 to record. Prints in one line for each server `KIND SIGNALS URL`. `collect`: the collector, which
 prints its URL. Both run until they are killed.
@@ -17,7 +17,7 @@ prints its URL. Both run until they are killed.
 main(["serve", Collector | Signals]) ->
     {ok, _} = application:ensure_all_started(erlmcp),
     io:format("~ts", [[[Kind, $\s, Signal, $\s, serve(Kind, Signal, Collector), $\n]
-                       || Kind <- ["quick", "ordinary"], Signal <- Signals]]),
+                       || Kind <- ["quick", "ordinary", "working"], Signal <- Signals]]),
     receive after infinity -> ok end;
 main(["collect"]) ->
     {ok, _} = application:ensure_all_started(cowboy),
@@ -30,12 +30,18 @@ main(["collect"]) ->
 serve(Kind, Signal, Collector) ->
     Echo = #{name => ~"echo", description => ~"Echoes", quick => Kind =:= "quick",
              input_schema => #{text => string},
-             handler => fun(#{~"text" := Text}, _) -> Text end},
+             handler => fun(#{~"text" := Text}, _) -> worked(Kind, Text) end},
     {ok, Server} = erlmcp:start_server(
         (signals(Signal, Collector))#{name => ~"bench", version => ~"1", tools => [Echo],
                                       listen => [{http, #{metrics => Signal =:= "metrics"}}]}),
     [#{url := Url}] = erlmcp:listeners(Server),
     Url.
+
+worked("working", Text) ->
+    _ = lists:foldl(fun(_, Hash) -> crypto:hash(sha256, Hash) end, Text, lists:seq(1, 100)),
+    Text;
+worked(_, Text) ->
+    Text.
 
 signals(Signal, _) when Signal =:= "off"; Signal =:= "again"; Signal =:= "metrics" ->
     #{};

@@ -167,11 +167,12 @@ compared(~"alerts", Rows) ->
                             [global, {capture, all_but_first, binary}]),
     {lists:sort([code_of(Name) || [Name] <- Names]), named(Rows)};
 compared(~"cost of signals", Rows) ->
-    #{~"quick" := Quick, ~"ordinary" := Ordinary} = measured("traces"),
+    Kinds = measured("traces"),
     Signals = [{~"none", ~"off"}, {~"none, on a second server", ~"again"},
                {~"metrics, scraped once a second", ~"metrics"},
                {~"traces, 1 % recorded", ~"0.01"}, {~"traces, all recorded", ~"1.0"}],
-    {[[Label | cost(map_get(Key, Quick)) ++ cost(map_get(Key, Ordinary))]
+    {[[Label | lists:append([cost(map_get(Key, map_get(Kind, Kinds)))
+                             || Kind <- [~"quick", ~"ordinary", ~"working"]])]
       || {Label, Key} <- Signals],
      Rows};
 compared(~"cost of the console", Rows) ->

@@ -15,8 +15,8 @@ transports, and for quick calls.
          unknown_methods_have_one_name/1, unknown_tools_are_in_no_name/1,
          requests_that_cannot_be_read_have_no_span/1]).
 -export([tasks_begin_a_trace_with_a_link/1, cancelled_tasks_end_their_spans/1]).
--export([unsampled_requests_have_no_context/1, unsampled_requests_have_no_ids/1,
-         handlers_have_their_own_random_numbers/1,
+-export([ids_are_random_hexadecimal_digits/1, unsampled_requests_have_no_context/1,
+         unsampled_requests_have_no_ids/1, handlers_have_their_own_random_numbers/1,
          waiting_spans_keep_no_request/1, unsampled_parents_are_followed/1,
          without_a_tracer_there_is_no_context/1, a_tracer_that_crashes_fails_no_request/1,
          a_tracer_that_crashes_is_logged_without_its_arguments/1,
@@ -35,8 +35,8 @@ all() ->
      headers_are_a_link, headers_are_the_parent_without_meta, unknown_methods_have_one_name,
      unknown_tools_are_in_no_name, requests_that_cannot_be_read_have_no_span,
      tasks_begin_a_trace_with_a_link, cancelled_tasks_end_their_spans,
-     unsampled_requests_have_no_context, unsampled_requests_have_no_ids,
-     handlers_have_their_own_random_numbers,
+     ids_are_random_hexadecimal_digits, unsampled_requests_have_no_context,
+     unsampled_requests_have_no_ids, handlers_have_their_own_random_numbers,
      waiting_spans_keep_no_request, unsampled_parents_are_followed,
      without_a_tracer_there_is_no_context, a_tracer_that_crashes_fails_no_request,
      a_tracer_that_crashes_is_logged_without_its_arguments,
@@ -386,7 +386,20 @@ unsampled_requests_have_no_context(_) ->
     ok = erlmcp_test_http:stop(Upstream),
     ok = erlmcp_test_http:stop(Server).
 
-%% Random ids cost as much as the rest of a span, so a process makes none before they are asked for.
+%% Each digit may stand at each place: of 2,000 ids, one in 10^53 runs lacks one somewhere.
+ids_are_random_hexadecimal_digits(_) ->
+    Roots = [erlmcp_span_ids:root() || _ <- lists:seq(1, 2000)],
+    {Traces, Spans} = lists:unzip(Roots),
+    [begin
+         Ids = lists:usort(Given),
+         2000 = length(Ids),
+         [~"0123456789abcdef" =
+              iolist_to_binary(lists:usort([binary:at(Id, Place) || Id <- Ids]))
+          || Place <- lists:seq(0, Size - 1)]
+     end || {Size, Given} <- [{32, Traces}, {16, Spans},
+                              {16, [erlmcp_span_ids:span() || _ <- Roots]}]].
+
+%% Random ids take time and memory, so a process makes none before they are asked for.
 unsampled_requests_have_no_ids(_) ->
     Keys = fun(_, _) ->
         json_text([Key || {Key, _} <- get(), Key =:= erlmcp_span_ids])
