@@ -15,12 +15,12 @@ Internal.
 
 -behaviour(gen_server).
 
--export([new/1, of_calls/1, subscriptions/1]).
+-export([new/1, subscriptions/1]).
 -export([put_supervisor/3, supervisor/2]).
 -export([share/2, find/1, start_link/2]).
 -export([init/1, handle_call/3, handle_cast/2, terminate/2]).
 
--export_type([instance/0, of_calls/0]).
+-export_type([instance/0]).
 
 -doc """
 A server's id and key, its limits and gate, its handler module, the servers that it mounts, its
@@ -51,53 +51,25 @@ catalog that often changes (`m:erlmcp_published_catalog`), `cache` has cached re
     started_ms := integer(),
     error_budget := erlmcp_error_budget:budget(),
     %% The options with which the process of a call is spawned.
-    process := [{atom(), term()}],
-    of_calls := of_calls()
-}.
-
--doc "The part of an instance that calls use. It is small, since each call has a copy.".
--type of_calls() :: #{
-    key := reference(), limits := #{atom() => pos_integer() | infinity},
-    subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),
-    used_states := erlmcp_used_states:used(), cluster := none | {module(), State :: term()},
-    meter := erlmcp_meter:meter(), observers := [erlmcp_meter:observer()],
-    tracer := erlmcp_tracer:tracer() | none, telemetry := module() | none,
-    process := [{atom(), term()}],
-    atom() => term()
+    process := [{atom(), term()}]
 }.
 
 -doc """
-Completes the `Parts` of an instance with the part for calls, and with the options of their
-processes. Adds the tables that no other module creates, which belong to the calling process, the
-server's supervisor.
+Completes the `Parts` of an instance with the options of the processes of calls. Adds the tables
+that no other module creates, which belong to the calling process, the server's supervisor.
 """.
 -spec new(Parts :: #{atom() => term()}) -> instance().
 new(#{limits := Limits} = Parts) ->
-    Instance = Parts#{
+    Parts#{
         process => erlmcp_heap:of_call(Limits),
         supervisors => ets:new(erlmcp_supervisors, [public]),
         mounting => ets:new(erlmcp_mounting, [public]),
         changing => ets:new(erlmcp_changing, [public, {read_concurrency, true}]),
         cache => ets:new(erlmcp_result_cache, [ordered_set, public, {read_concurrency, true}]),
-        visible_crashes => ets:new(erlmcp_visible_crashes, [public])},
-    Instance#{of_calls => of_calls(Instance)}.
-
--doc "Returns the part of an instance that calls use.".
--spec of_calls(instance() | of_calls()) -> of_calls().
-of_calls(#{of_calls := Known}) ->
-    Known;
-of_calls(Instance) ->
-    #{limits := Limits} = Known =
-        maps:with([key, limits, subscriptions, supervisors, tasks, used_states, cluster, meter,
-                   observers, tracer, telemetry, process], Instance),
-    Known#{limits := maps:with([calls_per_connection, call_timeout_ms, call_heap_bytes,
-                                input_timeout_ms, task_ttl_ms, task_timeout_ms,
-                                used_states, used_states_per_principal,
-                                rate_retry_ms, queue_retry_ms,
-                                reply_bytes, unread_bytes, unread_messages], Limits)}.
+        visible_crashes => ets:new(erlmcp_visible_crashes, [public])}.
 
 -doc "Returns the table of subscriptions (`m:erlmcp_subscriptions`).".
--spec subscriptions(of_calls()) -> ets:table().
+-spec subscriptions(instance()) -> ets:table().
 subscriptions(#{subscriptions := Subscriptions}) ->
     Subscriptions.
 
@@ -111,7 +83,7 @@ put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
 Returns the supervisor of a kind, which may have ended, or `undefined` if that supervisor has not
 started yet. Raises `badarg` if the server has ended.
 """.
--spec supervisor(erlmcp_on_demand_sup:kind(), of_calls()) -> pid() | undefined.
+-spec supervisor(erlmcp_on_demand_sup:kind(), instance()) -> pid() | undefined.
 supervisor(Kind, #{supervisors := Supervisors}) ->
     ets:lookup_element(Supervisors, Kind, 2, undefined).
 

@@ -30,12 +30,12 @@ Starts a process of `Kind`, with the instance and `Arguments` as its arguments. 
 supervisor of `Kind` does not run, such as while the server starts or stops. Raises `badarg` if the
 server has ended.
 """.
--spec start_child(kind(), [term()], erlmcp_instance:of_calls()) -> supervisor:startchild_ret().
+-spec start_child(kind(), [term()], erlmcp_instance:instance()) -> supervisor:startchild_ret().
 start_child(Kind, Arguments, Instance) ->
     supervisor:start_child(erlmcp_instance:supervisor(Kind, Instance), Arguments).
 
 -doc "Returns `true` if the supervisor of a kind runs. Raises `badarg` if the server has ended.".
--spec is_there(kind(), erlmcp_instance:of_calls()) -> boolean().
+-spec is_there(kind(), erlmcp_instance:instance()) -> boolean().
 is_there(Kind, Instance) ->
     case erlmcp_instance:supervisor(Kind, Instance) of
         undefined -> false;
@@ -46,7 +46,7 @@ is_there(Kind, Instance) ->
 Returns how many processes of a kind run; 0 before their supervisor has started. Exits if the
 supervisor has ended, and raises `badarg` if the server has.
 """.
--spec count(kind(), erlmcp_instance:of_calls()) -> non_neg_integer().
+-spec count(kind(), erlmcp_instance:instance()) -> non_neg_integer().
 count(Kind, Instance) ->
     case erlmcp_instance:supervisor(Kind, Instance) of
         undefined -> 0;

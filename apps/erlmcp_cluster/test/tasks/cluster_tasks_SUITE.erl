@@ -129,7 +129,7 @@ server(Id) ->
 -doc false.
 sweep(Id) ->
     {ok, _, Instance} = erlmcp_registry:whereis(Id),
-    ok = erlmcp_tasks:sweep(erlmcp_instance:of_calls(Instance)),
+    ok = erlmcp_tasks:sweep(Instance),
     erlmcp_cluster_lost_tasks ! behind,
     _ = sys:get_state(erlmcp_cluster_lost_tasks),
     ok.
@@ -635,7 +635,7 @@ last_entry(#{node := Node} = Member) ->
 -doc false.
 running_tasks(Server) ->
     {ok, _, Instance} = erlmcp_registry:whereis(Server),
-    erlmcp_tasks:running(erlmcp_instance:of_calls(Instance)).
+    erlmcp_tasks:running(Instance).
 
 a_minority_refuses(Config) ->
     [A, B, C] = servers(Config),

@@ -46,7 +46,7 @@ Starts a batch of an HTTP session, and returns its process, which is not linked 
 `Waiting` is the connection that waits for the batch's answer. If the session has ended, the calls
 do not begin.
 """.
--spec start([erlmcp_admission:effect(), ...], erlmcp_instance:of_calls(),
+-spec start([erlmcp_admission:effect(), ...], erlmcp_instance:instance(),
             Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> pid().
 start(Items, Instance, Waiting, Session) ->
     spawn(fun() ->

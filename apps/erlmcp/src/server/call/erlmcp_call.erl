@@ -42,7 +42,7 @@ milliseconds of `erlmcp_clock:now_ms/0`, the method, the requested name or URI, 
 Starts a call that is linked to the calling process, its owner. The tag of its messages is
 `{erlmcp_call, Pid}`, where `Pid` is the returned process.
 """.
--spec start(erlmcp_engine:call(), erlmcp_instance:of_calls()) -> Pid :: pid().
+-spec start(erlmcp_engine:call(), erlmcp_instance:instance()) -> Pid :: pid().
 start(Call, Instance) ->
     Owner = self(),
     start_linked(fun() ->
@@ -52,7 +52,7 @@ start(Call, Instance) ->
 -doc """
 Starts a call that is linked to the calling process, its owner. `Tag` is the tag of its messages.
 """.
--spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Tag :: term()) -> pid().
+-spec start(erlmcp_engine:call(), erlmcp_instance:instance(), Tag :: term()) -> pid().
 start(Call, Instance, Tag) ->
     Owner = {self(), Tag},
     start_linked(fun() -> run_linked(Call, Owner, Instance) end, Call, Instance).
@@ -69,7 +69,7 @@ start_linked(Run, _, Instance) ->
 Starts a process that runs `Run`, with the memory bound of calls. With `[link]` as its options, the
 process is linked to the calling one.
 """.
--spec start_process(Run :: fun(() -> term()), [link], erlmcp_instance:of_calls()) -> pid().
+-spec start_process(Run :: fun(() -> term()), [link], erlmcp_instance:instance()) -> pid().
 start_process(Run, Options, #{process := Heap}) ->
     case spawn_opt(Run, Options ++ Heap) of
         Pid when is_pid(Pid) -> Pid
@@ -84,7 +84,7 @@ Runs a call in the calling process and returns its answer. A call with a permit 
 at the gate first, and has given the permit back when this function returns. The memory of the
 process is bounded only if `start_process/3` has started it.
 """.
--spec run(erlmcp_engine:call(), owner(), erlmcp_instance:of_calls()) ->
+-spec run(erlmcp_engine:call(), owner(), erlmcp_instance:instance()) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
 %% The call waits its turn at the gate. It gives its permit back before it answers, so that the next
 %% request of its client finds room. If the call is killed, its owner gives the permit back.
@@ -113,7 +113,7 @@ run(Call, Owner, Instance) ->
 Returns how many milliseconds the handler of a call may run before it returns: `timeout_ms` of its
 definition, or the limit `call_timeout_ms`. The call of a task has other limits.
 """.
--spec timeout(erlmcp_engine:call(), erlmcp_instance:of_calls()) -> non_neg_integer().
+-spec timeout(erlmcp_engine:call(), erlmcp_instance:instance()) -> non_neg_integer().
 timeout(#{definition := Definition}, #{limits := #{call_timeout_ms := Timeout}}) ->
     maps:get(timeout_ms, Definition, Timeout).
 
@@ -132,7 +132,7 @@ with more bytes than `reply_bytes`, or after a crash, returns a refusal and logs
 refusal is replaced, too, without an incident, if its message has more bytes. The request has ended
 then (`m:erlmcp_meter`). `exit(shutdown)` is not caught.
 """.
--spec answered(erlmcp_engine:call(), erlmcp_instance:of_calls(),
+-spec answered(erlmcp_engine:call(), erlmcp_instance:instance(),
                Run :: fun(() -> {ok | tool_error, iodata()}
                                 | {error, erlmcp_refusal:refusal()})) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
@@ -280,7 +280,7 @@ leave(_) -> ok.
 Counts the request of a call as cancelled, and gives the call's permit back. The call does not
 begin, since its session has ended.
 """.
--spec not_begun(erlmcp_engine:call(), erlmcp_instance:of_calls()) -> ok.
+-spec not_begun(erlmcp_engine:call(), erlmcp_instance:instance()) -> ok.
 not_begun(Call, Instance) ->
     ok = leave(Call),
     erlmcp_meter:ended(subject(Call), cancelled, 0, Instance).
@@ -300,7 +300,7 @@ mark(Pid) ->
 Returns the answer to a request whose call is not started, and gives the call's permit back. The
 request has ended then.
 """.
--spec refuse(erlmcp_engine:call(), erlmcp_refusal:refusal(), erlmcp_instance:of_calls()) ->
+-spec refuse(erlmcp_engine:call(), erlmcp_refusal:refusal(), erlmcp_instance:instance()) ->
     erlmcp_reply:reply().
 refuse(#{id := Id, context := #{revision := Revision}} = Call, Refusal, Instance) ->
     ok = leave(Call),
@@ -311,7 +311,7 @@ refuse(#{id := Id, context := #{revision := Revision}} = Call, Refusal, Instance
 Returns the answer to a request whose call did not end within `Milliseconds`; for the call of a
 task, the refusal. Logs an incident. The request has ended then.
 """.
--spec timed_out(Milliseconds :: non_neg_integer(), subject(), erlmcp_instance:of_calls()) ->
+-spec timed_out(Milliseconds :: non_neg_integer(), subject(), erlmcp_instance:instance()) ->
     {reply, erlmcp_reply:status(), iodata()} | {reply, error, erlmcp_refusal:refusal()}.
 timed_out(Milliseconds, #{method := Method, target := Target} = Subject, Instance) ->
     Incident = owners_incident(reported(call_timed_out, Method, Target),
@@ -326,7 +326,7 @@ The call passed its heap bound, or was ended by a drain, an operator, its own `e
 another process. Logs an incident, unless a drain or an operator has ended the call. The request has
 ended then.
 """.
--spec died(Reason :: term(), subject(), erlmcp_instance:of_calls()) ->
+-spec died(Reason :: term(), subject(), erlmcp_instance:instance()) ->
     {reply, erlmcp_reply:status(), iodata()} | {reply, error, erlmcp_refusal:refusal()}.
 died(Reason, Subject, Instance) ->
     ended(why(Reason, Subject, Instance), Subject, Instance).
@@ -341,7 +341,7 @@ Ends the request of a linked call without an answer, for its owner, which has ju
 The request of a call whose answer waits in the owner's mailbox has ended before. That answer is
 dropped.
 """.
--spec cancelled(Call :: pid(), subject(), erlmcp_instance:of_calls()) -> ok.
+-spec cancelled(Call :: pid(), subject(), erlmcp_instance:instance()) -> ok.
 cancelled(Call, Subject, Instance) ->
     receive
         {'EXIT', Call, {erlmcp_answer, _, _}} -> ok;

@@ -29,7 +29,7 @@ Internal.
 -doc "Unanswered requests to the client, whose answers are not needed any more.".
 -type withdrawn() :: [erlmcp_call_messages:client_request()].
 -opaque calls() :: #{
-    instance := erlmcp_instance:of_calls(),
+    instance := erlmcp_instance:instance(),
     running := #{pid() => entry()},
     %% requests to the client, and the calls that wait for their answers
     asked := #{erlmcp_message:id() =>
@@ -39,9 +39,9 @@ Internal.
 }.
 
 -doc "Returns the calls of a new connection, session or batch: none.".
--spec new(erlmcp_instance:of_calls()) -> calls().
+-spec new(erlmcp_instance:instance()) -> calls().
 new(Instance) ->
-    #{instance => erlmcp_instance:of_calls(Instance), running => #{}, asked => #{}, ids => #{}}.
+    #{instance => Instance, running => #{}, asked => #{}, ids => #{}}.
 
 -doc "Returns how many calls and batches are running. A batch counts as one.".
 -spec count(calls()) -> non_neg_integer().
@@ -126,7 +126,7 @@ room_for({_, Count}, #{ids := Ids, instance := #{limits := #{calls_per_connectio
     end.
 
 -doc "Returns the part of the server's state that these calls use.".
--spec instance(calls()) -> erlmcp_instance:of_calls().
+-spec instance(calls()) -> erlmcp_instance:instance().
 instance(#{instance := Instance}) ->
     Instance.
 

@@ -41,7 +41,7 @@ Runs a call in the calling process, which is the process of its connection and r
 Returns the answer and the reports of the call, in their order, and gives its permit back. Returns
 `start`, and keeps the permit, if the call needs a process of its own.
 """.
--spec run(erlmcp_engine:call(), erlmcp_instance:of_calls()) ->
+-spec run(erlmcp_engine:call(), erlmcp_instance:instance()) ->
     {{reply, erlmcp_reply:status(), iodata()}, Reports :: [erlmcp_call_messages:message()]} | start.
 run(#{definition := #{quick := Mark}, input := Input, permit := Permit} = Call, Instance) when
     Input =:= #{responses => #{}}, not is_map_key(task, Call)

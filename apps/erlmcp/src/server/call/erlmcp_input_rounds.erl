@@ -34,7 +34,7 @@ Runs a call and returns its result or a refusal. `Owner` is sent the messages of
 `deadline` if one run of the handler takes too long.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_engine:context(), Owner :: erlmcp_call:owner(),
-          erlmcp_instance:of_calls()) ->
+          erlmcp_instance:instance()) ->
     {ok | tool_error, iodata()} | {error, erlmcp_refusal:refusal()}.
 run(#{task := #{starts := at_once}} = Call, Context, Owner, Instance) ->
     erlmcp_tasks:start(Call, erlmcp_call_report:owned(Owner, Context), Instance);

@@ -27,7 +27,7 @@ reached, records nothing. Then returns `full` with that bound, and the number of
 be remembered.
 """.
 -spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
-          erlmcp_instance:of_calls()) ->
+          erlmcp_instance:instance()) ->
     ok | again | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
 use(State, Tenant, #{limits := Limits, used_states := {States, Counts} = Used}) ->
     #{used_states := Max, used_states_per_principal := MaxOfOne} = Limits,

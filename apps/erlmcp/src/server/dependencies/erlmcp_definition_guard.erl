@@ -104,7 +104,8 @@ bounds(#{key := Key} = Definition) ->
 middleware(Server, Bounds, Breaker, Pool) ->
     fun(Arguments, Context, Next) ->
         maybe
-            #{gate := Gate} = Guard ?= persistent_term:get({?MODULE, Server}, unknown),
+            #{instance := #{gate := Gate}} = Guard ?=
+                persistent_term:get({?MODULE, Server}, unknown),
             {ok, Permit} ?= erlmcp_gate:enter_definition(Gate, Bounds),
             try
                 permitted(Arguments, Context, Next, Breaker, Pool, Guard)
@@ -214,12 +215,10 @@ leave_breaker({Server, Target, Breaker}, Outcome) ->
     end.
 
 -doc false.
-init(#{key := Server, gate := Gate} = Instance) ->
+init(#{key := Server} = Instance) ->
     process_flag(trap_exit, true),
     ok = erlmcp_label:set([?MODULE], Server),
-    persistent_term:put({?MODULE, Server},
-                        #{process => self(), gate => Gate,
-                          instance => erlmcp_instance:of_calls(Instance)}),
+    persistent_term:put({?MODULE, Server}, #{process => self(), instance => Instance}),
     {ok, #{server => Server, watched => #{}}}.
 
 -doc false.

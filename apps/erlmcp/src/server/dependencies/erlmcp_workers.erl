@@ -65,7 +65,7 @@ the option `queue` allows, or if a worker will probably not be free before `Dead
 in monotonic milliseconds, and does not end the wait itself. The caller gives the worker back; the
 pool takes it back if the caller ends before.
 """.
--spec borrow(Name :: atom(), Deadline :: integer(), erlmcp_instance:of_calls()) ->
+-spec borrow(Name :: atom(), Deadline :: integer(), erlmcp_instance:instance()) ->
     {ok, loan(), Worker :: term()} | {error, erlmcp_refusal:refusal()}.
 borrow(Name, Deadline, Instance) ->
     case pool(Name, Instance) of
@@ -111,7 +111,7 @@ give_back({{Process, Seats}, {taken, Claim}}, good) ->
 Returns the pool `Name`, or `gone` if its server has ended or has never started it. The process and
 the table of the pool may have ended: a pool that is started again has new ones.
 """.
--spec pool(Name :: atom(), erlmcp_instance:of_calls()) -> {ok, pool()} | gone.
+-spec pool(Name :: atom(), erlmcp_instance:instance()) -> {ok, pool()} | gone.
 pool(Name, #{key := Key}) ->
     erlmcp_instance:find(shared_name(Name, Key)).
 

@@ -165,7 +165,7 @@ Returns a refusal of the gate, with its `retry_after_ms`, if it has any, raised 
 of the server. The limit is `rate_retry_ms` for a rate or a quota, and `queue_retry_ms` for any
 other refusal.
 """.
--spec not_before(erlmcp_refusal:refusal(), erlmcp_instance:of_calls()) -> erlmcp_refusal:refusal().
+-spec not_before(erlmcp_refusal:refusal(), erlmcp_instance:instance()) -> erlmcp_refusal:refusal().
 not_before(Refusal, #{limits := #{rate_retry_ms := RateMs, queue_retry_ms := QueueMs}}) ->
     case erlmcp_refusal:name(Refusal) of
         Rate when

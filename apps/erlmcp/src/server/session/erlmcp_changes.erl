@@ -79,7 +79,7 @@ Notifies the clients that subscribe to the task of `Topic`, with the notificatio
 `Notifications` returns. A server in a cluster calls this fun even if nobody subscribes here.
 """.
 -spec task_changed(erlmcp_engine:topic(), fun(() -> erlmcp_subscriptions:notifications()),
-                   erlmcp_instance:of_calls()) -> ok.
+                   erlmcp_instance:instance()) -> ok.
 task_changed(Topic, Notifications, Instance) ->
     ok = erlmcp_subscriptions:publish(Topic, all, Notifications,
                                       erlmcp_instance:subscriptions(Instance)),

@@ -45,7 +45,7 @@ take(Id, Count, #{limits := #{calls_per_connection := Max}} = Instance) ->
 Starts a call and returns its process, which is not linked to the calling one. `Waiting` is the
 connection that waits for the call's answer.
 """.
--spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Waiting :: erlmcp_call:owner(),
+-spec start(erlmcp_engine:call(), erlmcp_instance:instance(), Waiting :: erlmcp_call:owner(),
             session()) -> pid().
 start(#{id := Id} = Call, OfCalls, Waiting, Session) ->
     Start = fun() ->

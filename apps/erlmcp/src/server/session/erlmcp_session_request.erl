@@ -130,8 +130,8 @@ perform([{Watching, _, _} = Watch], Session, #{instance := Instance}) when
 ->
     watch(Watch, Session, Instance);
 perform([{call, #{definition := #{quick := _}} = Call}], Session,
-        #{quick := true, instance := #{of_calls := Known}} = Request) ->
-    case erlmcp_inline_call:run(Call, Known) of
+        #{quick := true, instance := Instance} = Request) ->
+    case erlmcp_inline_call:run(Call, Instance) of
         {Reply, []} -> Reply;
         {Reply, Said} -> start({ran, Call, Said, Reply}, Session, Request);
         start -> start({call, Call}, Session, Request)
@@ -155,18 +155,16 @@ start(Calls, {Id, Pid, #{principal := Principal}} = Session,
     end.
 
 started({call, Call}, {Id, _, _}, Waiting, #{instance := Instance} = OfCalls) ->
-    #{of_calls := Known} = Instance,
     case erlmcp_session_call:take(Id, 1, Instance) of
         ok ->
-            _ = erlmcp_session_call:start(Call#{session => Id}, Known, Waiting, OfCalls),
+            _ = erlmcp_session_call:start(Call#{session => Id}, Instance, Waiting, OfCalls),
             ok;
         {error, Refusal} ->
-            erlmcp_call:refuse(Call, Refusal, Known)
+            erlmcp_call:refuse(Call, Refusal, Instance)
     end;
 started({batch, Items}, Session, Waiting, #{instance := Instance} = OfCalls) ->
-    #{of_calls := Known} = Instance,
     Ready = [batched(Item, Session, Instance) || Item <- Items],
-    _ = erlmcp_batch:start(Ready, Known, Waiting, OfCalls),
+    _ = erlmcp_batch:start(Ready, Instance, Waiting, OfCalls),
     ok;
 started({ran, Call, Said, Reply}, _, Waiting, OfCalls) ->
     erlmcp_inline_call:tell(Said, Reply, Call, Waiting, OfCalls).
@@ -176,7 +174,7 @@ ended({ran, _, _, Reply}, _, _) ->
     Reply;
 ended({call, #{id := Id} = Call}, Session, Instance) ->
     Refusal = missing(Session, Instance),
-    Reply = erlmcp_call:refuse(Call, Refusal, erlmcp_instance:of_calls(Instance)),
+    Reply = erlmcp_call:refuse(Call, Refusal, Instance),
     gone(Refusal, Id, Reply);
 ended({batch, Items}, Session, Instance) ->
     Refusal = missing(Session, Instance),
@@ -185,7 +183,7 @@ ended({batch, Items}, Session, Instance) ->
     gone(Refusal, undefined, {reply, 200, Batch}).
 
 refused({call, Call}, Refusal, _, Instance) ->
-    erlmcp_call:refuse(Call, Refusal, erlmcp_instance:of_calls(Instance));
+    erlmcp_call:refuse(Call, Refusal, Instance);
 refused({_, _, {_, _} = About}, Refusal, Session, Instance) ->
     watched({error, Refusal}, About, Session, Instance);
 refused(Answer, _, _, _) ->
@@ -248,7 +246,7 @@ batched({call, Call} = Item, {SessionId, _, _}, Instance) ->
         ok ->
             Item;
         {error, Refusal} ->
-            erlmcp_call:refuse(Call, Refusal, erlmcp_instance:of_calls(Instance))
+            erlmcp_call:refuse(Call, Refusal, Instance)
     end;
 batched({Watching, _, _} = Watch, Session, Instance) when
     Watching =:= subscribe; Watching =:= unsubscribe

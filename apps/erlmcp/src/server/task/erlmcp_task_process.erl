@@ -37,7 +37,7 @@ Internal.
 -define(ANSWER, 2000).
 
 -record(state, {
-    instance :: erlmcp_instance:of_calls(),
+    instance :: erlmcp_instance:instance(),
     %% the call to run, until it runs; in a fun, since it has keys that no log may show
     call :: fun(() -> erlmcp_engine:call()) | started,
     subject :: erlmcp_call:subject(),
@@ -165,7 +165,7 @@ passed_on(Process, Bytes) ->
                  erlmcp_task_store:task(), erlmcp_call:owner() | none) -> gen_server:start_ret().
 start_link(#{limits := Limits} = Instance, Call, Task, Session) ->
     %% Reports of the call pass through the process, so it has the heap bound of a call.
-    gen_server:start_link(?MODULE, {erlmcp_instance:of_calls(Instance), Call, Task, Session},
+    gen_server:start_link(?MODULE, {Instance, Call, Task, Session},
                           [{hibernate_after, 1000},
                            {spawn_opt, [{max_heap_size, erlmcp_heap:max_of_call(Limits)}]}]).
 

@@ -52,12 +52,12 @@ open(Store, Limits) ->
      ets:new(erlmcp_task_processes, [public, {read_concurrency, true}, {write_concurrency, auto}])}.
 
 -doc "Returns the store of a server's tasks.".
--spec store(erlmcp_instance:of_calls()) -> erlmcp_task_records:store().
+-spec store(erlmcp_instance:instance()) -> erlmcp_task_records:store().
 store(#{tasks := {Store, _}}) ->
     Store.
 
 -doc "Returns the time of the store of a server's tasks, in milliseconds since 1970.".
--spec now_ms(erlmcp_instance:of_calls()) -> integer().
+-spec now_ms(erlmcp_instance:instance()) -> integer().
 now_ms(Instance) ->
     erlmcp_task_records:now_ms(store(Instance)).
 
@@ -67,7 +67,7 @@ call starts when the calling process has ended. Returns a refusal if the task ca
 if the cluster lets this node begin no task now. If the store takes longer than the call may, the
 call's owner is sent `deadline` (`m:erlmcp_call_messages`).
 """.
--spec start(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
+-spec start(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_instance:instance()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 start(#{task := #{ttl := Ttl}, tenant := Tenant} = Call, #{principal := Principal} = Context,
       Instance) ->
@@ -161,7 +161,7 @@ Performs a request about tasks, and returns its result or a refusal. For `tasks/
 waits for the end of the task. `Owner` is sent messages for the client that precede the result.
 """.
 -spec perform(erlmcp_engine:call(), erlmcp_engine:context(), Owner :: erlmcp_call:owner(),
-              erlmcp_instance:of_calls()) ->
+              erlmcp_instance:instance()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 perform(#{kind := {task, result}, arguments := #{task := Id}}, Context, Owner, Instance) ->
     case patiently(fun(_) -> find(Id, Context, Instance) end, Instance) of
@@ -451,7 +451,7 @@ Finds a task of the context's principal by its id. Returns a refusal if there is
 expired, or if the store cannot be asked now. A task that should run on this node and has no
 process fails now, unless a node of the cluster is to take it over.
 """.
--spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
+-spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:instance()) ->
     {ok, erlmcp_task_store:task()} | {error, erlmcp_refusal:refusal()}.
 find(Id, Context, Instance) ->
     maybe
@@ -567,7 +567,7 @@ end_others(Incarnation, #{tasks := {_, Processes}}) ->
 Fails the tasks whose processes were killed and which must not be repeated, since clients may wait
 for their notifications. Lets the store delete the tasks that have expired.
 """.
--spec sweep(erlmcp_instance:of_calls()) -> ok.
+-spec sweep(erlmcp_instance:instance()) -> ok.
 sweep(#{tasks := {Store, Processes}} = Instance) ->
     Killed = [Row || {_, Process} = Row <- ets:tab2list(Processes), not is_process_alive(Process)],
     lists:foreach(fun({Id, Process}) ->
@@ -581,7 +581,7 @@ sweep(#{tasks := {Store, Processes}} = Instance) ->
     erlmcp_task_records:sweep(erlmcp_task_records:now_ms(Store), Store).
 
 -doc "Returns the process of a task, or `error` if the task does not run on this node.".
--spec process(erlmcp_task_store:id(), erlmcp_instance:of_calls()) -> {ok, pid()} | error.
+-spec process(erlmcp_task_store:id(), erlmcp_instance:instance()) -> {ok, pid()} | error.
 process(Id, #{tasks := {_, Processes}}) ->
     case ets:lookup(Processes, Id) of
         [{_, Process}] ->
@@ -598,18 +598,18 @@ process(Id, #{tasks := {_, Processes}}) ->
 Returns how many tasks run on this node. A task whose process was killed counts until the next sweep
 (`sweep/1`).
 """.
--spec running(erlmcp_instance:of_calls()) -> non_neg_integer().
+-spec running(erlmcp_instance:instance()) -> non_neg_integer().
 running(#{tasks := {_, Processes}}) ->
     ets:info(Processes, size).
 
 -doc "Stores the process of a task.".
--spec put_process(erlmcp_task_store:id(), pid(), erlmcp_instance:of_calls()) -> ok.
+-spec put_process(erlmcp_task_store:id(), pid(), erlmcp_instance:instance()) -> ok.
 put_process(Id, Process, #{tasks := {_, Processes}}) ->
     true = ets:insert(Processes, {Id, Process}),
     ok.
 
 -doc "Deletes the process of a task, unless the task has another one now.".
--spec delete_process(erlmcp_task_store:id(), pid(), erlmcp_instance:of_calls()) -> ok.
+-spec delete_process(erlmcp_task_store:id(), pid(), erlmcp_instance:instance()) -> ok.
 delete_process(Id, Process, #{tasks := {_, Processes}}) ->
     true = ets:delete_object(Processes, {Id, Process}),
     ok.

@@ -23,7 +23,6 @@ scopes.
 """.
 -type config() :: #{
     instance := erlmcp_instance:instance(),
-    calls := erlmcp_instance:of_calls(),
     %% of the endpoint, if the listener has one
     path := binary() | none,
     http1 := erlmcp_httpd_http1_message:patterns(),
@@ -140,9 +139,9 @@ streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) 
 -spec config(map(), erlmcp_instance:instance()) -> config().
 config(Options, #{limits := Limits} = Instance) ->
     #{message_bytes := Max, receive_timeout_ms := Timeout} = Limits,
-    #{instance => Instance, calls => erlmcp_instance:of_calls(Instance),
-      path => maps:get(path, Options, ~"/mcp"), http1 => erlmcp_httpd_http1_message:patterns(),
-      message_bytes => Max, receive_timeout_ms => Timeout}.
+    #{instance => Instance, path => maps:get(path, Options, ~"/mcp"),
+      http1 => erlmcp_httpd_http1_message:patterns(), message_bytes => Max,
+      receive_timeout_ms => Timeout}.
 
 -doc """
 Returns the milliseconds for which an HTTP/2 connection serves new requests after it has announced

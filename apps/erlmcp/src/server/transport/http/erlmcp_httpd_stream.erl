@@ -401,9 +401,9 @@ perform([{listen, Listen, About}], _, Stream) ->
 perform([{cancel, _} | Effects], Headers, Stream) ->
     perform(Effects, Headers, Stream);
 perform([{call, #{definition := #{quick := _}} = Call}], Headers,
-        #stream{alone = Alone, config = #{calls := Known}} = Stream) ->
+        #stream{alone = Alone, config = #{instance := Instance}} = Stream) ->
     case (Alone orelse not erlmcp_httpd_http2:has_calls())
-        andalso erlmcp_inline_call:run(Call, Known) of
+        andalso erlmcp_inline_call:run(Call, Instance) of
         %% A stateless client has asked for no reports.
         {Reply, _} -> perform([Reply], Headers, Stream);
         _ -> start(Call, Stream)
@@ -411,8 +411,8 @@ perform([{call, #{definition := #{quick := _}} = Call}], Headers,
 perform([{call, Call}], _, Stream) ->
     start(Call, Stream).
 
-start(Call, #stream{owner = {_, Tag}, config = #{calls := Known}} = Stream) ->
-    Pid = erlmcp_call:start(Call, Known, Tag),
+start(Call, #stream{owner = {_, Tag}, config = #{instance := Instance}} = Stream) ->
+    Pid = erlmcp_call:start(Call, Instance, Tag),
     Began = Stream#stream{call = {call, Pid, erlmcp_call:subject(Call)},
                           permit = erlmcp_call:permit(Call)},
     ok = count_start(Began),
@@ -536,14 +536,14 @@ notified({'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
 notified({answer, Status, Bytes}, #stream{call = {session, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
 notified({deadline, Pid, Milliseconds}, #stream{call = {call, Pid, Subject}} = Stream) ->
-    #stream{permit = Permit, config = #{calls := Known}} = Stream,
+    #stream{permit = Permit, config = #{instance := Instance}} = Stream,
     exit(Pid, kill),
     ok = erlmcp_calls:leave(Permit),
-    finish(erlmcp_call:timed_out(Milliseconds, Subject, Known), Stream);
+    finish(erlmcp_call:timed_out(Milliseconds, Subject, Instance), Stream);
 notified({'EXIT', Pid, Reason},
-     #stream{call = {call, Pid, Subject}, config = #{calls := Known}} = Stream) ->
+     #stream{call = {call, Pid, Subject}, config = #{instance := Instance}} = Stream) ->
     ok = erlmcp_calls:leave(Stream#stream.permit),
-    finish(erlmcp_call:died(Reason, Subject, Known), Stream);
+    finish(erlmcp_call:died(Reason, Subject, Instance), Stream);
 notified(cancelled, #stream{accept = Accept, streaming = Streaming} = Stream) ->
     {erlmcp_httpd_response:ended(Accept, Streaming), Stream#stream{call = undefined}};
 notified(keep_alive, #stream{streaming = true} = Stream) ->
@@ -615,8 +615,8 @@ terminate(_, _, State) ->
 ended(#stream{call = {call, Pid, Subject}, permit = Permit} = Stream) ->
     ok = count_end(Stream),
     ok = erlmcp_calls:leave(Permit),
-    #stream{config = #{calls := Known}} = Stream,
-    erlmcp_call:cancelled(Pid, Subject, Known);
+    #stream{config = #{instance := Instance}} = Stream,
+    erlmcp_call:cancelled(Pid, Subject, Instance);
 ended(#stream{call = {session, Pid}, owner = Owner}) ->
     erlmcp_session:detach(Pid, Owner);
 ended(#stream{call = {listen, Id, Topics, _}, owner = Owner, config = Config}) ->

@@ -416,11 +416,11 @@ effects([accepted | Effects], Out, Connection) ->
 %% with its connection. The process of an HTTP+SSE session has to serve its stream, too.
 quick(_, #{framing := Framing, room := Room}) when Framing =:= events; not Room ->
     start;
-quick(Call, #{instance := #{of_calls := Known}, since := Since} = Connection) ->
+quick(Call, #{instance := Instance, since := Since} = Connection) ->
     case not busy(Connection)
         andalso (Since =:= none orelse erlmcp_inline_call:is_in_turn(Since))
     of
-        true -> erlmcp_inline_call:run(Call, Known);
+        true -> erlmcp_inline_call:run(Call, Instance);
         false -> start
     end.
 
