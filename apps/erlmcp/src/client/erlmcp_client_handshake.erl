@@ -3,10 +3,10 @@
 The negotiation with a server, in a process of its own. With `auto`, the default of the option
 `era`, it first sends `server/discover` of 2026-07-28. If the answer is that of an older server, or
 if there is none on a line transport, `initialize` follows, which opens a session. If HTTP refuses
-`initialize` with 400, 404 or 405, and without a JSON-RPC error, the stream of HTTP+SSE is opened,
-and `initialize` is sent again. With an era or a revision as `era`, only requests of that era are
-sent. The option `transport => sse` opens the stream of HTTP+SSE first, and then `auto` begins with
-`initialize`.
+`initialize` with 405, or with 400 or 404 and without a JSON-RPC error, the stream of HTTP+SSE is
+opened, and `initialize` is sent again. With an era or a revision as `era`, only requests of that
+era are sent. The option `transport => sse` opens the stream of HTTP+SSE first, and then `auto`
+begins with `initialize`.
 
 With `auto`, the node remembers the eras of up to 1,000 HTTP URLs. So the next client of a URL
 begins with the right request.

@@ -2,7 +2,7 @@
 -moduledoc """
 The exchange of one request and its response. It sends the request on the client's channel, waits
 until the deadline, and handles the messages that come before the response. It runs in the calling
-process, and reads all messages of its mailbox.
+process, and drops all other messages of its mailbox meanwhile.
 
 Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Client features".
 

@@ -195,7 +195,7 @@ on after it. After `retry` the request may be sent again with new headers; the c
 often. The error says why the client got no other token.
 
 `Status` and the headers next to it are those of the refusal. `Reached` is the depth of the
-outermost of the server's addresses.
+outermost address that the server was reached at (`erlmcp_outbound_hosts:inwards/1`), or `none`.
 """.
 -spec challenged(handle(), Used :: [{binary(), iodata()}],
                  {Status :: 401 | 403, #{binary() => binary()}},
