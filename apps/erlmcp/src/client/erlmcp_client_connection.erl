@@ -79,7 +79,7 @@ it is 0, except with HTTP+SSE.
 Starts a client with checked options, linked to the calling process. `Name` is a name as in
 `gen_statem:start_link/4`, or `none`. The function does not wait for the negotiation. The error is
 `{already_started, Pid}` if a process has the name. It is `{shutdown, Reason}` if the application
-does not run, or if the tracer or the channel refuses its target or options.
+does not run, or if the channel refuses its target or options.
 """.
 -spec start_link({Name :: term(), erlmcp_client_options:settings()}) -> gen_statem:start_ret().
 start_link({none, Settings}) ->
@@ -109,8 +109,8 @@ stop(Client) ->
 -doc """
 Returns the outcome of the negotiation with the server. While there is none, waits for it at most
 until `Deadline`, in monotonic milliseconds. The wait begins a negotiation if none runs and the
-connection is up. The error is `timeout` after `Deadline`, the reason of a failed negotiation, or
-`stopped` if the client has ended.
+connection is up. The error is `timeout` after `Deadline`, the reason of a failed negotiation or a
+failed attempt to connect, or `stopped` if the client has ended.
 """.
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 live(#{peer := Peer}, Deadline) ->

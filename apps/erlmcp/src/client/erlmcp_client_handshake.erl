@@ -1,12 +1,12 @@
 -module(erlmcp_client_handshake).
 -moduledoc """
-The negotiation with a server. It first sends `server/discover` of 2026-07-28. If the answer is that
-of an older server, or if there is none on a line transport, `initialize` follows, which opens a
-session. If HTTP refuses that with 400, 404 or 405, and without a JSON-RPC error, the stream of
-HTTP+SSE is opened, and `initialize` is sent again. The option `era` may also name an era or a
-revision. Then the first request is that of this era, and no request of the other era follows. With
-`auto` and `transport => sse`, it is `initialize`. The negotiation runs, and waits, in a process of
-its own.
+The negotiation with a server, in a process of its own. With `auto`, the default of the option
+`era`, it first sends `server/discover` of 2026-07-28. If the answer is that of an older server, or
+if there is none on a line transport, `initialize` follows, which opens a session. If HTTP refuses
+`initialize` with 405, or with 400 or 404 and without a JSON-RPC error, the stream of HTTP+SSE is
+opened, and `initialize` is sent again. With an era or a revision as `era`, only requests of that
+era are sent. The option `transport => sse` opens the stream of HTTP+SSE first, and then `auto`
+begins with `initialize`.
 
 With `auto`, the node remembers the eras of up to 1,000 HTTP URLs. So the next client of a URL
 begins with the right request.
@@ -30,8 +30,9 @@ Internal.
 
 -doc """
 Negotiates with the server of a client. Returns the outcome, with which all calls are made, or the
-reason of the failure. Each request may take the client's `timeout`. `Epoch` is the number of this
-negotiation. `Generation` is the number of the channel's connection; 0 on HTTP.
+reason of the failure. Each request takes at most the client's `timeout`. `Epoch` is the number of
+this negotiation. `Generation` is the number of the channel's connection. On HTTP it is 0, unless a
+stream of HTTP+SSE has been opened again.
 """.
 -spec run(erlmcp_client_connection:client(),
           {Epoch :: pos_integer(), Generation :: non_neg_integer()}) ->

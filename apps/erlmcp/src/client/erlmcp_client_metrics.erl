@@ -65,7 +65,10 @@ figures() ->
                                  prompts => removed(~"prompts/get", Requests)}})
      || Kind <- lists:usort(Kinds), Requests <- [maps:get(Kind, Counted, #{})]].
 
--doc "Returns the figures of the clients of each server, of all revisions and methods together.".
+-doc """
+Returns the figures of the clients of each server, of all revisions and methods together. Raises
+`badarg` if the application does not run.
+""".
 -spec upstreams() -> [upstream()].
 upstreams() ->
     Running = erlmcp_client_table:running(),
@@ -92,7 +95,9 @@ name(#{server := other}) -> other;
 name(#{server := Server, port := none}) -> Server;
 name(#{server := Server, port := Port}) -> <<Server/binary, $:, (integer_to_binary(Port))/binary>>.
 
--doc "Returns the pools of clients that run, 20 at most.".
+-doc """
+Returns the pools of clients that run, 20 at most. Raises `badarg` if the application does not run.
+""".
 -spec pools() -> [pool()].
 pools() ->
     [{registered(Pool), Members}

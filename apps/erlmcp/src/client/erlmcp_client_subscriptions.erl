@@ -144,10 +144,10 @@ watch([Uri | Uris], Watched, Client, Live) ->
     end.
 
 -doc """
-Removes a subscription whose process has ended it or has died, or whose stream is over. In a session
-the server is then asked to stop watching those resources that no other subscription watches.
-`Reference` may also be the monitor of a question whose process has ended; the question is removed
-then. Does nothing for any other reference.
+Removes a subscription: its process has ended it, has died or does not read its messages, or its
+stream is over. In a session the server is then asked to stop watching those resources that no other
+subscription watches. `Reference` may also be the monitor of a question whose process has ended; the
+question is removed then. Does nothing for any other reference.
 """.
 -spec remove(Reference :: reference(), server(), subscriptions()) -> subscriptions().
 remove(Reference, Server, #subscriptions{all = All, questions = Questions} = Subscriptions) ->
@@ -245,8 +245,8 @@ session_stream(_) ->
 
 -doc """
 Handles the outcome of the process `Worker`, which has asked the server of a session to watch
-resources. After `ok` the subscriber is told that it is subscribed, but not while the session's
-stream is being opened. After an error its subscription is removed, and the subscriber gets `{ended,
+resources. After `ok` the subscriber gets `subscribed`, as soon as the session's stream is not being
+opened any more. After an error its subscription is removed, and the subscriber gets `{ended,
 Reason}`. The server is then asked to stop watching what no other subscription watches.
 """.
 -spec subscribed(Worker :: pid(), watching(), server(), subscriptions()) -> subscriptions().
@@ -268,9 +268,9 @@ subscribed(Worker, Outcome, Server, #subscriptions{all = All} = Subscriptions) -
     end.
 
 -doc """
-Handles an event of a session's stream: the stream is open, is open again, or was refused by the
-server. Subscribers that have waited for it are told that they are subscribed. If it is open again,
-all subscribers are told.
+Handles an event of the session's stream: it is `open`, or the server has `refused` it. After
+either, the subscribers that have waited for the stream get `subscribed`. If the stream is open
+again, all subscribers get `subscribed`, since they may have missed changes.
 """.
 -spec stream_event(pid(), open | refused, server(), subscriptions()) -> subscriptions().
 stream_event(Pid, open, Server, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->

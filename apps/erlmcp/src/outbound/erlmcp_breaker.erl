@@ -4,8 +4,8 @@ A circuit breaker, without a process: a few atomics that each call reads and cha
 
 A breaker is closed at first. After `failures` failures in a row it opens, and calls are refused.
 After `open_ms` it is half-open: one trial call may go ahead. If the call succeeds the breaker
-closes, otherwise it opens for twice as long, up to `longest_open_ms`. A random time is added each
-time, at most a tenth or a millisecond.
+closes, otherwise it opens for twice as long, up to `longest_open_ms`. Each of these times is
+lengthened at random, by at least a millisecond and at most a tenth.
 
 Source: M. Nygard, "Release It!", Circuit Breaker.
 

@@ -17,9 +17,9 @@ Internal.
 
 -doc """
 Settings of requests. `deadline` is in milliseconds of `erlang:monotonic_time/1`. Each request, also
-one after a redirect, has at most 30 seconds once its name is looked up. `plain` has the hosts that
-may be called over plain http, and `tls` the options of TLS. Without `hosts` all addresses are
-allowed.
+one after a redirect, has at most 30 seconds after the lookup of its host's name. `plain` has the
+hosts that may be called over plain http, and `tls` the options of TLS. Without `hosts` all
+addresses are allowed.
 """.
 -type settings() :: #{
     deadline := integer(),
@@ -28,8 +28,9 @@ allowed.
     hosts => erlmcp_outbound_hosts:hosts()
 }.
 -doc """
-An answer. `json` is `none` if the body has no JSON media type, is not a JSON document, or has more
-than 16 levels or 5,000 members.
+An answer. The names of `headers` are in lower case, and the values of a repeated header are joined
+with commas. `json` is `none` if the body has no JSON media type, is not a JSON document, or has
+more than 16 levels or 5,000 members.
 """.
 -type answer() :: #{
     status := 200..599,

@@ -19,7 +19,10 @@ Internal.
 
 -export_type([key/0]).
 
--doc "A public key, or a secret. A key of a set has `alg` and `kid` if its JWK has them.".
+-doc """
+A public key, or a secret. `map` has the public members of its JWK; that of a secret has only `kty`.
+A key of a set has `alg` and `kid` if its JWK has them.
+""".
 -type key() :: #{map := #{binary() => binary()}, jose := jose_jwk:key(), alg => binary(),
                  kid => binary()}.
 
@@ -143,15 +146,16 @@ key(Members, Jwk) ->
         false -> error
     end.
 
--doc "Returns a secret as a key, after `secret_problem/2` has accepted it.".
+-doc "Returns the key of a secret that `secret_problem/2` has accepted.".
 -spec secret(binary()) -> key().
 secret(Secret) ->
     #{map => #{~"kty" => ~"oct"}, jose => jose_jwk:from_oct(Secret)}.
 
 -doc """
-Returns `none` if a secret is valid for `Algorithms`, and otherwise what was expected, without a
-byte of the secret. A secret must have at least as many bytes as the longest hash of the algorithms
-(RFC 7518, section 3.2). The text of a key or a certificate is refused, since it may be public.
+Returns `none` if a secret is valid for `Algorithms`, of which there must be at least one. Otherwise
+returns a text that says what was expected, without a byte of the secret. A secret must have at
+least as many bytes as the longest hash of the algorithms (RFC 7518, section 3.2). The text of a key
+or a certificate is refused, since it may be public.
 """.
 -spec secret_problem(Secret :: term(), Algorithms :: [binary()]) -> none | binary().
 secret_problem(Secret, Algorithms) when is_binary(Secret) ->

@@ -31,7 +31,7 @@ its secret or key has returned an error.
 
 - `no_key`: the PEM text has no private key, or a malformed one.
 - `encrypted_key`: the key is encrypted.
-- `{unsupported_algorithm, Algorithm}`: the algorithm is not one of the four.
+- `{unsupported_algorithm, Algorithm}`: the algorithm is not one of those of `authenticate/3`.
 - `{wrong_key, Algorithm}`: the algorithm requires a key of another type or size.
 """.
 -type reason() ::
@@ -56,16 +56,16 @@ post(Url, Form, Client, #{fetch := Fetch, settings := Settings}) ->
     end.
 
 -doc """
-Returns the headers and the form parameters that authenticate a client. For `private_key_jwt` the
-settings have two further members:
+Returns the headers and the form parameters that authenticate a client. For `private_key_jwt`,
+`Settings` must have two members:
 
 - `key`: a PEM text, or a fun that returns `{ok, Text}` or `{error, Reason}`. The first private key
   in the text signs: PKCS#8, or the older formats of EC and RSA, not encrypted.
 - `algorithm`: `ES256` (a key on P-256), `RS256` or `PS256` (RSA of 2,048 to 8,192 bits) or `EdDSA`
   (Ed25519).
 
-`Audience` of an assertion is the issuer or the token endpoint, as the server requires. Each
-assertion is valid for 60 seconds, and has its own id, by which a server can refuse a second use.
+`Audience` of an assertion is the server's issuer, or the URL that the client calls. Each assertion
+is valid for 60 seconds, and has its own id, by which a server can refuse a second use.
 """.
 -spec authenticate(client(), Audience :: binary(), Settings :: map()) ->
     {ok, [{binary(), iodata()}], [{binary(), binary()}]} | {error, reason()}.

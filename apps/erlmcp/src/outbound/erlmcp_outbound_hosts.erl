@@ -6,13 +6,14 @@ such as that of the login.
 The user names the MCP server, and perhaps an issuer; their metadata names other hosts. All of these
 are allowed, except in two cases, which the option `allow_hosts` decides. The first is an endpoint
 of another origin than its issuer's. The second is an address further inside than the MCP server's
-own, of a host that the user has not named. For a public server that is a private address, this
+own, at an origin that the user has not named. For a public server that is a private address, this
 machine or its link; for a server on a private network it is this machine or its link.
 
 A server with several addresses counts as being at the outermost of them. These are the addresses
 that it was reached at, and those that its name had during the login. So a name that gets a private
-address later does not make a public server private. A connection goes to the address that was
-checked, so a name cannot get another address in between.
+address later does not make a public server private. A server with a name other than `localhost`
+never counts as one on this machine. A connection goes to the address that was checked, so a name
+cannot get another address in between.
 
 Internal.
 """.

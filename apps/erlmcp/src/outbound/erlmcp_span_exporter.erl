@@ -5,11 +5,11 @@ with the same collector and the same resource share one buffer (`m:erlmcp_span_b
 deleted after the last of them has ended.
 
 Each buffer is sent once a second, and earlier if a whole request waits. A request to a collector
-runs in a process of its own, one at a time for each buffer, and has ten seconds. The same request
-is sent again if the collector cannot be reached, does not answer in time, or is not ready (429,
-502, 503, 504). A request is sent at most six times, and again only while its buffer has users. The
-wait before that is at most a second at first, and is doubled each time up to 30 seconds. A
-`Retry-After` in seconds lengthens the wait within that bound. Any other refusal is final.
+runs in a process of its own, one at a time for each buffer, and has ten seconds. If the collector
+gives no answer, or is not ready (429, 502, 503, 504), the same request is sent again, at most six
+times in all. A request that fails when its buffer has no users is not sent again. The first wait is
+at most a second, and this bound is doubled each time. A `Retry-After` in seconds lengthens a wait,
+to 30 seconds at most. Any other refusal is final.
 
 The log and the event `spans_dropped` tell of dropped spans, at most once a minute for each buffer.
 They also tell of them before a buffer is deleted. The spans that are left in a buffer are sent when
@@ -81,7 +81,8 @@ start_link() ->
 
 -doc """
 Makes the calling process a user of a collector, until that process ends. Returns the buffer for its
-spans, or `{error, {not_started, erlmcp}}` if the application does not run.
+spans and the registered name of the exporter, as `erlmcp_span_buffer:add/2` needs them. Returns
+`{error, {not_started, erlmcp}}` if the application does not run.
 """.
 -spec use(collector()) ->
     {ok, {erlmcp_span_buffer:buffer(), Exporter :: atom()}} | {error, {not_started, erlmcp}}.

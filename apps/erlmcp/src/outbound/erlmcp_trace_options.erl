@@ -10,7 +10,7 @@ Internal.
 
 -doc """
 Checks the value of the option `trace`. Returns `true`, or a text with the expected value. If a
-member of a map is wrong, or `endpoint` is missing, its name stands before the text.
+member of a map is wrong, or `endpoint` is missing, the result is `{Member, Expected}`.
 """.
 -spec check(erlmcp_tracer:options() | term()) ->
     true | Expected :: binary() | {Member :: term(), Expected :: binary()}.
@@ -57,10 +57,10 @@ is_attribute({Name, Value}) ->
         andalso (is_binary(Value) orelse is_number(Value) orelse is_boolean(Value)).
 
 -doc """
-Returns the tracer for checked options: for a map, one that sends its spans to the collector at
-`endpoint`. `Name` and `Version` are those of the program. The calling process is a user of that
-collector until the process ends. Returns `{error, {not_started, erlmcp}}` if the collector is
-needed and the application does not run.
+Returns the tracer for checked options. That is `{Module, Configuration}` itself, or for a map a
+tracer that sends its spans to the collector at `endpoint`. `Name` and `Version` are those of the
+program. The calling process is a user of that collector until the process ends. Returns `{error,
+{not_started, erlmcp}}` if the collector is needed and the application does not run.
 """.
 -spec tracer(erlmcp_tracer:options(), {Name :: binary(), Version :: binary()}) ->
     {ok, erlmcp_tracer:tracer()} | {error, {not_started, erlmcp}}.

@@ -83,8 +83,8 @@ cancel(Reference, Calls) ->
     end.
 
 -doc """
-Removes the calls whose processes were killed, and reports `{error, {too_large, heap}}` to their
-receivers.
+Removes and counts the calls whose processes were killed, and reports `{error, {too_large, heap}}`
+to their receivers.
 """.
 -spec sweep(calls(), erlmcp_client_meter:kind()) -> ok.
 sweep(Calls, Kind) ->
@@ -103,7 +103,8 @@ end_call(Pid, Reason, Calls, Kind) ->
     end.
 
 -doc """
-Ends all calls of a client that is being stopped, and reports `{error, stopped}` to their receivers.
+Ends and counts all calls of a client that is being stopped, and reports `{error, stopped}` to their
+receivers.
 """.
 -spec stop_all(calls(), erlmcp_client_meter:kind()) -> ok.
 stop_all(Calls, Kind) ->

@@ -2,7 +2,7 @@
 -moduledoc """
 The exchange of one request and its response. It sends the request on the client's channel, waits
 until the deadline, and handles the messages that come before the response. It runs in the calling
-process, and reads all messages of its mailbox.
+process, and drops all other messages of its mailbox meanwhile.
 
 Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Client features".
 
@@ -73,8 +73,8 @@ watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}})
 
 -doc """
 Sends a request and waits for its response. Throws `cancelled` if the caller dies or cancels the
-call. In that case the server is told of the cancellation. It is also told when the deadline passes,
-and when a message before the response makes the request fail.
+call. In that case the server is told of the cancellation. The server is also told when the deadline
+passes, and when a message before the response makes the request fail.
 """.
 -spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
           {erlmcp_client_connection:client(), erlmcp_client_connection:live()}, watch()) ->

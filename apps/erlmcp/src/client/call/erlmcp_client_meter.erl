@@ -169,9 +169,8 @@ take(From, Words, To, Counters) ->
 -doc """
 Makes room for new names, if more than three quarters of the names are taken, or more than half of
 the rows or the failures. A name makes room if none of its requests was counted since the last
-sweep. Its counts go to those of all removed names of the same server, revision and method. Takes
-the counts of the last sweep, at first `#{}`, and returns those for the next one. Only the process
-that calls `take/2` may call this.
+sweep. Its counts go to those of all removed names of the same server, revision and method. `Seen`
+is the result of the last sweep, at first `#{}`. Only the process that calls `take/2` may call this.
 """.
 -spec sweep(seen()) -> seen().
 sweep(Seen) ->

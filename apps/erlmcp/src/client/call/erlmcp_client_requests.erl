@@ -309,8 +309,8 @@ renewed(Since, #{timeout := Timeout, last_deadline := Last} = Watch) ->
     Watch#{deadline := min(Now + Timeout, NextLast), last_deadline := NextLast}.
 
 %% Gets a task of the server, cancels it, or waits for it. In a wait, each poll has the `timeout` of
-%% a call, and all polls together have its `max_timeout`. If the call ends before its task, it
-%% cancels the task.
+%% a call, and all polls together have its `max_timeout`. The task is cancelled when the time is
+%% over, and when the call is cancelled.
 task(Operation, #{~"taskId" := Id} = Task, Call) when is_binary(Id) ->
     Own = Call#call{rounds = 0, tried = []},
     case Operation of

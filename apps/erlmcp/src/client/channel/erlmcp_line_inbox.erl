@@ -8,8 +8,8 @@ to the exchange of its `progressToken` or subscription. Requests, and notificati
 go to the channel's owner. A server that cannot read a message answers with an error without an id.
 Such an error goes to the waiting request, if there is only one. A line that is not a message is
 logged and skipped, since programs may print to their output by mistake. So is a response of no
-exchange. Warnings of one kind are logged once in ten seconds. An invalid response ends the exchange
-with its id, with the reason `protocol`.
+exchange. Warnings of one kind are logged at most once in ten seconds. An invalid response ends the
+exchange with its id, with the reason `protocol`.
 
 An exchange gets `{Ref, {message, Message}, Bytes}`, in which `Bytes` is the size of the line, or
 `{Ref, {failed, Reason}}`.

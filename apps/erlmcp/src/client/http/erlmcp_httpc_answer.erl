@@ -20,8 +20,8 @@ Internal.
 -doc """
 The kind of a response. The body is one JSON value (`json`), which may be a JSON-RPC error, or a
 stream of `events`. `taken` means that the server has accepted a notification or a response of the
-client. `refused` means that the status is at least 300. `{error, Reason}` means a response that
-breaks the protocol: its status below 300, its content type or its encoding is wrong.
+client. `refused` means that the status is at least 300. `{error, Reason}` means that the status is
+below 300, and that the response breaks the protocol by its status, content type or encoding.
 """.
 -type kind() :: json | events | taken | refused | {error, erlmcp_channel:reason()}.
 

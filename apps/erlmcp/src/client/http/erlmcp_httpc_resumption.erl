@@ -61,7 +61,10 @@ progress(Reader, #resumption{last_id = Before, quiet = Quiet} = Resumption) ->
         none -> Next
     end.
 
--doc "Records that the server accepted the request for a stream, so no attempt counts as failed.".
+-doc """
+Records that the server accepted the request for a stream. The attempts before it no longer count as
+failed.
+""".
 -spec stream_began(resumption()) -> resumption().
 stream_began(Resumption) ->
     Resumption#resumption{failures = 0}.

@@ -123,8 +123,9 @@ handle(Pid) ->
 Returns the authorization headers for a request to the MCP server. There are none for a URL of
 another origin, and while there is no token, or only one that has expired and cannot be renewed.
 Waits only while a token that has expired, or soon will, is being renewed, at most until `Deadline`,
-in monotonic milliseconds. The error is the reason why the renewal failed, `timeout` after
-`Deadline`, or `stopped` if the authorizer has ended.
+in monotonic milliseconds. There are no headers, either, if the authorization server refuses the
+renewal. The error is any other reason why the renewal failed, `timeout` after `Deadline`, or
+`stopped` if the authorizer has ended.
 """.
 -spec headers(handle(), Method :: post | get | delete, Url :: binary(), Deadline :: integer()) ->
     {ok, [{binary(), iodata()}]} | {error, reason()}.
@@ -194,7 +195,7 @@ on after it. After `retry` the request may be sent again with new headers; the c
 often. The error says why the client got no other token.
 
 `Status` and the headers next to it are those of the refusal. `Reached` is the depth of the
-outermost of the server's addresses.
+outermost address that the server was reached at (`erlmcp_outbound_hosts:inwards/1`), or `none`.
 """.
 -spec challenged(handle(), Used :: [{binary(), iodata()}],
                  {Status :: 401 | 403, #{binary() => binary()}},

@@ -30,7 +30,11 @@ such member.
     scopes := [binary()] | none,
     server := server()
 }.
--doc "The members of an authorization server's metadata that the client uses.".
+-doc """
+The members of an authorization server's metadata that the client uses. `auth_methods` are those of
+the token endpoint. `client_metadata` is `true` if the server reads metadata documents of clients,
+and `iss` is `true` if the redirect of a login names the issuer.
+""".
 -type server() :: #{
     issuer := binary(),
     authorization_endpoint := binary() | none,

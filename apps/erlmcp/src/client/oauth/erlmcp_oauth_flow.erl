@@ -83,8 +83,8 @@ the beginning of a login. `fetch` reports a host that was allowed.
 
 -doc """
 Starts a flow, in a process linked to the calling one. `Deadline`, in milliseconds of
-`erlang:monotonic_time/1`, bounds the requests of the flow and its wait for the user. It does not
-bound the fun `browser` if the option `redirect_uri` is there.
+`erlang:monotonic_time/1`, bounds the requests of the flow and its wait for the redirect. It does
+not bound funs of the options, such as `allow_hosts`, and `browser` with `redirect_uri`.
 
 The calling process gets `{learned, Pid, What}` during the flow. `What` is `{issuer, Issuer}` for
 the issuer that the client's own credentials belong to, and `{host, Consent}` for a host that was

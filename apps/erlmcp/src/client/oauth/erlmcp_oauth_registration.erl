@@ -35,9 +35,9 @@ seconds of system time.
        Description :: binary() | none}.
 
 -doc """
-Returns the client for a login that redirects to `RedirectUri`. If the options give no client, and
-none with this URI is stored and has not expired, the function registers one and stores it. The
-errors are those of `t:reason/0`.
+Returns the client for a login that redirects to `RedirectUri`. If the options give no client,
+returns the stored one, if it has this URI and has not expired. Otherwise the function registers a
+client and stores it. The errors are those of `t:reason/0`.
 """.
 -spec client(erlmcp_oauth_discovery:server(), RedirectUri :: binary(),
              erlmcp_oauth_flow:context()) ->

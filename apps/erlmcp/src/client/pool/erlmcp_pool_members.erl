@@ -53,9 +53,9 @@ member_started(Index, Pid, #{members := Table}) ->
     ok.
 
 -doc """
-Runs an operation at a member. If this fails and may be repeated, tries again up to `retries` times,
-at other members first. Returns the outcome of the last try. Returns
-`{error, {unavailable, Milliseconds}}` if no member works; one may be tried after that time. The
+Runs an operation at a member. If the operation fails and may be repeated, tries again up to
+`retries` times, at other members first. Returns the outcome of the last try. If no member works at
+the first try, returns `{error, {unavailable, Milliseconds}}`; one may be tried after that time. The
 call options `key` and `repeatable` concern the pool (`m:erlmcp_pool`).
 """.
 -spec run(erlmcp_client:operation(), pool(), map()) ->

@@ -12,11 +12,12 @@ If the server cannot be reached, no connection is tried during a pause, which gr
 failure (`m:erlmcp_client_backoff`). If none is open, calls fail at once in this pause, with the
 reason.
 
-The holder of a loan monitors a connection of gun, since no answer comes from a connection that has
-just ended. The holder becomes the owner of a socket (`m:erlmcp_httpc_socket`). A loan is given back
-as `broken` if its exchange on HTTP/1.1 is not complete, or if the server closes the connection. The
-same holds if gun reports that an HTTP/2 connection accepts no more streams. The loan of a dead
-holder is found within a second.
+The holder of a loan monitors gun's process of the connection, since no answer comes from a process
+that has just ended. A connection of HTTP/1.1 in the clear is a socket without such a process, and
+belongs to the holder during the loan (`m:erlmcp_httpc_socket`). A loan is given back as `broken` if
+its exchange on HTTP/1.1 is not complete, or if the server closes the connection. The same holds if
+gun reports that an HTTP/2 connection accepts no more streams. The loan of a dead holder is found
+within a second.
 
 Internal.
 """.

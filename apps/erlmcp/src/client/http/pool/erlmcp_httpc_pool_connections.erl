@@ -396,10 +396,10 @@ close(Gun, #connection{protocol = http2} = Connection, Connections) ->
     put(Gun, Connection#connection{stage = closing, since = erlmcp_clock:now_ms()}, Connections).
 
 -doc """
-Closes connections whose end no message reports. These are idle, are drained and have no requests
-left, or have taken a second to close. A connection that only dead processes hold is closed, and one
-with more than half of its seats held by dead ones is drained. `Now` is in milliseconds of the
-monotonic clock.
+Closes the connections that are idle, that are drained and have no requests left, or whose closing
+has taken a second. A connection that only dead processes hold is closed, too. One with more than
+half of its seats held by dead processes is drained. `Now` is in milliseconds of the monotonic
+clock.
 """.
 -spec sweep(Now :: integer(), connections()) -> connections().
 sweep(Now, #connections{slots = Slots, all = All} = Connections) ->

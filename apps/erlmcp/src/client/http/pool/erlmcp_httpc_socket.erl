@@ -46,9 +46,9 @@ read_on(Socket) ->
     inet:setopts(Socket, [{active, ?AHEAD}]).
 
 -doc """
-Makes the calling process the owner of a lent connection, or returns `ended` if the connection has
-ended. Only on Linux, a close by the server whose message has not come yet is seen. The monitor
-reports an end of the socket of which no `tcp_closed` comes.
+Makes the calling process the owner of a lent connection. Returns `ended` if the connection has
+ended; on Linux, also if the server has closed it and `tcp_closed` has not come yet. `Monitor`
+reports an end of the socket without `tcp_closed`.
 """.
 -spec take(inet:socket()) -> {ok, Monitor :: reference()} | ended.
 take(Socket) ->

@@ -35,7 +35,8 @@ Parses the head at the beginning of a binary, and returns it with the bytes afte
 an interim response (1xx). `more` means that the head is not complete. The next call gets all bytes
 again, together with the new ones, and this `From`, where the search for the end of the head
 continues. A head of more than 100,000 bytes or 100 headers is the error `head_too_large`. Any other
-head that is not one of HTTP/1.1 or 1.0, or has the status 101, is `malformed`.
+head is `malformed` if it is not one of HTTP/1.1 or 1.0, has the status 101, or has a wrong length
+or an encoding other than `chunked` and `identity`.
 """.
 -spec head(binary(), From :: non_neg_integer()) ->
     {ok, 200..999, erlmcp_httpc_answer:fields(), {body(), Closes :: boolean()}, Behind :: binary()}
