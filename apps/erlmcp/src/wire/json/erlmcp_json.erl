@@ -8,7 +8,8 @@ of its message, and then keeps the message in memory.
 
 Nearly all messages are valid, so a fast decoder comes first, for up to 65,536 bytes. It passes
 strings that are not plain ASCII, and numbers that are not small positive integers, to `m:json` one
-by one. If the fast decoder fails, `json:decode/3` decodes the message again, and finds the reason.
+by one. If the fast decoder fails, `json:decode/3` decodes the message again, and finds the reason
+of an error.
 
 Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, which are refused.
 
