@@ -209,10 +209,10 @@ refuse({Id, _, _} = Asked, Refusal, Revision) ->
     {answer, Asked, {refused, Refusal}, erlmcp_reply:refuse(Id, Refusal, Revision)}.
 
 -doc """
-Returns the era of a decoded message. `server/discover`, and a request whose `_meta` names a
-protocol version, are stateless. For any other message the header `MCP-Protocol-Version` decides. If
-it is absent or one of the older revisions, the message belongs to a session. Otherwise it is
-stateless.
+Returns the era of a decoded message. `server/discover`, and a request or notification whose `_meta`
+names a protocol version, are stateless. For any other message the header `MCP-Protocol-Version`
+decides. If the header is absent or names an older revision, the message belongs to a session.
+Otherwise it is stateless.
 """.
 -spec era(Json :: term(), request_context()) -> erlmcp_revision:era().
 era(#{~"method" := Method, ~"params" := #{} = Params}, RequestContext) ->

@@ -16,8 +16,8 @@ Internal.
     website_url => binary(), icons => [map()], instructions => binary()
 }.
 -doc """
-The content of a greeting. `identity` is an `Implementation`, and `ttl_ms` is how many milliseconds
-clients may cache the greeting.
+The content of a greeting. `identity` is an `Implementation`, and `server_meta` the encoded `_meta`
+of stateless results. Clients may cache the greeting for `ttl_ms` milliseconds.
 """.
 -type server() :: #{
     identity := #{binary() => term()},

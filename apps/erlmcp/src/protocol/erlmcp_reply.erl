@@ -45,8 +45,9 @@ refuse(Id, Refusal, Revision) ->
     end.
 
 -doc """
-Returns the effect that answers with an error. The response has the refusal's own HTTP status, or
-403 for a lack of scopes.
+Returns the effect that answers with an error. The HTTP status is the refusal's own, with the
+seconds of `Retry-After` if the refusal has a retry time. For a lack of scopes the status is 403,
+with the scopes.
 """.
 -spec refuse(erlmcp_message:id() | undefined, erlmcp_refusal:refusal()) -> reply().
 refuse(Id, Refusal) ->

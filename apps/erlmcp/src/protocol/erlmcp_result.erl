@@ -2,10 +2,13 @@
 -moduledoc """
 Converts the return value of a handler to the result or the error on the wire. Pure.
 
-A return value that is none of the documented ones raises `error({bad_return, Kind, Value,
-Expected})`, which the caller treats like a crash of the handler. Structured content that is missing
-or does not fit the tool's output schema raises `error({bad_return, structured_content, Errors})`. A
-term that JSON does not have raises the error of `erlmcp_json:encode/1`.
+A return value that has none of the documented forms raises `error({bad_return, Kind, Value,
+Expected})`, which the caller treats like a crash of the handler. The members of content items and
+of a resource's contents are not checked.
+
+Structured content that is missing or does not fit the tool's output schema raises
+`error({bad_return, structured_content, Errors})`. A term that JSON does not have raises the error
+of `erlmcp_json:encode/1`.
 
 Internal.
 """.

@@ -5,19 +5,19 @@ Parses the YAML frontmatter of a `SKILL.md` to a map that is JSON. Pure.
 Only a subset of YAML is accepted, which every YAML parser understands in the same way. Other YAML
 is refused, with the line and the form to use instead. The subset has
 
-- mappings of plain keys (a letter or `_`, then letters, digits, `_`, `-`, `.` and `/`), nested by
-  indentation with spaces, up to 8 levels;
+- mappings of plain keys, nested by indentation with spaces, up to 8 levels. A plain key is a letter
+  or `_`, then letters, digits, `_`, `-`, `.` and `/`. Words such as `yes` and `null` are no keys;
 - values of one line:
   - a text without quotes that every YAML reader takes for a text. `yes`, `1_000`, `0x1f`, `12:30`
     and `2026-07-28` need quotes, since some read them as a boolean, a number or a date;
-  - `"a text"` with the escapes of JSON, `'a text'` with `''` for a quote;
+  - `"a text"` with the escapes of JSON, except surrogates, and `'a text'` with `''` for a quote;
   - `true`, `false`, `null`, and decimal numbers of at most 15 characters;
   - `[one, "two"]`, a list of texts, and `{}`, an empty mapping;
 - block scalars: `|`, `|-`, `>` and `>-`, the folded ones without lines that are indented more;
 - lists of one-line values, each in a line of its own after `- `, below their key;
 - whole lines that are comments.
 
-The subset has no anchors, aliases, tags, values of several lines, or comments after a value.
+The subset has no anchors, aliases, tags, other values of several lines, or comments after a value.
 
 Source: <https://yaml.org/spec/1.2.2/> and <https://agentskills.io/specification>.
 

@@ -44,9 +44,8 @@ visible(Bytes) ->
     << <<(case C >= $\s andalso C < 16#7f of true -> C; false -> $? end)>> || <<C>> <= Bytes >>.
 
 -doc """
-Returns the whole characters in the first `Most` bytes of a text, as a binary of their own. A part
-of a message that outlives it would keep the whole message in memory. If these bytes are not UTF-8,
-all of them are returned.
+Returns a copy of the whole characters in the first `Most` bytes of a text. The copy does not keep
+the text in memory. If these bytes are not UTF-8, all of them are returned.
 
 ## Examples
 
@@ -70,7 +69,7 @@ Returns a text in which all characters that a terminal would obey or hide are sp
 and tabs stay. Bytes that are not UTF-8 become U+FFFD.
 
 Other C0 controls, and DEL, become the Unicode pictures for them. C1 controls, and other characters
-that are not `is_visible/1`, become their code points.
+for which `is_visible/1` returns `false`, become their code points, such as `\u{202E}`.
 
 ## Examples
 

@@ -38,8 +38,9 @@ name(Name) ->
     end.
 
 -doc """
-Describes a JSON value by its type and content, such as `the number 5`. Strings and numbers of more
-than 60 bytes are cut. A term that JSON does not have is `nothing that JSON has`.
+Describes a JSON value by its type, and by its content or size, such as `the number 5` or
+`an array of 2 items`. Strings and numbers of more than 60 bytes are cut. A term that JSON does not
+have is `nothing that JSON has`.
 """.
 -spec value(term()) -> iodata().
 value(V) when is_binary(V) -> [~"the string ", quote(V, ~"of bytes that are not UTF-8")];
@@ -106,8 +107,8 @@ type(<<C, _/binary>> = Type) when C =:= $a; C =:= $i; C =:= $o -> [~"an ", Type]
 type(Type) -> [~"a ", Type].
 
 -doc """
-Joins texts to an enumeration, with the word `Last` before the last one. Of more than 10 texts it
-has the first 9, and the number of the others. It is `none` if there are no texts.
+Joins texts to an enumeration, with the word `Last` before the last text. Of more than 10 texts, the
+enumeration has the first 9, and the number of the others. An empty list becomes `none`.
 """.
 -spec list([iodata()], Last :: binary()) -> iodata().
 list([], _) -> ~"none";

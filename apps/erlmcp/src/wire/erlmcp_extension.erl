@@ -49,7 +49,7 @@ offers(Method, Revision, Extensions) ->
         error -> false
     end.
 
--doc "Returns `true` if an extension adds a request method; see `offers/3`.".
+-doc "Returns `true` if an extension, other than that for tasks, adds the request method `Method`.".
 -spec is_method(binary()) -> boolean().
 is_method(Method) ->
     adds(Method) =/= error.

@@ -38,8 +38,8 @@ Internal.
 -doc """
 Converts a decoded JSON value to a message. A non-empty array becomes a `batch` of its elements,
 which are not converted. A value that is not a message becomes `invalid`, with a refusal that says
-what was expected. Its id is there, too, if it is a string or an integer; otherwise it is
-`undefined`.
+what was expected. The id of `invalid` is that of the value if that is a string or an integer, and
+otherwise `undefined`.
 """.
 -spec parse(term()) -> message().
 parse(#{~"jsonrpc" := ~"2.0", ~"method" := Method, ~"id" := Id} = Message) when
@@ -162,7 +162,7 @@ errors({call, [Id]}, Refusal) -> error(Id, Refusal);
 errors({batch, []}, Refusal) -> error(undefined, Refusal);
 errors({batch, Ids}, Refusal) -> batch([error(Id, Refusal) || Id <- Ids]).
 
--doc "Encodes a notification with the parameters `Params`.".
+-doc "Encodes a notification with the parameters `Params`. An empty map stands for none.".
 -spec notification(Method :: binary(), Params :: map()) -> iodata().
 notification(Method, Params) when map_size(Params) =:= 0 ->
     [~"{\"jsonrpc\":\"2.0\",\"method\":", json:encode(Method), $}];

@@ -20,7 +20,7 @@ Internal.
     log_level := level() | undefined
 }.
 
--doc "The outcome of validating a `_meta` object, good for every request with an equal one.".
+-doc "The outcome of validating a `_meta` object, valid for every request with an equal `_meta`.".
 -opaque validated() :: {Version :: binary(), erlmcp_revision:revision(), meta()}.
 
 -define(VERSION, ~"io.modelcontextprotocol/protocolVersion").

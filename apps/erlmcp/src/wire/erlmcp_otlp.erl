@@ -2,8 +2,8 @@
 -moduledoc """
 Spans in the JSON encoding of OTLP, and the answer of a collector. Pure.
 
-Each text, except the keys of attributes, is cut after 256 bytes, and before a byte that is not
-UTF-8. Only `tracestate` has its own bound.
+Each text is cut after 256 bytes, and before a byte that is not UTF-8. The keys of attributes and
+`tracestate` are sent whole.
 
 Sources: opentelemetry-proto, `docs/specification.md`, "JSON Protobuf Encoding" and "OTLP/HTTP
 Response", and `trace.proto`.
@@ -23,9 +23,9 @@ A span that has ended. `ids` has the ids of its trace and of the span itself, an
 `parent` is the id of a span, which is the client's if the span is a server's. `links` are further
 spans that have led to it. `began` and `ended` are in monotonic nanoseconds.
 
-Two texts are those of many spans: `described` has the name, the status and the first attributes
-(`described/3`), and `more` has further ones (`attributes/1`). `port` and `request` are the
-client's port and the id of the request, if these are not among the attributes.
+Two encoded texts may be shared by many spans. `described` has the name, the status and the first
+attributes (`described/3`), and `more` has further attributes (`attributes/1`). `port` and `request`
+are two more attributes, or `none`: the client's port, and the id of the request.
 """.
 -type span() :: #{
     ids := {Trace :: binary(), Span :: binary(), State :: binary() | none},
@@ -157,7 +157,7 @@ text(Text, Most) when byte_size(Text) =< Most ->
 text(Text, Most) ->
     text(valid(binary:part(Text, 0, Most)), Most).
 
--doc "Returns the first 256 bytes of a text, or the whole text: no byte after them is ever sent.".
+-doc "Returns the first 256 bytes of a text, or all of a shorter text. Further bytes are not sent.".
 -spec beginning(binary()) -> binary().
 beginning(Text) when byte_size(Text) =< ?TEXT_BYTES -> Text;
 beginning(Text) -> binary:part(Text, 0, ?TEXT_BYTES).

@@ -154,7 +154,10 @@ retry_after({_, _, _, #{retry_after_ms := Milliseconds}}) ->
 retry_after(_) ->
     undefined.
 
--doc "Raises `retry_after_ms` to at least `RetryMs`, if the refusal has it.".
+-doc """
+Returns the refusal with a `retry_after_ms` of at least `RetryMs`. A refusal without it stays as it
+is.
+""".
 -spec not_before(RetryMs :: non_neg_integer(), refusal()) -> refusal().
 not_before(RetryMs, {Name, Row, Message, #{retry_after_ms := Known} = Details}) ->
     {Name, Row, Message, Details#{retry_after_ms := max(RetryMs, Known)}};
@@ -187,11 +190,12 @@ number({_, {Number, _, _, _}, _, _}) -> Number.
 message({_, _, Message, _}) -> Message.
 
 -doc """
-Returns `true` if a refusal is the server's own fault, and counts against its error budget. Its name
-is `timeout`, or the table has a status of 500 or more for it, a severity above `warning`, and
-`delay` as its `retry`. The detail `fault` set to `false` overrides both. So errors of the caller
-and limits of one client do not count. Neither does the refusal of a server that drains, or of a
-request whose client did not answer.
+Returns `true` if a refusal is the server's own fault, and counts against its error budget. Such a
+refusal has the name `timeout`, or in the table a status of 500 or more, a severity above `warning`,
+and `delay` as its `retry`. A refusal whose detail `fault` is `false` does not count in any case.
+
+So errors of the caller and limits of one client do not count. Neither does the refusal of a server
+that drains, or of a request whose client did not answer.
 """.
 -spec is_fault(refusal()) -> boolean().
 is_fault({_, _, _, #{fault := false}}) -> false;

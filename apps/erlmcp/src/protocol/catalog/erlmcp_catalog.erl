@@ -77,7 +77,7 @@ Settings of a catalog.
 -doc """
 Creates a catalog with the given definitions. Lists keep their order. The meta-schemas are those of
 `erlmcp_schema:metaschemas/0`, and check the schemas of the definitions. The error has the first
-wrong field, or the key that two definitions have.
+wrong field, the wrong place in a skill, or the key that two definitions have.
 """.
 -spec new(erlmcp_greeting:identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}],
           settings(), metaschemas()) ->
@@ -195,8 +195,8 @@ greeting_again(_, Next) -> encode_greetings(Next).
 -doc """
 Removes the definition, not of a skill, whose name, URI or URI template is `Key`. `not_found` means
 that there is none. `mounted` means that the definition belongs to the mounted server with that
-prefix. `in_use` has the kind and the key of the definition that needs the resource: the tool whose
-view it is, or the skill whose file it is.
+prefix. `in_use` has the kind and the key of a definition that needs the resource: a tool as its
+view, or a skill as its file.
 """.
 -spec remove(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, catalog()}
@@ -518,7 +518,7 @@ audience(Uri, #{entries := Entries} = Catalog) ->
 name(#{identity := #{~"name" := Name}}) ->
     Name.
 
--doc "Returns the `_meta` object of every stateless result, with the server's identity.".
+-doc "Returns the encoded `_meta` of every stateless result, which has the server's identity.".
 -spec server_meta(catalog()) -> binary().
 server_meta(#{server_meta := ServerMeta}) ->
     ServerMeta.

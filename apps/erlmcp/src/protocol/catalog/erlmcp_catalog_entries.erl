@@ -1,8 +1,8 @@
 -module(erlmcp_catalog_entries).
 -moduledoc """
 Compiled definitions by kind and by key (a name, a URI or a URI template). Each has a position, a
-number that no other definition of its kind has. Those that are listed are encoded for each
-revision. Pure.
+number that no other definition of its kind has. Listed definitions are encoded for each revision.
+Pure.
 
 The definitions are in layers, so that a change is cheap however many there are. A change becomes a
 layer of its own, on top of the others. When a layer has grown to an eighth of the one below, the
@@ -74,10 +74,10 @@ add(Kind, Definition, #{next := Next} = Entries) ->
     add(Next, Kind, Definition, Entries, Entries).
 
 -doc """
-Adds a definition at `Position`, which no other definition of its kind has. It is the position of
-its key in the entries `Before`, that of a removed definition, or the next one. Unless it is the
-next one, the caller has to merge the layers afterwards (`whole/1`), so that lists are in order. If
-`Before` has the same definition there, its JSON is reused. The error is that of `add/3`.
+Adds a definition at `Position`, which no other definition of its kind has. `Position` is that of
+the same key in the entries `Before`, that of a removed definition, or `next/1`. Unless it is
+`next/1`, the caller has to merge the layers afterwards (`whole/1`), so that lists are in order. If
+`Before` has the same definition at `Position`, its JSON is reused. The error is that of `add/3`.
 """.
 -spec add(Position :: position(), erlmcp_definition:kind(), erlmcp_definition:definition(),
           Before :: entries(), entries()) ->

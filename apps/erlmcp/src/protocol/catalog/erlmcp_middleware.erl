@@ -17,10 +17,11 @@ Internal.
 
 -doc """
 Wraps the handler of a definition. The server's middleware is outermost, then the definition's own,
-then the cache, and last the definition's guards. In a `quick` definition, `quick` becomes the mark
-that the settings make. Without that mark, `quick` is removed. The definition gets its row from the
-settings. A definition without a handler stays as it is. The error is that of `guarded`: the wrong
-field, and what was expected there.
+then the cache, and last the definition's guards. A definition without a handler stays as it is.
+
+The setting `quick` makes the mark that replaces `quick => true` in a definition; without that
+setting, `quick` is removed. The setting `row` makes the definition's row in the server's meter. The
+error is that of the setting `guarded`: the wrong field, and what was expected there.
 """.
 -spec of_server(erlmcp_definition:kind(), Position :: non_neg_integer(),
                 erlmcp_definition:definition(), erlmcp_catalog:settings()) ->
@@ -52,7 +53,7 @@ with_row(_, Definition, _) ->
 
 -doc """
 Wraps the handler of a definition of a mounted server, which has its own middleware already, in the
-middleware of the settings. The definition gets its row from the settings.
+middleware of the settings. The setting `row` makes the definition's row in the server's meter.
 """.
 -spec of_mounted(erlmcp_definition:kind(), erlmcp_definition:definition(),
                  erlmcp_catalog:settings()) -> erlmcp_definition:definition().

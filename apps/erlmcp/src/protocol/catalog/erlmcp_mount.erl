@@ -110,9 +110,9 @@ definition is left out if its name or URI is taken, or too long with the prefix.
 most 128 bytes, and a URI 8,192. All handlers are wrapped in the middleware of the settings, and
 each definition gets a row of this server's meter.
 
-Only changed definitions are compiled, and left-out ones whose name is free now, if the changes
-since the earlier mount are known. If one of these is of a possible MCP Apps view, all definitions
-are compiled.
+If the changes since the earlier mount are known, only changed definitions are mounted again, and
+left-out ones whose name is free now. If a resource or template that may be a view of MCP Apps has
+changed, all definitions are mounted again.
 """.
 -spec mount(Prefix :: prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
             erlmcp_catalog:settings(), erlmcp_catalog_entries:entries()) -> mounted().

@@ -90,8 +90,7 @@ compile(Source) ->
     end.
 
 -doc """
-Returns the text by which errors name a skill: its folder, or its name if it has no folder, or
-`a skill` if it has neither.
+Returns the text by which errors name a skill: its folder, or else its name, or else `a skill`.
 """.
 -spec label(term()) -> binary().
 label(#{folder := Folder}) -> Folder;

@@ -86,8 +86,8 @@ refused(Reason, #{~"authorization" := _}) -> erlmcp_refusal:new(auth_invalid_cre
 refused(Reason, _) -> erlmcp_refusal:new(auth_missing, Reason).
 
 -doc """
-Runs `Fun`, which calls an authentication fun of the user's. If that fun crashes, the error is a
-500, and the log has the stack without arguments.
+Runs `Fun`, which calls an authentication fun of the user, and returns its result. If `Fun` crashes,
+the error is a 500, and the log has the stack without arguments. `Key` is the key of the server.
 """.
 -spec run_guarded(Fun :: fun(() -> Result), Key :: reference()) ->
     {ok, Result} | {error, erlmcp_refusal:refusal()}.

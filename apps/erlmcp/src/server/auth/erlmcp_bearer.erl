@@ -33,8 +33,8 @@ The process that continues a request which waits. It is sent
 The identity of a request. The token is invalid from `expires_at` on, in seconds of system time: an
 open stream has to end then. With `infinity` the token stays valid. `claims` are the claims of the
 token, or those that the fun of a `verify` source has returned; a `static` token has none. `scheme`
-is the scheme of `Authorization`; a remembered identity, which is of no request, has none.
-`dpop_nonce` is a new nonce for the client, sent as `DPoP-Nonce` with the answer.
+is the scheme of `Authorization`, and `dpop_nonce` a new nonce for the client, which the answer has
+as `DPoP-Nonce`. Only identities from `verify/3` and `awaited/3` have these two.
 """.
 -type identity() :: #{
     principal := erlmcp_auth:principal(),
@@ -62,7 +62,7 @@ new(Settings, Server) ->
 -doc """
 Returns the child specification of a handle's process, which fetches keys, asks for introspections,
 and removes old entries. While it does not run, a token for which another machine must be asked is
-refused with 503. Other tokens are checked as before.
+refused with 503, after `wait_ms` at the latest. Other tokens are checked as before.
 """.
 -spec child_spec(handle()) -> supervisor:child_spec().
 child_spec(#{settings := Settings, tables := Tables}) ->
@@ -237,11 +237,9 @@ proof_used(Proof, Until, #{tables := Tables}) ->
     erlmcp_bearer_tables:proof_used(Proof, Until, Tables).
 
 -doc """
-Returns the headers of a refusal. `DPoP-Nonce` is there if the failure has a nonce.
-`WWW-Authenticate` is there unless the status is 429 or at least 500. It has a challenge for each
-accepted scheme, and the error, if there is one, in that of the used scheme. `resource_metadata` is
-the URL of the listener's metadata. `scope` has the scopes that the request needs, unless the
-failure has its own.
+Returns the headers of a refusal (`erlmcp_bearer_failure:headers/3`). `resource_metadata` is the URL
+of the listener's metadata. `scope` has the scopes that the request needs, unless the failure has
+its own.
 """.
 -spec headers(handle(), erlmcp_bearer_failure:failure(),
               #{resource_metadata => binary(), scope => [binary()]}) -> #{binary() => binary()}.

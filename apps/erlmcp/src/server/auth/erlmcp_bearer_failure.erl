@@ -36,7 +36,7 @@ scopes that the request needs.
 missing() ->
     #{refusal => erlmcp_refusal:new(auth_missing, ~"an access token is needed")}.
 
--doc "Returns the failure for headers that do not hold exactly one token: 400.".
+-doc "Returns the failure for an `Authorization` that is not a scheme and one valid token: 400.".
 -spec malformed(Text :: binary()) -> failure().
 malformed(Text) ->
     #{refusal => erlmcp_refusal:new(invalid_header, Text, #{status => 400}),
@@ -53,7 +53,7 @@ expired() ->
     #{refusal => erlmcp_refusal:new(auth_expired, ~"the token has expired"),
       error => ~"invalid_token"}.
 
--doc "Returns the failure for an invalid proof of possession: 401.".
+-doc "Returns the failure for a missing, invalid or used proof of possession: 401.".
 -spec proof(Text :: binary()) -> failure().
 proof(Text) ->
     #{refusal => erlmcp_refusal:new(auth_failed, Text), error => ~"invalid_dpop_proof"}.
@@ -85,8 +85,8 @@ busy(Limit) ->
                                     #{retry_after_ms => ?RETRY_MS, limit => Limit})}.
 
 -doc """
-Returns the failure if too many proofs are in use: of the key that signed this one (429), or of all
-keys (503).
+Returns the failure if too many proofs are in use: those of the key that signed the proof (429), or
+those of all keys (503).
 """.
 -spec proofs(key | all, Limit :: pos_integer()) -> failure().
 proofs(key, Limit) ->
@@ -103,10 +103,12 @@ refused(Refusal) ->
     #{refusal => Refusal}.
 
 -doc """
-Returns the headers of an answer with this failure. They have a nonce if the failure has one. They
-have `WWW-Authenticate` unless the status of the refusal is 429 or at least 500. This header has a
-challenge for each accepted scheme, `Bearer` first, since most clients know that one. The error code
-is in the challenge of the failure's `scheme`, or in the first one if the failure has none.
+Returns the headers of an answer with this failure. `DPoP-Nonce` is there if the failure has a
+nonce, and `WWW-Authenticate` unless the status of the refusal is 429 or at least 500.
+
+`WWW-Authenticate` has a challenge for each accepted scheme, `Bearer` first, since most clients know
+that one. The error code is in the challenge of the failure's `scheme`, or in the first challenge if
+the failure has no scheme.
 """.
 -spec headers(failure(), #{resource_metadata => binary(), scope => [binary()]},
               #{dpop := off | optional | required, _ => _}) -> #{binary() => binary()}.

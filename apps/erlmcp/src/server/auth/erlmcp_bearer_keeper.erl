@@ -59,10 +59,10 @@ start_link(Settings, Tables) ->
 
 -doc """
 Asks another machine about a subject, and does not wait for the answer. The waiter is sent the
-outcome, unless the process of this module ends before. All waiters of a question get
-`{error, unavailable}` if there is no answer by the `Deadline` of the first one, in milliseconds of
-monotonic time. The token is in a fun, so that no log shows it. The error is a 503: the process of
-this module has not started yet, or too many requests wait.
+outcome, unless the process of this module ends before. The outcome is `{error, unavailable}` for
+all waiters of a question if no valid answer comes by the `Deadline` of the first waiter, in
+milliseconds of monotonic time. The token is in a fun, so that no log shows it. The error is a 503:
+the process of this module has not started yet, or too many requests wait.
 """.
 -spec ask(erlmcp_bearer_source:subject(), Token :: fun(() -> binary()), waiter(),
           Deadline :: integer(), erlmcp_bearer_tables:tables()) ->

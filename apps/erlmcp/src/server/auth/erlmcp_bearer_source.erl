@@ -36,8 +36,9 @@ The subject of a question to another machine: the keys of a source, or the valid
 -type subject() :: {keys, Index :: pos_integer()}
                  | {token, Index :: pos_integer(), erlmcp_bearer_tables:digest()}.
 -doc """
-The answer to a question. `ok` means that the keys were asked for recently. They are in the table,
-unless that question had no answer.
+The answer to a question. `ok` means that the issuer was asked for its keys recently. The keys are
+in the table, unless the issuer gave no valid answer then. `{error, unavailable}` means that no
+valid answer came in time.
 """.
 -type outcome() :: ok | {active, erlmcp_token_claims:claims()} | inactive | {error, unavailable}.
 -type outcomes() :: #{subject() => outcome()}.

@@ -77,9 +77,10 @@ is_valid({Index, Generation}, #{keys := Keys}) ->
     ets:lookup_element(Keys, Index, 2, none) =:= Generation.
 
 -doc """
-Remembers the identity of a token until `Until`, in seconds of system time. With a generation as
-`Source`, the identity counts only while the keys of that source are of this generation. A table
-with 10,000 identities stores no more, and the token is checked again next time.
+Remembers the identity of a token until `Until`, in seconds of system time. With
+`{Index, Generation}` as `Source`, the identity counts only while the keys of the source `Index` are
+of that generation. A table with 10,000 identities stores no more, and the token is checked again
+next time.
 """.
 -spec remember(digest(), Until :: integer(),
                Source :: lasting | {Index :: pos_integer(), Generation :: reference()},
@@ -135,8 +136,8 @@ row({Thumbprint, _} = Proof, Until) ->
 
 -doc """
 Records that another node has used up a proof, until `Until`, in seconds of system time. The bounds
-do not apply, since the proof must be refused here. Each node counts the proofs of all nodes, and
-takes no more of its own above the bounds.
+do not apply, since the proof must be refused here. But the proof counts in the bounds of
+`use_proof/3`.
 """.
 -spec proof_used({Thumbprint :: binary(), Id :: binary()}, Until :: integer(), tables()) -> ok.
 proof_used({Thumbprint, _} = Proof, Until, #{proofs := Proofs, provers := Provers}) ->

@@ -29,8 +29,8 @@ current([Secret | _], Now) ->
     nonce(Secret, Now div ?SECONDS).
 
 -doc """
-Returns the period of a nonce, as seen at `Now`, in seconds of system time. Returns `false` if it is
-the nonce of neither period.
+Returns `current` if `Nonce` is that of the period of `Now`, in seconds of system time. Returns
+`previous` if `Nonce` is that of the period before, and `false` for any other term.
 """.
 -spec period(secrets(), Nonce :: term(), Now :: integer()) -> current | previous | false.
 period(Secrets, Nonce, Now) when is_binary(Nonce) ->

@@ -13,8 +13,8 @@ Internal.
 -define(SCOPES, 200).
 
 -doc """
-Parses a `scope` parameter to its scopes, each once, up to 200. Words that cannot be scopes are left
-out, as are scopes after the first 200.
+Parses a `scope` parameter to its first 200 scopes, each once. Words that cannot be scopes are left
+out.
 """.
 -spec parse(binary()) -> [binary()].
 parse(Text) ->

@@ -19,10 +19,10 @@ Internal.
 }.
 
 -doc """
-Encodes an event. Iodata is the event's data; it is written unchanged and must not contain a
-newline or a carriage return, as JSON of `erlmcp_json:encode/1` never does. The `data` of a map is
-split at its line ends (`\n`, `\r\n` or `\r`), and a reader joins the lines with `\n`. `retry` is in
-milliseconds.
+Encodes an event, given as a map, or as its data alone. Data alone is written unchanged, and must
+not contain a newline or a carriage return, as JSON of `erlmcp_json:encode/1` never does. The `data`
+of a map is split at its line ends (`\n`, `\r\n` or `\r`), and a reader joins the lines with `\n`.
+`retry` is in milliseconds.
 
 ## Errors
 

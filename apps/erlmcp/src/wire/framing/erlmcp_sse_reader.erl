@@ -61,7 +61,7 @@ new(Max) ->
 
 -doc """
 Returns the events that end in the received bytes, in their order. If an event or a line is over the
-bound, `{too_large, Max}` is the last one ever returned.
+bound, `{too_large, Max}` comes in its place, and nothing is returned after that.
 
 `event` is `message` if the event has no name. `id` and `retry`, in milliseconds, are the stream's
 latest; before the first, `id` is empty and `retry` absent. An id of more than 4,096 bytes, or with

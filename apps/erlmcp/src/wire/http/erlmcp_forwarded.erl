@@ -10,8 +10,8 @@ have written that text itself.
 
 If a hop has no address (`unknown`, an obfuscated name, or other text), the proxy that wrote it
 counts as the client. If both headers are there and lead to different addresses, the proxy that sent
-the request counts as the client. It may write only one of them, and pass on the other as its client
-wrote it.
+the request counts as the client. A proxy may write only one of the two headers, and pass on the
+other as its client wrote it.
 
 If all hops are trusted proxies, the first of the list counts as the client. At most 32 hops are
 read, each of at most 1,024 bytes. Beyond these bounds, the last proxy that was reached counts as

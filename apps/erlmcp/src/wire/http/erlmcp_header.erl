@@ -56,7 +56,8 @@ decoded_name(Name) ->
 -doc """
 Checks that `Mcp-Method` equals the body's method. If the method has a name, a URI or a task id
 (`source/1`), `Mcp-Name` must equal it. Headers are compared case-sensitively, `Mcp-Name` after
-decoding. A body in which this member is absent or not a string passes: the method refuses it later.
+decoding. A body in which the name, URI or task id is absent or not a string passes: the method
+refuses it later.
 """.
 -spec check(Method :: binary(), Params :: map(), values()) ->
     ok | {error, erlmcp_refusal:refusal()}.
@@ -102,10 +103,10 @@ shown(undefined) -> ~"no such header";
 shown(Given) -> erlmcp_printable:quoted(Given).
 
 -doc """
-Checks that the `Mcp-Param-*` headers of a tool call, decoded, equal its arguments. An argument that
-is there and not null must have its header. The header of any other one is ignored, as are headers
-that are not declared. Numbers are compared as numbers; one beyond 2^53 - 1, of either sign, equals
-no header.
+Checks that the declared `Mcp-Param-*` headers of a tool call, decoded, equal its arguments. An
+argument that is there and not null must have its header. The header of an absent or null argument
+is ignored, and so is a header that is not declared. Numbers are compared as numbers; a number
+beyond 2^53 - 1, of either sign, equals no header.
 """.
 -spec check_arguments(Arguments :: map(), [declaration()], headers()) ->
     ok | {error, erlmcp_refusal:refusal()}.

@@ -8,8 +8,8 @@ of its message, and then keeps the message in memory.
 
 Nearly all messages are valid, so a fast decoder comes first, for up to 65,536 bytes. It passes
 strings that are not plain ASCII, and numbers that are not small positive integers, to `m:json` one
-by one. If it cannot decode a message, the message is decoded again with `json:decode/3`, which
-finds the reason. Only numbers of 399 or 400 bytes are accepted then.
+by one. If the fast decoder fails, `json:decode/3` decodes the message again, and finds the reason
+of an error.
 
 Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, which are refused.
 
@@ -133,8 +133,8 @@ nested (1 allows one). `members` is how many members the objects of the whole te
 Some reasons need an explanation:
 
 - `invalid_byte`: a byte at which neither JSON nor UTF-8 can continue, and its offset.
-- `invalid_escape`: a `\u` escape that is not a character, such as a low surrogate alone, or a high
-  one before a `\u` that is no low one. Any other byte after a high one is an `invalid_byte`.
+- `invalid_escape`: a `\u` escape that is not a character. Examples are a low surrogate alone, and a
+  high one before a `\u` that is no low one. Any other byte after a high one is an `invalid_byte`.
 - `number_too_long`: a number of more than 400 bytes, or 398 if it has an exponent and no fraction.
 - `number_out_of_range`: a number with a fraction or an exponent that no float can hold.
 - `unexpected_end`: also a `\u` escape, or a high surrogate alone, with too few bytes after it.
