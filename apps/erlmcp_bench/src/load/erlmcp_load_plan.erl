@@ -1,6 +1,6 @@
 -module(erlmcp_load_plan).
 -moduledoc """
-Checks the plan of a load and fills in its defaults. Draws the kinds of the requests that it sends.
+Checks the plan of a load, fills in its defaults, and draws the kind of each request.
 """.
 
 -export([settings/1, kind/1, since/2]).
@@ -15,8 +15,8 @@ The plan of a load.
   are trusted.
 - `era` (`stateless`) may also be the session of a revision, with `sessions_per_connection` (1; more
   only on HTTP).
-- `requests` are drawn by their weights. Without them the tool `echo` is called with `payload_bytes`
-  (64).
+- `requests` are drawn by their weights. Without them the tool `echo` is called with a text of
+  `payload_bytes` (64) bytes.
 - `connections` (1) are opened before the load begins.
 - `loop` ({closed, 1}): `{closed, Window}` keeps `Window` requests in flight on each connection.
   `{open, Rate, poisson | even}` sends `Rate` requests a second over all connections, when they are
@@ -72,8 +72,9 @@ The plan of a load.
 -type rate() :: RequestsPerSecond :: number() | {percent, number()}.
 
 -doc """
-The settings of a load's processes. `callers` is the number of callers in a warm-up that measures
-the server's capacity: first those of the whole load, and later those of one group.
+The settings of a load's processes. `callers` is `all`, except in a load that measures the server's
+capacity. There it is the number of callers in the warm-up: of the whole load, or of one group in
+the settings that a group gets.
 """.
 -type settings() :: #{
     wire := module(), wire_options := erlmcp_load_wire:options(), ordered := boolean(),
