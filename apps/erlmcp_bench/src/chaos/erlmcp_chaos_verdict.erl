@@ -58,8 +58,8 @@ bound was moved.
 -doc """
 Facts that are not in the journal. `sent` is the generator's count of sent requests, or `none`
 without a load. `harms` and `complaints` are those of the scenario, and `fell_over` has unexpected
-restarts. `interval_us` is the time between two requests of the load, or 1 without a load. `pauses`
-are those of the machine in their order, and `pause_us` is the longest of them.
+restarts. `interval_us` is the time between two requests of the load, or 1 without an open loop.
+`pauses` are those of the machine in their order, and `pause_us` is the longest of them.
 """.
 -type facts() :: #{
     sent := non_neg_integer() | none, harms := [atom()], fell_over := [term()],

@@ -3,9 +3,9 @@
 Load for any MCP server. In a closed loop, connections send as fast as they are answered. In an open
 loop, requests are due at a rate, regardless of earlier requests.
 
-Each reply in time is checked to its last byte, and each measured request has an outcome in the
-report. No slow reply is left out. In an open loop a latency begins when its request was due, so the
-stalls of a server are measured in full (no coordinated omission).
+Each reply that comes in time is checked to its last byte, and each measured request has an outcome
+in the report. In an open loop a latency begins when its request was due, so the stalls of a server
+are measured in full (no coordinated omission).
 
 `t:plan/0` describes a load, and `t:report/0` its outcome. To measure a server, run the generator in
 a node of its own, as `erlmcp load` does.
