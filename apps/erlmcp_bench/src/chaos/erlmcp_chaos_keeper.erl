@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_keeper).
 -moduledoc """
-Creates what a fault needs from the machine, such as a namespace, a mount or busy processes, and
-removes it again, even if the node is killed.
+Creates a resource of the machine that a fault needs, such as a namespace, a mount or busy
+processes. Removes it again, even if the node is killed.
 
 A shell outside the node makes the resource. The shell removes it on request, or when its input
 ends: then the process that called `keep/3` has ended, or the node is dead.

@@ -23,9 +23,9 @@ The plan of a load.
   due. `hold` sends none.
 - A rate of `{percent, Percent}` is a part of what the connections carry. In the warm-up about 256
   callers, but no more than there are connections, send on all connections in turn. Each caller
-  sends again when it is answered. The answers of the warm-up's second half are counted. Its first
-  half goes on until each connection was used twelve times on average, at least as long as planned
-  and at most ten times as long. Such a load needs a `warmup_ms` of at least 100.
+  sends again when it is answered. The answers of the warm-up's second half are counted. The first
+  half goes on until each connection was used twelve times on average. It lasts as long as planned
+  at least, and ten times as long at most. Such a load needs a `warmup_ms` of at least 100.
 - `in_flight` is the most requests that an open loop has on a connection at once (1 on HTTP/1.1, 100
   on HTTP/2, and 32 otherwise).
 - `duration_ms` (10,000) is measured, after `warmup_ms` (0).

@@ -87,9 +87,9 @@ decoded_id(Line) ->
     end.
 
 -doc """
-Returns `true` if a message counts as a reply. Notifications and requests of the server do not, nor
-does empty data, such as that of a stream's first event (2025-11-25, basic/transports, "Sending
-Messages to the Server"). Bytes that are no JSON count as a reply.
+Returns `true` if a message counts as a reply. Bytes that are no JSON count. Notifications and
+requests of the server do not, and neither does the empty data of a stream's first event
+(2025-11-25, basic/transports, "Sending Messages to the Server").
 """.
 -spec is_reply(binary()) -> boolean().
 is_reply(~"") ->
