@@ -88,8 +88,8 @@ unmade(Port, Output, Deadline) ->
     end.
 
 -doc """
-Returns the ids of the machine's processes that a shell has started and that still run. The shell
-must run, too.
+Returns the ids of the machine's processes that the shell of a keeper has started and that still
+run. The shell must run, too.
 """.
 -spec children(keeper()) -> [pos_integer()].
 children(Port) ->

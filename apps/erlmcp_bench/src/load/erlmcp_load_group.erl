@@ -94,7 +94,7 @@ reopen(Settings, Closed) ->
 -doc """
 Starts the warm-up that measures the server's capacity, at `Begin` in monotonic microseconds. The
 warm-up is a closed loop in which each connection has one request in flight at most. `callers` of
-the settings is the number of connections that may have one at once.
+the settings is the number of connections that may have a request in flight at once.
 """.
 -spec warm(pid(), Begin :: integer()) -> ok.
 warm(Pid, Begin) ->
