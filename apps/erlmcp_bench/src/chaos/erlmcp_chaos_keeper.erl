@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_keeper).
 -moduledoc """
-Creates what a fault needs from the machine, such as a namespace, a mount or busy processes, and
-removes it again, even if the node is killed.
+Creates a resource of the machine that a fault needs, such as a namespace, a mount or busy
+processes. Removes it again, even if the node is killed.
 
 A shell outside the node makes the resource. The shell removes it on request, or when its input
 ends: then the process that called `keep/3` has ended, or the node is dead.
@@ -88,8 +88,8 @@ unmade(Port, Output, Deadline) ->
     end.
 
 -doc """
-Returns the ids of the machine's processes that a shell has started and that still run. The shell
-must run, too.
+Returns the ids of the machine's processes that the shell of a keeper has started and that still
+run. The shell must run, too.
 """.
 -spec children(keeper()) -> [pos_integer()].
 children(Port) ->

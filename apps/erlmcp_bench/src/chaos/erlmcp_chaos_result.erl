@@ -1,5 +1,5 @@
 -module(erlmcp_chaos_result).
--moduledoc "Turns the outcome of a fault into a result of `m:erlmcp_bench_result`.".
+-moduledoc "Turns outcomes of faults into results of `m:erlmcp_bench_result`, and writes them.".
 
 -export([write/2]).
 

@@ -7,9 +7,9 @@ the fault allow. Pure.
 The bound of a recovery is longer by the time in which the load can see it (`resolution_us`).
 
 A pause of the machine stops the server, its load and the judge alike. A bound of time is longer by
-the pauses that come within it. A recovery starts over at the end of a pause that makes answers
-slow, since a hundred quick ones show it. All pauses together lengthen a recovery in this way by at
-most a second, so a late recovery is found despite any number of pauses. Pauses excuse nothing else.
+the pauses that come within it. A recovery is shown by a hundred quick answers, so its bound also
+starts over at the end of a pause that makes answers slow. That adds a second at most for all pauses
+together, so a late recovery is found despite any number of pauses. Pauses excuse nothing else.
 
 Every broken promise is a term in a list. An empty list means that the server has passed.
 """.
@@ -28,7 +28,7 @@ Every broken promise is a term in a list. An empty list means that the server ha
 
 -doc """
 The number of rounds, and the worst value that a figure has in any of them. Detection and recovery
-are missing if a round has none.
+are missing if a round has none, or if there is no round.
 `signal` is what was detected first: an event, a refusal, a failure or a wrong answer.
 `resolution_us` is the shortest recovery that the load can measure: the time of three of its
 requests and a quick answer. `pause_us` is the longest pause of the machine. `detection_moved_us`
@@ -58,8 +58,8 @@ bound was moved.
 -doc """
 Facts that are not in the journal. `sent` is the generator's count of sent requests, or `none`
 without a load. `harms` and `complaints` are those of the scenario, and `fell_over` has unexpected
-restarts. `interval_us` is the time between two requests of the load. `pauses` are those of the
-machine in their order, and `pause_us` is the longest of them.
+restarts. `interval_us` is the time between two requests of the load, or 1 without an open loop.
+`pauses` are those of the machine in their order, and `pause_us` is the longest of them.
 """.
 -type facts() :: #{
     sent := non_neg_integer() | none, harms := [atom()], fell_over := [term()],

@@ -3,9 +3,9 @@
 Load for any MCP server. In a closed loop, connections send as fast as they are answered. In an open
 loop, requests are due at a rate, regardless of earlier requests.
 
-Each reply is checked to its last byte, and each measured request has an outcome in the report. No
-slow reply is left out. In an open loop a latency begins when its request was due, so the stalls of
-a server are measured in full (no coordinated omission).
+Each reply that comes in time is checked to its last byte, and each measured request has an outcome
+in the report. In an open loop a latency begins when its request was due, so the stalls of a server
+are measured in full (no coordinated omission).
 
 `t:plan/0` describes a load, and `t:report/0` its outcome. To measure a server, run the generator in
 a node of its own, as `erlmcp load` does.
@@ -32,7 +32,7 @@ does the load.
 
 * `{bad_option, Name}` if an option of the plan is missing, unknown, invalid, or invalid for the
   target
-* `{host, Reason}` if the target's host name cannot be resolved
+* `{host, Reason}` if the target's host name cannot be resolved to an IPv4 address
 * `{open, Reason}` if no connection could be opened, with the reason of the last attempt
 """.
 -spec run(plan()) -> {ok, report()} | {error, reason()}.
@@ -44,7 +44,7 @@ run(Plan) ->
 
 -doc """
 Starts a load, and returns it when each of its connections was opened or has failed to open. If
-none is open, this is an error. Errors are those of `run/1`.
+none could be opened, this is an error. Errors are those of `run/1`.
 """.
 -spec start(plan()) -> {ok, load()} | {error, reason()}.
 start(Plan) ->

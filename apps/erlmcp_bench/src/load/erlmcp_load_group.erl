@@ -10,8 +10,8 @@ was free. The request goes to the free connection that has waited longest.
 
 Opening a connection waits for the peer. So a group with several connections leaves their first
 opening to other processes. Each opens a part of the connections, one after the other, and gives
-them to the group. A lost connection is opened again by a process that has no other connection: this
-one, or one that the load starts for it.
+them to the group. A lost connection is opened again by a group that has no other connection: its
+own group, or one that the load starts for it.
 
 Sending waits for no peer until a mebibyte of unread bytes is queued for it. Then the other
 connections of its group wait too.
@@ -68,10 +68,10 @@ A connection that is not open, with the milliseconds of the last pause before an
 -doc """
 Starts a group of connections to `Endpoints`, linked to the calling process.
 
-The group `Pid` reports the first attempt to open each connection to its starter. It sends `{Pid,
-{opened, OsPid}}`, with the operating system's id of a started program or `none`, or `{Pid,
-{open_failed, Reason}}`. Later it sends `{Pid, {closed, Closed}}` for a connection that another
-group must open, and at its end `{Pid, {finished, Course}}`.
+The group `Pid` sends the calling process the outcome of the first attempt to open each connection.
+It is `{Pid, {opened, OsPid}}`, with the operating system's id of a started program or `none`, or
+`{Pid, {open_failed, Reason}}`. Later the group sends `{Pid, {closed, Closed}}` for a connection
+that another group must open, and at its end `{Pid, {finished, Course}}`.
 """.
 -spec start_link(settings(), Endpoints :: [erlmcp_load_socket:endpoint(), ...]) -> pid().
 start_link(Settings, Endpoints) ->
@@ -94,7 +94,7 @@ reopen(Settings, Closed) ->
 -doc """
 Starts the warm-up that measures the server's capacity, at `Begin` in monotonic microseconds. The
 warm-up is a closed loop in which each connection has one request in flight at most. `callers` of
-the settings is the number of connections that may have one at once.
+the settings is the number of connections that may have a request in flight at once.
 """.
 -spec warm(pid(), Begin :: integer()) -> ok.
 warm(Pid, Begin) ->

@@ -1,6 +1,6 @@
 -module(erlmcp_load_plan).
 -moduledoc """
-Checks the plan of a load and fills in its defaults. Draws the kinds of the requests that it sends.
+Checks the plan of a load, fills in its defaults, and draws the kind of each request.
 """.
 
 -export([settings/1, kind/1, since/2]).
@@ -15,17 +15,17 @@ The plan of a load.
   are trusted.
 - `era` (`stateless`) may also be the session of a revision, with `sessions_per_connection` (1; more
   only on HTTP).
-- `requests` are drawn by their weights. Without them the tool `echo` is called with `payload_bytes`
-  (64).
+- `requests` are drawn by their weights. Without them the tool `echo` is called with a text of
+  `payload_bytes` (64) bytes.
 - `connections` (1) are opened before the load begins.
 - `loop` ({closed, 1}): `{closed, Window}` keeps `Window` requests in flight on each connection.
   `{open, Rate, poisson | even}` sends `Rate` requests a second over all connections, when they are
   due. `hold` sends none.
 - A rate of `{percent, Percent}` is a part of what the connections carry. In the warm-up about 256
   callers, but no more than there are connections, send on all connections in turn. Each caller
-  sends again when it is answered. The answers of the warm-up's second half are counted. Its first
-  half goes on until each connection was used twelve times on average, at least as long as planned
-  and at most ten times as long. Such a load needs a `warmup_ms` of at least 100.
+  sends again when it is answered. The answers of the warm-up's second half are counted. The first
+  half goes on until each connection was used twelve times on average. It lasts as long as planned
+  at least, and ten times as long at most. Such a load needs a `warmup_ms` of at least 100.
 - `in_flight` is the most requests that an open loop has on a connection at once (1 on HTTP/1.1, 100
   on HTTP/2, and 32 otherwise).
 - `duration_ms` (10,000) is measured, after `warmup_ms` (0).
@@ -72,8 +72,9 @@ The plan of a load.
 -type rate() :: RequestsPerSecond :: number() | {percent, number()}.
 
 -doc """
-The settings of a load's processes. `callers` is the number of callers in a warm-up that measures
-the server's capacity: first those of the whole load, and later those of one group.
+The settings of a load's processes. `callers` is `all`, except in a load that measures the server's
+capacity. There it is the number of callers in the warm-up: of the whole load, or of one group in
+the settings that a group gets.
 """.
 -type settings() :: #{
     wire := module(), wire_options := erlmcp_load_wire:options(), ordered := boolean(),

@@ -24,8 +24,8 @@ accepts every object.
 The judgement of a reply.
 
 - `refused` carries the number of the refusal from `data.refusal`, or else the JSON-RPC code. For a
-  reply without a JSON-RPC error it is the HTTP status, from 400 on. `tool_error` is a result with
-  `isError`. The details are the `data` of the error or the result of the tool error, or empty.
+  body that is no JSON-RPC response it is the HTTP status, from 400 on. `tool_error` is a result
+  with `isError`. The details are the `data` of the error or the result of the tool error, or empty.
 - `wrong` is a reply that does not match its request, with what is wrong about it.
 """.
 -type verdict() ::
@@ -45,8 +45,8 @@ read is `{wrong, Reason}`, with the error of the wire.
                     verdict()}.
 
 -doc """
-Returns the id of the reply in a line. Returns `none` for a message with a method, and `unknown` for
-everything else without a usable id.
+Returns the id of the reply in a line, if it is an integer. Returns `none` for a message with a
+method, and `unknown` for everything else.
 """.
 -spec id(binary()) -> {ok, integer()} | unknown | none.
 id(<<"{\"jsonrpc\":\"2.0\",\"id\":", Digits:10/binary, ",\"result\":", _/binary>> = Line) ->
@@ -87,9 +87,9 @@ decoded_id(Line) ->
     end.
 
 -doc """
-Returns `true` if a message counts as a reply. Notifications and requests of the server do not, nor
-does empty data, such as that of a stream's first event (2025-11-25, basic/transports, "Sending
-Messages to the Server"). Bytes that are no JSON count as a reply.
+Returns `true` if a message counts as a reply. Bytes that are no JSON count. Notifications and
+requests of the server do not, and neither does the empty data of a stream's first event
+(2025-11-25, basic/transports, "Sending Messages to the Server").
 """.
 -spec is_reply(binary()) -> boolean().
 is_reply(~"") ->

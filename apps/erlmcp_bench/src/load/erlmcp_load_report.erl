@@ -21,9 +21,9 @@ The outcome of a load.
   to open one, and `lost` connections ended unexpectedly.
 - `server_rss_bytes` is the memory at the end of the measured time, `server_rss_max_bytes` the most
   in `seconds`.
-- Processor time covers the measured time. Figures that the system does not provide are left out.
-  The times with `opening` in their name end when all connections are open, which may still keep a
-  server busy.
+- Processor times cover the measured time, or with `opening` in their name, the opening of all
+  connections. A server may be busy with the opening for longer. Figures that the system does not
+  provide are left out.
 - `from_us` is when measuring began, in monotonic microseconds.
 - `windows` have the errors of each ten seconds, from when measuring began or from `since` of the
   plan. They are made of the `course`, and `erlmcp_load_course:merge/1` adds up several courses.

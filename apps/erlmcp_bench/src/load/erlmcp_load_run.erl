@@ -5,7 +5,7 @@ together, takes a sample each second and adds up the figures. It ends with the p
 it.
 
 At first there is at most one group for each scheduler, or one for each program on stdio. If a group
-with several connections loses one, this connection gets a group of its own.
+with several connections loses one, or fails to open it, this connection gets a group of its own.
 """.
 
 -behaviour(gen_server).
@@ -55,8 +55,8 @@ with several connections loses one, this connection gets a group of its own.
 -define(GRACE_MS, 15_000).
 
 -doc """
-Starts a load, and returns when each connection was opened or has failed to open. If none is open,
-the error has the reason of the last attempt.
+Starts a load, and returns its process when each connection was opened or has failed to open. If
+none could be opened, the error has the reason of the last attempt.
 """.
 -spec start(erlmcp_load_plan:settings()) -> {ok, pid()} | {error, {open, Reason :: term()}}.
 start(Settings) ->

@@ -4,7 +4,7 @@ Says when the requests of an open loop are due. All connections share one sequen
 free connection takes the next one. No process hands the times out, so none is a bottleneck. A
 request keeps its due time, however late a connection is free to send it.
 
-Times are microseconds of `erlang:monotonic_time/1`. They are whole milliseconds, because the
+Times are microseconds of `erlang:monotonic_time/1`. Due times are whole milliseconds, because the
 emulator's timers have that resolution. Several requests may be due in one millisecond.
 """.
 
@@ -51,10 +51,9 @@ distance(Rate) when Rate > 0 ->
 
 -doc """
 Changes the rate to `Rate` requests a second from `Now` on, in monotonic microseconds. Requests that
-were due before `Now` and were not taken yet keep the rate of their time. For requests before the
-last 1,000 changes that is the rate before the oldest of these. A due time after `Now` that was
-taken is void, and the group that took it must take another one. Only one process may change the
-rate.
+were due before `Now` and were not taken yet keep the rate of their time; the last 1,000 changes are
+remembered for that. A due time after `Now` that was taken is void, and the group that took it must
+take another one. Only one process may change the rate.
 """.
 -spec set_rate(Rate :: number(), Now :: integer(), schedule()) -> ok.
 set_rate(Rate, Now, #schedule{cells = Cells}) ->

@@ -1,6 +1,6 @@
 -module(erlmcp_load_session).
 -moduledoc """
-Opens the sessions of a connection before its load begins, and closes them afterwards. A stateless
+Opens a connection with its sessions, and ends the sessions at the end of the load. A stateless
 connection counts as one session that needs neither. The calling process waits meanwhile.
 """.
 
@@ -29,8 +29,10 @@ Connects, and opens the sessions that the era requires. A program without sessio
 `server/discover` instead, which shows that it has started. The requests for this are numbered from
 `Tag` on. Returns the socket, the sessions, the state of the wire, and the number of the next
 request. The error says why the connection or one of its sessions could not be opened; the
-connection is closed then. Connecting may take the timeout of a request, but at most ten seconds.
-The handshake of TLS may take as long again, and opening all sessions the timeout of a request.
+connection is closed then.
+
+Connecting may take the timeout of a request, but at most ten seconds, and the handshake of TLS as
+long again. All sessions together, or the answer of a program, may take the timeout of a request.
 """.
 -spec connect(erlmcp_load_socket:endpoint(), erlmcp_load_plan:settings(),
               Tag :: erlmcp_load_wire:tag()) ->

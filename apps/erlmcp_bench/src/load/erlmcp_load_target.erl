@@ -1,7 +1,7 @@
 -module(erlmcp_load_target).
 -moduledoc """
-Finds the protocol of a load's target, and where each connection connects to. Host names are
-resolved once, and not by each connection.
+Finds the protocol of a load's target, and where each connection connects to. A host name is
+resolved to an IPv4 address, once and not by each connection.
 """.
 
 -export([new/2, endpoint/2]).

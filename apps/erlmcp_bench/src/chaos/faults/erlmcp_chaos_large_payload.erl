@@ -3,7 +3,7 @@
 A fault: a message of 100 MiB on each transport, with and without an announced length where the
 transport has lengths. Each is refused with 1068.
 
-An announced message is refused before a byte of it is read. An unannounced one is refused with the
+An announced message is refused before a byte of it is read. An unannounced one is refused at the
 byte that passes the bound, which is where the fault begins. The server keeps none of it. TCP
 connections and standard streams continue after its end.
 

@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_network_partition).
 -moduledoc """
 A fault: the server and its callers are in two network namespaces. The link between them goes down
-and comes back. Messages sent meanwhile are silently lost.
+and comes back. Packets sent meanwhile are silently lost.
 
 The network does not report the loss. A caller notices it when its request times out, so the load
 uses a short timeout.

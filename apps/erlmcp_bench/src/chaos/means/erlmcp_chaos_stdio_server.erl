@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_stdio_server).
 -moduledoc """
-Runs the fixture on the standard streams of an operating system process of its own, and gives the
-parent of that process access to them.
+Runs a server of `m:erlmcp_bench_fixture` on the standard streams of an operating system process of
+its own. Its parent is the Erlang process that has started it.
 """.
 
 -export([open/1, send/2, reply/2, close/1]).
@@ -16,7 +16,7 @@ parent of that process access to them.
 
 -doc """
 Starts the server, which takes messages of at most `MessageBytes` bytes. The calling process is its
-parent.
+parent, which alone may read its messages (`reply/2`).
 """.
 -spec open(MessageBytes :: pos_integer()) -> server().
 open(MessageBytes) ->

@@ -1,9 +1,9 @@
 -module(erlmcp_chaos_toxiproxy).
 -moduledoc """
 Runs Toxiproxy, a TCP proxy that slows connections down or breaks them on request. Its program,
-`toxiproxy-server`, is found on the path or named by the environment variable `ERLMCP_TOXIPROXY`.
-`scripts/go_tool.sh` builds it and prints its folder. `erlmcp_chaos_program:reason/1` words the
-errors.
+`toxiproxy-server`, is found on the path, or by its absolute path in the environment variable
+`ERLMCP_TOXIPROXY`. `scripts/go_tool.sh` builds the program and prints its folder.
+`erlmcp_chaos_program:reason/1` words the errors.
 """.
 
 -export([program/0, start/0, stop/1, proxy/2, add/3, remove/2]).

@@ -48,8 +48,8 @@ oldest(#pending{requests = Requests}) -> lists:min(maps:keys(Requests)).
 
 -doc """
 Finds and removes the request of a reply. Returns its kind, and when it was due, in monotonic
-microseconds. Returns `late` for a request that `give_up/2` remembers. Returns `stray` without a
-request, and counts the reply as `stray/1` does.
+microseconds. Returns `late` for a request that `give_up/2` remembers. Returns `stray` if there is
+no such request, and counts the reply as `stray/1` does.
 """.
 -spec take(erlmcp_load_wire:tag(), pending()) ->
     {{Kind :: pos_integer(), Due :: integer()} | late | stray, pending()}.

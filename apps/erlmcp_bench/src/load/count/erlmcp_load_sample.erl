@@ -22,8 +22,8 @@ cannot be read.
 A second, or the rest of one, that ended `at_s` seconds after measuring began: what was counted in
 it, and the state at its end.
 
-Latencies are those of the requests that were answered in that second. A figure without a value is
-left out. The names are those of a result file.
+Latencies are those of the requests that were answered in that second. An optional figure without a
+value, or of 0, is left out. The names are those of a result file.
 """.
 -type sample() :: #{
     at_s := float(), duration_s := float(),

@@ -90,8 +90,8 @@ field({Name, Value} = Header, #hpack{table = Table, used = Used, room = Room} = 
     end.
 
 -doc """
-Encodes a header without putting it into the table, for a value that is new each time, or that the
-table has no room for (RFC 7541, 6.2.2).
+Encodes a header without putting it into the table (RFC 7541, 6.2.2). That is for values that are
+new each time, and for those for which the table has no room.
 """.
 -spec literal(Name :: binary(), Value :: iodata()) -> iodata().
 literal(Name, Value) ->

@@ -29,9 +29,9 @@ The variables in which a program's environment differs from this node's. `false`
 -define(STOP_MS, 10_000).
 
 -doc """
-Starts a program, given as a path or a name, with its arguments, which no shell reads. The calling
-process owns it. The error is `enoent` without such a program, `ended` if it ended at once, or else
-the reason of `open_port/2`.
+Starts a program, given as an absolute path or a name, with its arguments, which no shell reads. The
+calling process owns it. The error is `enoent` without such a program, `ended` if it ended at once,
+or else the reason of `open_port/2`.
 """.
 -spec start([string() | binary(), ...], environment()) ->
     {ok, program()} | {error, Reason :: atom()}.

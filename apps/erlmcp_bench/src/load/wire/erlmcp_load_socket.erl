@@ -104,9 +104,10 @@ reason(Reason) when is_atom(Reason) -> Reason;
 reason(_) -> tls.
 
 -doc """
-Writes bytes. If the peer does not read for the `Milliseconds` of `connect/2`, closes the socket and
-returns the error `send_timeout`. Other errors are those of the socket, or of TLS as in `connect/2`.
-Never waits for a program, and returns no error for it.
+Writes bytes. Waits while the peer leaves a mebibyte of earlier bytes unread. After the
+`Milliseconds` of `connect/2` closes the socket and returns the error `send_timeout`. Other errors
+are those of the socket, or of TLS as in `connect/2`. Never waits for a program, and returns no
+error for it.
 """.
 -spec send(socket(), iodata()) -> ok | {error, atom()}.
 send({tcp, Socket}, Bytes) ->

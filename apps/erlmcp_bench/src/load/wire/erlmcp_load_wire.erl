@@ -20,8 +20,8 @@ id spliced in. Ids always have ten digits, so that a length in the template stay
 -type pieces() :: [binary(), ...].
 
 -doc """
-A message with its own HTTP headers. A GET or a DELETE has empty pieces. `{id}` in a header's value
-is the request's id.
+A message with its own HTTP headers. A GET or a DELETE has one empty piece. `{id}` in a header's
+value is the request's id.
 """.
 -type message() :: #{
     method := post | get | delete,
@@ -41,7 +41,7 @@ the most bytes that a reply may have.
 -doc """
 An incoming event.
 
-- `reply`: the end of a request. Its body may be empty, and only HTTP has a status.
+- `reply`: the reply to a request. Its body may be empty, and only HTTP has a status.
 - `message`: a message that answers no request, such as a notification.
 - `stray`: a reply that answers no request.
 - `session`: the `Mcp-Session-Id` of the reply that follows.
