@@ -92,7 +92,7 @@ proxy(Toxiproxy, Name, #{ip := Ip, port := Port} = Address, Options) ->
     {ok, Proxy, {ProxyIp, ProxyPort}} = erlmcp_chaos_toxiproxy:proxy(Toxiproxy, {Ip, Port}),
     {Proxy, endpoint(Name, Address#{ip := ProxyIp, port := ProxyPort}, Options)}.
 
--doc "Closes all endpoints.".
+-doc "Ends the nodes and the proxy.".
 -spec close(endpoints()) -> ok.
 close(#{nodes := Nodes, proxy := Proxy}) ->
     _ = [erlmcp_chaos_toxiproxy:stop(Toxiproxy) || {Toxiproxy, [_ | _]} <- [Proxy]],
