@@ -11,8 +11,8 @@ The throughput includes the cost of keeping times and of reading the clock. The 
 nothing shows this cost in `erlmcp bench core_ops`.
 
 All processes do unmeasured operations first, and continue with the measured ones without a pause. A
-sleeping scheduler takes milliseconds to wake and to get its share of the processes, as long as
-thousands of operations. The processes have the heap of a busy connection of a server
+sleeping scheduler takes milliseconds to wake and to get its share of the processes, which is the
+time of thousands of operations. The processes have the heap of a busy connection of a server
 (`m:erlmcp_heap`).
 """.
 
