@@ -40,7 +40,7 @@ started(Options) ->
 
 -doc """
 Returns the process of the server that `start/1` has started, which is a supervisor itself. Returns
-`restarting` while the server restarts, and `undefined` if it was stopped.
+`restarting` while the server restarts, and `undefined` if it was stopped. Fails before `start/1`.
 """.
 -spec server() -> pid() | restarting | undefined.
 server() ->
