@@ -94,11 +94,11 @@ Calms and slow answers are those of `m:erlmcp_bench_scenario_outages`, with the 
 }.
 -doc """
 The reason of a failure. `nothing_answered`: no request of the peak was answered. `unopened`: the
-number of clients that could not connect. `wrong_replies`: the number of wrong replies. `zone`: the
-share of errors is in the red zone of an error budget, which the scenario does not tolerate.
-`unaccounted`: the number of requests without an outcome. `uncounted`: the steps do not add up to
-the counts of the loads. `unseen`: a fault that had no effect. `not_recovered`: a fault from which
-the service did not recover, or not within `mark_s`.
+number of clients in loads that opened no connection. `wrong_replies`: the number of wrong replies.
+`zone`: the share of errors is in the red zone of an error budget, which the scenario does not
+tolerate. `unaccounted`: the number of requests without an outcome. `uncounted`: the steps do not
+add up to the counts of the loads. `unseen`: a fault that had no effect. `not_recovered`: a fault
+from which the service did not recover, or not within `mark_s`.
 """.
 -type complaint() ::
     nothing_answered | {unopened, pos_integer()} | {wrong_replies, pos_integer()} | {zone, red}
