@@ -140,9 +140,9 @@ families(#{nodes := Nodes}) ->
          || {Number, Node} <- lists:enumerate(Nodes)])).
 
 -doc """
-Returns the sampled pauses of garbage collections in all nodes together, or `none` for URLs. Those
-of each node are since the last call, or since the node started. Waits and fails as `families/1`
-does.
+Returns the sampled pauses of garbage collections in all nodes together, or `none` for URLs. The
+pauses of a node are those since the last call, or since the node started. Waits and fails as
+`families/1` does.
 """.
 -spec pauses(endpoints()) -> erlmcp_bench_pauses:pauses() | none.
 pauses(#{nodes := []}) ->

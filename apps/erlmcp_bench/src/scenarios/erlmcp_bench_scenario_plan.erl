@@ -99,7 +99,7 @@ fewer(Kept, _, There, Stopped) ->
     {Stopped, Kept, There}.
 
 -doc """
-Spreads clients over endpoints, or other terms, as evenly as possible. Those without clients are
+Spreads clients over endpoints, or other terms, as evenly as possible. Endpoints without clients are
 left out.
 """.
 -spec split(Clients :: non_neg_integer(), Endpoints :: [Endpoint]) -> [{Endpoint, pos_integer()}].

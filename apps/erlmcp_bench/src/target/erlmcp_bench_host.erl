@@ -1,7 +1,7 @@
 -module(erlmcp_bench_host).
 -moduledoc """
-The supervisor of the server under test, in the server's own node. It starts the server again if it
-was killed.
+The supervisor of the server under test, in the server's own node. A server that has ended is
+started again.
 """.
 
 -behaviour(supervisor).

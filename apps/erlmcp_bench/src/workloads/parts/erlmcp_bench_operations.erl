@@ -40,8 +40,8 @@ The plan of a run.
 }.
 -doc """
 The number of operations, the time from the first beginning to the last end (`duration_ns`), and the
-time of each in nanoseconds (`histogram`). Each process has subtracted its own cost of the clock;
-`timer_ns` is the median of these.
+time of each in nanoseconds (`histogram`). Each process has subtracted its own cost of the clock.
+`timer_ns` is the median of these costs.
 """.
 -type measured() :: #{
     operations := pos_integer(), duration_ns := pos_integer(), timer_ns := non_neg_integer(),

@@ -39,7 +39,7 @@ none, its JSON-RPC code. `no_server`: the server did not run, or ended before it
 
 -doc """
 Returns a client of a server with the tool `echo`, for the calling process. Its requests have a text
-of `Bytes` bytes. The first one opens the connection.
+of `Bytes` bytes. The first request opens the connection.
 """.
 -spec new(Server :: erlmcp:server(), Bytes :: non_neg_integer()) -> client().
 new(Server, Bytes) ->
