@@ -7,7 +7,7 @@ memory is read, and that of its resident memory. The items are ended, and both a
 
 Garbage in other processes does not belong to the items, so these processes are collected first. The
 node's memory is heap and state of processes, tables, binaries, and the emulator's memory for
-sockets and timers.
+sockets and timers. The resident memory is from Linux's `/proc`, without which a measurement fails.
 
 Streams also get one published change before they are ended.
 """.

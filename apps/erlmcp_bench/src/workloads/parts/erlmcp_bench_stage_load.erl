@@ -1,7 +1,8 @@
 -module(erlmcp_bench_stage_load).
 -moduledoc """
 Loads a server in a node of its own over real sockets. It measures the cost of a request: that of
-the whole node, and that of single functions.
+the whole node, and that of single functions. The processor time is from Linux's `/proc`; without
+`/proc`, `whole/1` and `taken/3` fail.
 """.
 
 -export([whole/1, metered/3, taken/3]).
