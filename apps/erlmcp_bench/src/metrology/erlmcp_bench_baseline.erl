@@ -10,9 +10,10 @@ has a file, such as `bench/baselines/2-core-x86_64.json`.
 -export_type([baseline/0, reason/0]).
 
 -doc """
-A baseline as decoded JSON. It has the `kind` of machine and `workloads`. Each workload has its
-identity, `runs_count`, the day of the last run (`measured_on`), the `environment` of the first run,
-and `figures`. Each figure has `median`, `min`, `max`, and its `values` in the order of the runs.
+A baseline as decoded JSON. It has the `kind` of machine and `workloads`. Each workload has the
+members of `erlmcp_bench_result:identity/1`, `runs_count`, the day of the last run (`measured_on`),
+the `environment` of the first run, and `figures`. Each figure has `median`, `min`, `max`, and its
+`values` in the order of the runs.
 """.
 -type baseline() :: #{binary() => term()}.
 -type reason() ::
@@ -138,7 +139,8 @@ written({error, Posix}, File) -> {error, {Posix, File}}.
 
 -doc """
 Reads the baseline in a file. For a folder, reads the file of this machine's kind. The error is
-`no_baseline` if the file has more than 64 MiB, or has something else in it.
+`{Posix, File}` for a file that cannot be read. It is `{no_baseline, File}` for any other file that
+is not a baseline, or has more than 64 MiB.
 """.
 -spec read(file:filename()) -> {ok, baseline()} | {error, reason()}.
 read(Path) ->

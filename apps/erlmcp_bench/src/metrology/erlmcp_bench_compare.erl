@@ -22,10 +22,10 @@ each other.
     | {other_machine, OfBaseline :: binary(), OfResults :: [binary()]}.
 
 -doc """
-Returns the rules of the comparison. `Of` names a rule, `Regex` matches the last part of a figure's
-name, and `Worse` is the direction that is worse. A change by `Percent` or more in that direction is
-a regression, and a change by half of that or more is a warning. Changes within the spread of the
-baseline's runs do not count. For example, twice the recovery time is 100 % worse.
+Returns the rules of the comparison. `Of` names a rule, `Regex` matches a figure's name after its
+last `/`, and `Worse` is the direction that is worse. A change by `Percent` or more in that
+direction is a regression, and a change by half of that or more is a warning. Changes within the
+spread of the baseline's runs do not count. For example, twice the recovery time is 100 % worse.
 """.
 -spec judged() -> [{Of :: binary(), Regex :: binary(), Worse :: lower | higher,
                     Percent :: pos_integer()}].
@@ -59,7 +59,7 @@ is_stable(Figure) ->
 -doc """
 Compares the results of files and folders, or the given results, with a baseline. The results and
 the baseline must be of one kind of machine. Only figures that `judged/0` has a rule for are
-compared.
+compared. Such a figure of the baseline that a measurement lacks gets the verdict `not_measured`.
 
 Of several results of one measurement, only those of the newest result's commit count, by their
 median. If the sources of the newest result were not all committed, or their commit is not known,

@@ -23,8 +23,8 @@ determined is `unknown`, and never left out.
 -define(SECRETS, ["--token", "--header"]).
 
 -doc """
-Returns the environment of this node. `erlmcp_commit` ends in `-changed` if the sources have changes
-that are not committed. `load_generator` is not included: only the workload knows it.
+Returns the environment of this node. `erlmcp_commit` ends in `-changed` if files that Git tracks
+have changes that are not committed. `load_generator` is not included: only the workload knows it.
 """.
 -spec read() -> environment().
 read() ->

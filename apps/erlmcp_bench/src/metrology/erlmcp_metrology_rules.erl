@@ -105,9 +105,9 @@ rejection(Name) ->
 -define(IDENTIFIERS, [~"code", ~"timestamp"]).
 
 -doc """
-Returns the kind of the number called `Name`: a time, another measured quantity, a count, or an
-identifier. `none` means that the name does not say. A number with the word `per` in its name is a
-measured quantity.
+Returns the kind of the number called `Name`: a time, another measured quantity, a number of items
+such as `connections`, or an identifier. `none` means that the name does not say. A number with the
+word `per` in its name, or with `count` at its end, is a measured quantity.
 """.
 -spec unit(Name :: binary()) -> unit().
 unit(Name) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_marks).
 -moduledoc """
 The origins of the marks, which are figures that an earlier public erlmcp published. An origin says
-what the program that is named for a mark really measured. The marks themselves are in
+what was really measured by the program that a mark is ascribed to. The marks themselves are in
 `m:erlmcp_bench_workloads`. Pure.
 """.
 

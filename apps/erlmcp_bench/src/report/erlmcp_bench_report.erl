@@ -153,7 +153,7 @@ name(File) ->
 format_violation(Violation) ->
     unicode:characters_to_binary(erlmcp_metrology_validator:format(Violation)).
 
--doc "Returns the reason as text. It has no contents of the files, which may be hostile.".
+-doc "Returns the reason as text, without contents of the files, which may be hostile.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error({no_folder, Folder}) ->
     [Folder, ": there is no such folder"];

@@ -57,8 +57,9 @@ cell(Text) ->
           end)/binary>> || <<Character/utf8>> <= Text >>.
 
 -doc """
-Escapes a text for HTML, between tags or in quotes. Characters that control a terminal or the
-direction of writing become the replacement character, except line breaks and tabs.
+Escapes a text for HTML, between tags or in quotes. Control characters, except line feeds and tabs,
+become the replacement character. So do those that embed, override or isolate a direction of
+writing.
 
 ```erlang
 > erlmcp_bench_text:html(~"<b title='x'>").

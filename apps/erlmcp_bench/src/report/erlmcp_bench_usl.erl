@@ -38,8 +38,8 @@ throughput: the root mean square, and the worst.
 -define(STEPS, 200).
 
 -doc """
-Fits the law to the points. It needs at least four different N, since the law fits three exactly.
-With fewer, the error is `too_few_points`.
+Fits the law to the points. With fewer than four different N, the error is `too_few_points`: the law
+fits three exactly.
 
 ```erlang
 > {ok, #{sigma := Sigma}} = erlmcp_bench_usl:fit([{1, 65}, {18, 996}, {36, 1652}, {72, 1853}]).

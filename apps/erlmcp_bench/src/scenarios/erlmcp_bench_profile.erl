@@ -7,7 +7,8 @@
 
 -type name() :: normal | high_load | low_load | slow_client | message_bomber.
 -doc """
-The number of clients, the requests a second that each of them sends, and their payload in bytes.
+The number of clients, the requests that each client sends in a second (`rate`), and the payload of
+a request in bytes.
 """.
 -type profile() :: #{clients := pos_integer(), rate := number(), bytes := pos_integer()}.
 

@@ -56,8 +56,8 @@ labelled(Label, Families) ->
      || #{series := Series} = Family <- Families].
 
 -doc """
-Joins families of the same name, in the order in which the names come first. Their series must have
-labels that differ.
+Joins families of the same name, in the order in which the names come first. The series of such
+families must have different labels.
 """.
 -spec joined([family()]) -> [family()].
 joined([]) ->

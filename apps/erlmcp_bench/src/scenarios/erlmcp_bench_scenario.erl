@@ -15,10 +15,11 @@ erlmcp_bench_scenario:run(baseline, #{duration_s => 30}).
 -doc """
 Options of a scenario.
 
-- `nodes`: the number of servers to start (1; in `chaos` 2). Or `urls`: at least one other server.
-- `transport`: `tcp`, `http1` or `http2`. By default it is `tcp`, and `http1` for URLs.
+- `nodes`: the number of servers to start (1; in `chaos` 2). Or `urls`: the URLs of other
+  servers, at least one.
+- `transport`: `tcp` (the default), `http1` or `http2`. For URLs, `http1` (the default) or `http2`.
 - `duration_s`: the seconds of the whole scenario. Each phase keeps its share.
-- `scale`: the part of the clients to start (1).
+- `scale`: the factor of the numbers of clients (1).
 - `profile`: clients of this profile instead of the scenario's own.
 - `metrics`: the port of the generator's metrics. The nodes use the next ports. 0 selects free
   ports. Without this option no metrics are served.
@@ -48,6 +49,7 @@ Runs a scenario to its end.
 - `{needs_own_nodes, Name}`: `urls` is given, and the scenario's faults are only injected into nodes
   that it started.
 - `{node, Reason}`, `{load, Reason}`, `{metrics, Reason}`: one of these could not be started.
+- `{Application, Reason}`: erlmcp, or an application that it needs, could not be started.
 - `{crashed, Reason}`: the run did not reach its end.
 """.
 -spec run(erlmcp_bench_scenarios:name(), options()) ->

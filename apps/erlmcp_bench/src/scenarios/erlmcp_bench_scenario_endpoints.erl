@@ -92,7 +92,7 @@ proxy(Toxiproxy, Name, #{ip := Ip, port := Port} = Address, Options) ->
     {ok, Proxy, {ProxyIp, ProxyPort}} = erlmcp_chaos_toxiproxy:proxy(Toxiproxy, {Ip, Port}),
     {Proxy, endpoint(Name, Address#{ip := ProxyIp, port := ProxyPort}, Options)}.
 
--doc "Closes all endpoints.".
+-doc "Ends the nodes and the proxy.".
 -spec close(endpoints()) -> ok.
 close(#{nodes := Nodes, proxy := Proxy}) ->
     _ = [erlmcp_chaos_toxiproxy:stop(Toxiproxy) || {Toxiproxy, [_ | _]} <- [Proxy]],
@@ -140,9 +140,9 @@ families(#{nodes := Nodes}) ->
          || {Number, Node} <- lists:enumerate(Nodes)])).
 
 -doc """
-Returns the sampled pauses of garbage collections in all nodes together, or `none` for URLs. Those
-of each node are since the last call, or since the node started. Waits and fails as `families/1`
-does.
+Returns the sampled pauses of garbage collections in all nodes together, or `none` for URLs. The
+pauses of a node are those since the last call, or since the node started. Waits and fails as
+`families/1` does.
 """.
 -spec pauses(endpoints()) -> erlmcp_bench_pauses:pauses() | none.
 pauses(#{nodes := []}) ->

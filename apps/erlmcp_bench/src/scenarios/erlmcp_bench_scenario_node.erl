@@ -192,8 +192,8 @@ terminate(_, #state{target = #{peer := Peer} = Target}) ->
     ok.
 
 -doc """
-Runs in the server's node: closes `Count` connections of the listener on `Port`, or all if it has
-fewer. Returns how many of them have ended within five seconds.
+Closes `Count` connections of this node's listener on `Port`, or all if it has fewer. Returns how
+many of them have ended within five seconds.
 """.
 -spec close_connections(Port :: inet:port_number(), Count :: pos_integer()) -> non_neg_integer().
 close_connections(Port, Count) ->

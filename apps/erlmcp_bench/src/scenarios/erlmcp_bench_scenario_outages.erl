@@ -1,8 +1,8 @@
 -module(erlmcp_bench_scenario_outages).
 -moduledoc """
-Measures what faults do to the requests of a scenario. The loads send this process every outcome
-(`observer` of `m:erlmcp_load`). An outcome after a fault, and before the next one, belongs to the
-fault.
+Measures what faults do to the requests of a scenario. The loads send this process the outcome of
+each request that they have sent (`observer` of `t:erlmcp_load:plan/0`). An outcome after a fault,
+and before the next one, belongs to the fault.
 """.
 
 -behaviour(gen_server).
@@ -15,9 +15,9 @@ fault.
 -doc """
 The effects of a fault that was injected at `at_us`. The first error after it came at `first_us`,
 and the last error before a calm at `last_us`. Times are in monotonic microseconds. An error is a
-request without a good answer (`errors`), a slow answer (`slow`), or a missing connection. An answer
-is slow if it took more than 250 ms, and more than twice the time of the slowest answer before all
-faults. `latency` has the times of good answers.
+request that was sent and got no good answer (`errors`), a slow answer (`slow`), or a missing
+connection. An answer is slow if it took more than 250 ms, and more than twice the time of the
+slowest answer before all faults. `latency` has the times of good answers.
 """.
 -type outage() :: #{
     fault := term(), at_us := integer(), first_us => integer(), last_us => integer(),

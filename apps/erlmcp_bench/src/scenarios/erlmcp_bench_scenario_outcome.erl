@@ -35,7 +35,8 @@ the effects of its faults. Pure.
 The figures of one step, or of all steps of the peak together, which took `duration_s` seconds.
 `rate` is the mean of the requests that were due in a second. Latencies are there if a request was
 answered, and the deviation if they differ. Bytes are those of the clients. `overhead_percent` is
-the part of them that is not payload, if that is known and there were any bytes.
+the part of these bytes that is not payload. It is missing if the payload is not known, or there
+were no bytes.
 """.
 -type figures() :: #{
     duration_s := float(), rate := float(), sums := erlmcp_bench_scenario_sums:sums(),
@@ -66,10 +67,11 @@ throughput. `measured` and `beaten` are there if the scenario had such a step wi
 -doc """
 The effects of a fault. `detection_ms` is the milliseconds until the first error, and `recovery_ms`
 until the last one before a calm, if there was any. See `t:erlmcp_bench_scenario_outages:outage/0`.
-`seen` is `true` if the fault had an effect: at least nine tenths of its connections, or its node,
-have ended, or answers were later by the added time. `recovered` is `true` if no error came, or a
-calm followed. Errors after that calm change neither `recovered` nor `recovery_ms`. `mark_s` is the
-time in which the service must recover. `not_run` is the reason why a fault was not injected.
+`seen` is `true` if the fault had an effect. At least nine tenths of its connections, or its node,
+must have ended. For added latency, at least one answer in twenty must have taken at least that
+time. `recovered` is `true` if no error came, or a calm followed before the next fault or the end.
+Errors after that calm change neither `recovered` nor `recovery_ms`. `mark_s` is the number of
+seconds in which the service must recover. `not_run` is the reason why a fault was not injected.
 """.
 -type fault() ::
     #{fault := atom(), not_run := term()}
@@ -82,11 +84,11 @@ time in which the service must recover. `not_run` is the reason why a fault was 
         mark_s => pos_integer()}.
 -doc """
 The backlog of a peak that is followed by a `cool_down`: the most at any time, and that at the end
-of the peak. `drain_ms` is the time from then until the last request ended that had been due before.
-`cool_down_ms` is the time from then until the last error, or the last slow answer. `drain_ms` is
-there if that last request ended before the scenario did, and `cool_down_ms` if a calm followed
-before its end. A calm is that of `m:erlmcp_bench_scenario_outages`. So is a slow answer, but it is
-compared with the slowest answer before the peak.
+of the peak. `drain_ms` and `cool_down_ms` begin at the end of the peak. `drain_ms` ends with the
+last request that was due before; it is missing if that request did not end before the scenario.
+`cool_down_ms` ends with the last error or slow answer; it is missing if no calm followed before the
+end of the scenario. Calms and slow answers are those of `m:erlmcp_bench_scenario_outages`, with the
+peak as the fault.
 """.
 -type bombing() :: #{
     most_backlog_requests := non_neg_integer(), end_backlog_requests := non_neg_integer(),
@@ -94,11 +96,11 @@ compared with the slowest answer before the peak.
 }.
 -doc """
 The reason of a failure. `nothing_answered`: no request of the peak was answered. `unopened`: the
-number of clients that could not connect. `wrong_replies`: the number of wrong replies. `zone`: the
-share of errors is in the red zone of an error budget. `unaccounted`: the number of requests without
-an outcome. `uncounted`: the steps do not add up to the counts of the loads. `unseen`: a fault that
-had no effect. `not_recovered`: a fault from which the service did not recover, or not within
-`mark_s`.
+number of clients in loads that opened no connection. `wrong_replies`: the number of wrong replies.
+`zone`: the share of errors is in the red zone of an error budget, which the scenario does not
+tolerate. `unaccounted`: the number of requests without an outcome. `uncounted`: the steps do not
+add up to the counts of the loads. `unseen`: a fault that had no effect. `not_recovered`: a fault
+from which the service did not recover, or not within `mark_s`.
 """.
 -type complaint() ::
     nothing_answered | {unopened, pos_integer()} | {wrong_replies, pos_integer()} | {zone, red}

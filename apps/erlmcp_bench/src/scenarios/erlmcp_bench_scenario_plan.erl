@@ -13,7 +13,10 @@ of clients start and stop from one step to the next. Pure.
     until_ms := pos_integer(),
     clients := pos_integer(), rate := float(), bytes := non_neg_integer()
 }.
--doc "Clients that were started together, and stop together.".
+-doc """
+Clients that were started together, and stop together. `Rate` is the number of requests that each of
+these clients sends in a second.
+""".
 -type group() :: {Id :: term(), Clients :: pos_integer(), Rate :: float()}.
 
 %% The most steps of a slope, and the shortest step in milliseconds: a shorter one would hold no
@@ -79,8 +82,9 @@ with_stops(_, Levels) ->
     Levels.
 
 -doc """
-Returns the change from `Groups`, newest first, to `Clients` clients at `Rate`. It has the groups
-that stop, the groups that stay with their new rate, and how many clients start in new groups.
+Returns the change from `Groups`, newest first, to `Clients` clients of `Rate` requests a second
+each. It has the groups that stop, the groups that stay with their new rate, and how many clients
+start in new groups. Groups stop as a whole, the newest first.
 """.
 -spec change([group()], Clients :: pos_integer(), Rate :: float()) ->
     {Stopped :: [group()], Kept :: [group()], Started :: non_neg_integer()}.
@@ -95,7 +99,7 @@ fewer(Kept, _, There, Stopped) ->
     {Stopped, Kept, There}.
 
 -doc """
-Spreads clients over endpoints, or other terms, as evenly as possible. Those without clients are
+Spreads clients over endpoints, or other terms, as evenly as possible. Endpoints without clients are
 left out.
 """.
 -spec split(Clients :: non_neg_integer(), Endpoints :: [Endpoint]) -> [{Endpoint, pos_integer()}].

@@ -47,7 +47,7 @@ beginning.
 
 -doc """
 Reads what the processes use now. A process has a name, and its process id in the operating system
-or `none`. `Bytes` are those of each name that has clients.
+or `none`. `Bytes` has the bytes of each process that has clients, under its name.
 """.
 -spec read(Phase :: atom(), [{Name :: binary(), pos_integer() | none}],
            Bytes :: #{Name :: binary() => bytes()}) -> reading().

@@ -37,10 +37,11 @@ injected. `least` is the extent that it must have.
 }.
 
 -doc """
-The facts at the end of a run: the figures of each step, the loads and their reports, and how many
-clients could not connect. Also what the processes had used at each second, the metrics at the end
-of each phase, and the effects of each fault. `pauses` has the garbage collections of our own nodes
-in each phase. Times are in monotonic microseconds.
+The facts at the end of a run: the figures of each step, and the loads with their reports.
+`readings` are what the processes had used at each second, `scrapes` the metrics at the end of each
+phase, and `outages` the effects of each fault. `unopened` is the number of clients in loads that
+opened no connection. `pauses` has the garbage collections of our own nodes in each phase. Times are
+in monotonic microseconds.
 """.
 -type facts() :: #{
     steps := [{erlmcp_bench_scenario_plan:step(), erlmcp_bench_scenario_sums:sums()}],
@@ -100,7 +101,8 @@ answer, those of all nodes are missing.
 -doc """
 Runs a scenario to its end in the calling process, which exits if the process `Caller` ends.
 `Options` are those of `erlmcp_bench_scenario:run/2` with all defaults, and `name`, which names the
-listener of the metrics. The errors are those of that function.
+listener of the metrics. The errors are `{node, Reason}`, `{load, Reason}` and `{metrics, Reason}`
+of that function.
 """.
 -spec run(erlmcp_bench_scenarios:scenario(), Options :: map(), Caller :: pid()) ->
     {ok, erlmcp_bench_scenario_outcome:outcome()} | {error, term()}.

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_scenario_tally).
 -moduledoc """
 A process that adds up the counters of a scenario's loads: in total for metrics, for each step, and
-since the last `look/1` for display. Counts since the last reading of the loads belong to the
-current step.
+since the last `look/1` for display. What a load has counted between two readings belongs to the
+step of the later reading.
 """.
 
 -behaviour(gen_server).
@@ -15,7 +15,7 @@ current step.
 
 -doc """
 The sums since the last call of `look/1`. `connections` is the number of open connections in all
-loads.
+loads, except those that are being stopped.
 """.
 -type look() :: #{
     sums := erlmcp_bench_scenario_sums:sums(), connections := non_neg_integer()
@@ -44,8 +44,8 @@ start_link() ->
     gen_server:start_link(?MODULE, [], []).
 
 -doc """
-Begins the step `Number`. Everything counted from now on belongs to it. Counts until now belong to
-the step before.
+Begins the step `Number`. Counts until now belong to the step before, and later ones to `Number`.
+The last counts of a load that is being stopped belong to the step in which `ended/3` adds them.
 """.
 -spec step(pid(), Number :: pos_integer()) -> ok.
 step(Tally, Number) ->

@@ -29,8 +29,8 @@ recover.
     | {drop_clients, At :: float(), #{mark_s := pos_integer()}}
     | {kill_node, At :: float(), #{mark_s := pos_integer()}}.
 -doc """
-A published figure of the step with this many clients, or of the whole peak. A throughput is that of
-all clients, so it is smaller with fewer clients.
+A published figure of the step with `of_clients` clients, or of the whole `peak`. A throughput is
+that of all clients, so it is smaller with fewer clients.
 """.
 -type mark() :: #{
     of_clients := pos_integer() | peak,

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_server_metrics).
 -moduledoc """
-The metrics of a server under test, in its own node: its error budget and the counts of its gate. A
-middleware measures the times of its handlers.
+The metrics of a server under test, in its own node: its ended requests, its open connections and
+its waiting requests. A middleware measures the times of its handlers.
 """.
 
 -export([options/1, start/1, families/0]).

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_host).
 -moduledoc """
-The supervisor of the server under test, in the server's own node. It starts the server again if it
-was killed.
+The supervisor of the server under test, in the server's own node. A server that has ended is
+started again.
 """.
 
 -behaviour(supervisor).
@@ -40,7 +40,7 @@ started(Options) ->
 
 -doc """
 Returns the process of the server that `start/1` has started, which is a supervisor itself. Returns
-`restarting` while the server restarts, and `undefined` if it was stopped.
+`restarting` while the server restarts, and `undefined` if it was stopped. Fails before `start/1`.
 """.
 -spec server() -> pid() | restarting | undefined.
 server() ->

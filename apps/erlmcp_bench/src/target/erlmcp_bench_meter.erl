@@ -129,9 +129,9 @@ spent(States, Schedulers) ->
                              perf_counter, nanosecond).
 
 -doc """
-Returns the reductions of all processes of the node since its start, including ended ones. It leaves
-out those of running concurrency limiters, overload guards and error budgets, which work at regular
-times.
+Returns the reductions of all processes of the node since its start, including ended ones. Those of
+running concurrency limiters, overload guards and error budgets, which work at regular times, are
+left out.
 """.
 -spec worked() -> non_neg_integer().
 worked() ->

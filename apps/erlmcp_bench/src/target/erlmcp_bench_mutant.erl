@@ -12,7 +12,7 @@ is wrapped, in the server's node (`m:erlmcp_bench_wrapping`).
 -doc """
 The fault of a server. `drops_replies` loses every hundredth reply on HTTP, and `answers_wrong_ids`
 gives every hundredth result another id. With `adds_5_ms` each result takes 5 ms longer, and with
-`leaks_1_kib` it leaks 1 KiB.
+`leaks_1_kib` each result leaks 1 KiB.
 """.
 -type mutant() :: drops_replies | answers_wrong_ids | adds_5_ms | leaks_1_kib.
 

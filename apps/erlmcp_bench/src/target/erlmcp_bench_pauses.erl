@@ -216,8 +216,9 @@ second, and `LatencyUs` the 95th percentile of their latencies. Neither may be 0
 there is no sample are left out.
 
 `gc_latency_p95_percent` is the largest part of that percentile that collections can cause. It
-assumes that each collection of the node delays a request, and that several delay the same one only
-if they are more than the requests. It is 0 if at most one request in twenty can meet a collection.
+assumes that each collection of the node delays one request. Several delay the same request only if
+there are more collections than requests. The part is 0 if at most one request in twenty can meet a
+collection.
 
 ## Examples
 

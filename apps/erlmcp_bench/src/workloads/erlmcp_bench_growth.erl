@@ -1,9 +1,9 @@
 -module(erlmcp_bench_growth).
 -moduledoc """
 Measures whether a request costs more on a server with ten times the tools, sessions or connections.
-Two servers run, each in a node of its own, one of them with ten times as many. They get requests in
-turn, several times. The medians of the cost of a request are compared: processor time from the
-operating system, and reductions.
+Two servers run, each in a node of its own, of which one has ten times as many of these. They get
+requests in turn, three times. The medians of the cost of a request are compared: processor time
+from the operating system, and reductions.
 """.
 
 -behaviour(erlmcp_bench_run).

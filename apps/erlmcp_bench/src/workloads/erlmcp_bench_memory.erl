@@ -1,13 +1,13 @@
 -module(erlmcp_bench_memory).
 -moduledoc """
 Measures the memory of a server's idle connections, sessions and streams, and of its running calls.
-Many of one kind are opened (`m:erlmcp_bench_holder`), first half of them and then the rest. They
-are left alone until their processes hibernate, at most 30 seconds. Then the growth of the node's
-memory is read, and that of its resident memory. The items are ended, and both are read again.
+Many of one kind are opened (`m:erlmcp_bench_holder`), first one half and then the rest. They are
+left alone until their processes hibernate, at most 30 seconds. Then the growth of the node's memory
+is read, and that of its resident memory. The items are ended, and both are read again.
 
 Garbage in other processes does not belong to the items, so these processes are collected first. The
 node's memory is heap and state of processes, tables, binaries, and the emulator's memory for
-sockets and timers.
+sockets and timers. The resident memory is from Linux's `/proc`, without which a measurement fails.
 
 Streams also get one published change before they are ended.
 """.

@@ -4,7 +4,7 @@ Measures a server in an operating system process of its own, under a load over T
 streams (`m:erlmcp_load`). It measures requests and connections a second, latencies, and the cost of
 a connection. The workloads are those of `m:erlmcp_bench_workloads`. The option `against` measures
 the server of a URL instead, which must have the tool `echo`. With that option, a workload that is
-not over HTTP fails with `not_over_http`.
+not over HTTP fails with `{no_server, {not_over_http, Id}}`.
 
 If the machine carries fewer connections than a workload wants (`wanted_connections` of the result),
 the workload gets the most that is possible. `bounded_by` of the result then names the limit.

@@ -4,9 +4,9 @@ Measures the reductions of a request: the runtime's count of all work that a ser
 it, in all processes. Unlike times, reductions hardly differ between runs and machines. So a test
 can compare the server with the recorded figures (`bench/reductions.json`).
 
-One connection sends its next request when it is answered, a hundred times between two readings. The
-round with the fewest reductions counts, since other work of the node only adds to them. Processes
-that work by the clock, and not for a request, are excluded.
+One connection sends a hundred requests between two readings, each after the answer to the one
+before it. The round with the fewest reductions counts, since other work of the node only adds to
+them. Processes that work by the clock, and not for a request, are excluded.
 """.
 
 -export([measured/0, record/1, recorded/1, tolerance_percent/0]).

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_run).
 -moduledoc """
-The common part of the benchmarks. It finds a workload by its name and measures it part by part,
-which gives a list of results and a list of failures. A benchmark is a module with this behaviour.
+The common part of the benchmarks. A workload is found by its name and measured part by part, which
+gives a list of results and a list of failures. A benchmark is a module with this behaviour.
 """.
 
 -export([workload/3, all/2, each/3, measured/2]).

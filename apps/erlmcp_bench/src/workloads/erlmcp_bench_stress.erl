@@ -12,10 +12,10 @@ If the target is above the server's capacity, due requests pile up. The latencie
 long they have piled up. The target `uncapped` measures the capacity: each worker sends again when
 it is answered.
 
-Each interval gives a sample: the answers, and the least memory that the node had, which remains
-after a garbage collection. A line is fitted through the samples. A slope of more than 1 MiB a
-minute is a leak. A loss of more than 5 % of the throughput a minute is a degradation. The error of
-the slope must leave no doubt.
+Each interval gives a sample: the answers a second, and the least memory that the node had. That
+memory is what remains after a garbage collection. A line is fitted through the samples. A slope of
+more than 1 MiB a minute is a leak. A loss of more than 5 % of the throughput a minute is a
+degradation. The error of the slope must leave no doubt.
 
 With the option `fail` a service of the server is killed during the run (`m:erlmcp_bench_failure`).
 The result then shows the errors and the recovery (`m:erlmcp_bench_recovery`) as `failure`, and its

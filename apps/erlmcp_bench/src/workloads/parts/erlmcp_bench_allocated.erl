@@ -1,7 +1,7 @@
 -module(erlmcp_bench_allocated).
 -moduledoc """
-Counts the bytes that an operation allocates in its own process: the words on its heap, the messages
-that it receives, and the binaries outside of the heap that it refers to.
+Counts the bytes that an operation allocates in its own process. The bytes are those of the words on
+its heap, of received messages, and of the binaries outside of the heap that it refers to.
 
 A process does the operation many times. The runtime reports the memory in use at the beginning and
 the end of each garbage collection. The memory grows between two collections by all that was

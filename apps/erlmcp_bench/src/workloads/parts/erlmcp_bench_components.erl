@@ -23,8 +23,8 @@ does. It checks its result, and crashes if the result is wrong.
 - `decode`: the bytes of such a request and of its result, to messages.
 - `encode_reply`: the value of a handler, a text of 44 bytes, to the bytes of the reply, including
   the bound on its size. The process of a call does the same (`m:erlmcp_call`).
-- `nothing`: the cost of the measurement itself, without an operation. It shows how to read the
-  others, and what a second core is worth on the machine.
+- `nothing`: the cost of the measurement itself, without an operation. It is a part of the cost of
+  every other component, and shows what a second core is worth on the machine.
 """.
 
 %% The cost of an operation is that of the component alone.

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_contention).
 -moduledoc """
-Measures how much the processes of a plan hinder each other. All of them do an operation at once,
-and one process does it alone just before and just after. Without contention, N processes on N cores
-do N times as many operations as one process does.
+Measures how much the processes of a plan hinder each other. All of them repeat an operation at
+once. One process repeats it alone just before and just after. Without contention, N processes on N
+cores do N times as many operations as one process does.
 """.
 
 -export([run/1]).

@@ -42,9 +42,9 @@ again, and missing if it did not.
 services() -> [server, gate, queue, catalog, registry].
 
 -doc """
-Starts a process that kills the service at its time. It ends with `stop/1`, or with the calling
-process. Until `stop/1`, the node does not log reports of OTP: those of the killed processes are
-expected.
+Starts a process that kills the service at its time. The process ends when the service runs again,
+at `stop/1`, or with the calling process. Until `stop/1`, the node does not log reports of OTP:
+those of the killed processes are expected.
 """.
 -spec start(plan(), erlmcp_bench_open_load:load()) -> injector().
 start(Plan, Load) ->

@@ -2,8 +2,8 @@
 -moduledoc """
 A process that holds items of a server open, to measure their cost. The items are connections after
 one request, sessions after one call, streams of subscriptions, sessions with their GET streams, or
-running calls. The answer to each is checked when it is opened, except to calls, which still run.
-Then the process is silent.
+running calls. Each item is checked by its first answer, except calls, which have none yet. Then the
+process is silent.
 """.
 
 -export([start/4, opened/1, watch/1, notified/1, stop/1]).

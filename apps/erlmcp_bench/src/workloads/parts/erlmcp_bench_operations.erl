@@ -11,8 +11,8 @@ The throughput includes the cost of keeping times and of reading the clock. The 
 nothing shows this cost in `erlmcp bench core_ops`.
 
 All processes do unmeasured operations first, and continue with the measured ones without a pause. A
-sleeping scheduler takes milliseconds to wake and to get its share of the processes, as long as
-thousands of operations. The processes have the heap of a busy connection of a server
+sleeping scheduler takes milliseconds to wake and to get its share of the processes, which is the
+time of thousands of operations. The processes have the heap of a busy connection of a server
 (`m:erlmcp_heap`).
 """.
 
@@ -40,8 +40,8 @@ The plan of a run.
 }.
 -doc """
 The number of operations, the time from the first beginning to the last end (`duration_ns`), and the
-time of each in nanoseconds (`histogram`). Each process has subtracted its own cost of the clock;
-`timer_ns` is the median of these.
+time of each in nanoseconds (`histogram`). Each process has subtracted its own cost of the clock.
+`timer_ns` is the median of these costs.
 """.
 -type measured() :: #{
     operations := pos_integer(), duration_ns := pos_integer(), timer_ns := non_neg_integer(),

@@ -5,8 +5,8 @@ minute. The counts show the errors, and when the load was served as before. Any 
 count at once, and none waits for another one.
 
 The load has recovered when a hundred of its requests in a row are answered as fast as before the
-failure: their 99th percentile is at most 1.2 times the earlier one. No later request may lack a
-right answer. The time of the recovery is that of the first of these hundred.
+failure. Their 99th percentile is then at most 1.2 times the earlier one. No later request may lack
+a right answer. The time of the recovery is that of the first of these hundred.
 """.
 
 -export([new/0, failed/2, seen/1, ended/5, figures/1]).

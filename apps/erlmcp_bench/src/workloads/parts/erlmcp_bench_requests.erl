@@ -4,10 +4,10 @@ Sends whole requests to a server of this node, without a socket. The calling pro
 process of a connection (`m:erlmcp_connection_process`), with the state (`m:erlmcp_connection`) and
 the heap (`m:erlmcp_heap`) of one.
 
-It passes in the bytes of a line, which are decoded, admitted and dispatched. A quick tool runs in
-the same process, and any other tool in the process of its call. The answer comes back as bytes. The
-first right answer is decoded. Answers that differ only in their id are also right, and every other
-answer is decoded again.
+The bytes of a line are decoded, admitted and dispatched. A quick tool runs in the same process, and
+any other tool in the process of its call. The answer comes back as bytes. Answers are decoded until
+one is right. Later answers that differ from this one only in their id are also right; every other
+answer is decoded.
 
 If the server ends, its tables are deleted, and a request to it has no answer. The next request
 looks the server up again.
@@ -39,7 +39,7 @@ none, its JSON-RPC code. `no_server`: the server did not run, or ended before it
 
 -doc """
 Returns a client of a server with the tool `echo`, for the calling process. Its requests have a text
-of `Bytes` bytes. The first one opens the connection.
+of `Bytes` bytes. The first request opens the connection.
 """.
 -spec new(Server :: erlmcp:server(), Bytes :: non_neg_integer()) -> client().
 new(Server, Bytes) ->

@@ -16,8 +16,8 @@ Fits a straight line through measured points, and tells how certain its slope is
 -define(ERRORS, 4.6).
 
 -doc """
-Returns the line of least squares. It needs at least three points with at least two different first
-coordinates.
+Returns the line of least squares. There must be at least three points, with at least two different
+first coordinates.
 
 ## Examples
 

@@ -1,7 +1,8 @@
 -module(erlmcp_bench_stage_load).
 -moduledoc """
 Loads a server in a node of its own over real sockets. It measures the cost of a request: that of
-the whole node, and that of single functions.
+the whole node, and that of single functions. The processor time is from Linux's `/proc`; without
+`/proc`, `whole/1` and `taken/3` fail.
 """.
 
 -export([whole/1, metered/3, taken/3]).
@@ -20,7 +21,8 @@ the time are those in which processes ran, garbage was collected and ports worke
                    ports_us := float(), reductions := float()}.
 -doc """
 The cost of one request, in the units of `t:share/0`. `answered` requests were measured in `at_us`
-microseconds, and their answers had `received` bytes. `write` is the cost of one write.
+microseconds, and their answers had `received` bytes. `write` is the cost of one write, if that was
+measured (`whole/1`).
 """.
 -type whole() :: #{
     cpu_us := float(), running_us := float(), collecting_us := float(), ports_us := float(),
@@ -125,7 +127,8 @@ drained(Socket) ->
 -doc """
 Measures `Functions` in a request, without the measured functions that they call. A time is the
 median in microseconds, multiplied by the calls for each request. Reductions are the mean,
-multiplied by these calls. The errors are those of `whole/1`.
+multiplied by these calls. The errors are those of `whole/1`, and `{no_function, Function}` for a
+function that does not exist.
 """.
 -spec metered(erlmcp_bench_meter:unit(), Functions :: [mfa(), ...], plan()) ->
     {ok, #{mfa() => float()}} | {error, term()}.
