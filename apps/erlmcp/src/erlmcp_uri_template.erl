@@ -169,7 +169,8 @@ variables(#template{parts = Parts}) ->
 
 -doc """
 Returns the values of the variables in a URI: a binary each, and a list of binaries for a variable
-with `*`. Returns `nomatch` for a URI that does not match, or has more than 8192 bytes.
+with `*`. A variable that the URI does not have is missing in the map. Returns `nomatch` for a URI
+that does not match, or has more than 8192 bytes.
 
 ## Examples
 

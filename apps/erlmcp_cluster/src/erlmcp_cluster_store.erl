@@ -135,8 +135,8 @@ URI as the name.
 }).
 
 -doc """
-Starts the process, which joins the cluster before this function returns. If it does not, the error
-is among those of `erlmcp_cluster:join/1`.
+Starts the process, which joins the cluster before this function returns. The errors are among those
+of `erlmcp_cluster:join/1`.
 """.
 -spec start_link(erlmcp_cluster:options()) -> gen_server:start_ret().
 start_link(Options) ->
