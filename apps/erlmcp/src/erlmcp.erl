@@ -730,8 +730,8 @@ Requests that have ended: `count`. Of these, `errors` had a result with `isError
 ended with an error. `cancelled` ended without an answer, as when their client has cancelled them or
 has gone away. `latency` is that of all others. `bytes_in` are the bytes of the requests, and
 `bytes_out` those of their answers. `failures` has the latency of each error with the JSON-RPC code
-of its answers. The code is `none` if they have none, or if it is not known any more. It is `other`
-if it is neither one of JSON-RPC or MCP nor the number of a refusal.
+of its answers. The code is `none` if they have none, or if it is not known any more. A code that is
+neither one of JSON-RPC or MCP nor the number of a refusal counts as `other`.
 """.
 -type metrics_row() :: #{
     count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
@@ -746,8 +746,8 @@ if it is neither one of JSON-RPC or MCP nor the number of a refusal.
 }.
 -doc """
 The requests for a definition, with the members of `t:metrics_row/0`. `name` is the definition's
-name, URI or URI template. The entry `other` has the requests for definitions that had no figures of
-their own at the time of the request, even if they were removed since.
+name, URI or URI template. The entry `other` has the requests that came while their definition had
+no figures of its own. That definition may have been removed since.
 """.
 -type definition_metrics() :: #{
     name := binary() | other,
@@ -855,8 +855,8 @@ it into your own supervision tree with `child_spec/1`.
 
 After `listen`, `already_started` and, without `mounts`, `not_started` the caller also receives an
 exit signal, as from any failed `start_link`. The same can happen after
-`{bad_option, {http, tls, _}, Expected}` and `{mount, Prefix, Reason}`, which are sometimes found
-only when the listener or the mounted server starts.
+`{bad_option, {http, tls, _}, Expected}` and `{mount, Prefix, Reason}`: some of these are found only
+when the listener or the mounted server starts.
 
 If a callback of the `handler`, the fun of `keys`, or that of a secret for JWTs
 (`t:erlmcp_listen:token_source/0`) raises an error, so does this function. If the `task_store` or
@@ -1399,8 +1399,9 @@ client_has(Context, Extension) ->
 -doc """
 Ends the HTTP response on which the client waits for the answer to a call, so that a long call
 occupies no connection. The handler of the call calls this function. The client reconnects after
-`retry_ms` (a limit of the server), or up to half as much later, for the rest of the reports and the
-answer. Has an effect only on Streamable HTTP in 2025-11-25, whose clients reconnect.
+`retry_ms` (a limit of the server), or up to half as much later. The rest of the reports and the
+answer come on the new connection. Has an effect only on Streamable HTTP in 2025-11-25, whose
+clients reconnect.
 
 Source: specification 2025-11-25, "Transports / Sending Messages to the Server".
 """.

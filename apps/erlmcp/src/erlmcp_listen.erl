@@ -24,9 +24,9 @@ Options of Streamable HTTP.
 
 - `ip`, `port`: the address, by default a free port of the loopback address.
 - `path`: the path of the endpoint (`/mcp`); `none` for a listener with only pages or HTTP+SSE.
-- `metrics`: `true` adds the page `/metrics`, which shows the figures of all servers and clients of
-  this node to Prometheus. It needs the application `prometheus`, see `m:erlmcp_prometheus`
-  (`false`).
+- `metrics`: `true` adds the page `/metrics` (`false`), which shows the figures of all servers and
+  clients of this node to Prometheus. The page needs the application `prometheus`, see
+  `m:erlmcp_prometheus`.
 - `pages`: what the listener answers in addition to the endpoint, by path, see `m:erlmcp_page`. A
   page at another path than `/` answers all paths below it, too.
 - `health`: `true` for the pages `/health`, `/health/live` and `/health/ready`, see

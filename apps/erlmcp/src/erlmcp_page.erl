@@ -69,8 +69,9 @@ A whole response, or a stream of bytes with the status 200.
 
 `Send` of a stream returns when the bytes have been handed to the client's connection, and there is
 room for more. Only the process of the fun may call `Send`. The stream ends when the fun returns.
-The stream and that process also end if the client goes away, reads nothing for `send_timeout_ms` (a
-limit of the server), or is no longer authenticated, and if the server is stopped.
+The stream and that process also end if the client goes away, or reads nothing for
+`send_timeout_ms` (a limit of the server). The same holds if the client's identity expires, or the
+server is stopped.
 """.
 -type response() ::
     {Status :: 200..599, headers(), Body :: iodata()}

@@ -93,10 +93,10 @@ The state of a cluster, for operators.
     majority := pos_integer(), nodes := [node_overview()]
 }.
 -doc """
-The clock of a node, compared with those of the other nodes. It is `right`, or `apart` from them by
-more than a minute. It is `doubtful` if some clocks differ by more than a minute, and no node knows
-which one is right. `ahead_s` is by how many seconds the clock is ahead of the others: negative if
-it is behind, and 0 if it is `right`.
+The clock of a node, compared with those of the other nodes. Its `state` is `right`, or `apart` from
+them by more than a minute. The state is `doubtful` if some clocks differ by more than a minute, and
+no node knows which one is right. `ahead_s` is by how many seconds the clock is ahead of the others:
+negative if it is behind, and 0 if it is `right`.
 """.
 -type clock() :: #{state := right | doubtful | apart, ahead_s := integer()}.
 -doc """

@@ -101,8 +101,8 @@ The state of the cluster, as this node knows it (`status/0`).
 A server of a cluster, on this node.
 
 - `server`: its `id`, and `bound` what the ids of its sessions are bound to.
-- `idle_s`: the seconds after which an idle session has certainly ended. They are a little more than
-  its limit `session_idle_ms`.
+- `idle_s`: the seconds after which an idle session has certainly ended, a little more than the
+  server's limit `session_idle_ms`.
 - `stored`: the limits of the events that are kept for each session.
 - `start`: a reference that names this start of the server.
 """.

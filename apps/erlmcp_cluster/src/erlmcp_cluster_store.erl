@@ -29,8 +29,8 @@ and `noproc` without a part of the store on this node. A change may then be stor
 
 The process starts the node's part of the store, joins the others, and stops that part at its own
 end. If that part ends by itself, as when its disk is full, the process starts it again as soon as
-the disk can be written. If the others took this node out of the cluster while it was cut off, it
-joins them again once it reaches one of them (`without_lease/0`).
+the disk can be written. If the others took this node out of the cluster while it was cut off, the
+process joins them again once it reaches one (`without_lease/0`).
 
 Internal.
 """.
