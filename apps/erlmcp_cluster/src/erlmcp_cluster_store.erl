@@ -193,14 +193,13 @@ doubt() ->
     gen_server:cast(?MODULE, {doubt, erlmcp_clock:now_ms()}).
 
 -doc """
-Lets another living node lead the cluster, if this one leads it. Returns `ok` also if no other node
-leads in the end. A node that is about to stop calls this function. If a leader stops, the others
-can change nothing until they have noticed it, and have elected another one.
+Lets another living node lead the cluster, if this one leads it. A node that is about to stop calls
+this function. If a leader stops, the others can change nothing until they have noticed it, and have
+elected another one.
 
-All nodes are asked up to 20 times, 10 ms apart, until one of them accepts. That node may stand
-still, or lose the election. So each 100 ms without another leader, the next node is asked, unless
-the one before is about to lead. The function looks for another leader 100 times at most, 10 ms
-apart. For five seconds no doubt of this node asks for an election (`doubt/0`).
+Asks one node after the other, and waits until another node leads. After a bounded number of
+attempts the function gives up, and also returns `ok`. For five seconds no doubt of this node asks
+for an election (`doubt/0`).
 """.
 -spec resign() -> ok.
 resign() ->
