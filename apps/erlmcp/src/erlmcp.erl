@@ -170,8 +170,9 @@ A server whose definitions another server offers under a prefix. The prefix is 1
 
 A server that runs on this node is mounted by its pid or `id`. A server that is given as options, or
 as a module with `-behaviour(erlmcp_server)`, runs inside the server that mounts it. Skills of a
-mounted server are not offered, nor definitions whose name or URI is taken or, with the prefix, too
-long.
+mounted server are not offered. A definition whose name or URI is taken or, with the prefix, too
+long is an error of `start_server/1`. Such a definition that the mounted server adds later is not
+offered.
 """.
 -type mount() :: {Prefix :: binary(), server() | options() | module()}.
 
@@ -200,8 +201,8 @@ of the wrong type, is an error that names the field. Definitions of every kind h
   it was. A call that does not end in time is ended with its connection. The default is `false`. Not
   allowed together with `workers`, `breaker`, `cache` or `task`.
 - `middleware`: funs around the handler, see `t:middleware/0`.
-- `cache`: keeps results that are no errors for `ttl_ms` milliseconds, for their principal or, with
-  the `scope` `public`, for everybody.
+- `cache`: keeps results that are no errors for `ttl_ms` milliseconds, for calls with the same
+  arguments: those of the same principal or, with the `scope` `public`, those of everybody.
 - `max_calls`: the most calls that run at once; further ones are refused.
 - `rates`: the most calls in a `second`, `minute` or `day`; further ones are refused.
 - `breaker`: a circuit breaker, or the name of one of the server's `breakers`.
@@ -396,8 +397,8 @@ and may return something else.
 -type next() :: fun((arguments(), context()) -> term()).
 
 -doc """
-A circuit breaker, which refuses calls for a while after calls have failed. Then it lets one call
-run: if that call fails, the breaker opens again. A call fails if its handler crashes, passes the
+A circuit breaker, which refuses calls for a while after calls have failed. Then one call may run:
+if that call fails, the breaker opens again. A call fails if its handler crashes, passes the
 deadline, or returns a refusal whose HTTP status is 500 or more.
 
 - `failures`: calls that fail in a row until the breaker opens (5).
@@ -729,8 +730,8 @@ Requests that have ended: `count`. Of these, `errors` had a result with `isError
 ended with an error. `cancelled` ended without an answer, as when their client has cancelled them or
 has gone away. `latency` is that of all others. `bytes_in` are the bytes of the requests, and
 `bytes_out` those of their answers. `failures` has the latency of each error with the JSON-RPC code
-of its answers. The code is `none` if they have none, or if it is not known any more. It is `other`
-if it is neither one of JSON-RPC or MCP nor the number of a refusal.
+of its answers. The code is `none` if they have none, or if it is not known any more. A code that is
+neither one of JSON-RPC or MCP nor the number of a refusal counts as `other`.
 """.
 -type metrics_row() :: #{
     count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
@@ -745,8 +746,8 @@ if it is neither one of JSON-RPC or MCP nor the number of a refusal.
 }.
 -doc """
 The requests for a definition, with the members of `t:metrics_row/0`. `name` is the definition's
-name, URI or URI template. The entry `other` has the requests for definitions that had no figures of
-their own at the time of the request, even if they were removed since.
+name, URI or URI template. The entry `other` has the requests that came while their definition had
+no figures of its own. That definition may have been removed since.
 """.
 -type definition_metrics() :: #{
     name := binary() | other,
@@ -840,7 +841,8 @@ it into your own supervision tree with `child_spec/1`.
 - `{bad_definition, Kind, Name, Field, Expected}`: a field of a definition is unknown, missing or of
   the wrong type.
 - `{bad_skill, Skill, Place, Expected}`: a skill is wrong at `Place`: a file or folder, a line
-  (`SKILL.md:3`) or field of the frontmatter, a key of `t:skill/0`, or `skills` if it is no map.
+  (`SKILL.md:3`) or field of the frontmatter, or a key of `t:skill/0`. `Place` is `skills` if the
+  skill has none of the forms of `t:skill/0`.
 - `{duplicate, Kind, Name}`: two definitions or skills have the same name, URI or URI template.
   `{duplicate, mount, Prefix}`: two `mounts` have the same prefix.
 - `{listen, Transport, Reason}`: a listener cannot start. `Reason` is an `t:inet:posix/0`, or an
@@ -853,12 +855,13 @@ it into your own supervision tree with `child_spec/1`.
 
 After `listen`, `already_started` and, without `mounts`, `not_started` the caller also receives an
 exit signal, as from any failed `start_link`. The same can happen after
-`{bad_option, {http, tls, _}, Expected}` and `{mount, Prefix, Reason}`, which are sometimes found
-only when the listener or the mounted server starts.
+`{bad_option, {http, tls, _}, Expected}` and `{mount, Prefix, Reason}`: some of these are found only
+when the listener or the mounted server starts.
 
 If a callback of the `handler`, the fun of `keys`, or that of a secret for JWTs
 (`t:erlmcp_listen:token_source/0`) raises an error, so does this function. If the `task_store` or
-the `cluster` raises one, the function returns `{error, {Reason, Stack}}`.
+the `cluster` raises one, the function returns `{error, {Reason, Stack}}`, and the caller receives
+an exit signal, too.
 
 ## Examples
 
@@ -1221,9 +1224,9 @@ state(Gate) ->
     end.
 
 -doc """
-Returns the open sessions of Streamable HTTP of a server, the last used ones first. If more than 100
-are open, it returns any 100 of them. Calls no process. Returns `{error, not_found}` if the server
-does not run.
+Returns the open sessions of Streamable HTTP of a server, the last used ones first. Of more than 100
+sessions, any 100 are returned. Calls no process. Returns `{error, not_found}` if the server does
+not run.
 """.
 -spec sessions(server()) -> [open_session()] | {error, not_found}.
 sessions(Server) ->
@@ -1241,9 +1244,10 @@ sessions(Server) ->
 
 -doc """
 Returns a server's calls that run, or wait until they may run: the oldest first, 100 at most. Quick
-calls in the process of their connection, tasks, and calls that wait for their client's input are
-not among them. A call that begins at this moment may be missing. Asks the process of each call, so
-it can take long on a busy machine. Returns `{error, not_found}` if the server does not run.
+calls in the process of their connection, tasks, and calls that wait for their client's input or for
+a task are not among them. A call that begins at this moment may be missing. Asks the process of
+each call, which can take long on a busy machine. Returns `{error, not_found}` if the server does
+not run.
 
 ## Examples
 
@@ -1316,7 +1320,8 @@ nothing. `Progress` and `total` have the same unit, whichever it is. A report is
 
 If the client reads more slowly than the handler reports, the handler waits (limits
 `unread_messages` and `unread_bytes`). After it has waited for five seconds in all, or for half a
-second in which the client read nothing, reports are left out instead.
+second in which the client read nothing, reports are left out instead. A `quick` handler in its
+connection's process never waits, and reports of other processes are left out.
 
 In a task, `message` becomes the status message of the task. Clients of 2026-07-28 get no other
 report of a task.
@@ -1348,8 +1353,7 @@ progress(Context, Progress, Details) ->
 Sends the client a log message from a handler, if the client wants messages of `Level`. `Data` is
 any value that `json:encode/1` accepts. Elixir's `nil`, dates and times are accepted too. Raises an
 error for other data, if the message is sent. Waits, or leaves the message out, for a client that
-reads slowly, as `progress/3` does. A task sends clients of 2026-07-28 no log messages. A `quick`
-handler in its connection's process never waits, and messages of other processes are left out.
+reads slowly, as `progress/3` does. A task sends clients of 2026-07-28 no log messages.
 
 Source: specification, "Logging".
 """.
@@ -1395,8 +1399,9 @@ client_has(Context, Extension) ->
 -doc """
 Ends the HTTP response on which the client waits for the answer to a call, so that a long call
 occupies no connection. The handler of the call calls this function. The client reconnects after
-`retry_ms` (a limit of the server), or up to half as much later. It gets the rest of the reports and
-the answer. Has an effect only on Streamable HTTP in 2025-11-25, whose clients reconnect.
+`retry_ms` (a limit of the server), or up to half as much later. The rest of the reports and the
+answer come on the new connection. Has an effect only on Streamable HTTP in 2025-11-25, whose
+clients reconnect.
 
 Source: specification 2025-11-25, "Transports / Sending Messages to the Server".
 """.

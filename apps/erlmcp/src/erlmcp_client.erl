@@ -214,8 +214,8 @@ revision, as `metrics/0` returns them.
 - `methods`, `tools`, `prompts`: requests that have ended, as in `t:erlmcp:metrics/0`, in the
   client's view. `bytes_out` are those of the requests. `refusals` are the requests without a
   result, except cancelled ones. The errors among their `failures` are the names of `t:reason/0`:
-  `rpc` for an answer of the server, with its `code`. At most 200 tools and prompts have figures of
-  their own.
+  `rpc` for an answer of the server, with its `code`. At most 200 tools and prompts, of all servers
+  together, have figures of their own. `other` has those of all others.
 - `removed`: requests for tools and prompts that have made room for others, since they were not
   used.
 """.
@@ -281,8 +281,8 @@ The reason why a call failed; `format_error/1` makes a sentence of it.
 - `{http, Status, Headers, Body}`: an HTTP error without a JSON-RPC message. `Body` has at most its
   first 4,096 bytes.
 - `session_lost`: the server does not know the session any more; nothing was done.
-- `{redirect, Location}`: the server redirects to a URL that the client does not follow. It follows
-  307 and 308 within the origin, three times at most.
+- `{redirect, Location}`: the server redirects to a URL that the client does not follow. The client
+  follows 307 and 308 within the origin, three times at most.
 - `{unauthorized, Why}`: the server requires authorization, and the client has none or it failed.
 - `{protocol, What}`: the answer is not MCP. `What` says what was expected, where, and what stood
   there.
@@ -291,8 +291,8 @@ The reason why a call failed; `format_error/1` makes a sentence of it.
   was told that the call is cancelled. `timeout`: the client itself did not answer `subscribe/2`.
 - `{too_large, Limit}`: a message is larger than `message_bytes`, or a list than `list_bytes`.
   `{too_large, heap}`: the answer takes more memory than a call may use.
-- `{overload, Limit}`: a limit of the client is reached: its calls, subscriptions, streams or unsent
-  bytes. The request was not sent.
+- `{overload, Limit}`: a limit of the client is reached: its calls, subscriptions, streams, waiting
+  requests or unsent bytes. The request was not sent.
 - `{unsupported_version, Theirs}`: the client and the server have no revision in common.
 - `{cursor_loop, Cursor}`, `{too_many_pages, Limit}`: a list does not end.
 - `{too_many_rounds, Limit}`: the server asks for input again and again.
@@ -456,8 +456,8 @@ live_server(#{settings := #{timeout := Default}} = Client, Options) ->
 
 -doc """
 Returns the state and the counts of a client, without a request to its server. For a pool, returns
-those of one member; `erlmcp_pool:info/1` has all of them. Returns `{error, stopped}` if the client
-does not run, and `{error, {unavailable, Milliseconds}}` if no member of the pool works now.
+those of one member; `erlmcp_pool:info/1` lists all members. Returns `{error, stopped}` if the
+client does not run, and `{error, {unavailable, Milliseconds}}` if no member of the pool works now.
 """.
 -spec info(client()) -> info() | {error, reason()}.
 info(Client) ->
@@ -660,7 +660,7 @@ with_client(Client, Do) ->
 Starts an operation, such as `{call_tool, Name, Arguments}`, and does not wait for it. While the
 operation runs, the calling process is sent `{erlmcp, Reference, {progress | log, Params}}`. Such
 messages are left out while more than 1,000 messages or too many bytes wait for the process. At the
-end it is sent `{erlmcp, Reference, {ok, Result} | {error, Reason}}` once. Returns
+end the process is sent `{erlmcp, Reference, {ok, Result} | {error, Reason}}` once. Returns
 `{error, stopped}` if the client does not run.
 """.
 -spec async(client(), operation()) -> {ok, reference()} | {error, reason()}.
@@ -710,7 +710,7 @@ task(Client, Task, Options) -> run({task, get, Task}, Client, Options).
 
 -doc """
 Waits for a task and returns the result of its call. Meanwhile the client answers the task's
-questions. For a cancelled task it returns `{error, cancelled}`. The task is cancelled if the wait
+questions. Returns `{error, cancelled}` if the task was cancelled. The task is cancelled if the wait
 exceeds its time or is cancelled, or if the caller ends.
 """.
 -spec await_task(client(), Task :: map()) -> result().

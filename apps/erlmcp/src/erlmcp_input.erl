@@ -34,9 +34,10 @@ Source: specification 2026-07-28, "Multi Round-Trip Requests", and the client fe
 -type requests() :: #{binary() => request()}.
 
 -doc """
-Returns a request for a form that the user fills in, since 2025-06-18. `Schema` is an object of
-strings, numbers, booleans and enumerations, which may have `default`, `minimum`, `format` and other
-keywords. The answer has `action` (`accept`, `decline`, `cancel`) and, with `accept`, `content`.
+Returns a request for a form that the user fills in. Only clients of 2025-06-18 and later understand
+it. `Schema` is an object of strings, numbers, booleans and enumerations, which may have `default`,
+`minimum`, `format` and other keywords. The answer has `action` (`accept`, `decline`, `cancel`) and,
+with `accept`, `content`.
 
 ## Errors
 
@@ -73,9 +74,10 @@ requested(Schema, Json) ->
     end.
 
 -doc """
-Returns a request to the user to visit a URL, since 2025-11-25. The answer only has `action`:
-`accept` means that the user agreed to visit the URL, not that they did. `Id` is an id that the
-handler chooses, for `erlmcp:elicitation_complete/2`. Only clients of 2025-11-25 are sent the id.
+Returns a request to the user to visit a URL. Only clients of 2025-11-25 and later understand it.
+The answer only has `action`: `accept` means that the user agreed to visit the URL, not that they
+did. `Id` is an id that the handler chooses, for `erlmcp:elicitation_complete/2`. Only clients of
+2025-11-25 itself are sent the id.
 
 ## Examples
 

@@ -24,9 +24,9 @@ Options of Streamable HTTP.
 
 - `ip`, `port`: the address, by default a free port of the loopback address.
 - `path`: the path of the endpoint (`/mcp`); `none` for a listener with only pages or HTTP+SSE.
-- `metrics`: `true` adds the page `/metrics`, which shows the figures of all servers and clients of
-  this node to Prometheus. It needs the application `prometheus`, see `m:erlmcp_prometheus`
-  (`false`).
+- `metrics`: `true` adds the page `/metrics` (`false`), which shows the figures of all servers and
+  clients of this node to Prometheus. The page needs the application `prometheus`, see
+  `m:erlmcp_prometheus`.
 - `pages`: what the listener answers in addition to the endpoint, by path, see `m:erlmcp_page`. A
   page at another path than `/` answers all paths below it, too.
 - `health`: `true` for the pages `/health`, `/health/live` and `/health/ready`, see
@@ -92,7 +92,7 @@ Options of standard input and output. The node stops when the input ends.
 
 -doc """
 Paths of HTTP+SSE: `path` for the stream (`/sse`), and `message_path` for POST requests
-(`/messages`). The two and the `path` of `t:http/0` must differ from each other.
+(`/messages`). Both must differ from each other, and from the `path` and the pages of `t:http/0`.
 """.
 -type sse() :: #{path => binary(), message_path => binary()}.
 
@@ -115,7 +115,7 @@ read.
 - A fun runs in the connection's process, which serves no other request meanwhile. Use it for
   look-ups that call no other process.
 - `{process, Fun}` runs the fun in a process of its own, for up to `authenticate_timeout_ms` (a
-  limit of the server).
+  limit of the server). After that the request is refused with the status 503.
 - `{certificate, Options}` identifies a client by its certificate.
 - `{bearer, Options}` identifies a client by its OAuth access token.
 """.
@@ -173,11 +173,13 @@ Options of access tokens.
   of these. The default, the endpoint's own URL, is wrong behind a proxy.
 - `authorization_servers`: the issuers where clients can get a token. The default is those of
   `tokens`.
-- `principal`: a fun that returns the principal of a token's claims. The default is `{Issuer,
-  Subject}`, or `{Issuer, {client, ClientId}}` for a token without a subject.
+- `principal`: a fun that returns the principal of the claims of a token, from `jwt` or
+  `introspection`. The default is `{Issuer, Subject}`, or `{Issuer, {client, ClientId}}` for a token
+  without a subject. Tokens of other sources have a principal already.
 - `dpop`: whether tokens are bound to a key of the client (RFC 9449). `off`, the default, refuses
   bound tokens, `required` refuses all others, and `optional` accepts both.
-- `dpop_nonce`: `true` if proofs need a nonce of this server, which changes every five minutes.
+- `dpop_nonce`: `true` if proofs need a nonce of this server, which changes every five minutes
+  (`false`).
 - `dpop_proofs`, `dpop_proofs_per_key`: the most proofs that the server remembers, so that none is
   used twice: of all keys (100,000), and of one key (10,000). One key has less room if there are
   many proofs of other keys. A proof that is too old to be accepted is forgotten.

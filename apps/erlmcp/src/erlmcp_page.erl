@@ -68,9 +68,10 @@ A request for a page.
 A whole response, or a stream of bytes with the status 200.
 
 `Send` of a stream returns when the bytes have been handed to the client's connection, and there is
-room for more. Only the process of the fun may call `Send`. If the client goes away, or reads
-nothing for `send_timeout_ms`, a limit of the server, that process ends. The stream ends when the
-fun returns.
+room for more. Only the process of the fun may call `Send`. The stream ends when the fun returns.
+The stream and that process also end if the client goes away, or reads nothing for
+`send_timeout_ms` (a limit of the server). The same holds if the client's identity expires, or the
+server is stopped.
 """.
 -type response() ::
     {Status :: 200..599, headers(), Body :: iodata()}
@@ -78,7 +79,8 @@ fun returns.
 
 -doc """
 Headers of a response, with names in lower case. The length and the framing of the body, and the
-headers of the connection, are the listener's. A page that sets one of these fails.
+headers of the connection, are the listener's. A page that sets one of these fails. The defaults are
+`no-store` for `cache-control`, and `nosniff` for `x-content-type-options`.
 """.
 -type headers() :: #{binary() => iodata()}.
 

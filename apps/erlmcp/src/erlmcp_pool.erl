@@ -11,7 +11,7 @@ has, or clients of several equal servers. A pool is a supervisor for your own tr
 ```
 
 A call goes to the member with the fewest running calls. Calls with the same call option `key` go to
-the same member while that member works. If it fails, only its own keys move to other members
+the same member while that member works. If a member fails, only its own keys move to other members
 (rendezvous hashing).
 
 A member whose calls fail in a row gets no calls for a while: its circuit breaker is open. Then the

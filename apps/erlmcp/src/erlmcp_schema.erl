@@ -319,7 +319,10 @@ explain(budget) ->
 explain(Errors) ->
     [erlmcp_schema_error:sentence(Error) || Error <- Errors].
 
--doc "Returns a list of errors of `validate/2` as data: the paths and the sentence of each.".
+-doc """
+Returns the errors of `validate/2` as data: the paths and the sentence of each. The error `budget`
+has no such data.
+""".
 -spec details([error(), ...]) -> [detail(), ...].
 details(Errors) ->
     [erlmcp_schema_error:detail(Error) || Error <- Errors].

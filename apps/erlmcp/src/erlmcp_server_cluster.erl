@@ -10,9 +10,9 @@ state must be small, and hold no secret.
 
 ## Sessions
 
-The node that opened a session is its home. If it dies or leaves, another node is its home. Any node
-finds the home from the session's id, and passes requests on to it. A home that has lost its contact
-with the cluster serves no session, since another node may be the home already.
+The node that opened a session is its home. If the home dies or leaves, another node becomes the
+home. Any node finds the home from the session's id, and passes requests on to it. A home that has
+lost its contact with the cluster serves no session, since another node may be the home already.
 
 ## Changes
 
@@ -59,10 +59,10 @@ what `c:open_session/2` could not put into the session's id.
 -doc "The ids of the requests that a stream answers: one, or those of a batch.".
 -type requests() :: {call | batch, [binary() | integer()]}.
 -doc """
-An event that a home keeps on the stream of a call. The stream has the number of the home's
-incarnation, and a number of its own. It answers `requests`. The first event has the position 1.
-After the last one the stream has `ended`. If `bytes` is `none`, the stream has just begun, or has
-ended without an answer, or its last event is not copied.
+An event that a home keeps on the stream of a call. The stream is named by the number of the home's
+incarnation, and a number of its own. `requests` are those that the stream answers. The first event
+has the position 1. After the last one the stream has `ended`. If `bytes` is `none`, the stream has
+just begun, or has ended without an answer, or its last event is not copied.
 """.
 -type kept_event() :: #{
     stream := {Incarnation :: non_neg_integer(), pos_integer()}, requests := requests(),
@@ -70,8 +70,9 @@ ended without an answer, or its last event is not copied.
 }.
 -doc """
 The copies that this node has of the stream of a call at an earlier home: its last events, without a
-gap up to the position `last`. Its `state` is `lost` if it did not end before that home died, or if
-its last event was not copied. It is `running` if that home is leaving, and finishes its calls.
+gap up to the position `last`. The `state` is `lost` if the stream did not end before that home
+died, or if its last event was not copied. The `state` is `running` if that home is leaving, and
+finishes its calls.
 """.
 -type kept_stream() :: #{
     requests := requests(), events := [{Position :: pos_integer(), binary()}],
@@ -92,10 +93,10 @@ The state of a cluster, for operators.
     majority := pos_integer(), nodes := [node_overview()]
 }.
 -doc """
-The clock of a node, compared with those of the other nodes. It is `right`, or `apart` from them by
-more than a minute. It is `doubtful` if some clocks differ by more than a minute, and no node knows
-which one is right. `ahead_s` is by how many seconds the clock is ahead of the others: negative if
-it is behind, and 0 if it is `right`.
+The clock of a node, compared with those of the other nodes. Its `state` is `right`, or `apart` from
+them by more than a minute. The state is `doubtful` if some clocks differ by more than a minute, and
+no node knows which one is right. `ahead_s` is by how many seconds the clock is ahead of the others:
+negative if it is behind, and 0 if it is `right`.
 """.
 -type clock() :: #{state := right | doubtful | apart, ahead_s := integer()}.
 -doc """
@@ -113,7 +114,7 @@ the requests that it has passed on (`forwarded`), and the sessions that it has `
 
 -doc """
 Returns the cluster's state for a server that starts with this `id` and these limits. The server's
-supervisor calls it.
+supervisor calls this callback when the server starts.
 """.
 -callback init(Id :: term(), erlmcp:limits()) -> State :: term().
 
@@ -121,7 +122,7 @@ supervisor calls it.
 Returns the number of this node's present incarnation: its last start in the cluster. Returns `none`
 while the other nodes may have declared this one dead. This node must then neither serve a session
 nor change a task. After `c:leaving/1` this node serves no session, and runs tasks until it stops.
-Each request of a session calls it, so it must be quick.
+Each request of a session calls this function, so it must be quick.
 """.
 -callback incarnation(sessions | tasks, State :: term()) -> pos_integer() | none.
 
@@ -225,8 +226,8 @@ sentence. May wait for other nodes.
     {ok, json:encode_value()} | {error, binary()}.
 
 -doc """
-Returns how many nodes share the rates of a client now, at least 1. Each message whose client has a
-rate calls it, so it must be quick.
+Returns how many nodes share the rates of a client now, at least 1. Each message of a client that
+has rates calls this function, so it must be quick.
 """.
 -callback rate_nodes(State :: term()) -> pos_integer().
 

@@ -83,8 +83,9 @@ this answer may have been made or not.
 -type position() :: {Created :: integer(), id()}.
 
 -doc """
-Opens the store with the `Options` of `task_store`. The server's supervisor calls it whenever the
-server starts. ETS tables that it creates are deleted when the server ends.
+Opens the store with the `Options` of `task_store` and the limits of the server. The server's
+supervisor calls this callback whenever the server starts. ETS tables that the callback creates are
+deleted when the server ends.
 """.
 -callback open(Options :: map(), erlmcp:limits()) -> State :: term().
 -doc """
@@ -113,8 +114,8 @@ from the `first` one on. `More` is `true` if there may be further tasks.
 -doc "Deletes a task, if it is there.".
 -callback delete(id(), State :: term()) -> ok.
 -doc """
-Deletes the tasks that have expired at `Now`, in milliseconds since 1970. A server calls it every
-ten seconds, so it should not read all tasks.
+Deletes the tasks that have expired at `Now`, in milliseconds since 1970. A server calls this
+callback every ten seconds, so the callback should not read all tasks.
 """.
 -callback sweep(Now :: integer(), State :: term()) -> ok.
 

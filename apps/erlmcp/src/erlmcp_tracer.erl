@@ -47,8 +47,8 @@ the library's own tracer are:
 -doc """
 The context of a span. `trace_id` has 32 hexadecimal digits in lower case, and `span_id` 16.
 `sampled` says whether the trace is recorded. `state` and `baggage` are the texts that came with the
-request as `tracestate` and `baggage`. `tracer` is the tracer that made the span. It also makes the
-spans of requests that clients without a tracer send in this context.
+request as `tracestate` and `baggage`. `tracer` is the tracer that made the span. That tracer also
+makes the spans of requests that clients without a tracer send in this context.
 """.
 -type context() :: #{
     trace_id := binary(), span_id := binary(), sampled := boolean(),

@@ -12,10 +12,11 @@ Uri = erlmcp_uri_template:expand(Template, #{~"owner" => ~"erlang", ~"path" => ~
 The RFC does not define matching, so these are erlmcp's own rules. A URI matches if it can be read
 from the left to its end. Each variable takes as many characters as it can:
 
-- A value contains no `/`, `?` or `#`. Only a value of `+` or `#` may contain all of these, and one
-  of `?` or `&` all but `#`. In an expression with several variables and no operator, a value
-  contains no `,`, unless its variable has `*`. If the template has an expression with the operator
-  `?`, `;` or `&`, values of other operators contain no such character, except those of `#`.
+- A value contains no `/`, `?` or `#`. But a value of `+` or `#` may contain all of these, and a
+  value of `?` or `&` all except `#`. In an expression with several variables and no operator, a
+  value contains no `,`, unless its variable has `*`. If the template has an expression with the
+  operator `?`, `;` or `&`, values of other operators contain no such character, except those of
+  `#`.
 - Only variables of `?`, `;` and `&` may be absent or empty. They may stand in any order. A URI with
   a parameter that the template does not have does not match.
 - A URI does not match if a value is longer than its prefix allows (`{id:3}`).
@@ -169,7 +170,8 @@ variables(#template{parts = Parts}) ->
 
 -doc """
 Returns the values of the variables in a URI: a binary each, and a list of binaries for a variable
-with `*`. Returns `nomatch` for a URI that does not match, or has more than 8192 bytes.
+with `*`. A variable that the URI does not have is missing in the map. Returns `nomatch` for a URI
+that does not match, or has more than 8192 bytes.
 
 ## Examples
 

@@ -101,8 +101,8 @@ The state of the cluster, as this node knows it (`status/0`).
 A server of a cluster, on this node.
 
 - `server`: its `id`, and `bound` what the ids of its sessions are bound to.
-- `idle_s`: the seconds after which an idle session has certainly ended. They are a little more than
-  its limit `session_idle_ms`.
+- `idle_s`: the seconds after which an idle session has certainly ended, a little more than the
+  server's limit `session_idle_ms`.
 - `stored`: the limits of the events that are kept for each session.
 - `start`: a reference that names this start of the server.
 """.
@@ -121,10 +121,12 @@ majority is needed, so call this function again.
 ## Errors
 
 - `{bad_option, Name, Expected}`: an option is unknown, missing or of the wrong type.
-- `not_distributed`: this node has no name for distribution. `already_joined`: it is in a cluster.
+- `not_distributed`: this node has no name for distribution.
+- `already_joined`: this node is in a cluster already.
 - `{bad_secret, Place, missing | too_short | too_long}`: there is no secret at this place, or it
   does not have 32 to 4,096 bytes.
-- `no_cluster`: in time, this node has reached no node of a cluster, and no new cluster was formed.
+- `no_cluster`: within `join_ms`, this node has reached no node of a cluster, and no new cluster was
+  formed.
 - `{other_cluster, Nodes}`: these nodes are in another cluster than this node or than each other.
 - `no_lease`: this node got no lease in time, as without a majority.
 - `{clock_apart, Seconds}`: this node's clock is more than a minute apart from those of the others.

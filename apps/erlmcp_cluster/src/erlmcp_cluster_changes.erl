@@ -89,7 +89,7 @@ publish(Server, Change) ->
 
 -doc """
 Asks a server on another node, as `c:erlmcp_server_cluster:ask/3` says. Returns `unreachable` if no
-answer comes within a second, or the node's release does not know the question's version.
+answer comes within a second, or the release of that node does not know the question.
 """.
 -spec ask(node(), Server :: term(), Question :: term()) -> {ok, term()} | unreachable.
 ask(Node, Server, Question) ->

@@ -13,7 +13,7 @@ Internal.
 
 -doc """
 Answers a question, as `c:erlmcp_server_cluster:operate/2` says. An error is a sentence for people.
-Each answer has the name of this node as its member `own`. The member `do` of the question is:
+Any other answer has the name of this node as its member `own`. The member `do` of the question is:
 
 - `status`: the answer also has the overview (`c:erlmcp_server_cluster:overview/1`).
 - `join`, with `options`: the node joins (`erlmcp_cluster:join/1`). `data_dir` and `size` are those

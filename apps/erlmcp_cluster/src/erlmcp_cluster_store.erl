@@ -29,8 +29,8 @@ and `noproc` without a part of the store on this node. A change may then be stor
 
 The process starts the node's part of the store, joins the others, and stops that part at its own
 end. If that part ends by itself, as when its disk is full, the process starts it again as soon as
-the disk can be written. If the others took this node out of the cluster while it was cut off, it
-joins them again once it reaches one of them (`without_lease/0`).
+the disk can be written. If the others took this node out of the cluster while it was cut off, the
+process joins them again once it reaches one (`without_lease/0`).
 
 Internal.
 """.
@@ -135,8 +135,8 @@ URI as the name.
 }).
 
 -doc """
-Starts the process, which joins the cluster before this function returns. If it does not, the error
-is among those of `erlmcp_cluster:join/1`.
+Starts the process, which joins the cluster before this function returns. The errors are among those
+of `erlmcp_cluster:join/1`.
 """.
 -spec start_link(erlmcp_cluster:options()) -> gen_server:start_ret().
 start_link(Options) ->
@@ -193,14 +193,13 @@ doubt() ->
     gen_server:cast(?MODULE, {doubt, erlmcp_clock:now_ms()}).
 
 -doc """
-Lets another living node lead the cluster, if this one leads it. Returns `ok` also if no other node
-leads in the end. A node that is about to stop calls this function. If a leader stops, the others
-can change nothing until they have noticed it, and have elected another one.
+Lets another living node lead the cluster, if this one leads it. A node that is about to stop calls
+this function. If a leader stops, the others can change nothing until they have noticed it, and have
+elected another one.
 
-All nodes are asked up to 20 times, 10 ms apart, until one of them accepts. That node may stand
-still, or lose the election. So each 100 ms without another leader, the next node is asked, unless
-the one before is about to lead. The function looks for another leader 100 times at most, 10 ms
-apart. For five seconds no doubt of this node asks for an election (`doubt/0`).
+Asks one node after the other, and waits until another node leads. After a bounded number of
+attempts the function gives up, and also returns `ok`. For five seconds no doubt of this node asks
+for an election (`doubt/0`).
 """.
 -spec resign() -> ok.
 resign() ->

@@ -134,7 +134,7 @@ is_keyword(<<"$", _/binary>>) -> true;
 is_keyword(Name) ->
     lists:member(Name, [~"properties", ~"anyOf", ~"oneOf", ~"allOf", ~"additionalProperties"]).
 
--doc "Describes why a term is not a schema, in a sentence.".
+-doc "Returns a sentence that says why a term is not a schema.".
 -spec reason(reason()) -> binary().
 reason({bad_shorthand, Path, Term}) ->
     Where = [[$/, Name] || Name <- Path],

@@ -74,7 +74,7 @@ begins() ->
         exit:{Reason, _} -> {error, Reason}
     end.
 
--doc "Returns the standing of this node. Other nodes call it.".
+-doc "Returns the standing of this node. Other nodes call this function.".
 -spec standing() -> standing().
 standing() ->
     {Clock, Began} = clocks(),
@@ -136,7 +136,7 @@ median(Which, Differences) ->
 -doc """
 Returns the state of a node whose clock is ahead of the two medians by `Nearer` and `Farther`
 milliseconds. The node is `apart` if it is more than a minute away from both medians, and `doubtful`
-if from the farther one only. `Milliseconds` is by how many it counts as ahead of the others.
+if from the farther one only. `Milliseconds` says how far its clock counts as ahead of the others.
 """.
 -spec state(Nearer :: integer(), Farther :: integer()) ->
     {right | doubtful | apart, Milliseconds :: integer()}.

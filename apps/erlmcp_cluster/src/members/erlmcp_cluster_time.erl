@@ -17,10 +17,10 @@ Internal.
 -export_type([report/0]).
 
 -doc """
-The clock of this node, compared with those of the others. It is `right`, or `apart` from them by
-more than a minute. It is `doubtful` if some clocks differ by more than a minute, and no node knows
-which one is right. `ahead_s` is by how many seconds the clock is ahead of the others: negative if
-it is behind, and 0 if it is `right`.
+The clock of this node, compared with those of the others. Its `state` is `right`, or `apart` from
+them by more than a minute. The state is `doubtful` if some clocks differ by more than a minute, and
+no node knows which one is right. `ahead_s` is by how many seconds the clock is ahead of the others:
+negative if it is behind, and 0 if it is `right`.
 """.
 -type report() :: #{state := right | doubtful | apart, ahead_s := integer()}.
 

@@ -306,9 +306,9 @@ events({Key, Stream, Position} = EventKey, Later, #{events := Events} = Copies) 
     end.
 
 -doc """
-Drops events that are too old at `Now`, a monotonic time in milliseconds. Also drops sessions
-without streams, and streams whose end will not come any more, as soon as these are too old.
-`IsOver` returns `true` if this node will hear no more of a stream.
+Drops events that are too old at `Now`, a monotonic time in milliseconds. Also drops streams that
+are too old and whose end will not come any more, and then sessions without streams. `IsOver`
+returns `true` if this node will hear no more of a stream.
 """.
 -spec expire(Now :: integer(), IsOver :: fun(({key(), stream()}) -> boolean()), copies()) -> ok.
 expire(Now, IsOver, #{streams := Streams, sessions := Sessions} = Copies) ->

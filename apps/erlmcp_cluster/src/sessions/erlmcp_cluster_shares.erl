@@ -1,9 +1,9 @@
 -module(erlmcp_cluster_shares).
 -moduledoc """
-Counts the facts of sessions that the cluster keeps, in all and for each client. A fact counts one
-for each kibibyte that it begins. All facts may count 200,000. Those of one client may count as much
-as could still be added, and so 100,000 at most. So other clients can end and change their sessions
-whatever that client does, and no client has too little room while there is much.
+Counts the facts of sessions that the cluster keeps, in all and for each client. A fact counts 1,
+and 1 more for each whole KiB of its value. All facts may count 200,000. Those of one client may
+count as much as could still be added, and so 100,000 at most. So other clients can end and change
+their sessions whatever that client does, and no client has too little room while there is much.
 
 A node counts at once the facts that it stores itself. It counts those of other nodes at its next
 sweep, which is within a minute (`recount/2`). So there may be more for that time, if several nodes
