@@ -93,7 +93,7 @@ outline(Reason, Stack) ->
     #{reason => outline(Reason), stacktrace => lists:map(fun without_arguments/1, Stack)}.
 
 -doc """
-Returns the outline of the reason of an exception or an exit, as `outline/2` does.
+Returns the reason of an exception or an exit for a report, as it is in the map of `outline/2`.
 """.
 -spec outline(Reason :: term()) -> term().
 outline({Kind, Value} = Reason) when is_atom(Kind) ->

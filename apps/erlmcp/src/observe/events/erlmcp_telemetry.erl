@@ -21,7 +21,8 @@ module() ->
 -doc """
 Returns a handler that executes the telemetry event `[erlmcp, server, Name]` for an event, or `none`
 if there is no application telemetry. The measurements of an event are those of its row in
-`erlmcp_event_table:table/0`, and `at` and `dropped`. Its metadata are its other fields.
+`erlmcp_event_table:table/0`, and `at` and `dropped`. Its metadata are its other fields, except its
+name.
 """.
 -spec handler() -> erlmcp_event_handler:handler() | none.
 handler() ->

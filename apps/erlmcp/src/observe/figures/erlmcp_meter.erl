@@ -90,6 +90,7 @@ call's ended the request. `params` are those of a request without a call; otherw
 -doc """
 The definitions whose requests a row counts. `own` is a single one. `other` are those definitions of
 a family that found no free row. `removed` are removed ones whose rows other definitions have taken.
+The row of the removed ones also has the failures that `sweep/1` takes from other rows.
 """.
 -type whose() :: own | other | removed.
 -doc """
@@ -616,7 +617,7 @@ used_rows({_, _, Rows}) ->
 -spec rows() -> pos_integer().
 rows() -> ?ROWS.
 
--doc "Returns the counts of a row, except those of its failures.".
+-doc "Returns the bytes of all requests of a row, and the times of those that ended well.".
 -spec read(row(), meter()) -> erlmcp_meter_counts:figures().
 read(Row, {Counters, _, _}) ->
     erlmcp_meter_counts:row(Row, Counters).

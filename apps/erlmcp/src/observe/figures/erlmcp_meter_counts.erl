@@ -1,11 +1,11 @@
 -module(erlmcp_meter_counts).
 -moduledoc """
 The counters that the meters of servers and of clients have in common. A row counts requests that
-belong together: their bytes, and the times of those with a result in fine buckets. A failure counts
-the times of requests that ended with the same error, in coarse buckets. A result with `isError` is
-such an error. `m:erlmcp_histogram` has the buckets. Failures, and the rows of clients, take a slot
-when they are first needed. Requests with a result are counted by `erlmcp_meter:add_result/5`, so
-that a call passes one module less.
+belong together: their bytes, and the times of those that ended well in fine buckets. A failure
+counts the times of requests that ended with the same error, in coarse buckets. A result with
+`isError` is such an error. `m:erlmcp_histogram` has the buckets. Failures, and the rows of clients,
+take a slot when they are first needed. Requests that ended well are counted by
+`erlmcp_meter:add_result/5`, so that a call passes one module less.
 
 Internal.
 """.
@@ -182,8 +182,8 @@ steady(Slots, Read, Reads) ->
     end.
 
 -doc """
-Counts a request that ended with the failure at `At` after `Nanoseconds`. Its bytes are counted in
-its row.
+Counts a request that ended with the failure at `At` after `Nanoseconds`. The request's bytes are
+counted in `Row`.
 """.
 -spec add_failure(At :: row(), row(), Bytes :: {In :: non_neg_integer(), Out :: non_neg_integer()},
                   Nanoseconds :: integer(), counters:counters_ref()) -> ok.

@@ -54,7 +54,8 @@ is_recorded({Threshold, _}) ->
 
 -doc """
 Starts a span below `Parent`. Returns its context and the span, or `none` for the span if the parent
-is not recorded. A span without a parent begins a trace that is recorded.
+is not recorded. A span without a parent begins a trace that is recorded. `Baggage` takes the place
+of the parent's baggage; with `none` that stays.
 """.
 -spec started(Parent :: erlmcp_tracer:context() | none, Baggage :: binary() | none,
               erlmcp_tracer:tracer()) ->
