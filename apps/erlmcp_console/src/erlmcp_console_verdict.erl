@@ -19,8 +19,9 @@ of system time.
     seen := #{Key :: term() => integer()}
 }.
 -doc """
-A cause: a sentence (`words`), and the section of the page that shows it (`link`). `since` is when
-the cause began, in milliseconds of system time. Two causes with one `key` are the same.
+A cause: its text (`words`), and the section of the page that shows it (`link`). `since` is when the
+cause began, in milliseconds of system time. Two causes with one `key` are the same. `usual` has the
+usual times of a slow tool.
 """.
 -type cause() :: #{key := term(), words := binary(), link := binary(), since := integer(),
                    usual => erlmcp_console_causes:usual()}.

@@ -79,8 +79,8 @@ with(Options, View) ->
     View#{options := Options}.
 
 -doc """
-Adds a reading: a point of the history, and the facts for the next verdict. The first reading only
-begins the view.
+Adds a reading: the view gets a point of its history, a verdict and a snapshot. The first reading
+only begins the view.
 """.
 -spec next(reading(), view()) -> view().
 next(#{at := At} = Reading, #{readings := [], version := Version, marks := Marks} = View) ->
