@@ -5,7 +5,7 @@ spans that are recorded wait in a buffer until they are sent (`m:erlmcp_span_buf
 encoded only then, many at a time (`m:erlmcp_span_batch`).
 
 A span with a parent has a context even if it is not recorded, so that all servers of a trace record
-it, or none.
+their spans, or none does.
 
 Internal.
 """.
