@@ -64,8 +64,8 @@ say(Text) ->
     gen_server:call(?MODULE, {say, [string:trim(Text, trailing), $\n]}, infinity).
 
 -doc """
-Shows the progress of a progress notification's `Params` in a line with a bar. Progress that comes
-faster than it can be shown, or while questions are being asked, is left out.
+Shows the progress of a progress notification's `Params` in one line (`erlmcp_cli_bar:line/2`).
+Progress that comes faster than it can be shown, or while questions are being asked, is left out.
 """.
 -spec progress(Params :: map()) -> ok.
 progress(Params) ->
