@@ -27,7 +27,7 @@ The facts about a server.
   `upstreams`: servers that clients of the node call, with their requests of the last seconds, and
   how many of these got no answer. `mounts_gone`: prefixes of mounted servers that do not run.
   `cluster`: the nodes of the server's cluster, if it has one.
-- `processors`: the share of the processors' time that the node uses. It is `undefined` while the
+- `processors`: the share of the processors' time that the node uses, and `undefined` while the
   readings are too close together to tell.
 - `latency_ms`: the bound of `p95_us`.
 """.
@@ -57,8 +57,8 @@ The facts about a server.
 -doc """
 The calls of a tool that ended in the last `seconds`. `reason` is the most frequent reason why its
 calls of the last minute failed, other than an open breaker or a cancellation. `usual` has the times
-of its calls from the start of the server until some seconds ago. It is `none` if these were fewer
-than 20, or are not needed.
+of its calls from the start of the server until some seconds ago. `usual` is `none` if these were
+fewer than 20, or are not needed.
 """.
 -type tool() :: #{
     name := binary(), seconds := number(), calls := non_neg_integer(),

@@ -3,8 +3,8 @@
 The process that owns the terminal: it reads stdin and writes stderr, so that progress, messages and
 questions do not get mixed up.
 
-The launcher finds out which descriptors are terminals, and how wide that of stderr is. It sets
-`terminals` and `columns` in the application's environment.
+The launcher finds out which descriptors are terminals, and how wide that of stderr is. The launcher
+sets `terminals` and `columns` in the application's environment.
 """.
 
 -behaviour(gen_server).

@@ -40,8 +40,8 @@ execute(#{event := Name} = Event, Telemetry) ->
 -doc """
 Runs a call in a span of telemetry: the events `[erlmcp, call, start]`, and `[erlmcp, call, stop]`
 or `[erlmcp, call, exception]`. Returns or raises what `Run` does. In addition to telemetry's own,
-the metadata are the server, the method and the target of the call. Those of `stop` also have the
-`outcome`: `ok`, `tool_error`, or the name of a refusal.
+the metadata are the server, the method and the target of the call. The metadata of `stop` also have
+the `outcome`: `ok`, `tool_error`, or the name of a refusal.
 """.
 -spec span(Run, erlmcp:context(),
            #{telemetry := module(), key := reference(), atom() => term()}) -> Result when

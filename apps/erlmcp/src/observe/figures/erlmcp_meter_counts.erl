@@ -71,7 +71,7 @@ these times in nanoseconds, and `counts` has their counts by fine buckets (`m:er
 }).
 
 -doc """
-Creates free slots, numbered from 0. `Size` must be a power of 2, and at least 32, so that the 32
+Creates `Size` free slots, numbered from 0. `Size` must be a power of 2, and at least 32. So the 32
 slots that a key may have differ.
 """.
 -spec slots(Size :: pos_integer()) -> slots().
@@ -271,8 +271,7 @@ code_index(Code) when Code > 1000, Code < 1090 -> Code - 1000;
 code_index(Code) -> maps:get(Code, ?CODES, ?OTHER_CODE).
 
 -doc """
-Returns the code with an index. It is `none` for 0, and `other` for the index that several codes
-share.
+Returns the code with an index: `none` for 0, and `other` for the index that several codes share.
 """.
 -spec code(Index :: 0..127) -> integer() | other | none.
 code(0) -> none;

@@ -1,7 +1,7 @@
 -module(erlmcp_otlp_tracer).
 -moduledoc """
-The library's own tracer. It decides by chance whether a trace that begins here is recorded. The
-spans that are recorded wait in a buffer until they are sent (`m:erlmcp_span_buffer`). They are
+The library's own tracer, which decides by chance whether a trace that begins here is recorded. The
+spans that are recorded wait in a buffer until they are sent (`m:erlmcp_span_buffer`). Spans are
 encoded only then, many at a time (`m:erlmcp_span_batch`).
 
 A span with a parent has a context even if it is not recorded, so that all servers of a trace record
@@ -25,8 +25,8 @@ trace.
 -doc """
 A span that has ended: its ids with the state of its trace, its parent, its kind, its links, its
 subject, its beginning, its end, and the time of its end. Times are in monotonic nanoseconds. The
-texts of the span keep no request in memory. They have at most 256 bytes, except for states and the
-last attributes of a client's span.
+texts of the span keep no request in memory. The texts have at most 256 bytes, except for states and
+the last attributes of a client's span.
 """.
 -type ended() ::
     {ids(), Parent :: binary() | none, server | client | internal, Links :: [ids()],
@@ -78,8 +78,8 @@ with_baggage(none, Context) -> Context;
 with_baggage(Baggage, Context) -> Context#{baggage => Baggage}.
 
 -doc """
-Ends a span at `Ended`, in monotonic nanoseconds. The span waits until it is sent. It is dropped if
-10,000 spans wait, or after the application has stopped (`erlmcp_span_buffer:add/2`).
+Ends a span at `Ended`, in monotonic nanoseconds. The span waits until it is sent. A span is dropped
+if 10,000 spans wait, or after the application has stopped (`erlmcp_span_buffer:add/2`).
 """.
 -spec ended(started(), erlmcp_span:start(), erlmcp_span:last(), Ended :: integer(), config()) -> ok.
 ended({Context, Parent}, {Kind, Links, About, Began}, Last, Ended, {_, Buffer}) ->
