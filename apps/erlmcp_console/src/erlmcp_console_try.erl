@@ -1,9 +1,9 @@
 -module(erlmcp_console_try).
 -moduledoc """
 Calls tools for the page, by a client of the same server without a socket. A call is a stream of
-JSON lines: its id, reports of progress and of the log, questions of the tool, and at last the
-result or the error. The answer to a question comes with another request. A page that is
-closed ends its call.
+JSON lines. The first line has the call's id. Reports of progress and of the log follow, and
+questions of the tool. The last line has the result or the error. The answer to a question comes
+with another request. A page that is closed ends its call.
 """.
 
 -export([open/0, tools/1, call/3, answer/1]).

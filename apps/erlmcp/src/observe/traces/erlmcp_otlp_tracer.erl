@@ -4,7 +4,7 @@ The library's own tracer, which decides by chance whether a trace that begins he
 spans that are recorded wait in a buffer until they are sent (`m:erlmcp_span_buffer`). Spans are
 encoded only then, many at a time (`m:erlmcp_span_batch`).
 
-A span with a parent has a context even if it is not recorded, so that all servers of a trace record
+A span with a parent has a context even if it is not recorded. So all servers of a trace record
 their spans, or none does.
 
 Internal.
@@ -23,10 +23,10 @@ trace.
 -type started() :: {erlmcp_tracer:context(), Parent :: binary() | none}.
 -type ids() :: {Trace :: binary(), Span :: binary(), State :: binary() | none}.
 -doc """
-A span that has ended: its ids with the state of its trace, its parent, its kind, its links, its
-subject, its beginning, its end, and the time of its end. Times are in monotonic nanoseconds. The
-texts of the span keep no request in memory. The texts have at most 256 bytes, except for states and
-the last attributes of a client's span.
+A span that has ended, with the state of its trace. `Parent` is `none` if the span has begun the
+trace. `Began` and `Ended` are in monotonic nanoseconds. The texts of the span keep no request in
+memory. The texts have at most 256 bytes, except for states and the last attributes of a client's
+span.
 """.
 -type ended() ::
     {ids(), Parent :: binary() | none, server | client | internal, Links :: [ids()],
