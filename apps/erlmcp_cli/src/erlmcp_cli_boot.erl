@@ -1,8 +1,8 @@
 -module(erlmcp_cli_boot).
 -moduledoc """
-Makes the boot scripts of `bin/erlmcp` when the project is built. They are made from OTP's
-`no_dot_erlang`: `m:erlmcp_cli_code_path` is loaded first, the code path has the project's folders,
-and logs go to standard error.
+Makes the boot scripts of `bin/erlmcp` when the project is built. Each is OTP's `no_dot_erlang`,
+changed: `m:erlmcp_cli_code_path` is loaded first, the code path has the project's folders, and logs
+go to standard error.
 
 `erlmcp_stdio.boot` is for a server on stdio, which must answer soon after its start, since a host
 may start one in every window. The script loads the modules for the first answers together, on all

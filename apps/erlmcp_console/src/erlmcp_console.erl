@@ -55,7 +55,7 @@ Returns the console as a value of a listener's option `pages`.
 
 ## Errors
 
-Raises `{bad_option, Key, Expected}` for an option that is unknown or of the wrong type.
+Raises `{bad_option, Key, Expected}` for an option that is unknown or has a wrong value.
 
 ## Examples
 

@@ -5,8 +5,8 @@ programs on the same machine, unless they came through a proxy. With a token eac
 send the token once. The browser gets a cookie for it that holds for twelve hours, and that other
 sites cannot use. Other programs send the token as a bearer token with each request.
 
-An action is a POST of the page itself: its `Origin` is that of the request. A page of another
-origin gets nothing, even if the listener allows its origin.
+An action is a POST of the console's own page, as its `Origin` says. A page of another origin gets
+nothing, even if the listener allows its origin.
 """.
 
 -export([check/3, login/3, origin/1]).

@@ -1,8 +1,8 @@
 -module(erlmcp_console_app).
 -moduledoc """
 The callbacks of the application `erlmcp_console`. They start the collector, and add a handler to
-the log. When the application has stopped, they remove the handler, and no recent request is kept
-any more.
+the log. When the application has stopped, they remove the handler, and end the recording of recent
+requests (`m:erlmcp_recent_requests`).
 """.
 
 -behaviour(application).

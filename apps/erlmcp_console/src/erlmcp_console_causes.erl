@@ -17,8 +17,8 @@ The facts about a server.
   a result without `isError` did not exceed. `refused`: how many were refused, by the number of the
   refusal. `flood`: how many come in a second, if these are at least four times as many as before,
   or `none`. Its `times` is the factor.
-- `tools`: the tools, each with its own last seconds. `running`: the calls of tools that run; none
-  while no page shows the server.
+- `tools`: the tools, each with its own last seconds. `running`: the calls of tools that run, an
+  empty list while no page shows the server.
 - `bounds`: how much of each is used. `forecast_ms`: milliseconds until it is met, or `none`.
 - `growth`: what grows steadily, however far its bound is.
 - `troubles`: errors of the machine, which the log has.
@@ -27,7 +27,7 @@ The facts about a server.
   `upstreams`: servers that clients of the node call, with their requests of the last seconds, and
   how many of these got no answer. `mounts_gone`: prefixes of mounted servers that do not run.
   `cluster`: the nodes of the server's cluster, if it has one.
-- `processors`: the share of the processors' time that the node uses. It is `undefined` while the
+- `processors`: the share of the processors' time that the node uses, and `undefined` while the
   readings are too close together to tell.
 - `latency_ms`: the bound of `p95_us`.
 """.
@@ -57,15 +57,18 @@ The facts about a server.
 -doc """
 The calls of a tool that ended in the last `seconds`. `reason` is the most frequent reason why its
 calls of the last minute failed, other than an open breaker or a cancellation. `usual` has the times
-of its calls from the start of the server until some seconds ago. It is `none` if these were fewer
-than 20, or are not needed.
+of its calls from the start of the server until some seconds ago. `usual` is `none` if these were
+fewer than 20, or are not needed.
 """.
 -type tool() :: #{
     name := binary(), seconds := number(), calls := non_neg_integer(),
     errors := non_neg_integer(), refusals := non_neg_integer(), reason := reason(),
     p50_us := non_neg_integer(), p95_us := non_neg_integer(), usual := usual() | none
 }.
--doc "The code of a refusal with its name; or a result with `isError`; `none` if no call failed.".
+-doc """
+The code and the name of a refusal, `tool_error` for a result with `isError`, or `none` if no call
+failed.
+""".
 -type reason() :: none | tool_error | {Code :: pos_integer(), Name :: atom()}.
 -doc "The times that half of the calls, and 95 of 100 calls, do not exceed.".
 -type usual() :: #{p50_us := non_neg_integer(), p95_us := non_neg_integer()}.
@@ -74,7 +77,8 @@ than 20, or are not needed.
 -doc """
 Something that grows, by `per_second`: bytes of memory, or processes, ports or atoms. Its bound has
 the name `name`, and is met in `met_ms` milliseconds if the growth goes on. `place` says where most
-of the growth is. `tool` is the only tool that was called meanwhile.
+of the growth is, or is `none` if nothing was found. `tool` is the tool that was called meanwhile,
+or `none` if there was not exactly one.
 """.
 -type growth() :: #{
     name := memory | processes | ports | atoms, per_second := number(),

@@ -1,6 +1,6 @@
 -module(erlmcp_console_code).
 -moduledoc """
-Finds out that code of the node was replaced, as by a deployment without a restart. The code of a
+Finds out whether code of the node was replaced, as by a deployment without a restart. The code of a
 module has changed if its checksum has. Checksums are read only after the size of all code in memory
 has changed. A module that is loaded for the first time changes that size, too.
 """.

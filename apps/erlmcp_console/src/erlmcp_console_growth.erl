@@ -15,8 +15,8 @@ it grow by less than a quarter of the mean. Pure.
 -define(STEADY, 0.25).
 
 -doc """
-Returns the values that grow steadily and have not met their bounds. `Readings` are those of the
-last minute, the newest first.
+Returns the values that grow steadily, and have a bound that they have not met. `Readings` are those
+of the last minute, the newest first.
 """.
 -spec growth(Readings :: [erlmcp_console_view:reading(), ...]) ->
     [erlmcp_console_causes:growth()].

@@ -1,9 +1,9 @@
 -module(erlmcp_console_try).
 -moduledoc """
 Calls tools for the page, by a client of the same server without a socket. A call is a stream of
-JSON lines: its id, reports of progress and of the log, questions of the tool, and at last the
-result or the error. The answer to a question comes with another request. A page that is
-closed ends its call.
+JSON lines. The first line has the call's id. Reports of progress and of the log follow, and
+questions of the tool. The last line has the result or the error. The answer to a question comes
+with another request. A page that is closed ends its call.
 """.
 
 -export([open/0, tools/1, call/3, answer/1]).
@@ -37,9 +37,9 @@ tools(Server) ->
 sentence(Reason) -> unicode:characters_to_binary(erlmcp_client:format_error(Reason)).
 
 -doc """
-Returns a fun that calls a tool, and writes the response's stream until the call has ended. Returns
-`full` if 20 calls of pages run already. The calling process must call the fun, since `answer/1`
-sends the user's answers to that process.
+Returns the fun of a stream (`m:erlmcp_page`). The fun calls a tool, and sends lines until the call
+has ended. Returns `full` if 20 calls of pages run already. The calling process must call the fun,
+since `answer/1` sends the user's answers to that process.
 """.
 -spec call(Tool :: binary(), Arguments :: map(), erlmcp:server()) ->
     {ok, fun((fun((iodata()) -> ok)) -> ok)} | full.
@@ -115,7 +115,7 @@ to_url(Other) -> Other.
 
 -doc """
 Passes on the answer to a question of a call. Returns `error` if `Body` is not an answer, or no call
-has its id. If the question has its answer already, nothing happens.
+has its id. An answer to a question that does not wait is dropped, and `ok` is returned.
 """.
 -spec answer(Body :: term()) -> ok | error.
 answer(#{~"call" := Id, ~"question" := Question, ~"action" := Action} = Answer) when

@@ -1,8 +1,8 @@
 -module(erlmcp_console_verdict).
 -moduledoc """
 The verdict on a server: whether it is well, since when, and why not. A verdict is a value that gets
-facts from time to time, and has their causes (`m:erlmcp_console_causes`). A cause stays for ten
-seconds after it was last seen, so that the verdict does not change each second. Pure.
+facts from time to time, and has the causes of trouble in them (`m:erlmcp_console_causes`). A cause
+stays for ten seconds after it was last seen, so that the verdict does not change each second. Pure.
 """.
 
 -export([new/1, next/3]).
@@ -19,8 +19,9 @@ of system time.
     seen := #{Key :: term() => integer()}
 }.
 -doc """
-A cause: a sentence (`words`), and the section of the page that shows it (`link`). `since` is when
-the cause began, in milliseconds of system time. Two causes with one `key` are the same.
+A cause: its text (`words`), and the section of the page that shows it (`link`). `since` is when the
+cause began, in milliseconds of system time. Two causes with one `key` are the same. `usual` has the
+usual times of a slow tool.
 """.
 -type cause() :: #{key := term(), words := binary(), link := binary(), since := integer(),
                    usual => erlmcp_console_causes:usual()}.

@@ -11,10 +11,10 @@ messages for the page. Pure.
 -export_type([view/0, reading/0, options/0]).
 
 -doc """
-A reading of a server, `at` a system time in milliseconds. It has the server's meter, the state that
-`erlmcp:info/1` has, the node, running calls and recent requests. `troubles` are errors of the
-machine, such as a full disk, that were logged. `places` say where the node grows. `server` has the
-name and the version of the server, its listeners, and its node.
+A reading of a server: its meter, the state that `erlmcp:info/1` has, the node, running calls and
+recent requests. `at` is a system time in milliseconds. `troubles` are errors of the machine, such
+as a full disk, that were logged. `places` say where the node grows. `server` has the name and the
+version of the server, its listeners, and its node.
 """.
 -type reading() :: #{
     at := integer(), metrics := erlmcp:metrics(), info := erlmcp:info(),
@@ -79,8 +79,8 @@ with(Options, View) ->
     View#{options := Options}.
 
 -doc """
-Adds a reading: a point of the history, and the facts for the next verdict. The first reading only
-begins the view.
+Adds a reading: the view gets a point of its history, a verdict and a snapshot. The first reading
+only begins the view.
 """.
 -spec next(reading(), view()) -> view().
 next(#{at := At} = Reading, #{readings := [], version := Version, marks := Marks} = View) ->

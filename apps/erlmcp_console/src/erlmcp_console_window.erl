@@ -58,7 +58,10 @@ between(#{at_ms := Before} = Earlier, #{at_ms := At} = Later) ->
       resources => definitions(resources, Earlier, Later),
       prompts => definitions(prompts, Earlier, Later)}.
 
--doc "Returns the requests of clients between two readings, by the servers that they call.".
+-doc """
+Returns the requests of clients that ended between two readings, by the servers that they call. The
+earlier reading is the first argument.
+""".
 -spec upstreams([erlmcp_client_metrics:upstream()], [erlmcp_client_metrics:upstream()]) -> [row()].
 upstreams(Earlier, Later) ->
     Before = #{Name => Row || #{name := Name, row := Row} <- Earlier},

@@ -29,7 +29,7 @@ Internal.
 
 -doc """
 Returns the reserve for a number of file descriptors or ports: how many of them are not for
-connections. It is a fourth of them, at least 256 and at most 1,024, but never more than half.
+connections. The reserve is a fourth, at least 256 and at most 1,024, but never more than half.
 
 ## Examples
 

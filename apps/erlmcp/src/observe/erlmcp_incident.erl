@@ -77,9 +77,10 @@ waiting(Report, Key, Backlog) ->
 
 -doc """
 Returns the reason and the stack of an exception for a report. The stack has arities in place of
-arguments, and so has the reason of an exit. A reason such as `badmatch`, which the runtime raises,
-has a shape in place of its value, in which atoms stay. So have the fields `key`, `term` and `args`
-of an Elixir exception. Other reasons stay.
+arguments, and so has the reason of an exit. The value in a reason of the runtime, such as
+`badmatch`, is replaced by its kind, such as `'a binary'`. Atoms stay, and of small tuples each
+element is replaced. The fields `key`, `term` and `args` of an Elixir exception are replaced in the
+same way. Other reasons stay.
 
 ## Examples
 
@@ -93,7 +94,7 @@ outline(Reason, Stack) ->
     #{reason => outline(Reason), stacktrace => lists:map(fun without_arguments/1, Stack)}.
 
 -doc """
-Returns the outline of the reason of an exception or an exit, as `outline/2` does.
+Returns the reason of an exception or an exit for a report, as it is in the map of `outline/2`.
 """.
 -spec outline(Reason :: term()) -> term().
 outline({Kind, Value} = Reason) when is_atom(Kind) ->

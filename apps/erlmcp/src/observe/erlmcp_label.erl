@@ -5,8 +5,8 @@ kind of process and of what the process serves. The label of a server's process 
 server's `id`. Only the processes of its gate, and the one that checks a listener's tokens, have
 labels without it. An example is `{erlmcp_connection, tcp, {{127, 0, 0, 1}, 50132}, my_server}`.
 
-A label is small: parts that come from users are cut. It has no secrets: no token, path, header or
-argument, and no id of a session or of a task.
+A label is small: parts that come from users are cut. A label has no secrets: no token, path, header
+or argument, and no id of a session or of a task.
 
 Internal.
 """.

@@ -20,9 +20,9 @@ Internal.
 -doc """
 Facts about the machine, the control group and the node.
 
-- `descriptors`: how many file descriptors the node may open. If `/proc` does not say it, it is the
-  limit that the runtime found when it started. `descriptors_hard`: the number to which the node may
-  raise this limit without privileges.
+- `descriptors`: how many file descriptors the node may open. If `/proc` has no such number, the
+  limit counts that the runtime found at its start. `descriptors_hard`: the number to which the node
+  may raise this limit without privileges.
 - `ports`, `processes`: how many of them the node may have at once.
 - `schedulers`: the number of schedulers that are online. `cores`: the number of processors that the
   node may use.

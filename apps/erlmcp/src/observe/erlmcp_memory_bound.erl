@@ -1,5 +1,5 @@
 -module(erlmcp_memory_bound).
--moduledoc "Bounds the memory of a process of a connection, on either side. Internal.".
+-moduledoc "Bounds the memory of the process of a connection, a server's or a client's. Internal.".
 
 -export([set/2]).
 

@@ -10,7 +10,7 @@ Internal.
 
 -doc """
 Reports a client of the server with the key `Key`. `Limit` is the bound that the client passed: the
-name of a limit, such as `unread_bytes`, its value, or a map of limits and their values.
+name of a limit, such as `unread_bytes`, or its value. Several limits are a map with their values.
 """.
 -spec cut(Key :: reference(), Limit :: term()) -> ok.
 cut(Key, Limit) ->

@@ -12,8 +12,8 @@ stops the client. An error is printed, and decides the exit code.
 
 -doc """
 Calls `Command` with a client of the server that the arguments name, and returns the outcome. An
-error is printed on stderr. A refusal is also printed as JSON on stdout if the arguments ask for
-JSON.
+error is printed on stderr. A refusal for lack of authorization is also printed as JSON on stdout if
+the arguments ask for JSON.
 """.
 -spec run(erlmcp_cli_target:parsed(),
           Command :: fun((erlmcp_client:client()) ->

@@ -24,9 +24,10 @@ arguments() ->
                  "stand again"]}}].
 
 -doc """
-Returns the client options for `--login`, or for the stored tokens of an earlier login at the same
-URL. It returns an empty map without either, or if the user gives another token (`--token` or
-`ERLMCP_TOKEN`). The error is a sentence for the user, or a reason of the store.
+Returns the client options for `--login`, or else for the stored tokens of an earlier login at the
+same URL. The stored tokens are not used if the user gives a token with `--token` or `ERLMCP_TOKEN`.
+Then, and without an earlier login, the map is empty. The error is a sentence for the user, or a
+reason of the store.
 """.
 -spec options(erlmcp_cli_target:parsed()) -> {ok, map()} | {error, term()}.
 options(#{login := true, token := _}) ->

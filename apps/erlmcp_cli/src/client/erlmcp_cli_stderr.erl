@@ -27,7 +27,7 @@ attach(Shown) ->
     _ = logger:set_handler_config(default, level, warning),
     ok.
 
--doc "Removes the handler. The lines that it kept are not shown any more.".
+-doc "Removes the handler. Lines that the handler has kept are lost.".
 -spec detach() -> ok.
 detach() ->
     _ = logger:remove_handler(?HANDLER),

@@ -11,8 +11,8 @@ it.
 -doc """
 A limit: its `name`, its `value` now and, of descriptors, the `hard` limit up to which a user may
 raise it. Limits of memory are in bytes. `connections` is the number of a server's connections that
-the limit allows, if it limits them. `allows` is a sentence about any other effect, and `raise` says
-how to raise the limit.
+the limit allows, if it limits them. `allows` says what else the limit allows, and `raise` how to
+raise it.
 """.
 -type check() :: #{
     name := atom(), value := non_neg_integer(), hard => non_neg_integer() | unlimited,

@@ -3,8 +3,8 @@
 Parses the value of `erlmcp load --mix`: requests, each with a weight, separated by commas. Pure.
 
 A request is a method, followed by a name or a URI if the method has one. Arguments may follow as
-JSON. Instead of these, all parameters of the method may follow as JSON. A weight is at most
-999,999, and 1 by default.
+JSON. Instead, one JSON object with all parameters may follow the method. A weight follows `=`, and
+is at most 999,999; without one it is 1.
 """.
 
 -export([read/1, requests/2]).

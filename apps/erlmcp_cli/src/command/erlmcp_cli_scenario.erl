@@ -1,7 +1,7 @@
 -module(erlmcp_cli_scenario).
 -moduledoc """
-`erlmcp scenario`: runs a load scenario against servers of our own or any MCP servers. It shows the
-phases on stderr while it runs, and the figures on stdout at the end.
+`erlmcp scenario`: runs a load scenario against erlmcp servers, which it starts, or against any MCP
+servers. The command shows the phases on stderr while it runs, and the figures on stdout at the end.
 """.
 
 -export([command/0]).

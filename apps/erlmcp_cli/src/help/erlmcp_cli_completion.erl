@@ -1,8 +1,8 @@
 -module(erlmcp_cli_completion).
 -moduledoc """
 Makes the scripts with which shells complete the words of the command: its subcommands, their
-options, and the values of options. They are made from the tables that `argparse` reads, and start
-no program when they run. Pure.
+options, and the values of options. The scripts are made from the tables that `argparse` reads, and
+start no program when they run. Pure.
 """.
 
 -export([script/2]).

@@ -6,7 +6,7 @@ and the exit codes. Pure.
 
 -export([page/2]).
 
--doc "Returns the manual page of the commands in `Version`, in the markup of `man(7)`.".
+-doc "Returns the manual page of the program in `Version`, in the markup of `man(7)`.".
 -spec page(argparse:command(), Version :: string()) -> unicode:chardata().
 page(#{commands := All}, Version) ->
     Commands = maps:to_list(maps:iterator(All, ordered)),

@@ -38,7 +38,7 @@ command() ->
           ++ erlmcp_cli_node:arguments(),
       handler => fun run/1}.
 
--doc "Returns the `argparse` arguments that say how a node finds its cluster.".
+-doc "Returns the `argparse` arguments by which a node finds its cluster, or forms a new one.".
 -spec arguments() -> [argparse:argument()].
 arguments() ->
     [#{name => seed, long => "-seed", action => append, required => false,

@@ -101,7 +101,7 @@ distributed(Node) ->
 
 -doc """
 Sets the cookie of this node to the value of the variable `ERLMCP_COOKIE`, if it has one. Otherwise
-it is that of `~/.erlang.cookie`, or of `ERL_FLAGS`.
+the node keeps the cookie of `~/.erlang.cookie`, or of `ERL_FLAGS`.
 """.
 -spec set_cookie() -> ok.
 set_cookie() ->

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_operate).
 -moduledoc """
-`erlmcp sessions`, `calls`, `cancel`, `drain` and `reload`: shows the sessions and calls of the
-servers of a running node, ends calls, drains the servers, and reloads their definitions.
+`erlmcp sessions`, `calls`, `cancel`, `drain` and `reload`: lists sessions and calls of a running
+node, ends calls, drains servers, and reloads their definitions.
 """.
 
 -export([sessions_command/0, calls_command/0, cancel_command/0, drain_command/0,

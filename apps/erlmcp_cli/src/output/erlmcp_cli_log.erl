@@ -3,7 +3,7 @@
 Configures the node's log, which goes to standard error. If nobody reads that, OTP's handler would
 make the logging processes wait, or keep all of their reports. With this module no process waits,
 and reports are dropped while too many earlier ones are unread. Characters that a terminal would
-obey are spelled out, as in all text of the command.
+obey are spelled out, except in lines of JSON (`show_servers/1`), which are for programs.
 """.
 
 -export([never_wait/0, without_reports/2, show_servers/1, hide_servers/0]).
@@ -24,7 +24,7 @@ applications.
 
 -doc """
 Makes the node's handler `default` drop reports while 200 others are unread, instead of letting the
-logging processes wait. It also spells out characters that a terminal would obey.
+logging processes wait. The handler then also spells out characters that a terminal would obey.
 """.
 -spec never_wait() -> ok.
 never_wait() ->
@@ -49,10 +49,11 @@ hide_servers() ->
     ok = logger:add_handler_filter(default, servers, {fun ?MODULE:no_server/2, none}).
 
 -doc """
-Runs `Start`, and meanwhile holds the reports of OTP, and ranch's of a listener that cannot start.
-If `Start` fails, these reports are dropped, since they repeat at length the reason that the caller
-gets. If `Start` succeeds, the reports are shown: a server may serve requests before `Start`
-returns, and a process of its user may crash. At most 200 reports are held, and others dropped.
+Runs `Start`, and returns its result. Meanwhile the reports of OTP are held, and ranch's of a
+listener that cannot start. If `Start` fails, these reports are dropped, since they repeat at length
+the reason that the caller gets. If `Start` succeeds, the reports are shown: a server may serve
+requests before `Start` returns, and a process of its user may crash. At most 200 reports are held,
+and others dropped.
 
 For `own`, the warning on a listener that authenticates no client is left out, too, since `erlmcp
 serve` prints it itself.

@@ -43,8 +43,8 @@ complain(Text) ->
     io:put_chars(standard_error, [rendered({red, Trimmed}, 2), $\n]).
 
 -doc """
-Returns the bytes of a styled text for a descriptor of the command, with colours if the descriptor
-has them. `none` has no colours.
+Returns the bytes of a styled text for a descriptor of the command. The text has its styles if the
+descriptor is a terminal that shows styles. With `none` it has none.
 """.
 -spec rendered(styled(), Descriptor :: 1 | 2 | none) -> binary().
 rendered(Text, Descriptor) ->

@@ -3,8 +3,8 @@
 The process that owns the terminal: it reads stdin and writes stderr, so that progress, messages and
 questions do not get mixed up.
 
-The launcher finds out which descriptors are terminals, and their width, and sets `terminals` and
-`columns` in the application's environment.
+The launcher finds out which descriptors are terminals, and how wide that of stderr is. The launcher
+sets `terminals` and `columns` in the application's environment.
 """.
 
 -behaviour(gen_server).
@@ -64,8 +64,8 @@ say(Text) ->
     gen_server:call(?MODULE, {say, [string:trim(Text, trailing), $\n]}, infinity).
 
 -doc """
-Shows the progress of a progress notification's `Params` in a line with a bar. Progress that comes
-faster than it can be shown, or while questions are being asked, is left out.
+Shows the progress of a progress notification's `Params` in one line (`erlmcp_cli_bar:line/2`).
+Progress that comes faster than it can be shown, or while questions are being asked, is left out.
 """.
 -spec progress(Params :: map()) -> ok.
 progress(Params) ->

@@ -292,7 +292,7 @@ escaped(Json) ->
 
 -doc """
 Returns a text in which characters that are invisible, or that a terminal would obey, are spelled
-out.
+out. Newlines and tabs stay.
 """.
 -spec visible(binary()) -> binary().
 visible(Text) -> erlmcp_printable:text(Text).

@@ -21,8 +21,8 @@ given(Base) ->
     options("--otlp", with_path(Base)).
 
 -doc """
-Returns the option for the collector that the environment names, or `none` if it names none or turns
-traces off. The error is a sentence about the first wrong value.
+Returns the option for the collector that the environment names. Returns `none` if it names none, or
+if `OTEL_SDK_DISABLED` is `true`. The error is a sentence about the first wrong value.
 """.
 -spec environment() -> {ok, erlmcp_tracer:options()} | none | {error, unicode:chardata()}.
 environment() ->

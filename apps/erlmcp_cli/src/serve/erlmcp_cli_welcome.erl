@@ -1,7 +1,7 @@
 -module(erlmcp_cli_welcome).
 -moduledoc """
 Makes the text that `erlmcp serve` prints: the server's URL, commands that call it when pasted into
-a shell, and how to stop it. Pure.
+a shell, and how to stop it. Pure, except that the name of the program comes from the environment.
 """.
 
 -export([text/3]).

@@ -3,7 +3,7 @@
 Calls a handler of events: a fun that a server has by its option `on_event`, by
 `erlmcp_event:attach/3`, or for the application telemetry. Each handler has a process of its own.
 The process that emits an event never waits. At most 1,000 events wait for a fun; further ones are
-dropped, and the next event has their number as `dropped`.
+dropped. The next event that the fun gets has their number as `dropped`.
 
 One table of the node has these processes, by the keys of their servers. `m:erlmcp_event_table`
 lists all events.

@@ -13,7 +13,8 @@ Internal.
 
 -doc """
 Returns all events: the name of each, the fields that are measurements, its other fields, and a
-sentence that says when it is emitted. Fields that all events have are not in the table.
+sentence that says when it is emitted. The table does not have `event`, `server` and `at`, which all
+events have, nor `dropped`, which each may have.
 """.
 -spec table() ->
     [{name(), Measurements :: [atom()], Metadata :: [atom()], When :: binary()}].
@@ -51,7 +52,7 @@ table() ->
      {drained, [calls, tasks], [],
       ~"the server was drained: `calls` were ended before they had answered, `tasks` still run"}].
 
--doc "Returns those fields of an event that are measurements, without those that all events have.".
+-doc "Returns the fields of the event `Name` that `table/0` has as its measurements.".
 -spec measurements(name()) -> [atom()].
 measurements(Name) ->
     {Name, Measurements, _, _} = lists:keyfind(Name, 1, table()),

@@ -1,7 +1,7 @@
 -module(erlmcp_error_budget).
 -moduledoc """
 The error budget of a server. A process reads once a second how many requests have ended, and how
-many of them were faults (`m:erlmcp_meter`). It updates the windows
+many of them were faults (`m:erlmcp_meter`). The process updates the windows
 (`m:erlmcp_error_budget_window`), and emits an event when a window changes its zone. Reading never
 waits.
 

@@ -27,7 +27,7 @@ power(Exponent) -> 10 * power(Exponent - 1).
 
 -doc """
 Returns the ends, in nanoseconds, of the middle buckets: seven in each decade, from 10 microseconds
-to 300 seconds. They are shown where the fine buckets would be too many.
+to 300 seconds. Middle buckets are shown where the fine ones would be too many.
 """.
 -spec middle_bounds() -> [pos_integer(), ...].
 middle_bounds() ->

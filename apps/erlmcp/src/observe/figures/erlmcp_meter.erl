@@ -52,8 +52,8 @@ origin. The origin may be `none` if no tracer needs it.
 -type arrival() ::
     {Began :: integer(), Bytes :: non_neg_integer(), erlmcp_span:origin()}.
 -doc """
-A request, in the form that the caller has. It is a call with its arrival, the subject of a call, or
-a request without a call.
+A request, in the form that the caller has: a call with its arrival, the subject of a call, or a
+request without a call.
 """.
 -type about() ::
     #{arrival := arrival(), context := erlmcp:context(), id := term(), atom() => term()}
@@ -71,9 +71,9 @@ a request without a call.
 -type error() :: tool_error | cancelled | erlmcp:refusal_name().
 -doc """
 An ended request, for observers. `target` is the name or the URI that its call is for. `context` is
-the context of its call. It is `none` for a request without a call, and if another process than the
-call's ended the request. `params` are those of a request without a call; otherwise they have
-`_meta` at most. Times are in nanoseconds of the monotonic clock.
+the context of its call, and `none` for a request without a call. `context` is `none`, too, if
+another process than the call's ended the request. `params` are those of a request without a call;
+otherwise they have `_meta` at most. Times are in nanoseconds of the monotonic clock.
 """.
 -type ended() :: #{
     server := reference(), id := erlmcp_message:id() | task | undefined,
@@ -90,12 +90,13 @@ call's ended the request. `params` are those of a request without a call; otherw
 -doc """
 The definitions whose requests a row counts. `own` is a single one. `other` are those definitions of
 a family that found no free row. `removed` are removed ones whose rows other definitions have taken.
+The row of the removed ones also has the failures that `sweep/1` takes from other rows.
 """.
 -type whose() :: own | other | removed.
 -doc """
 The requests of a row that ended with the same error, and with the same JSON-RPC code in their
-answers. The code is `none` if their answers had none, or if it is not known any more. It is `other`
-for all codes that are not counted apart (`erlmcp_meter_counts:code_index/1`).
+answers. The code is `none` if their answers had none, or if it is not known any more. The code is
+`other` for all codes that are not counted apart (`erlmcp_meter_counts:code_index/1`).
 """.
 -type failure() ::
     {row(), error(), Code :: integer() | other | none, erlmcp_meter_counts:times()}.
@@ -441,10 +442,10 @@ refused_connections({Counters, _, _}) ->
         Count <- [counters:get(Counters, ?CONNECTION(Index, ?REFUSED(Number)))], Count > 0].
 
 -doc """
-Returns the row of a definition, which keeps the row until `free/4`. A key whose row was freed gets
-that row again, with its counts, unless another definition has taken it. A row that another
-definition has taken begins at zero. At most 200 definitions have rows of their own. All other
-definitions of a family share one row. Only one process may call this function at a time.
+Returns the row of a definition, which has the row until `free/4` or `free/2`. A key whose row was
+freed gets that row again, with its counts, unless another definition has taken it. A row that
+another definition has taken begins at zero. At most 200 definitions have rows of their own. All
+other definitions of a family share one row. Only one process may call this function at a time.
 """.
 -spec definition_row(family() | resource_template, Key :: binary(), meter()) -> row().
 definition_row(resource_template, Key, Meter) ->
@@ -616,7 +617,7 @@ used_rows({_, _, Rows}) ->
 -spec rows() -> pos_integer().
 rows() -> ?ROWS.
 
--doc "Returns the counts of a row, except those of its failures.".
+-doc "Returns the bytes of all requests of a row, and the times of those that ended well.".
 -spec read(row(), meter()) -> erlmcp_meter_counts:figures().
 read(Row, {Counters, _, _}) ->
     erlmcp_meter_counts:row(Row, Counters).

@@ -1,11 +1,11 @@
 -module(erlmcp_meter_counts).
 -moduledoc """
 The counters that the meters of servers and of clients have in common. A row counts requests that
-belong together: their bytes, and the times of those with a result in fine buckets. A failure counts
-the times of requests that ended with the same error, in coarse buckets. A result with `isError` is
-such an error. `m:erlmcp_histogram` has the buckets. Failures, and the rows of clients, take a slot
-when they are first needed. Requests with a result are counted by `erlmcp_meter:add_result/5`, so
-that a call passes one module less.
+belong together: their bytes, and the times of those that ended well in fine buckets. A failure
+counts the times of requests that ended with the same error, in coarse buckets. A result with
+`isError` is such an error. `m:erlmcp_histogram` has the buckets. Failures, and the rows of clients,
+take a slot when they are first needed. Requests that ended well are counted by
+`erlmcp_meter:add_result/5`, so that a call passes one module less.
 
 Internal.
 """.
@@ -71,7 +71,7 @@ these times in nanoseconds, and `counts` has their counts by fine buckets (`m:er
 }).
 
 -doc """
-Creates free slots, numbered from 0. `Size` must be a power of 2, and at least 32, so that the 32
+Creates `Size` free slots, numbered from 0. `Size` must be a power of 2, and at least 32. So the 32
 slots that a key may have differ.
 """.
 -spec slots(Size :: pos_integer()) -> slots().
@@ -182,8 +182,8 @@ steady(Slots, Read, Reads) ->
     end.
 
 -doc """
-Counts a request that ended with the failure at `At` after `Nanoseconds`. Its bytes are counted in
-its row.
+Counts a request that ended with the failure at `At` after `Nanoseconds`. The request's bytes are
+counted in `Row`.
 """.
 -spec add_failure(At :: row(), row(), Bytes :: {In :: non_neg_integer(), Out :: non_neg_integer()},
                   Nanoseconds :: integer(), counters:counters_ref()) -> ok.
@@ -271,8 +271,7 @@ code_index(Code) when Code > 1000, Code < 1090 -> Code - 1000;
 code_index(Code) -> maps:get(Code, ?CODES, ?OTHER_CODE).
 
 -doc """
-Returns the code with an index. It is `none` for 0, and `other` for the index that several codes
-share.
+Returns the code with an index: `none` for 0, and `other` for the index that several codes share.
 """.
 -spec code(Index :: 0..127) -> integer() | other | none.
 code(0) -> none;

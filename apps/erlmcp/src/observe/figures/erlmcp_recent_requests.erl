@@ -17,9 +17,11 @@ Internal.
 -doc """
 A request that ended at the system time `at`, in milliseconds. `id` names it on this node. `method`
 and `target` have 256 bytes at most. `took_us` has the microseconds from its arrival to its end.
-`error` is the number of a refusal, `tool_error` or `cancelled`, and `none` if there was none. A
-request without a call has the principal `anonymous`. `trace` is the id of its trace. `payload` is
-`true` if its payload is kept.
+`error` is the number of a refusal, `tool_error` or `cancelled`, and `none` if there was none.
+`trace` is the id of its trace, or `none`. `payload` is `true` if its payload is kept.
+
+The principal is `anonymous`, and the trace `none`, if the request had no call. The same holds if
+another process than the call's ended the request, as after a timeout.
 """.
 -type row() :: #{
     id := pos_integer(), at := integer(), server := reference(), method := binary() | undefined,
@@ -36,7 +38,8 @@ answer of a call that was killed.
 -doc """
 A payload without secrets. A part is omitted if the part, or the message that has it, has more than
 16,384 bytes. The size of the part or the message is kept instead. A part that is not known is
-absent, and so are refusals and results that are not JSON.
+absent, and so is a result that is not JSON. The result of a refused request is its JSON-RPC error;
+that of a refused task is absent.
 """.
 -type kept() :: #{arguments | result => Json :: binary() | {omitted, Bytes :: pos_integer()}}.
 

@@ -2,10 +2,11 @@
 -moduledoc """
 Takes secrets out of the arguments and results of requests, for an operator who looks at them. A
 value is a secret if the name of its member looks like a secret's, or if the operator has named the
-member. In texts, tokens are found by their form, and values by the names in front of them. A text
-that is JSON is read as JSON.
+member. So is a member `value` beside a member `name` or `key` that holds such a name. In texts,
+tokens are found by their form, and values by the names in front of them. A text that is JSON is
+read as JSON.
 
-The rules cannot know every secret. They are for a person who debugs, not for the public.
+The rules cannot know every secret. What they leave is for a person who debugs, not for the public.
 
 Internal.
 """.
@@ -16,8 +17,8 @@ Internal.
 
 -doc """
 A rule of the operator: the name of a member, or a JSON pointer (RFC 6901). A name stands for
-members anywhere. A pointer begins at the arguments, at a result, at its structured content, or at a
-text that is JSON.
+members anywhere; case, spaces, `_`, `-` and `.` do not count. A pointer begins at the arguments, at
+a result, at its structured content, or at a text that is JSON.
 """.
 -type rule() :: binary().
 

@@ -14,9 +14,9 @@ Internal.
 -type counted() :: {erlmcp_meter_counts:figures(), #{error() => erlmcp_meter_counts:times()}}.
 
 -doc """
-Returns the failures of requests that are counted together, by their errors and codes. A meter may
-have several failures with the same error and code: two processes may be the first to count it, and
-those that found no slot are counted apart.
+Adds up failures that have the same error and code, for each value of `Requests`, which stands for
+the requests that are counted together. A meter may have several such failures: two processes may be
+the first to count one, and those that found no slot are counted apart.
 """.
 -spec failures([{Requests, Error :: atom(), Code :: integer() | other | none,
                  erlmcp_meter_counts:times()}]) ->

@@ -21,8 +21,8 @@ that say why not.
 -type verdict() :: #{well := boolean(), since := integer(), causes := [binary()]}.
 
 -doc """
-Creates the table of verdicts. It belongs to the calling process, which judges the servers and alone
-may write to it.
+Creates the table of verdicts. The table belongs to the calling process, which judges the servers,
+and alone may write to it.
 """.
 -spec open() -> ok.
 open() ->

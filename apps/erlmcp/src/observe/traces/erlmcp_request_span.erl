@@ -17,16 +17,16 @@ Internal.
 -export_type([started/0]).
 
 -doc """
-The span of a call, as a member `span` of the call and its subject. `unsampled` stands for the span
-of a trace that would begin here and is not recorded. Its context is made when the handler asks for
-it.
+The span of a call. The maps of the call and of its subject have it as `span`. `unsampled` stands
+for the span of a trace that would begin here and is not recorded. The ids of such a trace are made
+only if the handler asks for them.
 """.
 -type started() :: erlmcp_span:span() | unsampled.
 
 -doc """
 Starts the span of a call that has arrived. Returns the span, and the context of the call with the
-span's trace context, or with that of the parent if the tracer fails. Returns `unsampled` if a trace
-would begin here and is not to be recorded.
+span's trace context. If the tracer fails, the call has the trace context of the parent, if there is
+one. Returns `unsampled` if a trace would begin here and is not to be recorded.
 """.
 -spec start(erlmcp:context(), erlmcp_meter:arrival(), erlmcp_tracer:tracer()) ->
     {erlmcp_span:span(), erlmcp:context()} | unsampled.
