@@ -13,9 +13,10 @@ Internal.
 -type bound() :: #{used := non_neg_integer(), limit := non_neg_integer() | infinity}.
 
 -doc """
-Returns the bounds of a server: on open connections, requests in flight, waiting requests, open
-sessions and running tasks. The bound on requests in flight is the present one
-(`erlmcp_gate:limit/1`), and the others are those of the server's options.
+Returns the bounds of a running server: on open connections, requests in flight, waiting requests,
+open sessions and tasks. The bound on requests in flight is the present one (`erlmcp_gate:limit/1`),
+and the others are the server's limits. Of the tasks, only those that run on this node count as
+used, although ended tasks count for their limit, too.
 """.
 -spec of_server(erlmcp_instance:instance()) ->
     #{connections | in_flight | waiting | sessions | tasks => bound()}.

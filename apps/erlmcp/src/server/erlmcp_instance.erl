@@ -108,8 +108,8 @@ put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
     ok.
 
 -doc """
-Returns the supervisor of a kind, which may have ended, or `undefined` if that supervisor has not
-started yet. Raises `badarg` if the server has ended.
+Returns the supervisor of a kind, which may have ended, or `undefined` if the server has started
+none. Raises `badarg` if the server has ended.
 """.
 -spec supervisor(erlmcp_on_demand_sup:kind(), of_calls()) -> pid() | undefined.
 supervisor(Kind, #{supervisors := Supervisors}) ->
@@ -117,7 +117,7 @@ supervisor(Kind, #{supervisors := Supervisors}) ->
 
 -doc """
 Stores a persistent term under a name that is unique on the node, and returns the stored term. Pass
-the names of a server to `start_link/2`, which removes their terms.
+the names of a server to `start_link/2`, whose process removes their terms when the server ends.
 """.
 -spec share(Name :: term(), Term) -> Term when Term :: dynamic().
 share(Name, Term) ->

@@ -23,7 +23,7 @@ Internal.
 -define(REPORTED_BYTES, 1024).
 
 -type owner() :: {pid(), Tag :: term()}.
--doc "The subject of a call. `target` is the requested name or URI; `undefined` if it has none.".
+-doc "The subject of a call. `target` is the requested name or URI, or `undefined` without one.".
 -type subject() :: #{
     id := erlmcp_message:id() | task | undefined, revision := erlmcp_revision:revision(),
     method := binary(), target := binary() | undefined,

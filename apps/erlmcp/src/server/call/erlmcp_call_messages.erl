@@ -89,9 +89,10 @@ the `last` event, an answer or `cancelled` nothing more is sent.
     | {stream, erlmcp_session_streams:key(), erlmcp_sse:event(), more | last}
     | cancelled.
 -doc """
-A message of a task's process to a call that waits for the end of the task. It has the version of
-its form, since the call may be on another node. For such a call a notification has the task's
-process in place of the window. The call tells that process when it has passed the notification on.
+A message of a task's process to a call that waits for the end of the task. The 1 is the version of
+the message's form, since the call may be on a node with another release. For a call on another
+node, a notification has the task's process in place of the window. The call tells that process when
+it has passed the notification on.
 """.
 -type to_task_waiter() ::
     {erlmcp_task, 1,

@@ -13,7 +13,7 @@ Internal.
 
 -opaque used() :: {States :: ets:table(), Counts :: ets:table()}.
 
--doc "Makes an empty table. It belongs to the calling process.".
+-doc "Makes empty tables of used states and their counts, which belong to the calling process.".
 -spec new() -> used().
 new() ->
     %% {{Expires, Id}, Tenant}

@@ -59,11 +59,11 @@ start_link(Name, Options, Instance) ->
     gen_server:start_link(?MODULE, {Name, Options, Instance}, []).
 
 -doc """
-Lends a worker of the pool `Name` to the calling process, which waits for one. Returns a refusal if
-the pool does not run, or has no worker and starts none. Returns one, too, if as many calls wait as
-the option `queue` allows, or if a worker will probably not be free before `Deadline`. `Deadline` is
-in monotonic milliseconds, and does not end the wait itself. The caller gives the worker back; the
-pool takes it back if the caller ends before.
+Lends a worker of the pool `Name` to the calling process, and waits until one is free. Returns a
+refusal if the pool does not run, or has no worker and starts none. The call is refused, too, if as
+many calls wait as the option `queue` allows, or if a worker will probably not be free before
+`Deadline`. `Deadline` is in monotonic milliseconds, and does not end the wait itself. The caller
+gives the worker back; the pool takes the worker back if the caller ends before.
 """.
 -spec borrow(Name :: atom(), Deadline :: integer(), erlmcp_instance:of_calls()) ->
     {ok, loan(), Worker :: term()} | {error, erlmcp_refusal:refusal()}.

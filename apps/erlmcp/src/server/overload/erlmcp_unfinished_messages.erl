@@ -111,8 +111,8 @@ count(Owner, Before, Now) -> count(Owner, Before, Now, first).
 
 -doc """
 Counts as `count/3` does, but the bytes of several messages as one. The oldest of them began at
-`SinceMs`, in monotonic milliseconds. `first` is the time of its first count, and `infinity` is for
-0 bytes.
+`SinceMs`, in monotonic milliseconds. `first` stands for the time of the first count, and `infinity`
+is for 0 bytes.
 """.
 -spec count(owner(), Before :: non_neg_integer(), Now :: non_neg_integer(),
             SinceMs :: integer() | first | infinity) -> ok | wait.
