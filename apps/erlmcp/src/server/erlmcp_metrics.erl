@@ -49,9 +49,9 @@ cluster(#{cluster := {Module, State}} = Instance) ->
     #{cluster => maps:merge(Own, Module:overview(State))}.
 
 -doc """
-Returns those figures of a server that are shown on all nodes of its cluster. They are its open
-sessions on this node, the requests that this node has passed on, and the sessions that it has
-inherited.
+Returns the figures of a server on this node that all nodes of its cluster show. These are the
+numbers of open `sessions`, of requests that were passed on (`forwarded`), and of `inherited`
+sessions.
 """.
 -spec in_cluster(erlmcp_instance:instance()) ->
     #{sessions | forwarded | inherited => non_neg_integer()}.

@@ -1,7 +1,7 @@
 -module(erlmcp_call_messages).
 -moduledoc """
 The messages between running calls, the processes that own them, and the connections that wait for
-their answers. Each has a type here and a function that sends it. Otherwise only
+their answers. Each message has a type here and a function that sends it. Otherwise only
 `m:erlmcp_session_forward` builds such messages, for a session on another node.
 
 An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. There are six kinds of owners:

@@ -21,10 +21,10 @@ new() ->
      erlmcp_tenant_counts:new()}.
 
 -doc """
-Records that the state `Id` was used. It expires at `Expires`, in milliseconds of system time.
-Returns `again` if the state was used before. If the bound of all states or that of one tenant is
-reached, records nothing. Then returns `full` with that bound, and the number of states that would
-be remembered.
+Records that the state `Id` was used, until `Expires`, in milliseconds of system time. Returns
+`again` if the state was used before. If the bound of all states or that of one tenant is reached,
+records nothing, and returns `full` with that bound and the number of states that would be
+remembered.
 """.
 -spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
           erlmcp_instance:of_calls()) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_task_process).
 -moduledoc """
-The process of a running task: the owner of its call, and the writer of its record. It outlives the
-connection that asked for the task. It ends with the task: when the call has ended or is cancelled,
-or when the task has expired.
+The process of a running task: the owner of its call, and the writer of its record. The process
+outlives the connection that asked for the task. It ends with the task: when the call has ended or
+is cancelled, or when the task has expired.
 
 The record keeps the call's requests to the client until they are answered (`update/2`) or one is
 refused (`refused/2`). A call of `tasks/result`, which waits for the end of the task, gets these
@@ -66,8 +66,7 @@ Internal.
 Stores the task of `Process`, and waits for the store for as long as it takes. The task's call
 starts when the calling process has ended. If the calling process has ended before the task is
 stored, nobody has heard of the task: it is deleted, and `Process` ends. If the task cannot be
-stored, `Process` ends, too: `full` and `too_large` have the bound, and `unavailable` means that the
-store cannot be reached now (`c:erlmcp_task_store:put/2`).
+stored, `Process` ends, too, and the error is that of `c:erlmcp_task_store:put/2`.
 """.
 -spec open(Process :: pid()) ->
     ok | {error, {full | too_large, pos_integer()}} | erlmcp_task_store:unavailable().
