@@ -32,8 +32,9 @@ Internal.
 }.
 
 -doc """
-The mark of a process that runs a call with a permit: the beginning of the call, in milliseconds of
-`erlmcp_clock:now_ms/0`, the method, the requested name or URI, and the principal.
+The mark of a process that runs a call with a permit. The first element is the beginning of the
+call, in milliseconds of `erlmcp_clock:now_ms/0`. `Target` is the requested name or URI, if there is
+one.
 """.
 -type mark() ::
     {integer(), Method :: binary(), Target :: binary() | undefined, erlmcp:principal()}.

@@ -22,9 +22,9 @@ new() ->
 
 -doc """
 Records that the state `Id` was used, until `Expires`, in milliseconds of system time. Returns
-`again` if the state was used before. If the bound of all states or that of one tenant is reached,
-records nothing, and returns `full` with that bound and the number of states that would be
-remembered.
+`again` if the state was used before. Returns `full`, and records nothing, if the bound of all
+states or that of the tenant is reached. `Limit` is that bound, and `Observed` the number of states
+that would be remembered.
 """.
 -spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
           erlmcp_instance:of_calls()) ->
