@@ -29,8 +29,9 @@ of_server(#{gate := Gate, limits := Limits} = Instance) ->
       tasks => #{used => erlmcp_tasks:running(Instance), limit => Tasks}}.
 
 -doc """
-Returns the bounds of the node. `memory` is in bytes, as `m:erlmcp_memory_guard` has seen it last,
-and absent if the guard has seen nothing.
+Returns the bounds of the node. `memory` is in bytes, and absent if `m:erlmcp_memory_guard` has seen
+nothing. It is the memory that was nearest to its bound at the guard's last look: the machine's, a
+control group's or the node's own.
 """.
 -spec of_node() -> #{memory | processes | ports | atoms => bound()}.
 of_node() ->

@@ -109,7 +109,7 @@ limits() ->
       ~"answers in a window of the error budget before its zone changes"}]
     ++ gate_limits().
 
--doc "Returns those of `limits/0` that the server's gate enforces (`m:erlmcp_gate`).".
+-doc "Returns the limits of `limits/0` that the server's gate enforces (`m:erlmcp_gate`).".
 -spec gate_limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 gate_limits() ->
     [{connections, 10_000, ~"open connections of a server's listeners"},

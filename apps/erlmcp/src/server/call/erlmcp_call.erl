@@ -270,8 +270,8 @@ take_over(#{permit := Permit}) -> erlmcp_gate:hand_over(Permit, self());
 take_over(_) -> ok.
 
 -doc """
-Gives the permit of a call back, unless it was given back before. The call has ended, will not
-start, or waits for its client or for a task.
+Gives back the permit of a call that has ended, will not start, or waits for its client or for a
+task. Has no effect if the permit was given back before, or if the call has none.
 """.
 -spec leave(erlmcp_engine:call()) -> ok.
 leave(#{permit := Permit}) -> erlmcp_gate:leave(Permit);

@@ -239,7 +239,8 @@ has_reported(Marks) ->
 
 -doc """
 Marks a call as one that does not count among its session's running calls any more. Returns `true`
-to the first caller, which subtracts the call from that count. No other caller answers the request.
+to the first caller, which subtracts the call from that count. Only the first caller may answer the
+request.
 """.
 -spec give_back(marks()) -> boolean().
 give_back(Marks) ->
@@ -278,7 +279,7 @@ answer({Pid, Tag}, Status, Bytes) ->
 
 -doc """
 Sends a connection an event of its stream. The connection confirms the event by its key. After
-`last` it is sent nothing more.
+`last` the connection is sent nothing more.
 """.
 -spec event(Connection :: erlmcp_call:owner(), erlmcp_session_streams:key(), erlmcp_sse:event(),
             more | last) -> ok.

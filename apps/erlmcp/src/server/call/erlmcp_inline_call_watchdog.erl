@@ -85,7 +85,7 @@ Internal.
 %% ended before it read the message.
 -define(COMES, 5_000).
 
--doc "The mark of a definition: the monotonic time in milliseconds from which it is quick again.".
+-doc "A mark: the monotonic time in milliseconds from which its definition is quick again.".
 -type mark() :: atomics:atomics_ref().
 -doc "The call that is watched: the server's key, the method, and the definition's name or URI.".
 -type whose() :: {reference(), Method :: binary(), Target :: binary()}.

@@ -180,7 +180,7 @@ refusal() ->
     erlmcp_refusal:new(resource_exhausted, ~"the server holds too many unfinished messages",
                        #{limit => bound(), observed => sum(), retry_after_ms => ?RETRY_MS}).
 
--doc "Returns the bytes of all unfinished messages of the node.".
+-doc "Returns the counted bytes of all unfinished messages of the node.".
 -spec sum() -> non_neg_integer().
 sum() ->
     max(0, atomics:get(persistent_term:get(?MODULE), ?SUM)).

@@ -85,7 +85,7 @@ take_over(Process, Swap) ->
     gen_server:call(Process, {take_over, Swap}).
 
 -doc """
-Ends the process, and its call, if the record of its task is of an incarnation other than
+Ends `Process`, and its call, if the record of its task is of an incarnation other than
 `Incarnation`.
 """.
 -spec end_other(Process :: pid(), Incarnation :: pos_integer()) -> ok.
