@@ -13,9 +13,10 @@ Internal.
 -type bound() :: #{used := non_neg_integer(), limit := non_neg_integer() | infinity}.
 
 -doc """
-Returns the bounds of a server: on open connections, requests in flight, waiting requests, open
-sessions and running tasks. The bound on requests in flight is the present one
-(`erlmcp_gate:limit/1`), and the others are those of the server's options.
+Returns the bounds of a running server: on open connections, requests in flight, waiting requests,
+open sessions and tasks. The bound on requests in flight is the present one (`erlmcp_gate:limit/1`),
+and the others are the server's limits. Of the tasks, only those that run on this node count as
+used, although ended tasks count for their limit, too.
 """.
 -spec of_server(erlmcp_instance:instance()) ->
     #{connections | in_flight | waiting | sessions | tasks => bound()}.
@@ -28,8 +29,9 @@ of_server(#{gate := Gate, limits := Limits} = Instance) ->
       tasks => #{used => erlmcp_tasks:running(Instance), limit => Tasks}}.
 
 -doc """
-Returns the bounds of the node. `memory` is in bytes, as `m:erlmcp_memory_guard` has seen it last,
-and absent if the guard has seen nothing.
+Returns the bounds of the node. `memory` is in bytes, and absent if `m:erlmcp_memory_guard` has seen
+nothing. It is the memory that was nearest to its bound at the guard's last look: the machine's, a
+control group's or the node's own.
 """.
 -spec of_node() -> #{memory | processes | ports | atoms => bound()}.
 of_node() ->

@@ -3,13 +3,14 @@
 Takes a server out of service without losing requests. At first the server may be lame for a time:
 it is not ready, so that load balancers send their requests elsewhere, and still serves. Its
 responses on HTTP/1.1 end their connections meanwhile. At the end of this time its listeners, except
-those with pages alone, accept no more connections. Idle connections of HTTP end, so that their
-clients connect to another server.
+those with pages alone, accept no more connections. Idle connections of HTTP that have served a
+request end, so that their clients connect to another server.
 
-After that, or at once, new requests are refused with 1077. Open subscriptions end with their
+After that, or at once, new requests are refused with error 1077. Open subscriptions end with their
 result. Running calls and tasks have some time to end. Calls that still run after that are ended,
 and their clients get error 1077. At last the sessions end, with their streams. In a cluster, other
-nodes are the homes of the sessions before the first request is refused.
+nodes become the homes of the sessions before the first request is refused. The sessions stay if
+another server of this node in the cluster still serves.
 
 Internal.
 """.

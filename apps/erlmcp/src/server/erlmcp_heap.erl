@@ -30,11 +30,11 @@ max_of_call(#{call_heap_bytes := Bytes}) ->
     #{size => Bytes div erlang:system_info(wordsize), kill => true, error_logger => false}.
 
 -doc """
-Bounds the memory of the calling process, which is the process of a connection. A process over the
-bound is killed, with a report in the log. Only the first call in a process has an effect. On
-standard input, bytes that wait in the mailbox have no other bound. The bound leaves room for the
-largest answer, for unread bytes, and for the requests that may wait on the connection. From OTP 28
-on, binaries outside of the heap count, too.
+Bounds the memory of the calling process, which is the process of a connection, or of a session of
+HTTP+SSE. A process over the bound is killed, with a report in the log. Only the first call in a
+process has an effect. On standard input, bytes that wait in the mailbox have no other bound. The
+bound leaves room for the largest answer, for unread bytes, and for the requests that may wait on
+the connection. From OTP 28 on, binaries outside of the heap count, too.
 """.
 -spec bound_connection(erlmcp_server_options:limits()) -> ok.
 bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := Unread,

@@ -1,14 +1,14 @@
 -module(erlmcp_instance).
 -moduledoc """
-The state that the processes of one running server share. It is a value, the instance, which is
-stored as a persistent term under the server's key. All names in it are unique, so that servers of
-the same node cannot collide.
+The state that the processes of one running server share: a value, the instance, which is stored as
+a persistent term under the server's key. All names in it are unique, so that servers of the same
+node cannot collide.
 
 Other persistent terms of a server are the settings of its HTTP listeners, its pools of workers, and
 its catalog (`m:erlmcp_published_catalog`). A process reads a persistent term without a copy, so
-that a connection costs only its own state. Each term is written again when its writer restarts. The
-process of this module ends after all readers. It then logs the end of a server with listeners, and
-removes these terms. The definition guard, the result cache and the log have terms of their own.
+that a connection costs only its own state. Each term is written again when its writer restarts.
+When the process of this module ends, after all readers, it logs the end of a server with listeners,
+and removes these terms. The definition guard, the result cache and the log have terms of their own.
 
 Internal.
 """.
@@ -80,8 +80,8 @@ put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
     ok.
 
 -doc """
-Returns the supervisor of a kind, which may have ended, or `undefined` if that supervisor has not
-started yet. Raises `badarg` if the server has ended.
+Returns the supervisor of a kind, which may have ended, or `undefined` if the server has started
+none. Raises `badarg` if the server has ended.
 """.
 -spec supervisor(erlmcp_on_demand_sup:kind(), instance()) -> pid() | undefined.
 supervisor(Kind, #{supervisors := Supervisors}) ->
@@ -89,7 +89,7 @@ supervisor(Kind, #{supervisors := Supervisors}) ->
 
 -doc """
 Stores a persistent term under a name that is unique on the node, and returns the stored term. Pass
-the names of a server to `start_link/2`, which removes their terms.
+the names of a server to `start_link/2`, whose process removes their terms when the server ends.
 """.
 -spec share(Name :: term(), Term) -> Term when Term :: dynamic().
 share(Name, Term) ->

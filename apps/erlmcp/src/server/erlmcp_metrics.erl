@@ -49,16 +49,16 @@ cluster(#{cluster := {Module, State}} = Instance) ->
     #{cluster => maps:merge(Own, Module:overview(State))}.
 
 -doc """
-Returns those figures of a server that are shown on all nodes of its cluster. They are its open
-sessions on this node, the requests that this node has passed on, and the sessions that it has
-inherited.
+Returns the figures of a server on this node that all nodes of its cluster show. These are the
+numbers of open `sessions`, of requests that were passed on (`forwarded`), and of `inherited`
+sessions.
 """.
 -spec in_cluster(erlmcp_instance:instance()) ->
     #{sessions | forwarded | inherited => non_neg_integer()}.
 in_cluster(#{meter := Meter} = Instance) ->
     (erlmcp_meter:in_cluster(Meter))#{sessions => erlmcp_session_table:count(Instance)}.
 
--doc "Returns the name of the server with the key `Key`. A server that has ended has an empty one.".
+-doc "Returns the name of the server with the key `Key`, or an empty one if the server has ended.".
 -spec name(Key :: reference()) -> binary().
 name(Key) ->
     case erlmcp_published_catalog:find(Key) of
@@ -73,8 +73,8 @@ state(Gate) ->
     end.
 
 -doc """
-Returns the figures of each tool that has its own, for `erlmcp:info/1`. If there are figures of
-further tools, `other` has those of all of them together.
+Returns the figures of each tool that has figures of its own, for `erlmcp:info/1`. If further tools
+were called, `other` has the figures of all of these together.
 """.
 -spec tools(erlmcp_instance:instance()) -> #{binary() | other => erlmcp:tool_info()}.
 tools(#{meter := Meter} = Instance) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_registry).
 -moduledoc """
-The registry of the node's running servers, by pid and by the `id` of their options. It consists of
-a table, which every process reads itself, and of the process that writes the table. The table has a
+The registry of the node's running servers, by pid and by the `id` of their options. The registry is
+a table, which every process reads itself, and the process that writes the table. The table has a
 server's key, under which its instance is found (`m:erlmcp_instance`).
 
 The process adds servers that start and removes servers that end. The table belongs to the

@@ -5,8 +5,8 @@ handler module returns now. For the latter, changed modules are loaded first: th
 and those that were loaded from the same folder.
 
 Replaced code stays until the next reload, since handlers may be funs of it. So a call that has
-begun with an old definition ends with it. The next reload removes this code only if no process runs
-it, and if no option of the server is a fun of it.
+begun with an old definition ends with it. The next reload that loads the module removes this code.
+That reload is refused if a process runs the code, or if an option of the server is a fun of it.
 
 Internal.
 """.

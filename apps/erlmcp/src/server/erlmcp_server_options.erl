@@ -109,7 +109,7 @@ limits() ->
       ~"answers in a window of the error budget before its zone changes"}]
     ++ gate_limits().
 
--doc "Returns those of `limits/0` that the server's gate enforces (`m:erlmcp_gate`).".
+-doc "Returns the limits of `limits/0` that the server's gate enforces (`m:erlmcp_gate`).".
 -spec gate_limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 gate_limits() ->
     [{connections, 10_000, ~"open connections of a server's listeners"},
@@ -139,8 +139,8 @@ gate_limits() ->
 
 -doc """
 Returns the settings of `Given`, the options of a server, or an error for one that is wrong.
-`{duplicate, mount, Prefix}` means that two mounts have the same prefix. `bad_skill` has the wrong
-place in a skill, and what was expected there (`m:erlmcp_skill`). If a callback of the handler
+`{duplicate, mount, Prefix}` means that two mounts have the same prefix. `bad_skill` names a skill,
+the wrong place in it, and what was expected there (`m:erlmcp_skill`). If a callback of the handler
 module, the fun of `keys`, or that of a secret for JWTs raises an error, so does this function.
 
 ## Examples

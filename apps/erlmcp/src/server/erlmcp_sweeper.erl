@@ -15,8 +15,8 @@ Internal.
 -type work() :: fun((erlmcp_instance:instance()) -> ok).
 
 -doc """
-Starts a sweeper called `Name`. The sweeper calls `Sweep` with the instance every `Milliseconds`,
-and `Last` with it when the server ends.
+Starts a sweeper, with `Name` in its label. The sweeper calls `Sweep` with the instance every
+`Milliseconds`, and `Last` with the instance when the server ends.
 """.
 -spec start_link(Name :: atom(), Milliseconds :: pos_integer(), {Sweep :: work(), Last :: work()},
                  erlmcp_instance:instance()) -> gen_server:start_ret().

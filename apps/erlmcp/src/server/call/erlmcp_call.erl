@@ -23,7 +23,7 @@ Internal.
 -define(REPORTED_BYTES, 1024).
 
 -type owner() :: {pid(), Tag :: term()}.
--doc "The subject of a call. `target` is the requested name or URI; `undefined` if it has none.".
+-doc "The subject of a call. `target` is the requested name or URI, or `undefined` without one.".
 -type subject() :: #{
     id := erlmcp_message:id() | task | undefined, revision := erlmcp_revision:revision(),
     method := binary(), target := binary() | undefined,
@@ -32,8 +32,9 @@ Internal.
 }.
 
 -doc """
-The mark of a process that runs a call with a permit. It has the beginning of the call, in
-milliseconds of `erlmcp_clock:now_ms/0`, the method, the requested name or URI, and the principal.
+The mark of a process that runs a call with a permit. The first element is the beginning of the
+call, in milliseconds of `erlmcp_clock:now_ms/0`. `Target` is the requested name or URI, if there is
+one.
 """.
 -type mark() ::
     {integer(), Method :: binary(), Target :: binary() | undefined, erlmcp:principal()}.
@@ -269,8 +270,8 @@ take_over(#{permit := Permit}) -> erlmcp_gate:hand_over(Permit, self());
 take_over(_) -> ok.
 
 -doc """
-Gives the permit of a call back, unless it was given back before. The call has ended, will not
-start, or waits for its client or for a task.
+Gives back the permit of a call that has ended, will not start, or waits for its client or for a
+task. Has no effect if the permit was given back before, or if the call has none.
 """.
 -spec leave(erlmcp_engine:call()) -> ok.
 leave(#{permit := Permit}) -> erlmcp_gate:leave(Permit);

@@ -1,7 +1,7 @@
 -module(erlmcp_call_messages).
 -moduledoc """
 The messages between running calls, the processes that own them, and the connections that wait for
-their answers. Each has a type here and a function that sends it. Otherwise only
+their answers. Each message has a type here and a function that sends it. Otherwise only
 `m:erlmcp_session_forward` builds such messages, for a session on another node.
 
 An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. There are six kinds of owners:
@@ -89,9 +89,10 @@ the `last` event, an answer or `cancelled` nothing more is sent.
     | {stream, erlmcp_session_streams:key(), erlmcp_sse:event(), more | last}
     | cancelled.
 -doc """
-A message of a task's process to a call that waits for the end of the task. It has the version of
-its form, since the call may be on another node. For such a call a notification has the task's
-process in place of the window. The call tells that process when it has passed the notification on.
+A message of a task's process to a call that waits for the end of the task. The 1 is the version of
+the message's form, since the call may be on a node with another release. For a call on another
+node, a notification has the task's process in place of the window. The call tells that process when
+it has passed the notification on.
 """.
 -type to_task_waiter() ::
     {erlmcp_task, 1,
@@ -238,7 +239,8 @@ has_reported(Marks) ->
 
 -doc """
 Marks a call as one that does not count among its session's running calls any more. Returns `true`
-to the first caller, which subtracts the call from that count. No other caller answers the request.
+to the first caller, which subtracts the call from that count. Only the first caller may answer the
+request.
 """.
 -spec give_back(marks()) -> boolean().
 give_back(Marks) ->
@@ -277,7 +279,7 @@ answer({Pid, Tag}, Status, Bytes) ->
 
 -doc """
 Sends a connection an event of its stream. The connection confirms the event by its key. After
-`last` it is sent nothing more.
+`last` the connection is sent nothing more.
 """.
 -spec event(Connection :: erlmcp_call:owner(), erlmcp_session_streams:key(), erlmcp_sse:event(),
             more | last) -> ok.

@@ -63,8 +63,8 @@ ordinal(Progress) ->
     end.
 
 -doc """
-Returns the context of a call with a counter for the progress that was reported last. A context
-whose call cannot report progress stays as it is.
+Returns the context of a call with an atomic for the progress that was reported last. A context
+whose call cannot report progress is returned as it is.
 """.
 -spec before_progress(erlmcp_engine:context()) -> erlmcp_engine:context().
 before_progress(#{progress_token := undefined} = Context) when not is_map_key(task, Context) ->

@@ -211,7 +211,7 @@ unanswered(Why, Is, #{asked := Asked} = Calls) ->
 -doc """
 Handles the exit signal of a linked process. Returns the withdrawn requests, the answer of the
 process's call, and the new value of the calls. The answer is an error if the call died without one.
-It is empty if it went to another process, or if the process has no call here.
+The answer is empty if it went to another process, or if the process has no call here.
 """.
 -spec exited(pid(), Reason :: term(), calls()) -> {withdrawn(), iodata(), calls()}.
 exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->

@@ -15,7 +15,8 @@ lasted too long, unless the call only waited for a scheduler. A call that does n
 its connection, and its definition is not quick again until it is replaced.
 
 An inline call has a permit of the gate, but the gate counts neither a wait nor its work
-(`erlmcp_gate:add_work/1`). It does not wait, and its work is a part of its connection's work.
+(`erlmcp_gate:add_work/1`). An inline call does not wait, and its work is a part of its connection's
+work.
 
 Internal.
 """.

@@ -2,20 +2,21 @@
 -moduledoc """
 The process of the node that ends inline calls which do not end in time (`m:erlmcp_inline_call`). An
 inline call runs in its connection's process, which cannot watch the clock meanwhile. A second or
-more after the call has passed its deadline, the watchdog ends that process. It leaves the process
-alone if that reports first that the call is over. Once the watchdog has seen a late call, the
-process waits for the watchdog's answer before it goes on. So a process is never ended for a call
-that is over, nor within half a minute if it has had no processor time.
+more after the call has passed its deadline, the watchdog ends that process. A process that reports
+first that its call is over is left alone. Once the watchdog has seen a late call, the process waits
+for the watchdog's answer before it goes on. So a process is never ended for a call that is over,
+nor within half a minute if it has had no processor time.
 
 A late call does not mean that its definition is slow. On a busy node any call can be late, since it
 may be interrupted and wait for a scheduler. A definition is not quick if the call's process waits
 for something else, uses many reductions, or is in native code all the time. A process that only
 waited for a scheduler is looked at again.
 
-The watchdog also records which definitions are quick. Each one with `quick => true` has a mark
-(`mark/0`): the time until which it is not quick. The pause is one minute after a call that used too
-many reductions, or was late and did not only wait for a scheduler. If the watchdog has ended the
-call, the definition is not quick again until it is replaced. Both are logged, and are events.
+The watchdog also records which definitions are quick. Each definition with `quick => true` has a
+mark (`mark/0`): the time until which it is not quick. The pause is one minute after a call that
+used too many reductions, or was late and did not only wait for a scheduler. If the watchdog has
+ended the call, or has found its process dead, the definition is not quick again until it is
+replaced. A definition that is not quick any more is logged, and is an event.
 
 A timer or a message for each call would cost more than most calls. So a process writes the deadline
 of its call into an atomic of its own, its word, and later that the call is over. A table has all
@@ -84,7 +85,7 @@ Internal.
 %% ended before it read the message.
 -define(COMES, 5_000).
 
--doc "The mark of a definition: the monotonic time in milliseconds from which it is quick again.".
+-doc "A mark: the monotonic time in milliseconds from which its definition is quick again.".
 -type mark() :: atomics:atomics_ref().
 -doc "The call that is watched: the server's key, the method, and the definition's name or URI.".
 -type whose() :: {reference(), Method :: binary(), Target :: binary()}.

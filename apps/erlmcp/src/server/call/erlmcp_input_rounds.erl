@@ -15,9 +15,9 @@ which the handler does not notice:
   and ends if its owner ends.
 - A task keeps the requests until they are answered, for at most `input_timeout_ms`.
 
-A tool with `task_starts => on_return` may return `{task, Continue}`. That fun is called next: in a
-task if the call can become one now, or else here. If the fun asks for input, the handler is called
-again. A call that has 100 rounds without a result fails.
+A tool with `task_starts => on_return` may return `{task, Continue}`. `Continue` is called next: in
+a task if the call can become one now, or else here. If `Continue` asks for input, the handler is
+called again. A call that has 100 rounds without a result fails.
 
 Source: specification 2026-07-28, "Multi Round-Trip Requests".
 

@@ -39,7 +39,7 @@ Internal.
 -define(CALLS, 16).
 
 -doc """
-Returns an empty window. It has room for `unread_messages` messages, and for a sixteenth of
+Returns an empty window, with room for `unread_messages` messages, and for a sixteenth of
 `unread_bytes` bytes. A message may exceed these bytes if there was room before it.
 """.
 -spec new(#{unread_messages := pos_integer(), unread_bytes := pos_integer(), _ => _}) -> window().

@@ -13,7 +13,7 @@ Internal.
 
 -opaque used() :: {States :: ets:table(), Counts :: ets:table()}.
 
--doc "Makes an empty table. It belongs to the calling process.".
+-doc "Makes empty tables of used states and their counts, which belong to the calling process.".
 -spec new() -> used().
 new() ->
     %% {{Expires, Id}, Tenant}
@@ -21,10 +21,10 @@ new() ->
      erlmcp_tenant_counts:new()}.
 
 -doc """
-Records that the state `Id` was used. It expires at `Expires`, in milliseconds of system time.
-Returns `again` if the state was used before. If the bound of all states or that of one tenant is
-reached, records nothing. Then returns `full` with that bound, and the number of states that would
-be remembered.
+Records that the state `Id` was used, until `Expires`, in milliseconds of system time. Returns
+`again` if the state was used before. Returns `full`, and records nothing, if the bound of all
+states or that of the tenant is reached. `Limit` is that bound, and `Observed` the number of states
+that would be remembered.
 """.
 -spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
           erlmcp_instance:instance()) ->

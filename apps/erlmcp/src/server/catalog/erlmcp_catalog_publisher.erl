@@ -7,11 +7,12 @@ sessions are notified.
 A change, of which clients are notified at once, begins a series of pauses of 100 milliseconds. In
 each pause clients are notified of the first 32 changes at once, and of later ones together at the
 end of the pause. The catalog is settled after a pause without changes, or after 100 pauses at the
-latest. Until then the node has a second copy of merged layers (`m:erlmcp_catalog_entries`).
+latest. Until then, replaced layers of a large catalog stay in memory
+(`m:erlmcp_published_catalog`).
 
-The publisher follows mounted servers. Their publishers tell it when they have changed, and monitors
-show their ends. The registry sends a message when such a server or its publisher runs again. A
-mounted definition is left out while its name is taken by another one.
+The publisher follows mounted servers. The publisher of a mounted server tells it of each change,
+and a monitor shows the end of that server. A message shows that the server or its publisher runs
+again (`erlmcp_registry:watch/1`). A mounted definition is left out while another one has its name.
 
 If the keys of cursors are those of a cluster, the publisher reads them every ten seconds. When they
 have changed, it publishes the catalog with the new ones.
@@ -41,8 +42,9 @@ start_link(Instance) ->
 
 -doc """
 Adds or removes a definition, with the errors of `erlmcp:add/3` and `erlmcp:remove/3`. Lists and
-calls see the change when this function returns, including those of servers that mount this one.
-Notifications of sessions may follow later. Exits if the publisher does not run.
+calls see the change when this function returns. So do those of a server that mounts this one,
+unless its publisher takes more than five seconds. Notifications of sessions may follow later. Exits
+if the publisher does not run.
 """.
 -spec change(pid(), {add, erlmcp_definition:kind(), erlmcp_definition:source()}
                     | {remove, erlmcp_definition:kind(), binary()}) -> ok | {error, term()}.

@@ -178,8 +178,9 @@ delete_mounting(Prefix, #{key := Key}, #{mounting := Table}) ->
     end.
 
 -doc """
-Returns the servers that mount this one: for each, the prefix of this one there, the publisher, and
-the instance. Servers whose publisher has ended are left out.
+Returns the servers that mount the given one: the prefix under which each mounts it, the publisher
+of each, and its instance. Servers whose publisher has ended are left out. Raises `badarg` if the
+given server has ended.
 """.
 -spec mounting(erlmcp_instance:instance()) ->
     [{erlmcp_mount:prefix(), pid(), erlmcp_instance:instance()}].

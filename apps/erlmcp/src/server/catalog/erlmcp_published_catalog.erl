@@ -8,8 +8,8 @@ of their own, and stay as they are while the layers above them change. While the
 Overwriting a persistent term makes the runtime search every process of the node for the old value.
 So while a catalog changes, its uppermost layers, which are small, are in a table, and readers copy
 them. Erasing a term makes the caller wait for all schedulers. So the layers at one level have two
-names, in turn, and a published layer is never overwritten. An unused name is erased when the
-catalog is settled.
+names, in turn, and a layer of the published catalog is never overwritten. An unused name is erased
+when the catalog is settled.
 
 Internal.
 """.

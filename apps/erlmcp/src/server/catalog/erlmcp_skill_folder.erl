@@ -20,8 +20,9 @@ Internal.
 -doc """
 Returns the skills of `Sources`, values of the option `skills`. A skill with a `path` gets the files
 of that folder. Refuses more than `Max` bytes of files together. The folder of one skill may have at
-most `erlmcp_skill:max_files/0` files, with at most `erlmcp_skill:max_bytes/0` bytes together. With
-itself it may have 512 folders, the lowest 32 levels below it. `m:erlmcp_skill` describes the error.
+most `erlmcp_skill:max_files/0` files, with at most `erlmcp_skill:max_bytes/0` bytes together. That
+folder may have up to 511 folders below it, in up to 32 levels. `m:erlmcp_skill` describes the
+error.
 """.
 -spec load(Sources :: [term()], Max :: pos_integer()) ->
     {ok, [erlmcp:skill()]} | {error, erlmcp_skill:error()}.

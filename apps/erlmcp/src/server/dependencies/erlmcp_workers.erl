@@ -2,15 +2,15 @@
 -moduledoc """
 A pool of workers for handlers that need something scarce, such as a connection to a database. Each
 worker serves one call at a time, and calls wait for a worker in their order. The pool's process
-replaces a worker that has ended. It also replaces one whose call has crashed or was killed, since
-the state of that worker is unknown.
+replaces a worker that has ended. A worker whose call has crashed or was killed is replaced, too,
+since its state is unknown.
 
 The option `queue` bounds the number of waiting calls, and their deadlines bound their time. A call
 that will probably not get a worker in time, by the recent mean time of a loan, is refused at once.
 
-Each worker has a process of its own, which starts and stops it. Processes that the fun `start`
-links are linked to this process. So a start that takes long, or fails, delays only the calls that
-wait for the worker.
+Each worker has a process of its own, in which the funs `start` and `stop` run. Processes that
+`start` links are linked to this process. So a start that takes long, or fails, delays only the
+calls that wait for the worker.
 
 Internal.
 """.
@@ -59,11 +59,11 @@ start_link(Name, Options, Instance) ->
     gen_server:start_link(?MODULE, {Name, Options, Instance}, []).
 
 -doc """
-Lends a worker of the pool `Name` to the calling process, which waits for one. Returns a refusal if
-the pool does not run, or has no worker and starts none. Returns one, too, if as many calls wait as
-the option `queue` allows, or if a worker will probably not be free before `Deadline`. `Deadline` is
-in monotonic milliseconds, and does not end the wait itself. The caller gives the worker back; the
-pool takes it back if the caller ends before.
+Lends a worker of the pool `Name` to the calling process, and waits until one is free. Returns a
+refusal if the pool does not run, or has no worker and starts none. The call is refused, too, if as
+many calls wait as the option `queue` allows, or if probably no worker will be free before
+`Deadline`. `Deadline` is in monotonic milliseconds, and does not end the wait itself. The caller
+gives the worker back; the pool takes the worker back if the caller ends before.
 """.
 -spec borrow(Name :: atom(), Deadline :: integer(), erlmcp_instance:instance()) ->
     {ok, loan(), Worker :: term()} | {error, erlmcp_refusal:refusal()}.

@@ -3,10 +3,10 @@
 Keeps the node from filling its memory (`m:erlmcp_overload_guard`). The guard measures five times a
 second.
 
-The guard reads the figures by which the kernel decides to end processes, or to swap. One is the
-machine's memory that is not available. If the node is in control groups with a bound, the memory of
-each group is another. These figures include other programs, which fill the same memory. The node's
-own allocated memory is read only if it has a bound of its own.
+The guard reads the figures by which the kernel decides to end processes, or to swap. These are the
+memory of the machine that is not available, and the used memory of the node's control groups that
+have a bound. The figures include other programs, which fill the same memory. The node's own
+allocated memory is read only if it has a bound of its own.
 
 Internal.
 """.

@@ -24,8 +24,8 @@ Internal.
 
 -type bounds() :: #{atom() => pos_integer() | infinity}.
 -doc """
-The amount that is used, its bound, and the fields of the events. `none` means that nothing is
-known. An amount with the bound `infinity` is never too much.
+The amount that is used, its bound, and the fields of the events. With `none`, what was found before
+stays. An amount with the bound `infinity` is never too much.
 """.
 -type seen() :: {Used :: non_neg_integer(), Limit :: pos_integer() | infinity, Fields :: map()}
               | none.

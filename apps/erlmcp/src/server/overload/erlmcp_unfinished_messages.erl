@@ -1,15 +1,15 @@
 -module(erlmcp_unfinished_messages).
 -moduledoc """
-Bounds the bytes of messages that have begun and not ended. They are heads and bodies of HTTP
-requests, lines, and bytes that wait on a connection behind a running request. No gate has admitted
-these messages yet, and all servers of a node hold them in the same memory. So the bound is one of
-the node.
+Bounds the bytes of messages that have begun and not ended. Such messages are heads and bodies of
+HTTP requests, lines, and bytes that wait on a connection behind a running request. No gate has
+admitted these messages yet, and all servers of a node hold them in the same memory. So the bound is
+one of the node.
 
 A process that holds such bytes counts them (`count/4`), in a row of a table and in a sum. A message
 that arrives in one read is not counted, unless it waits behind others. If the sum exceeds the
 bound, the holder waits, and reads nothing meanwhile if its transport can wait. Then the process of
 this module makes room: it refuses the largest and slowest messages until an eighth of the bound is
-free. It orders them by the bytes of their connection times the square of their age. So a large
+free. Their order is that of the bytes of their connection times the square of their age. So a large
 message of a quick client is rarely refused, since it is never old. Then as many waiting holders go
 on as there is room for, the smallest and newest messages first. The process also kills refused
 holders that do not give their bytes back within two seconds, and gives back the bytes of dead
@@ -111,8 +111,8 @@ count(Owner, Before, Now) -> count(Owner, Before, Now, first).
 
 -doc """
 Counts as `count/3` does, but the bytes of several messages as one. The oldest of them began at
-`SinceMs`, in monotonic milliseconds. `first` is the time of its first count, and `infinity` is for
-0 bytes.
+`SinceMs`, in monotonic milliseconds. `first` stands for the time of the first count, and `infinity`
+is for 0 bytes.
 """.
 -spec count(owner(), Before :: non_neg_integer(), Now :: non_neg_integer(),
             SinceMs :: integer() | first | infinity) -> ok | wait.
@@ -180,7 +180,7 @@ refusal() ->
     erlmcp_refusal:new(resource_exhausted, ~"the server holds too many unfinished messages",
                        #{limit => bound(), observed => sum(), retry_after_ms => ?RETRY_MS}).
 
--doc "Returns the bytes of all unfinished messages of the node.".
+-doc "Returns the counted bytes of all unfinished messages of the node.".
 -spec sum() -> non_neg_integer().
 sum() ->
     max(0, atomics:get(persistent_term:get(?MODULE), ?SUM)).

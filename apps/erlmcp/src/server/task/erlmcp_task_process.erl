@@ -1,19 +1,19 @@
 -module(erlmcp_task_process).
 -moduledoc """
-The process of a running task: the owner of its call, and the writer of its record. It outlives the
-connection that asked for the task. It ends with the task: when the call has ended or is cancelled,
-or when the task has expired.
+The process of a running task: the owner of its call, and the writer of its record. The process
+outlives the connection that asked for the task. It ends with the task: when the call has ended or
+is cancelled, or when the task has expired.
 
 The record keeps the call's requests to the client until they are answered (`update/2`) or one is
-refused (`refused/2`). A client of 2025-11-25 that waits for the result (`m:erlmcp_tasks`) is sent
-these requests. If several wait, the last one is sent them, since its stream is the most likely to
-be open. If its client cannot be asked, the one before it is sent them (`cannot_ask/1`). All of them
-are sent the keys of answered requests, since each may have been the last one before.
+refused (`refused/2`). A call of `tasks/result`, which waits for the end of the task, gets these
+requests and asks its client (`wait/1`). If several calls wait, only the last one gets the requests,
+since its stream is the most likely to be open. If that call cannot ask its client, the one before
+it gets them (`cannot_ask/1`). All waiting calls get the keys of answered requests, since each of
+them may have asked before.
 
-In a cluster, messages also come from processes of other nodes, and have the version of their form.
-The record is written through the cluster then. So changes of a task that runs are written once a
-second at most. A change that the cluster cannot take now is written again later, except one by
-`cancel/1`.
+Messages from other processes have a version, since in a cluster these processes may be on other
+nodes. A record in a cluster is written once a second at most while the task runs. A change that
+the store cannot take now is written again later, except one by `cancel/1`.
 
 Internal.
 """.
@@ -66,8 +66,7 @@ Internal.
 Stores the task of `Process`, and waits for the store for as long as it takes. The task's call
 starts when the calling process has ended. If the calling process has ended before the task is
 stored, nobody has heard of the task: it is deleted, and `Process` ends. If the task cannot be
-stored, `Process` ends, too: `full` and `too_large` have the bound, and `unavailable` means that the
-store cannot be reached now (`c:erlmcp_task_store:put/2`).
+stored, `Process` ends, too, and the error is that of `c:erlmcp_task_store:put/2`.
 """.
 -spec open(Process :: pid()) ->
     ok | {error, {full | too_large, pos_integer()}} | erlmcp_task_store:unavailable().
@@ -78,7 +77,7 @@ open(Process) ->
 Lets `Process` take the task over, with the record that it was started with, and run its call. If
 the record cannot be swapped, `Process` ends. `changed` means that another process has changed or
 deleted the record, and `unavailable` that the cluster cannot be asked now. `full` has the bound
-that the record would exceed.
+that the record would exceed. Exits if `Process` does not answer within five seconds.
 """.
 -spec take_over(Process :: pid(), erlmcp_tasks:swap()) ->
     ok | {error, changed | {full, pos_integer()} | unavailable}.
@@ -86,7 +85,7 @@ take_over(Process, Swap) ->
     gen_server:call(Process, {take_over, Swap}).
 
 -doc """
-Ends the process, and its call, if the record of its task is of an incarnation other than
+Ends `Process`, and its call, if the record of its task is of an incarnation other than
 `Incarnation`.
 """.
 -spec end_other(Process :: pid(), Incarnation :: pos_integer()) -> ok.
@@ -95,8 +94,8 @@ end_other(Process, Incarnation) ->
 
 -doc """
 Answers requests of the task, by their keys; other keys are ignored. Returns `over` if the process
-has ended. Returns `unavailable` if a process of another node does not answer within two seconds.
-Waits for a process of this node for as long as its store takes.
+has ended. Returns `unavailable` if a process of another node cannot be reached, or does not answer
+within two seconds. Waits for a process of this node for as long as its store takes.
 """.
 -spec update(pid(), #{Key :: binary() => map()}) -> ok | over | erlmcp_task_store:unavailable().
 update(Process, Responses) ->
@@ -145,8 +144,8 @@ cannot_ask(Process) ->
     gen_server:cast(Process, {cannot_ask, 1, self()}).
 
 -doc """
-Tells the task's call that the client has refused the request `Key`, and withdraws all requests of
-the call.
+Tells the task's call that the client has refused the request `Key`, and removes all requests of
+the call from the record. A `Key` without a waiting request has no effect.
 """.
 -spec refused(pid(), Key :: binary()) -> ok.
 refused(Process, Key) ->

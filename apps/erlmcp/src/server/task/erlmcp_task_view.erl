@@ -36,7 +36,7 @@ listed(Tasks, Cursor) ->
     json:encode(maps:merge(#{~"tasks" => [fields_2025(Task) || Task <- Tasks]},
                            #{~"nextCursor" => Cursor || Cursor =/= none})).
 
--doc "Returns the notifications of a change, for sessions and for stateless subscriptions.".
+-doc "Returns the notifications of a changed task, for sessions and for stateless subscriptions.".
 -spec notifications(erlmcp_task_store:task()) ->
     erlmcp_subscriptions:notifications().
 notifications(Task) ->

@@ -158,7 +158,8 @@ session(#{call := #{owner := {Session, _}}}, Instance) ->
 
 -doc """
 Performs a request about tasks, and returns its result or a refusal. For `tasks/result` the function
-waits for the end of the task. `Owner` is sent messages for the client that precede the result.
+waits for the end of the task, and `Owner` is sent messages for the client that precede the result.
+For any other request, `Owner` is sent `deadline` after `call_timeout_ms`.
 """.
 -spec perform(erlmcp_engine:call(), erlmcp_engine:context(), Owner :: erlmcp_call:owner(),
               erlmcp_instance:instance()) ->
@@ -510,7 +511,7 @@ Takes over a task whose process was lost. `Why` is a text that says how it was l
 `repeatable`, this node runs the task again, and its time of expiry stays. Otherwise the task fails,
 as it does if no process can start with its record. Does nothing if another node has taken the task
 over, or if the record would exceed a bound. Returns `unavailable` if the record cannot be written
-now.
+now. Exits, or raises `badarg`, if the server has ended.
 """.
 -spec take_over(erlmcp_task_store:task(), Why :: binary(), swap(), erlmcp_instance:instance()) ->
     ok | erlmcp_task_store:unavailable().
@@ -555,8 +556,8 @@ run_again(Call, #{version := Version} = Task, Why, Swap, Instance) ->
     end.
 
 -doc """
-Ends the task processes that this node started in other incarnations. The cluster has declared those
-dead, and has taken their tasks over or is about to.
+Ends the task processes that this node started in other incarnations. The cluster has declared
+these incarnations dead, and has taken their tasks over or is about to.
 """.
 -spec end_others(Incarnation :: pos_integer(), erlmcp_instance:instance()) -> ok.
 end_others(Incarnation, #{tasks := {_, Processes}}) ->
