@@ -136,8 +136,8 @@ enter_one(Kind, Asked, {_, Bytes, _} = Arrival, Tenant, #{gate := Gate} = Instan
 
 -doc """
 Gives the calling process a permit for a message that it passes on to another node, where the
-message will enter. A request is refused if this node takes no requests now, and any message if too
-many are on their way (`erlmcp_gate:forward/2`).
+message will enter. A request is refused if this node takes no requests now. Any message is refused
+if too many, or too many bytes, are on their way (`erlmcp_gate:forward/2`).
 """.
 -spec forward(Json :: term(), Bytes :: non_neg_integer(), erlmcp_instance:instance()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -161,9 +161,9 @@ summary(#{~"method" := Method} = Json) when is_binary(Method) -> {id(Json), Meth
 summary(Json) -> {id(Json), undefined, #{}}.
 
 -doc """
-Returns a refusal of the gate, with its `retry_after_ms`, if it has any, raised to at least a limit
-of the server. The limit is `rate_retry_ms` for a rate or a quota, and `queue_retry_ms` for any
-other refusal.
+Raises the `retry_after_ms` of a refusal of the gate to at least a limit of the server. The limit is
+`rate_retry_ms` for a rate or a quota, and `queue_retry_ms` for any other refusal. Returns a refusal
+without `retry_after_ms` unchanged.
 """.
 -spec not_before(erlmcp_refusal:refusal(), erlmcp_instance:of_calls()) -> erlmcp_refusal:refusal().
 not_before(Refusal, #{limits := #{rate_retry_ms := RateMs, queue_retry_ms := QueueMs}}) ->
@@ -284,10 +284,9 @@ abandon({_, {batch, Permits, _}}) -> leave([Permit || {_, Permit} <- Permits]);
 abandon({_, Permit}) -> erlmcp_gate:leave(Permit).
 
 -doc """
-Returns `{announced, Method, Text}` for a stateless request whose head names its method, so that it
-can enter before it is decoded. Returns `{post, Accept}` for any other message, which is decoded
-first. Such are messages of a session or of an older revision, and `server/discover`. So are those
-whose head names no method, or one that needs escapes in JSON. The names of `Headers` are in lower
+Returns `{announced, Method, Text}` if the head of a stateless request names its method. Such a
+request can enter before it is decoded. Returns `{post, Accept}` for any other message, for
+`server/discover`, and for a method that needs escapes in JSON. The names of `Headers` are in lower
 case.
 """.
 -spec announced(Headers :: #{binary() => binary()}, Accept :: erlmcp_httpd_route:accept()) ->
