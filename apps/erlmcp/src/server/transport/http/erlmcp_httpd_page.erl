@@ -65,8 +65,8 @@ answer.
 -opaque state() :: #page{}.
 
 -doc """
-Returns the pages of a listener with `Options`. The table of running pages belongs to the calling
-process.
+Returns the pages of a listener with `Options`, or `none` if it has no page. The table of running
+pages belongs to the calling process.
 """.
 -spec new(Options :: map()) -> pages().
 new(Options) ->
