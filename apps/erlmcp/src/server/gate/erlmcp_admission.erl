@@ -56,9 +56,9 @@ counted when they are answered.
 }).
 
 -doc """
-Gives the calling process permits for a connection whose principal is known from the start, or
-refuses it as `erlmcp_gate:connect/2` and `erlmcp_gate:connect_tenant/2` do. The process holds the
-permits until it gives them back (`leave/1`) or ends.
+Gives the calling process permits for a connection whose principal is known from the start. Refuses
+the connection as `erlmcp_gate:connect/2` and `erlmcp_gate:connect_tenant/2` do. The process holds
+the permits until it gives them back (`leave/1`) or ends.
 """.
 -spec connect(inet:ip_address() | local, erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     {ok, [permit()]} | {refuse, erlmcp_refusal:refusal()}.
@@ -201,10 +201,10 @@ id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
 id(_) -> undefined.
 
 -doc """
-Returns the engine's effects for an admitted message. Counts the requests that the engine has
-answered, and adds the refusals of a batch to the batch's answer. Gives back the permits of messages
-that do not become calls. Adds to each call its permit, its tenant, its arrival and its span, if
-any.
+Turns the engine's effects for an admitted message into effects for the transport. Counts the
+requests that the engine has answered, and adds the refusals of a batch to the batch's answer. Gives
+back the permits of messages that do not become calls. Adds to each call its permit, its tenant, its
+arrival and its span, if any.
 
 A subscription, or its end, is left to the transport, which answers it by `watched/4`.
 """.
@@ -421,12 +421,10 @@ refused(Id, Refusal, _, _, _) ->
     erlmcp_reply:refuse(Id, Refusal).
 
 -doc """
-Returns how many milliseconds to wait before a refusal is sent. A refusal with a retry time says
-when the client may try again. If the client tries again earlier on the same connection, its next
-refusal waits until that time. The wait ends a second after the refusal before it at the latest. It
-is shortened by up to a half, on each connection by another part, so that refusals are not all sent
-at once. So clients that try again immediately leave the server time for admitted requests. Neither
-admitted requests nor refusals without a retry time wait.
+Returns how many milliseconds to wait before a refusal is sent. A refusal with a retry time waits
+until a second after the last such refusal on the same connection. The wait is shortened by up to a
+half, on each connection by another part, so that refusals are not all sent at once. So clients that
+try again immediately leave the server time for admitted requests. Other refusals do not wait.
 
 On the connection of a proxy, which many clients share, no refusal waits. If the listener trusts
 proxies, only these count as proxies. Otherwise any client counts whose headers say that it is one.

@@ -66,7 +66,7 @@ Internal.
 -doc """
 Opens a session for a tenant and returns its id. Returns a refusal if the limit of sessions, or that
 of the tenant's sessions, is reached and no unused session can end instead (`reserve/5`). In a
-cluster it also returns one if this node may not serve sessions now, or if the session's changes
+cluster, returns a refusal also if this node may not serve sessions now, or if the session's changes
 cannot be stored (`change/3`).
 """.
 -spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
