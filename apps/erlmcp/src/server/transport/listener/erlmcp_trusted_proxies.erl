@@ -76,8 +76,8 @@ client({error, _}, _, _) ->
     closed.
 
 -doc """
-Adds the other end of a connection to the proxies of its listener, and whether it is one of these.
-Adds nothing if the listener trusts no proxy, so that all of its connections share one value.
+Adds the other end of a connection to the proxies of its listener, and whether that end is a trusted
+proxy. Adds nothing if the listener trusts no proxy, so that all of its connections share one value.
 """.
 -spec of_connection(peer(), proxies()) -> proxies().
 of_connection(_, #{networks := []} = Proxies) ->
