@@ -120,7 +120,8 @@ resolve(#{headers := Headers} = Received, #{erlmcp_route := Listener} = Options)
     end.
 
 -doc """
-Returns `true` if the path of a request is that of a page, or below it, and is not an endpoint's.
+Returns `true` if a page answers the path of a request (`erlmcp_httpd_page:find/2`), and no endpoint
+has this path.
 """.
 -spec is_page(cowboy_req:req(), cowboy:opts()) -> boolean().
 is_page(#{path := Path}, #{erlmcp_route := #{endpoints := Endpoints, pages := Pages}}) ->
