@@ -165,7 +165,8 @@ network(Address) ->
 
 -doc """
 Gives the calling process a permit for a connection of `Tenant`. Refuses the connection if the limit
-`connections_per_principal` of the tenant, or the limit `principals`, is reached.
+`connections_per_principal` of the tenant, or the limit `principals`, is reached. If
+`connections_per_principal` is `infinity`, refuses no connection.
 """.
 -spec connect_tenant(gate(), Tenant :: tenant()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.

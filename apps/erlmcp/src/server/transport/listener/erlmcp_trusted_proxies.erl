@@ -1,7 +1,7 @@
 -module(erlmcp_trusted_proxies).
 -moduledoc """
 The proxies that a listener trusts (its option `trusted_proxies`), and the clients behind them.
-Every listener of HTTP or TCP has such a value, even if it trusts no proxy.
+Every listener of HTTP or TCP has a value `t:proxies/0`, even if it trusts no proxy.
 
 The other end of a connection is the machine that opened it. With the option `proxy_protocol` it is
 the client that a trusted proxy names in the header of the PROXY protocol. If the other end is a
