@@ -148,8 +148,9 @@ still_inherited(Id, Principal, #{cluster := {Module, State}} = Instance) ->
 
 -doc """
 Stores a change of a session for its next home. Returns `ended` if the session has ended. Returns a
-refusal if it is not certain that the change was stored, or if the cluster keeps too many changes,
-of all clients or of the session's client. Without a cluster, stores nothing and returns `ok`.
+refusal if it is not certain that the change was stored. Returns one, too, if the cluster keeps too
+many changes, of all clients or of the session's client. Without a cluster, stores nothing and
+returns `ok`.
 """.
 -spec change(Id :: binary(), erlmcp_server_cluster:change(), erlmcp_instance:instance()) ->
     ok | ended | {error, erlmcp_refusal:refusal()}.

@@ -6,7 +6,7 @@ definition that only some principals may see is sent to the subscribers of these
 
 Every session with a process subscribes to the three lists, with one row `lists` in place of three.
 
-A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}`, and calls
+A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}`. It calls
 `received/1` with `Pending` when it is about to write or keep the event. Until then the subscriber
 is sent no other event of this topic, if that is a list or a resource. Its client reads the list or
 resource after the event, and gets the newest state. So a subscriber whose client does not read has
