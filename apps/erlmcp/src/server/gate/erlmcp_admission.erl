@@ -56,9 +56,9 @@ counted when they are answered.
 }).
 
 -doc """
-Gives the calling process permits for a connection whose principal is known from the start, or
-refuses it as `erlmcp_gate:connect/2` and `erlmcp_gate:connect_tenant/2` do. The process holds the
-permits until it gives them back (`leave/1`) or ends.
+Gives the calling process permits for a connection whose principal is known from the start. Refuses
+the connection as `erlmcp_gate:connect/2` and `erlmcp_gate:connect_tenant/2` do. The process holds
+the permits until it gives them back (`leave/1`) or ends.
 """.
 -spec connect(inet:ip_address() | local, erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     {ok, [permit()]} | {refuse, erlmcp_refusal:refusal()}.
@@ -136,8 +136,8 @@ enter_one(Kind, Asked, {_, Bytes, _} = Arrival, Tenant, #{gate := Gate} = Instan
 
 -doc """
 Gives the calling process a permit for a message that it passes on to another node, where the
-message will enter. A request is refused if this node takes no requests now, and any message if too
-many are on their way (`erlmcp_gate:forward/2`).
+message will enter. A request is refused if this node takes no requests now. Any message is refused
+if too many, or too many bytes, are on their way (`erlmcp_gate:forward/2`).
 """.
 -spec forward(Json :: term(), Bytes :: non_neg_integer(), erlmcp_instance:instance()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -161,9 +161,9 @@ summary(#{~"method" := Method} = Json) when is_binary(Method) -> {id(Json), Meth
 summary(Json) -> {id(Json), undefined, #{}}.
 
 -doc """
-Returns a refusal of the gate, with its `retry_after_ms`, if it has any, raised to at least a limit
-of the server. The limit is `rate_retry_ms` for a rate or a quota, and `queue_retry_ms` for any
-other refusal.
+Raises the `retry_after_ms` of a refusal of the gate to at least a limit of the server. The limit is
+`rate_retry_ms` for a rate or a quota, and `queue_retry_ms` for any other refusal. Returns a refusal
+without `retry_after_ms` unchanged.
 """.
 -spec not_before(erlmcp_refusal:refusal(), erlmcp_instance:instance()) -> erlmcp_refusal:refusal().
 not_before(Refusal, #{limits := #{rate_retry_ms := RateMs, queue_retry_ms := QueueMs}}) ->
@@ -201,10 +201,10 @@ id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
 id(_) -> undefined.
 
 -doc """
-Returns the engine's effects for an admitted message. Counts the requests that the engine has
-answered, and adds the refusals of a batch to the batch's answer. Gives back the permits of messages
-that do not become calls. Adds to each call its permit, its tenant, its arrival and its span, if
-any.
+Turns the engine's effects for an admitted message into effects for the transport. Counts the
+requests that the engine has answered, and adds the refusals of a batch to the batch's answer. Gives
+back the permits of messages that do not become calls. Adds to each call its permit, its tenant, its
+arrival and its span, if any.
 
 A subscription, or its end, is left to the transport, which answers it by `watched/4`.
 """.
@@ -284,10 +284,9 @@ abandon({_, {batch, Permits, _}}) -> leave([Permit || {_, Permit} <- Permits]);
 abandon({_, Permit}) -> erlmcp_gate:leave(Permit).
 
 -doc """
-Returns `{announced, Method, Text}` for a stateless request whose head names its method, so that it
-can enter before it is decoded. Returns `{post, Accept}` for any other message, which is decoded
-first. Such are messages of a session or of an older revision, and `server/discover`. So are those
-whose head names no method, or one that needs escapes in JSON. The names of `Headers` are in lower
+Returns `{announced, Method, Text}` if the head of a stateless request names its method. Such a
+request can enter before it is decoded. Returns `{post, Accept}` for any other message, for
+`server/discover`, and for a method that needs escapes in JSON. The names of `Headers` are in lower
 case.
 """.
 -spec announced(Headers :: #{binary() => binary()}, Accept :: erlmcp_httpd_route:accept()) ->
@@ -422,12 +421,10 @@ refused(Id, Refusal, _, _, _) ->
     erlmcp_reply:refuse(Id, Refusal).
 
 -doc """
-Returns how many milliseconds to wait before a refusal is sent. A refusal with a retry time says
-when the client may try again. If the client tries again earlier on the same connection, its next
-refusal waits until that time. The wait ends a second after the refusal before it at the latest. It
-is shortened by up to a half, on each connection by another part, so that refusals are not all sent
-at once. So clients that try again immediately leave the server time for admitted requests. Neither
-admitted requests nor refusals without a retry time wait.
+Returns how many milliseconds to wait before a refusal is sent. A refusal with a retry time waits
+until a second after the last such refusal on the same connection. The wait is shortened by up to a
+half, on each connection by another part, so that refusals are not all sent at once. So clients that
+try again immediately leave the server time for admitted requests. Other refusals do not wait.
 
 On the connection of a proxy, which many clients share, no refusal waits. If the listener trusts
 proxies, only these count as proxies. Otherwise any client counts whose headers say that it is one.

@@ -310,7 +310,7 @@ Returns the state before any window. Its limit is `first`, or the nearest value 
 new(#{min := Min, max := Max, first := First} = Bounds) when Min =< Max ->
     #concurrency{limit = between(Min, Max, First), bounds = Bounds}.
 
--doc "Returns the state after a window: the same one if no request started in the window.".
+-doc "Returns the state after a window, which is unchanged if `started` is 0.".
 -spec update(window(), concurrency()) -> concurrency().
 update(#{started := 0}, Concurrency) ->
     Concurrency;

@@ -111,7 +111,7 @@ later(_, _, #{ended := Ended}) ->
 
 -doc """
 Drops requests from the front of each tenant's queue, until the fun returns `false` for the key of
-the first one that is left. Returns the dropped requests, too.
+the first one that is left. Returns the values of the dropped requests, in no order.
 """.
 -spec drop(fun((key()) -> boolean()), queue()) -> {Dropped :: [Value :: term()], queue()}.
 drop(Is, #{tenants := Tenants} = Queue) ->

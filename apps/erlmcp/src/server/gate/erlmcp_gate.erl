@@ -6,7 +6,7 @@ does every connection of a socket. Its words:
 - A connection or a request gets a **permit** when it enters, and gives it back when it leaves. The
   permit's holder is a process. The permits of a dead process are given back for it.
 - A **tenant** is a client for whom limits are counted: a principal, or the address of an anonymous
-  client.
+  client (`network/1`).
 - A **counter** counts what is held of one kind, and has a **limit**. A permit holds shares of
   counters.
 - A request that runs is **in flight**. A request that finds the limit of these reached **waits** in
@@ -47,8 +47,8 @@ The limits of a gate. The default is `infinity`, unless another one is given in 
   `principal_messages_per_second`, `principal_messages_per_minute`, `principal_messages_per_day`:
   messages of one tenant.
 - `principals`: counts of tenants and addresses that are kept at once (10,000). A tenant may have
-  three: of its requests, of those that wait, and of its connections. If several clients arrive at
-  the same moment while one more count is allowed, each of them is let in.
+  three: of its requests, of those that wait, and of its connections. Clients that arrive at the
+  same moment may together exceed this limit.
 
 A limit of requests, bytes or connections is 268,435,455 at most; a greater number counts as that
 one.
@@ -102,8 +102,8 @@ new(Limits) ->
     new(Limits, none).
 
 -doc """
-Makes a gate as `new/1` does. With the `Cluster` of its server, the rates of a tenant are those of
-all nodes together.
+Makes a gate as `new/1` does. With the `Cluster` of its server, the rates of a tenant count its
+messages on all nodes together.
 """.
 -spec new(limits(), Cluster :: none | {module(), State :: term()}) -> gate().
 new(Given, Cluster) ->
@@ -128,9 +128,9 @@ bounded(infinity) -> erlmcp_gate_counters:most();
 bounded(Limit) -> Limit.
 
 -doc """
-Gives the calling process a permit for a connection from `Address`. Refuses it if the server drains,
-its node is overloaded or short of descriptors, or a limit of connections or of `principals` is
-reached.
+Gives the calling process a permit for a connection from `Address`. Refuses the connection if the
+server drains, or if its node is overloaded or short of descriptors. Refuses it, too, if the limit
+`connections`, `connections_per_address` or `principals` is reached.
 """.
 -spec connect(gate(), #{address := inet:ip_address() | local, atom() => term()}) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -164,8 +164,9 @@ network(Address) ->
     Address.
 
 -doc """
-Gives the calling process a permit for a connection of `Tenant`. Refuses it if the tenant has too
-many connections, or is one more than the limit `principals` allows.
+Gives the calling process a permit for a connection of `Tenant`. Refuses the connection if the limit
+`connections_per_principal` of the tenant, or the limit `principals`, is reached. If
+`connections_per_principal` is `infinity`, refuses no connection.
 """.
 -spec connect_tenant(gate(), Tenant :: tenant()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -190,9 +191,9 @@ connection(Limited, #{counters := Counters} = Gate) ->
     end.
 
 -doc """
-Gives the calling process a permit for a request of `Bytes` bytes that it passes on to the home of
-its session. Refuses it if more requests would be on their way than the limit `in_flight` allows, or
-more bytes than `queue_bytes` allows.
+Gives the calling process a permit for an HTTP request that it passes on to the home of its session.
+`Bytes` is the length of the body. Refuses the request if more requests would be on their way than
+the limit `in_flight` allows, or more bytes than `queue_bytes` allows.
 """.
 -spec forward(Bytes :: non_neg_integer(), gate()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -322,8 +323,8 @@ waits(_) -> false.
 
 -doc """
 Waits until a request is in flight, for up to `Milliseconds` or the limit `queue_ms`, whichever is
-less. The process of a call does so before it runs user code. A request that cannot run in time is
-refused, and its permit is given back already.
+less. The process of a call does so before it runs user code. If the request cannot run in time,
+gives its permit back and returns the refusal.
 """.
 -spec await(permit(), Milliseconds :: non_neg_integer()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -410,9 +411,9 @@ add_work(for_nothing) ->
     ok.
 
 -doc """
-Returns `open`, or the refusal of all requests, if the server drains or its node is overloaded. A
-transport may refuse a request by this state before it has read the request. Other messages enter in
-any state.
+Returns `open` if the server takes requests now. If it drains or its node is overloaded, returns the
+refusal of any request. A transport may send this refusal before it has read the request. Other
+messages enter in any state.
 """.
 -spec state(gate()) -> open | {refuse, erlmcp_refusal:refusal()}.
 state(Gate) ->
@@ -456,7 +457,7 @@ is_draining(#{counters := Counters}) ->
 limit(#{counters := Counters}) ->
     erlmcp_gate_counters:limit(Counters).
 
--doc "Sets how many requests may be in flight, but at most as many as the limit `in_flight`.".
+-doc "Sets how many requests may be in flight: `Limit`, but at most the limit `in_flight`.".
 -spec limit(gate(), pos_integer()) -> ok.
 limit(#{counters := Counters, permits := Permits, limits := #{in_flight := Most}}, Limit) ->
     ok = erlmcp_gate_counters:limit(min(Limit, bounded(Most)), Counters),
@@ -464,8 +465,8 @@ limit(#{counters := Counters, permits := Permits, limits := #{in_flight := Most}
 
 -doc """
 Sets a limit on waiting requests, in addition to `queue`, `queue_bytes` and `queue_per_principal`.
-`none` removes it. A tenant may have as many waiting requests as are still free in this limit, which
-leaves ten to each tenant in any case.
+`none` removes it. A tenant may have as many waiting requests as are still free in this limit, or
+ten if fewer are free.
 """.
 -spec limit_queue(gate(), pos_integer() | none) -> ok.
 limit_queue(#{counters := Counters}, none) ->
@@ -481,14 +482,14 @@ is 0 if the counter of a key does not exist.
 held(#{counters := Counters}, Name) ->
     erlmcp_gate_counters:held(Name, Counters).
 
--doc "Returns the processes whose requests are in flight or wait.".
+-doc "Returns the processes whose requests are in flight or wait, once for each request.".
 -spec calls(gate()) -> [pid()].
 calls(#{permits := Permits}) ->
     erlmcp_gate_permits:calls(Permits).
 
 -doc """
-Returns the ids and the processes of requests that are in flight or wait: of those that each
-scheduler has let in, the `Most` oldest.
+Returns the ids and the processes of requests that are in flight or wait. Of the requests that
+entered on one scheduler, only the `Most` oldest are returned.
 """.
 -spec oldest_calls(gate(), Most :: pos_integer() | infinity) -> [{Id :: binary(), pid()}].
 oldest_calls(#{permits := Permits}, Most) ->
@@ -503,7 +504,10 @@ accounts(#{principal_rates := []}) ->
 accounts(#{principal_rates := Rates, counters := Counters}) ->
     erlmcp_gate_counters:accounts(Rates, Counters).
 
--doc "Counts messages of a tenant that another node has let in, in all rates of a tenant.".
+-doc """
+Counts `Count` messages of the tenant `Key`, which another node has let in, in all rates of a tenant
+(`erlmcp_gate_counters:count_heard/5`).
+""".
 -spec count_heard(erlmcp_gate_counters:key(), Count :: integer(), gate()) -> ok.
 count_heard(Key, Count, #{principal_rates := Rates, counters := Counters} = Gate) ->
     erlmcp_gate_counters:count_heard(Key, Count, Rates, now(Gate), Counters).

@@ -149,7 +149,7 @@ The number of requests that have started until a moment, and the sum of their wa
 -doc """
 Makes counters with up to `Keys` keys of tenants and addresses. The limits of requests in flight and
 of waiting requests are `most/0` until `limit/2` and `queue_limit/2` set others. The counters belong
-to the calling process. `Cluster` is that of the server.
+to the calling process. With a `Cluster`, the rates of a tenant are those of all its nodes.
 """.
 -spec new(Keys :: pos_integer(), Cluster :: none | {module(), State :: term()}) -> counters().
 new(Keys, Cluster) ->
@@ -216,12 +216,15 @@ limit(Limit, Counters) ->
     end, Counters),
     ok.
 
--doc "Returns the limit of waiting requests that `queue_limit/2` has set, or `most/0` before.".
+-doc """
+Returns the limit of waiting requests that `queue_limit/2` has set, or `most/0` before. The gate
+applies this limit (`erlmcp_gate:limit_queue/2`).
+""".
 -spec queue_limit(counters()) -> pos_integer().
 queue_limit(#counters{words = Words}) ->
     atomics:get(Words, ?QUEUE_LIMIT).
 
--doc "Sets how many requests may wait: `Limit`, but at most `most/0`.".
+-doc "Sets the limit of waiting requests (`queue_limit/1`): `Limit`, but at most `most/0`.".
 -spec queue_limit(Limit :: pos_integer(), counters()) -> ok.
 queue_limit(Limit, #counters{words = Words}) ->
     atomics:put(Words, ?QUEUE_LIMIT, min(Limit, ?MOST)).
@@ -537,7 +540,7 @@ uncount_tenant(Key, Rates, #counters{keyed = Keyed} = Counters) ->
             atomics:sub(Array, ?UNHEARD, 1)
     end.
 
--doc "Returns the tenants that are counted, with `Rates` for all of them.".
+-doc "Returns an account for each tenant that has a counter. `Rates` are the rates of a tenant.".
 -spec accounts(Rates :: [rate()], counters()) -> [account()].
 accounts(Rates, #counters{keyed = Keyed} = Counters) ->
     [{Key, Array, Rates, Counters} || {{principal, _} = Key, Array} <- ets:tab2list(Keyed)].
@@ -565,8 +568,8 @@ heard_by_all({_, Array, Rates, _}, Count, Nodes) ->
     uncount_all(Rates, Array, ?HELD_AT, Count * (Nodes - 1)).
 
 -doc """
-Counts messages of a tenant that another node has let in, whatever the rates allow. If there is no
-room for another key, they are not counted.
+Counts `Count` messages of the tenant `Key`, which another node has let in, even if they exceed
+`Rates`. A negative `Count` takes messages back. Counts nothing if there is no room for another key.
 """.
 -spec count_heard(key(), Count :: integer(), Rates :: [rate()], Now :: pos_integer(),
                   counters()) -> ok.
@@ -589,8 +592,8 @@ change(Words, Index, Change) ->
     end.
 
 -doc """
-Returns for how long the messages of an account are paid for, if each of them paid once. Leaves out
-the periods that are paid for until now at most.
+Returns for how many nanoseconds from now the messages of an account are paid for, in each period.
+Each message counts here as one that paid once. Leaves out the periods that are not paid beyond now.
 """.
 -spec paid(account()) -> [paid()].
 paid({_, Array, Rates, Counters}) ->
@@ -684,7 +687,7 @@ count_of(Generation, Word) ->
 
 -doc """
 Returns by how much the counts of a generation exceed the sums of its permits, for each counter
-where they differ.
+where they differ. The number is negative if a count is less than the sum.
 """.
 -spec unwritten(generation(), Sums :: #{counter() => pos_integer()}, counters()) ->
     #{counter() => integer()}.

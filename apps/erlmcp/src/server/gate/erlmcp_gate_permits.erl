@@ -71,8 +71,8 @@ new(Counters) ->
     #permits{tables = list_to_tuple(Tables), counters = Counters}.
 
 -doc """
-Adds a permit that the calling process holds: a share of the requests in flight, or 0, and shares of
-other counters.
+Adds a permit that the calling process holds, and returns its id. `InFlight` is a share of the
+requests in flight, or 0, and `Held` has shares of other counters.
 """.
 -spec add(InFlight :: in_flight(), Held :: taken(), permits()) -> id().
 add(InFlight, Held, #permits{tables = Tables}) ->
@@ -119,14 +119,14 @@ give_back({_, _, InFlight, Held}, #permits{counters = Counters} = Permits) ->
 is_held({Table, Id}) ->
     ets:member(Table, Id).
 
--doc "Returns the holders of requests that are in flight or wait.".
+-doc "Returns the holders of requests that are in flight or wait, once for each request.".
 -spec calls(permits()) -> [pid()].
 calls(Permits) ->
     [Holder || {_, {_, Holder, _, _} = Row} <- rows(Permits), is_call(Row)].
 
 -doc """
-Returns the ids, as texts, and the holders of requests that are in flight or wait. Of each table
-only the `Most` oldest are returned.
+Returns the ids, as texts, and the holders of requests that are in flight or wait. Of the requests
+that entered on one scheduler, only the `Most` oldest are returned.
 """.
 -spec oldest_calls(permits(), Most :: pos_integer() | infinity) -> [{Id :: binary(), pid()}].
 oldest_calls(#permits{tables = Tables}, Most) ->

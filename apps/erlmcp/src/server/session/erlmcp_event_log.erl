@@ -35,8 +35,8 @@ new(Limits) ->
     #{limits => Limits, order => queue:new(), events => #{}, bytes => 0}.
 
 -doc """
-Adds an event, and drops the oldest events while there are too many events or bytes. Returns the
-keys of the dropped events. `Now` is a monotonic time in milliseconds.
+Adds an event, and drops the oldest other events while there are too many events or bytes. Returns
+the keys of the dropped events. `Now` is a monotonic time in milliseconds.
 """.
 -spec append(key(), binary(), Now :: integer(), log()) -> {Dropped :: [key()], log()}.
 append(Key, Bytes, Now, #{order := Order, events := Events, bytes := Total} = Log) ->

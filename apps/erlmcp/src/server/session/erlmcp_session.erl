@@ -5,8 +5,8 @@ read. It gets a process when it first needs one (`process/2`).
 
 The process owns the session's running calls, since a lost connection does not cancel a call of a
 session. It also has the session's streams, which outlive connections (`m:erlmcp_session_streams`).
-Most requests do not pass through it, nor do the answers of calls that report nothing before. The
-process takes GET, subscriptions to resources, cancellations and the client's answers.
+Most requests do not pass through it, and neither do the answers of calls that have reported
+nothing. The process takes GET, subscriptions to resources, cancellations and the client's answers.
 
 A session ends on DELETE, with its server, and when it was unused for `session_idle_ms`, unless a
 call runs or its own stream is open. If it has no process, an `m:erlmcp_sweeper` ends it. A session
@@ -66,7 +66,7 @@ Internal.
 -doc """
 Opens a session for a tenant and returns its id. Returns a refusal if the limit of sessions, or that
 of the tenant's sessions, is reached and no unused session can end instead (`reserve/5`). In a
-cluster it also returns one if this node may not serve sessions now, or if the session's changes
+cluster, returns a refusal also if this node may not serve sessions now, or if the session's changes
 cannot be stored (`change/3`).
 """.
 -spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
@@ -116,8 +116,8 @@ stored_in(Incarnation, _, [], #{cluster := {Module, State}}) ->
 Makes this node the home of a session whose home was another one. The client may have missed
 changes. When the client has a stream again, it is notified of changes of all lists, and of the
 resources that it watches. Waits for other nodes. Returns `unknown` if the principal has no such
-session, and `unavailable` if this node cannot be its home now. The refusal is that of a reached
-limit (`reserve/5`).
+session, and `unavailable` if this node cannot be its home now. Returns a refusal if a limit is
+reached (`reserve/5`).
 """.
 -spec inherit(Id :: binary(), erlmcp_auth:principal(), erlmcp_gate:tenant(),
               erlmcp_instance:instance()) ->
@@ -148,8 +148,8 @@ still_inherited(Id, Principal, #{cluster := {Module, State}} = Instance) ->
 
 -doc """
 Stores a change of a session for its next home. Returns `ended` if the session has ended. Returns a
-refusal if the change may not have been stored. Returns one, too, if the cluster keeps too many
-changes, of all clients or of the session's client. Without a cluster, stores nothing and
+refusal if it is not certain that the change was stored. Returns one, too, if the cluster keeps too
+many changes, of all clients or of the session's client. Without a cluster, stores nothing and
 returns `ok`.
 """.
 -spec change(Id :: binary(), erlmcp_server_cluster:change(), erlmcp_instance:instance()) ->
@@ -257,8 +257,8 @@ start(Id, Session, Instance) ->
 
 -doc """
 Ends the sessions that were never used within `unused_session_ms`, or within `session_idle_ms` if
-that is less. Ends those without a process that were not used for `session_idle_ms`, and those whose
-process was killed.
+that is less. Also ends sessions without a process that were not used for `session_idle_ms`, and
+sessions whose process was killed.
 """.
 -spec sweep(erlmcp_instance:instance()) -> ok.
 sweep(Instance) ->
@@ -267,7 +267,8 @@ sweep(Instance) ->
 
 -doc """
 Ends a session because its client wants it. Of several requests that do so at the same time, one
-gets `ok`, and the others `ended`. Returns a refusal if the end may not have been stored.
+gets `ok`, and the others `ended`. Returns a refusal if it is not certain that the cluster has
+stored the end.
 """.
 -spec end_for_client(Id :: binary(), erlmcp_instance:instance()) ->
     ok | ended | {error, erlmcp_refusal:refusal()}.
@@ -383,10 +384,10 @@ detach(Pid, Owner) ->
     gen_server:cast(Pid, {detach, Owner}).
 
 -doc """
-Subscribes the session to changes of a resource. `IsNew` is `false` if it has this subscription
-already. Returns `ended` if the session has ended. Returns a refusal if the limit `subscriptions` or
-`subscriptions_per_principal` is reached. Returns one, too, if the session does not answer within
-five seconds; it may subscribe after that.
+Subscribes the session to changes of a resource. `IsNew` is `false` if the session has this
+subscription already. Returns `ended` if the session has ended. Returns a refusal if the limit
+`subscriptions` or `subscriptions_per_principal` is reached. Returns one, too, if the session does
+not answer within five seconds: it may still subscribe later.
 """.
 -spec subscribe(pid(), Uri :: binary()) ->
     {ok, IsNew :: boolean()} | ended | {error, erlmcp_refusal:refusal()}.

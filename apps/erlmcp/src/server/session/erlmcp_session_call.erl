@@ -64,9 +64,9 @@ start(#{id := Id} = Call, OfCalls, Waiting, Session) ->
 -doc """
 Runs a call or a batch of a session in the calling process. `Run` gets the owner of the call's
 reports, and returns the call's status and answer. If the session has ended, `Run` is not called,
-and `Waiting` gets the answer of `lost/2`, from this process or from that of the session. Then
-returns `ended` if the caller has to count the requests as ended. That is so for a batch, and for a
-call unless the session's process has counted it. Returns `ok` otherwise.
+and `Waiting` gets the answer of `lost/2`, from this process or from that of the session. Returns
+`ended` if the caller then has to count the requests as ended, and `ok` otherwise. The caller counts
+those of a batch, and that of a call unless the session's process has counted it.
 """.
 -spec run(session(), erlmcp_calls:entry(), Waiting :: erlmcp_call:owner(),
           Run :: fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok | ended.

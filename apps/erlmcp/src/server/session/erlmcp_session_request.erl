@@ -259,10 +259,11 @@ batched(Item, _, _) ->
 
 -doc """
 Attaches an owner to the stream of the event `LastEventId` or, with `none`, to the session's own
-stream. Returns the session's process. Returns a refusal if the session does not exist here, or does
-not answer within five seconds. With `none`, returns one, too, if the stream has a connection
-already. With an event, returns one if the stream of a call does not keep the events after it, or if
-no stream has sent it.
+stream. Returns the session's process, or a refusal in these cases:
+
+- The session does not exist here, or does not answer within five seconds.
+- `LastEventId` is `none`, and the session's own stream has a connection already.
+- No stream has sent the event, or its stream is that of a call and does not keep the later events.
 """.
 -spec get(Id :: binary(), erlmcp_auth:principal(),
           {erlmcp_call:owner(), LastEventId :: binary() | none}, erlmcp_instance:instance()) ->
@@ -291,8 +292,8 @@ opened(Pid, Owner, none) -> erlmcp_session:open_stream(Pid, Owner);
 opened(Pid, Owner, LastEventId) -> erlmcp_session:resume_stream(Pid, LastEventId, Owner).
 
 -doc """
-Ends a session. Returns a refusal if the principal has no such session here, or if its end may not
-have been stored.
+Ends a session. Returns a refusal if the principal has no such session here, or if it is not certain
+that the cluster has stored the end.
 """.
 -spec delete(Id :: binary(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     ok | {refuse, erlmcp_refusal:refusal()}.

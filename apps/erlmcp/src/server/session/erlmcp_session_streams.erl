@@ -108,7 +108,7 @@ has_room(#{streams := #{0 := Stream}}) ->
 
 -doc """
 Returns `true` if a connection waits for a call or is attached to the call's stream, or if the call
-is over and needs none.
+is over and needs none. Also returns `true` for a call whose client reads no streams.
 """.
 -spec is_attended(Call :: pid(), streams()) -> boolean().
 is_attended(Call, #{calls := Calls} = State) ->
@@ -382,9 +382,9 @@ retry_ms(#{retry_ms := Milliseconds}) ->
     Milliseconds + rand:uniform(max(1, Milliseconds div 2)).
 
 -doc """
-Answers a call that ends with its session here. If the session goes on at another node of a cluster,
-a stream that has begun ends without that answer. Its client comes back, and gets the rest from the
-next home (`resume/3`).
+Answers a call that ends with its session here. If the session goes on at another node of a cluster
+(`GoesOn`), a stream that has begun ends without that answer. Its client comes back, and gets the
+rest from the next home (`resume/3`).
 """.
 -spec end_call(Call :: pid(), binary(), GoesOn :: boolean(), streams()) -> streams().
 end_call(Call, Bytes, GoesOn, #{home := Home, calls := Calls} = State) ->

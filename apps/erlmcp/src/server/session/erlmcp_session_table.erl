@@ -338,7 +338,7 @@ update(Id, Session, #{sessions := #sessions{rows = Rows}}) ->
 
 -doc """
 Adds `Count` to the running calls of a session. Returns `full`, and adds nothing, if there would be
-more than `Max`. Returns `ok` if the session has ended.
+more than `Max`. Returns `ok`, and adds nothing, if the session has ended.
 """.
 -spec take_calls(session_id(), Count :: non_neg_integer(), Max :: pos_integer(),
                  erlmcp_instance:instance()) ->

@@ -6,7 +6,7 @@ definition that only some principals may see is sent to the subscribers of these
 
 Every session with a process subscribes to the three lists, with one row `lists` in place of three.
 
-A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}`, and calls
+A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}`. It calls
 `received/1` with `Pending` when it is about to write or keep the event. Until then the subscriber
 is sent no other event of this topic, if that is a list or a resource. Its client reads the list or
 resource after the event, and gets the newest state. So a subscriber whose client does not read has
@@ -70,7 +70,7 @@ notification(Topic) ->
     iolist_to_binary(erlmcp_message:notification(method(Topic), params(Topic))).
 
 -doc """
-Adds a subscriber, with its principal, to topics. They are not counted for a tenant. A session that
+Adds a subscriber, with its principal, to topics. These are not counted for a tenant. A session that
 is added to one list is added to all three.
 """.
 -spec add([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), erlmcp_auth:principal(),
@@ -198,8 +198,8 @@ watched(Table) ->
     lists:usort(ets:select(Table, [{{{{uri, '$1'}, '_', '_'}, '_', '_', '_'}, [], ['$1']}])).
 
 -doc """
-Returns the session with the process `Pid` as a subscriber. Returns `none` if the session has ended,
-or if `Pid` is not the process of a session.
+Returns the session that the process `Pid` has, as a subscriber. `Pid` is the process of a session,
+or of a connection on lines. Returns `none` if the session has ended, or if `Pid` has none.
 """.
 -spec session(Pid :: pid(), ets:table()) -> erlmcp_call:owner() | none.
 session(Pid, Table) ->

@@ -19,7 +19,7 @@ Internal.
 
 -type policy() :: #{hosts := any | [binary()], origins := any | [binary()]}.
 
--doc "Returns the policy of a listener with `Options`.".
+-doc "Returns the host names and the origins that a listener with `Options` allows.".
 -spec policy(Options :: map()) -> policy().
 policy(Options) ->
     {ok, Own} = inet:gethostname(),
@@ -30,8 +30,8 @@ policy(Options) ->
     #{hosts => Hosts, origins => maps:get(allowed_origins, Options, [])}.
 
 -doc """
-Checks the host and the origin of a request. `Host` is in lower case and has no port. An error names
-the one that is not allowed.
+Checks the host and the origin of a request. `Host` is in lower case and has no port. The error is
+`host` if the host is not allowed, and otherwise `origin`.
 """.
 -spec check(Host :: binary(), Origin :: binary() | undefined, policy()) ->
     ok | {error, host | origin}.

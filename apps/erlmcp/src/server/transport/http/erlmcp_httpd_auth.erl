@@ -102,8 +102,9 @@ expire(_, _) ->
     ok.
 
 -doc """
-Returns the headers of a refusal. `resource_metadata` is the URL of the listener's metadata, and
-`scope` the scopes that the request needs.
+Returns the headers of a refusal, such as `www-authenticate`. There are none if the listener asks
+for certificates. `resource_metadata` is the URL of the listener's metadata, and `scope` has the
+scopes that the request needs.
 """.
 -spec headers(auth(), erlmcp_bearer_failure:failure(),
               #{resource_metadata => binary(), scope => [erlmcp:scope()]}) ->

@@ -23,10 +23,10 @@ The paths of the metadata, a fun for the fields that depend on the endpoint, and
 -type document() :: #{binary() => json:encode_value()}.
 
 -doc """
-Returns the metadata of a listener with these endpoints: its own, and that of HTTP+SSE if it has
-one. `Endpoints` are their paths. `Fields` is the option `protected_resource`. Returns `none` if no
-authorization server is known. RFC 9728 derives a path of the metadata from each endpoint's path,
-from the resource's path, and from the root.
+Returns the metadata of a listener. `Endpoints` are the paths of its endpoint, and of HTTP+SSE if it
+has that. `Fields` is the option `protected_resource`, which overrides other fields. Returns `none`
+if no authorization server is known. The metadata have a path for each endpoint, for the resource
+and for the root (RFC 9728, section 3).
 """.
 -spec new(erlmcp_httpd_auth:auth(), Fields :: #{atom() => term()}, [erlmcp:scope()],
           Endpoints :: [binary(), ...]) -> metadata() | none.

@@ -65,8 +65,8 @@ answer.
 -opaque state() :: #page{}.
 
 -doc """
-Returns the pages of a listener with `Options`. The table of running pages belongs to the calling
-process.
+Returns the pages of a listener with `Options`, or `none` if it has no page. The table of running
+pages belongs to the calling process.
 """.
 -spec new(Options :: map()) -> pages().
 new(Options) ->
@@ -78,8 +78,8 @@ new(Options) ->
     end.
 
 -doc """
-Finds the page whose path is `Path` or a parent of it; of several, the one with the longest path.
-Returns `none` if there is none.
+Finds the page whose path is `Path` or a parent of it; of several, the one with the longest path. A
+page at `/` is found for that path alone. Returns `none` if there is no page.
 """.
 -spec find(Path :: binary(), pages()) -> {ok, found()} | none.
 find(_, none) ->

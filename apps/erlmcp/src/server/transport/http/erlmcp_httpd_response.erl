@@ -48,7 +48,7 @@ refuse(Refusal) ->
 
 -doc """
 Returns the commands that refuse the request `Id`, with the status of the refusal. `Extra` are
-further headers of the response.
+further headers of the response. Without an `allow` in `Extra`, a 405 names POST, GET and DELETE.
 """.
 -spec refuse(erlmcp_refusal:refusal(), Id :: erlmcp_message:id() | undefined, Extra :: headers()) ->
     cowboy_stream:commands().
@@ -62,7 +62,7 @@ refuse(Refusal, Id, Extra) ->
 
 -doc """
 Returns the commands that send a whole response and end its stream. A status with a time adds
-`retry-after`, in seconds. The body of a 204 is dropped.
+`retry-after`, in seconds, and a status with scopes adds nothing. The body of a 204 is dropped.
 """.
 -spec respond(erlmcp_reply:status(), headers(), iodata()) -> cowboy_stream:commands().
 respond({403, Scopes}, Headers, Body) when is_list(Scopes) ->
@@ -107,9 +107,9 @@ with_headers(_, Command) ->
     Command.
 
 -doc """
-Returns an answer to HEAD, without its body (RFC 9110, section 9.3.2). The length of a dropped body
-is left out, too. It would have to be that of the answer to GET (section 8.6), and the text of a
-refusal names the method.
+Returns the commands of an answer to HEAD, without the body (RFC 9110, section 9.3.2). The length of
+a dropped body is left out, too: it may differ from that of the answer to GET, which section 8.6
+demands. The text of a refusal names the method.
 """.
 -spec without_body(cowboy_stream:commands()) -> cowboy_stream:commands().
 without_body(Commands) ->

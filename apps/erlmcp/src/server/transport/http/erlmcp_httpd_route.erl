@@ -43,9 +43,10 @@ Internal.
 -type action() :: {post, accept()} | {get | delete, Session :: binary()}.
 
 -doc """
-A request to be served. `asks` is its kind, with what its answer depends on. `principal` and
-`tenant` are those of the sender. `request_context` is what the engine needs of the request's head.
-`extra` has further headers for the answer.
+A request to be served. `asks` is its kind, with the data that this kind needs. `address`,
+`principal` and `tenant` are those of the sender. `request_context` is the part of the head that the
+engine needs. `session` is the id of a session that the head names. `extra` has further headers for
+the answer.
 """.
 -type route() :: #{
     asks := {post, accept(),
@@ -80,8 +81,8 @@ answer it.
 -type headers() :: #{binary() => iodata()}.
 
 -doc """
-Returns the requirements of a listener with `Options`. The table of its pages belongs to the calling
-process.
+Returns the part of a listener's `Options` that decides about its requests. The table of its pages
+belongs to the calling process.
 """.
 -spec listener(map()) -> listener().
 listener(Options) ->
@@ -119,7 +120,8 @@ resolve(#{headers := Headers} = Received, #{erlmcp_route := Listener} = Options)
     end.
 
 -doc """
-Returns `true` if the path of a request is that of a page, or below it, and is not an endpoint's.
+Returns `true` if a page answers the path of a request (`erlmcp_httpd_page:find/2`), and no endpoint
+has this path.
 """.
 -spec is_page(cowboy_req:req(), cowboy:opts()) -> boolean().
 is_page(#{path := Path}, #{erlmcp_route := #{endpoints := Endpoints, pages := Pages}}) ->

@@ -3,8 +3,8 @@
 A request of HTTP/1.1 or HTTP/2, as a cowboy stream handler. It lives in the connection's process,
 which answers every request that needs no user code. A call runs in a process of its own. A quick
 call runs here if no other call runs on the connection (`m:erlmcp_inline_call`). The answer is JSON.
-It is a stream if the handler reports something before it, if the client reads only streams, or for
-a subscription.
+It is a stream instead for a subscription, for a client that reads only streams, and for a handler
+that reports something before its result.
 
 `m:erlmcp_httpd_route` decides from the head what to do with a request, before the body is read. If
 a process or another machine has to be asked for the identity, the connection's other streams go on.

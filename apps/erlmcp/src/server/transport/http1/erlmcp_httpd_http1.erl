@@ -4,15 +4,15 @@ The process of an HTTP/1.1 connection, with or without TLS. It reads requests
 (`m:erlmcp_httpd_http1_message`), one after the other, gives each to the stream handler, and
 performs the commands that the handler returns. On HTTP/2 cowboy does this.
 
-A connection without TLS that begins with the preface of HTTP/2 is handed to cowboy before anything
-else is read from it. No other connection is.
+If the first bytes of a connection without TLS are the preface of HTTP/2, the connection is handed
+to cowboy.
 
 The process reads as much of a body as its stream takes. Behind a request that is served it reads
-one message and 65,536 bytes, and ends the connection of a client that sends more. The bytes of an
-incomplete head, and those behind a request, are counted (`m:erlmcp_unfinished_messages`). Up to
-65,536 bytes that have arrived together with the request before them are not counted. A client that
-does not read its responses loses its connection after `send_timeout_ms`. An idle process
-hibernates.
+`message_bytes` and 65,536 bytes more, and ends the connection of a client that sends further ones.
+The bytes of an incomplete head, and those behind a request, are counted
+(`m:erlmcp_unfinished_messages`). Up to 65,536 bytes that have arrived together with the request
+before them are not counted. A client that does not read its responses loses its connection after
+`send_timeout_ms`. An idle process hibernates.
 
 Source: RFC 9112; RFC 9113, section 3.4 (the preface).
 

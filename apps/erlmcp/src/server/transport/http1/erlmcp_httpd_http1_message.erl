@@ -20,8 +20,9 @@ Internal.
 
 -doc """
 The head of a request, with the keys that cowboy's requests have for it. `host` and `port` come from
-the request's target or from `Host`; without a port there, `port` is `undefined`. `body_length` is
-`undefined` for a body in chunks. `closes` is `true` if the connection ends with the response.
+the request's target or from `Host`; without a port there, `port` is `undefined`. `host` is empty
+for a request of HTTP/1.0 that names none. `body_length` is `undefined` for a body in chunks.
+`closes` is `true` if the connection ends with the response.
 """.
 -type head() :: #{method := binary(), path := binary(), qs := binary(),
                   version := 'HTTP/1.1' | 'HTTP/1.0', headers := #{binary() => binary()},
@@ -88,9 +89,10 @@ patterns() ->
       forbidden => binary:compile_pattern([~"\r", ~"\n", <<0>>])}.
 
 -doc """
-Splits `Bytes` into the first head, without the empty line at its end, and the bytes behind it.
+Splits `Bytes` into the first head, without the empty lines around it, and the bytes behind it.
 `Seen` is 0 at first. If the head is incomplete, pass the `Seen` of `more` to the next call, so that
-few bytes are searched twice. The error is the status of the refusal.
+few bytes are searched twice. The error is the status of the refusal, and can come before the head
+is complete.
 """.
 -spec split({Bytes :: binary(), Seen :: non_neg_integer()}, patterns()) ->
     {ok, Head :: binary(), Behind :: binary()} | {more, Seen :: non_neg_integer()}

@@ -4,8 +4,8 @@ An HTTP/2 connection. Cowboy serves it: this module starts `m:cowboy_http2` in t
 and is the transport through which cowboy reads and writes.
 
 The transport passes everything to that of the socket, and counts the answers to PING and SETTINGS.
-Streams that do not end by themselves end when cowboy announces the end of the connection, since
-their server ends.
+When cowboy announces the end of the connection, since the server ends, the streams that do not end
+by themselves end (`stream_lasts/1`).
 
 Cowboy answers each PING and SETTINGS, and bounds their rate only together with all other frames, of
 which a busy proxy sends many. If PING and SETTINGS exceed a rate of their own, the connection ends

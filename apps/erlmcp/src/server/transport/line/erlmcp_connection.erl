@@ -69,7 +69,7 @@ new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
 
 -doc """
 Returns a new connection with `Framing`. With `events`, its messages arrive decoded (`message/4`),
-and it returns events.
+and its answers are returned as events.
 """.
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),
           inet:ip_address() | local) -> connection().

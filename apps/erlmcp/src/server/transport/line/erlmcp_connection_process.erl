@@ -75,8 +75,8 @@ connection ends.
 
 -doc """
 Serves `Transport` with the callbacks of `Module` until it ends, in the calling process. A message
-that has begun must arrive within `ReceiveTimeout` milliseconds, unless that is `infinity`. If
-`Parent` is linked to the calling process and ends, exits with its reason.
+that has begun must arrive within `ReceiveTimeout` milliseconds, or its client gets a refusal and
+the connection ends. If `Parent` is linked to the calling process and ends, exits with its reason.
 """.
 -spec run(Module :: module(), Transport :: transport(), Parent :: pid(),
           erlmcp_connection:connection(), ReceiveTimeout :: timeout()) -> ok.

@@ -101,7 +101,7 @@ without(#{id := Id} = Request, Left, #queue{bytes = Bytes, ids = Ids} = Queue) -
                              requests = Left}
     end.
 
--doc "Removes all requests except those of an era.".
+-doc "Removes all requests except those of the era `Era`.".
 -spec keep(erlmcp_revision:era(), queue()) -> queue().
 keep(_, none) ->
     none;

@@ -10,8 +10,8 @@ output under another descriptor, as `bin/erlmcp` does: `{stdio, #{output => 3}}`
 When the input ends, accepted requests are answered, and the node stops with status 0. It also stops
 with status 0 when nothing can be written any more. If the connection's process crashes or is
 killed, the status is 1. If the server is stopped, the connection ends with it, and the node goes
-on. But a client that has not read the last answers within 200 milliseconds then has its connection
-killed.
+on. The exception is a client that does not read the last answers within 200 milliseconds: then the
+connection's process is killed, and the node stops.
 
 Source: specification 2026-07-28, "Transports / stdio".
 

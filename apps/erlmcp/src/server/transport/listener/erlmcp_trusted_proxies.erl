@@ -1,7 +1,7 @@
 -module(erlmcp_trusted_proxies).
 -moduledoc """
 The proxies that a listener trusts (its option `trusted_proxies`), and the clients behind them.
-Every listener of HTTP or TCP has such a value, even if it trusts no proxy.
+Every listener of HTTP or TCP has a value `t:proxies/0`, even if it trusts no proxy.
 
 The other end of a connection is the machine that opened it. With the option `proxy_protocol` it is
 the client that a trusted proxy names in the header of the PROXY protocol. If the other end is a
@@ -76,8 +76,8 @@ client({error, _}, _, _) ->
     closed.
 
 -doc """
-Adds the other end of a connection, and whether that is a trusted proxy. A listener that trusts no
-proxy has the same value for all of its connections.
+Adds the other end of a connection to the proxies of its listener, and whether that end is a trusted
+proxy. Adds nothing if the listener trusts no proxy, so that all of its connections share one value.
 """.
 -spec of_connection(peer(), proxies()) -> proxies().
 of_connection(_, #{networks := []} = Proxies) ->

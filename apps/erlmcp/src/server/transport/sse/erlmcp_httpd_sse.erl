@@ -44,7 +44,7 @@ Internal.
 
 -opaque state() :: #sse_stream{} | #sse_message{}.
 
--doc "Begins to handle a request that `m:erlmcp_httpd_route` serves.".
+-doc "Begins to handle a request of HTTP+SSE that `m:erlmcp_httpd_route` has decided to serve.".
 -spec init(erlmcp_httpd_route:route(), erlmcp_call:owner(), cowboy_req:req()) ->
     {cowboy_stream:commands(), state()}.
 init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Owner, Request) ->
