@@ -173,8 +173,9 @@ Options of access tokens.
   of these. The default, the endpoint's own URL, is wrong behind a proxy.
 - `authorization_servers`: the issuers where clients can get a token. The default is those of
   `tokens`.
-- `principal`: a fun that returns the principal of a token's claims. The default is `{Issuer,
-  Subject}`, or `{Issuer, {client, ClientId}}` for a token without a subject.
+- `principal`: a fun that returns the principal of a token's claims, of which `sub` may be missing.
+  The default is `{Issuer, Subject}`, or `{Issuer, {client, ClientId}}` for a token without a
+  subject; a token with neither is refused.
 - `dpop`: whether tokens are bound to a key of the client (RFC 9449). `off`, the default, refuses
   bound tokens, `required` refuses all others, and `optional` accepts both.
 - `dpop_nonce`: `true` if proofs need a nonce of this server, which changes every five minutes.

@@ -227,8 +227,8 @@ wanted(#{issuer := Issuer, audience := Audience}, Leeway, Introspected, Question
 found(Claims, Wanted, Until, Kept, #question{digest = Digest, tables = Tables} = Question) ->
     maybe
         ok ?= erlmcp_token_claims:check(Claims, Wanted),
-        {ok, ByDefault} ?= erlmcp_token_claims:identity(Claims, Wanted),
-        {ok, #{expires_at := End} = Identity} ?= with_principal(ByDefault, Claims, Question),
+        {ok, Principal} ?= principal(Claims, Wanted, Question),
+        #{expires_at := End} = Identity = erlmcp_token_claims:identity(Principal, Claims, Wanted),
         Confirmation = erlmcp_token_claims:confirmation(Claims),
         ok = erlmcp_bearer_tables:remember(Digest, min(Until, End), Kept,
                                            {Identity, Confirmation}, Tables),
@@ -239,11 +239,11 @@ found(Claims, Wanted, Until, Kept, #question{digest = Digest, tables = Tables} =
         {error, Failure} -> {error, Failure}
     end.
 
-with_principal(Identity, _, #question{settings = #{principal := default}}) ->
-    {ok, Identity};
-with_principal(Identity, Claims, #question{settings = #{principal := Fun, server := Key}}) ->
+principal(Claims, Wanted, #question{settings = #{principal := default}}) ->
+    erlmcp_token_claims:principal(Claims, Wanted);
+principal(Claims, _, #question{settings = #{principal := Fun, server := Key}}) ->
     case erlmcp_auth:run_guarded(fun() -> Fun(Claims) end, Key) of
-        {ok, Principal} -> {ok, Identity#{principal := Principal}};
+        {ok, Principal} -> {ok, Principal};
         {error, Refusal} -> {error, erlmcp_bearer_failure:refused(Refusal)}
     end.
 

@@ -6,7 +6,8 @@ without a good one is told. The authorization server is real (`m:erlmcp_test_iss
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
--export([a_token_says_who_asks/1, a_client_of_its_own/1, a_fun_makes_the_principal/1]).
+-export([a_token_says_who_asks/1, a_client_of_its_own/1, a_fun_makes_the_principal/1,
+         a_fun_names_what_has_no_subject/1]).
 -export([requests_without_a_token/1, static_tokens/1, a_fun_knows_tokens/1]).
 -export([a_fun_that_crashes/1, a_fun_is_called_once/1, sources_in_their_order/1,
          a_token_of_a_certificate/1]).
@@ -82,6 +83,21 @@ a_fun_makes_the_principal(Config) ->
     Known = token(#{~"mail" => ~"a@b"}, issuer(Config)),
     {ok, #{principal := {mail, ~"a@b"}}} = verify(Known, Handle),
     {internal_error, 500, none} = refused(token(#{}, issuer(Config)), Handle).
+
+%% A token without `sub` and `client_id`, as of a server that names a user in `username` alone. A
+%% `sub` that is there has to be valid, so that a fun can rely on it.
+a_fun_names_what_has_no_subject(Config) ->
+    Issuer = issuer(Config),
+    Name = fun(#{~"username" := Username}) -> {user, Username};
+              (#{~"sub" := Subject}) -> Subject
+           end,
+    Handle = handle(#{principal => Name,
+                      tokens => [jwt(#{}, Issuer), introspection(#{}, Issuer)]}, Config),
+    Unnamed = #{~"sub" => remove, ~"client_id" => remove, ~"username" => ~"ada"},
+    [{ok, #{principal := {user, ~"ada"}}} = verify(Token, Handle)
+     || Token <- [token(Unnamed, Issuer), erlmcp_test_bearer:opaque(Unnamed, Issuer)]],
+    [{Subject, ?INVALID} = {Subject, refused(token(Unnamed#{~"sub" := Subject}, Issuer), Handle)}
+     || Subject <- [7, ~"", null]].
 
 requests_without_a_token(Config) ->
     Handle = handle(#{}, Config),
