@@ -174,8 +174,9 @@ Options of access tokens.
 - `authorization_servers`: the issuers where clients can get a token. The default is those of
   `tokens`.
 - `principal`: a fun that returns the principal of the claims of a token, from `jwt` or
-  `introspection`. The default is `{Issuer, Subject}`, or `{Issuer, {client, ClientId}}` for a token
-  without a subject. Tokens of other sources have a principal already.
+  `introspection`. The claim `sub` may be missing. The default is `{Issuer, Subject}`, or
+  `{Issuer, {client, ClientId}}` for a token without a subject; a token with neither is refused.
+  Tokens of other sources have a principal already.
 - `dpop`: whether tokens are bound to a key of the client (RFC 9449). `off`, the default, refuses
   bound tokens, `required` refuses all others, and `optional` accepts both.
 - `dpop_nonce`: `true` if proofs need a nonce of this server, which changes every five minutes

@@ -710,7 +710,7 @@ skill_directory(Id, Params, Revision, Catalog) ->
 skill_found({ok, _} = Found, _, _) -> Found;
 skill_found(bad_cursor, _, _) -> bad_cursor;
 skill_found(error, Uri, What) ->
-    Message = [~"no ", What, ~" has the URI ", Uri],
+    Message = [~"no ", What, ~" has the URI ", erlmcp_value_text:name(Uri)],
     {error, erlmcp_refusal:new(resource_not_found, Message,
                                #{code => -32602, status => 400, data => #{~"uri" => Uri}})}.
 

@@ -96,6 +96,7 @@ compile(Kind, Source, Metaschemas) when is_map(Source) ->
         ok ?= quick(Kind, Source),
         {ok, Shown} ?= erlmcp_ui:with_meta(Kind, Source),
         {ok, Wire} ?= wire(Kind, Shown, Fields),
+        ok ?= erlmcp_ui:check_meta(Kind, Wire),
         Key = key(Kind, Source),
         derive(Kind, (named(Shown))#{key => Key, wire => Wire}, Metaschemas)
     else

@@ -8,7 +8,7 @@ Source: MCP Apps of 2026-01-26, <https://github.com/modelcontextprotocol/ext-app
 Internal.
 """.
 
--export([with_meta/2, view_of/1, may_be_view/1, is_used/1]).
+-export([with_meta/2, check_meta/2, view_of/1, may_be_view/1, is_used/1]).
 
 -export_type([tool/0, view/0]).
 
@@ -142,6 +142,17 @@ permission(microphone) -> ~"microphone";
 permission(geolocation) -> ~"geolocation";
 permission(clipboard_write) -> ~"clipboardWrite";
 permission(_) -> throw(~"permissions: of camera, microphone, geolocation and clipboard_write").
+
+-doc """
+Checks the URI of the view that a tool names in `_meta`, which may come from the definition's own
+`meta`. The error has the field `meta` and what was expected there.
+""".
+-spec check_meta(erlmcp_definition:kind(), Wire :: #{binary() => term()}) ->
+    ok | {error, meta, Expected :: binary()}.
+check_meta(tool, #{~"_meta" := #{~"ui" := #{~"resourceUri" := Uri}}}) when not is_binary(Uri) ->
+    {error, meta, ~"resourceUri of ui: a URI"};
+check_meta(_, _) ->
+    ok.
 
 -doc "Returns the URI of the view that shows a tool's results, or `none` if the tool has no view.".
 -spec view_of(erlmcp_definition:definition()) -> {ok, binary()} | none.

@@ -47,8 +47,7 @@ as `DPoP-Nonce`. Only identities from `verify/3` and `awaited/3` have these two.
 -type answer() :: {ok, identity()} | {error, erlmcp_bearer_failure:failure()} | {wait, wait()}.
 -doc "The state of a request that waits for the answer of another machine.".
 -opaque wait() :: #{reference := reference(), timer := reference(), owner := owner(),
-                    deadline := integer(), request := erlmcp_listen:request(),
-                    outcomes := erlmcp_bearer_source:outcomes()}.
+                    deadline := integer(), request := erlmcp_listen:request()}.
 
 -doc """
 Creates the handle of a listener from the settings of its checked options. The handle's tables
@@ -76,7 +75,7 @@ wait any more.
 -spec verify(handle(), erlmcp_listen:request(), owner()) -> answer().
 verify(#{settings := #{wait_ms := WaitMs}} = Handle, Request, Owner) ->
     Deadline = erlmcp_clock:now_ms() + WaitMs,
-    decided(Handle, Request, #{}, Owner, Deadline).
+    decided(Handle, Request, none, Owner, Deadline).
 
 -doc """
 Continues a request with the inner tuple of a message that its owner was sent. Returns
@@ -85,49 +84,48 @@ The deadline stays the same. At the deadline the result is a 503.
 """.
 -spec awaited(handle(), {?MODULE, reference(), term()}, wait()) -> answer().
 awaited(Handle, {?MODULE, Reference, Outcome}, #{reference := Reference} = Wait) ->
-    #{timer := Timer, owner := Owner, deadline := Deadline, request := Request,
-      outcomes := Outcomes} = Wait,
+    #{timer := Timer, owner := Owner, deadline := Deadline, request := Request} = Wait,
     _ = erlang:cancel_timer(Timer, [{async, true}, {info, false}]),
     case Outcome of
-        {Subject, Result} ->
-            decided(Handle, Request, Outcomes#{Subject => Result}, Owner, Deadline);
+        {_, _} = Answer ->
+            decided(Handle, Request, Answer, Owner, Deadline);
         timeout ->
             {error, erlmcp_bearer_failure:unavailable(~"the token cannot be checked in time")}
     end;
 awaited(_, {?MODULE, _, _}, Wait) ->
     {wait, Wait}.
 
-decided(#{settings := Settings} = Handle, Request, Outcomes, Owner, Deadline) ->
+decided(#{settings := Settings} = Handle, Request, Answer, Owner, Deadline) ->
     maybe
         {ok, Scheme, Token} ?= credentials(Request, Settings),
-        case identity(Scheme, Token, Request, Outcomes, Handle) of
+        case identity(Scheme, Token, Request, Answer, Handle) of
             {ok, Identity} ->
                 {ok, Identity#{scheme => Scheme}};
             {error, Failure} ->
                 {error, Failure#{scheme => Scheme}};
             {wait, Subject, Question} ->
-                waiting(Handle, Subject, Question, Request, Outcomes, Owner, Deadline)
+                waiting(Handle, Subject, Question, Request, Owner, Deadline)
         end
     end.
 
-identity(Scheme, Token, Request, Outcomes, #{settings := Settings, tables := Tables}) ->
+identity(Scheme, Token, Request, Answer, #{settings := Settings, tables := Tables}) ->
     maybe
         {ok, Identity, Confirmation} ?=
-            erlmcp_bearer_source:identity(Token, Request, Outcomes, Settings, Tables),
+            erlmcp_bearer_source:identity(Token, Request, Answer, Settings, Tables),
         {ok, Proved} ?=
             check_binding(Scheme, Token, Confirmation, Request, Settings, Tables),
         {ok, maps:merge(Identity, Proved)}
     end.
 
 %% The caller has its own timer, so that it does not depend on the keeper's life.
-waiting(#{tables := Tables}, Subject, Question, Request, Outcomes, {Pid, Tag} = Owner, Deadline) ->
+waiting(#{tables := Tables}, Subject, Question, Request, {Pid, Tag} = Owner, Deadline) ->
     Reference = make_ref(),
     case erlmcp_bearer_keeper:ask(Subject, Question, {Owner, Reference}, Deadline, Tables) of
         ok ->
             Timer = erlang:send_after(Deadline, Pid, {Tag, {?MODULE, Reference, timeout}},
                                       [{abs, true}]),
             {wait, #{reference => Reference, timer => Timer, owner => Owner, deadline => Deadline,
-                     request => Request, outcomes => Outcomes}};
+                     request => Request}};
         {error, Failure} ->
             {error, Failure}
     end.

@@ -2,14 +2,14 @@
 -moduledoc """
 The sources of a listener, which find the identity of a token. Sources are tried in their order
 until one accepts or refuses the token, or needs another machine. The functions run in the calling
-process. Answers of other machines are passed to them as outcomes.
+process. The answer of another machine is passed to them, and they go on with the source that asked.
 
 Internal.
 """.
 
 -export([identity/5]).
 
--export_type([source/0, subject/0, outcome/0, outcomes/0]).
+-export_type([source/0, subject/0, outcome/0, answer/0]).
 
 -doc "A source as `erlmcp_bearer_options:settings/1` makes it.".
 -type source() ::
@@ -41,7 +41,8 @@ in the table, unless the issuer gave no valid answer then. `{error, unavailable}
 valid answer came in time.
 """.
 -type outcome() :: ok | {active, erlmcp_token_claims:claims()} | inactive | {error, unavailable}.
--type outcomes() :: #{subject() => outcome()}.
+-doc "The answer that a request has waited for; `none` if it has not waited.".
+-type answer() :: {subject(), outcome()} | none.
 
 %% Seconds for which a checked signature is not checked again.
 -define(SIGNED_S, 60).
@@ -53,7 +54,7 @@ valid answer came in time.
     digest :: erlmcp_bearer_tables:digest(),
     jwt :: {ok, erlmcp_jwt:jwt()} | error,
     request :: erlmcp_listen:request(),
-    outcomes :: outcomes(),
+    answer :: answer(),
     settings :: erlmcp_bearer_options:settings(),
     tables :: erlmcp_bearer_tables:tables(),
     now :: integer()
@@ -62,24 +63,29 @@ valid answer came in time.
 -doc """
 Returns the identity of a token and its bindings, or the failure of the request. After
 `{wait, Subject, Token}` the caller asks another machine about `Subject`
-(`m:erlmcp_bearer_keeper`), and calls this function again with the outcome in `Outcomes`.
+(`m:erlmcp_bearer_keeper`), and calls this function again with the `Answer`. The sources before the
+one that asked have passed the token on, and are not tried again.
 """.
--spec identity(Token :: binary(), erlmcp_listen:request(), Outcomes :: outcomes(),
+-spec identity(Token :: binary(), erlmcp_listen:request(), Answer :: answer(),
                erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
     {ok, erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()}
     | {wait, subject(), Token :: fun(() -> binary())}
     | {error, erlmcp_bearer_failure:failure()}.
-identity(Token, Request, Outcomes, #{blind := Blind, sources := Sources} = Settings, Tables) ->
+identity(Token, Request, Answer, #{blind := Blind, sources := Sources} = Settings, Tables) ->
     Digest = Blind(Token),
     Now = erlang:system_time(second),
     case erlmcp_bearer_tables:identity(Digest, Now, Tables) of
         {ok, Identity, Confirmation} ->
             {ok, Identity, Confirmation};
         unknown ->
-            first(Sources, #question{token = Token, digest = Digest, jwt = erlmcp_jwt:read(Token),
-                                  request = Request, outcomes = Outcomes, settings = Settings,
-                                  tables = Tables, now = Now})
+            first(from(Answer, Sources),
+                  #question{token = Token, digest = Digest, jwt = erlmcp_jwt:read(Token),
+                            request = Request, answer = Answer, settings = Settings,
+                            tables = Tables, now = Now})
     end.
+
+from(none, Sources) -> Sources;
+from({Subject, _}, Sources) -> lists:nthtail(element(2, Subject) - 1, Sources).
 
 first([], _) ->
     refused(~"the token is not known here");
@@ -109,9 +115,12 @@ ask({jwt, #{issuer := Issuer} = Source}, Index,
     jwt(Jwt, Source, Index, Question);
 ask({jwt, _}, _, _) ->
     next;
-ask({introspection, Source}, Index, #question{outcomes = Outcomes, digest = Digest} = Question) ->
+ask({introspection, Source}, Index, #question{digest = Digest} = Question) ->
     Subject = {token, Index, Digest},
-    introspected(maps:get(Subject, Outcomes, none), Subject, Source, Question).
+    introspected(outcome(Subject, Question), Subject, Source, Question).
+
+outcome(Subject, #question{answer = {Subject, Outcome}}) -> Outcome;
+outcome(_, _) -> none.
 
 %% The result of a user's fun.
 
@@ -185,14 +194,13 @@ refreshed(fresh, _, _) -> ok;
 refreshed(stale, Index, Tables) -> erlmcp_bearer_keeper:refresh(Index, Tables).
 
 %% Keys are fetched once for a request, and not soon after they were fetched before.
-fetched({keys, Index} = Subject, Otherwise, Question) ->
-    #question{outcomes = Outcomes, tables = Tables} = Question,
-    case Outcomes of
-        #{Subject := {error, unavailable}} ->
+fetched({keys, Index} = Subject, Otherwise, #question{tables = Tables} = Question) ->
+    case outcome(Subject, Question) of
+        {error, unavailable} ->
             {error, erlmcp_bearer_failure:unavailable(~"the issuer's keys are not available")};
-        #{Subject := ok} when Otherwise =:= unknown_key ->
+        ok when Otherwise =:= unknown_key ->
             refused(unsigned(unknown_key));
-        #{} ->
+        _ ->
             case erlmcp_bearer_tables:may_fetch(Index, Tables) of
                 true -> {wait, Subject, token(Question)};
                 false when Otherwise =:= unknown_key -> refused(unsigned(unknown_key));
@@ -219,8 +227,8 @@ wanted(#{issuer := Issuer, audience := Audience}, Leeway, Introspected, Question
 found(Claims, Wanted, Until, Kept, #question{digest = Digest, tables = Tables} = Question) ->
     maybe
         ok ?= erlmcp_token_claims:check(Claims, Wanted),
-        {ok, ByDefault} ?= erlmcp_token_claims:identity(Claims, Wanted),
-        {ok, #{expires_at := End} = Identity} ?= with_principal(ByDefault, Claims, Question),
+        {ok, Principal} ?= principal(Claims, Wanted, Question),
+        #{expires_at := End} = Identity = erlmcp_token_claims:identity(Principal, Claims, Wanted),
         Confirmation = erlmcp_token_claims:confirmation(Claims),
         ok = erlmcp_bearer_tables:remember(Digest, min(Until, End), Kept,
                                            {Identity, Confirmation}, Tables),
@@ -231,11 +239,11 @@ found(Claims, Wanted, Until, Kept, #question{digest = Digest, tables = Tables} =
         {error, Failure} -> {error, Failure}
     end.
 
-with_principal(Identity, _, #question{settings = #{principal := default}}) ->
-    {ok, Identity};
-with_principal(Identity, Claims, #question{settings = #{principal := Fun, server := Key}}) ->
+principal(Claims, Wanted, #question{settings = #{principal := default}}) ->
+    erlmcp_token_claims:principal(Claims, Wanted);
+principal(Claims, _, #question{settings = #{principal := Fun, server := Key}}) ->
     case erlmcp_auth:run_guarded(fun() -> Fun(Claims) end, Key) of
-        {ok, Principal} -> {ok, Identity#{principal := Principal}};
+        {ok, Principal} -> {ok, Principal};
         {error, Refusal} -> {error, erlmcp_bearer_failure:refused(Refusal)}
     end.
 

@@ -8,7 +8,7 @@ Sources: RFC 9068, sections 2.2 and 4; RFC 7519, section 4.1; RFC 7662, section 
 Internal.
 """.
 
--export([check/2, identity/2, confirmation/1]).
+-export([check/2, principal/2, identity/3, confirmation/1]).
 
 -export_type([claims/0, wanted/0, confirmation/0, reason/0]).
 
@@ -25,7 +25,7 @@ The bindings of a token (`cnf`): the thumbprints of a key, of a certificate, of 
 `unknown` stands for a binding of another kind.
 """.
 -type confirmation() :: [{jkt | certificate, binary()}] | unknown.
--type reason() :: issuer | expiry | expired | not_yet | issued_at | audience.
+-type reason() :: issuer | expiry | expired | not_yet | issued_at | audience | no_subject.
 
 %% The latest end of a token: the end of the year 9999.
 -define(LAST, 253_402_300_799).
@@ -33,7 +33,7 @@ The bindings of a token (`cnf`): the thumbprints of a key, of a certificate, of 
 -doc """
 Checks the claims. The reason of an error says which claim is missing or wrong. `expiry` means that
 `exp` is missing or not a number, and `expired` that the time of `exp` has passed. `not_yet` is
-about `nbf`.
+about `nbf`. `no_subject` means that `sub` is not a text, or empty; it may be missing.
 """.
 -spec check(claims(), wanted()) -> ok | {error, reason()}.
 check(Claims, #{issuer := Issuer, now := Now, leeway := Leeway} = Wanted) ->
@@ -49,6 +49,7 @@ check(Claims, #{issuer := Issuer, now := Now, leeway := Leeway} = Wanted) ->
         true ?= date(~"iat", Claims, fun(Start) -> Start =< Now + Leeway end)
             orelse {error, issued_at},
         true ?= is_for(maps:get(~"aud", Claims, none), Accepted) orelse {error, audience},
+        true ?= one_is(~"sub", Claims, true, fun is_name/1) orelse {error, no_subject},
         ok
     end.
 
@@ -72,29 +73,37 @@ is_for(_, _) ->
 is_one(Audience, Accepted) ->
     lists:any(fun(One) -> erlmcp_oauth_url:same_resource(Audience, One) end, Accepted).
 
+is_name(Value) ->
+    is_binary(Value) andalso Value =/= ~"".
+
 -doc """
-Returns the default principal, the scopes and the claims. The principal is `{Issuer, Subject}`, or
-`{Issuer, {client, Id}}` if the claims have only a `client_id`. `expires_at` is the system time in
-seconds from which the token is not accepted any more; `infinity` without the claim `exp`. Returns
-`no_subject` if the claims name no principal, or have an invalid `sub`.
+Returns the default principal of checked claims. The principal is `{Issuer, Subject}`, or
+`{Issuer, {client, Id}}` if the claims have only a `client_id`. Returns `no_subject` if the claims
+have neither.
 """.
--spec identity(claims(), wanted()) ->
-    {ok, #{principal := erlmcp_auth:principal(), scopes := [binary()],
-           expires_at := integer() | infinity, claims := claims()}}
-    | {error, no_subject}.
-identity(Claims, #{issuer := Issuer, leeway := Leeway}) ->
+-spec principal(claims(), wanted()) -> {ok, erlmcp_auth:principal()} | {error, no_subject}.
+principal(Claims, #{issuer := Issuer}) ->
     maybe
         {ok, Subject} ?= subject(Claims),
-        {ok, #{principal => {Issuer, Subject}, scopes => scopes(Claims),
-               expires_at => expiry(Claims, Leeway), claims => Claims}}
+        {ok, {Issuer, Subject}}
     end.
 
 %% By RFC 9068 a client's own token has the client's id as its subject. A `client_id` without a
 %% subject is marked as a client, since the id could be a user's name elsewhere.
-subject(#{~"sub" := Subject}) when is_binary(Subject), Subject =/= ~"" -> {ok, Subject};
-subject(#{~"sub" := _}) -> {error, no_subject};
+subject(#{~"sub" := Subject}) -> {ok, Subject};
 subject(#{~"client_id" := Id}) when is_binary(Id), Id =/= ~"" -> {ok, {client, Id}};
 subject(_) -> {error, no_subject}.
+
+-doc """
+Returns the identity with a principal, and with the scopes of the claims. `expires_at` is the system
+time in seconds from which the token is not accepted any more; `infinity` without the claim `exp`.
+""".
+-spec identity(erlmcp_auth:principal(), claims(), wanted()) ->
+    #{principal := erlmcp_auth:principal(), scopes := [binary()],
+      expires_at := integer() | infinity, claims := claims()}.
+identity(Principal, Claims, #{leeway := Leeway}) ->
+    #{principal => Principal, scopes => scopes(Claims), expires_at => expiry(Claims, Leeway),
+      claims => Claims}.
 
 scopes(#{~"scope" := Text}) when is_binary(Text) -> erlmcp_oauth_scope:parse(Text);
 scopes(#{~"scope" := List}) -> listed(List);

@@ -177,11 +177,21 @@ server_metadata(Issuer) ->
             end,
     [under_origin(Issuer, Path) || Path <- Paths].
 
--doc "Returns the URL of the path `Path`, without a query, on the origin of `Url`.".
+-doc """
+Returns the URL of the path `Path`, without a query, on the origin of `Url`. `Path` may have any
+bytes. Those that a URL cannot have are percent-encoded.
+""".
 -spec under_origin(Url :: binary(), Path :: binary()) -> binary().
 under_origin(Url, Path) ->
     {ok, Parts} = parse(Url),
-    recompose(maps:without([query], Parts#{path := Path})).
+    recompose(maps:without([query], Parts#{path := ascii(Path)})).
+
+%% uri_string encodes the other bytes that a URL cannot have, but takes only text.
+ascii(Path) ->
+    << <<(ascii_of(Byte))/binary>> || <<Byte>> <= Path >>.
+
+ascii_of(Byte) when Byte < 128 -> <<Byte>>;
+ascii_of(Byte) -> <<"%", (binary:encode_hex(<<Byte>>))/binary>>.
 
 -doc "Returns `Url` with `Host` in place of its host.".
 -spec with_host(Url :: binary(), Host :: binary()) -> binary().

@@ -48,9 +48,9 @@ names all of `Needed`, even those that the request has, so that a client can ask
 check([], _) -> ok;
 check(_, all) -> ok;
 check(Needed, Scopes) ->
-    case Needed -- Scopes of
-        [] -> ok;
-        _ -> {error, insufficient(Needed)}
+    case lists:all(fun(Scope) -> lists:member(Scope, Scopes) end, Needed) of
+        true -> ok;
+        false -> {error, insufficient(Needed)}
     end.
 
 -doc "Returns the refusal for a request that lacks one of the scopes `Needed`.".

@@ -84,9 +84,10 @@ last_not_trusted(Form, Text, Nearest, Trusted, Hops) ->
 %% Returns the last hop of a list, and the text before it.
 last(Form, Text) ->
     Size = byte_size(Text),
-    last(Form, Text, Size - 1, max(0, Size - ?HOP)).
+    last(Form, Text, Size - 1, max(0, Size - ?HOP - 1)).
 
-last(_, Text, -1, _) ->
+%% No byte before the offset `Least` is read. The longest hop has its comma there.
+last(_, Text, -1, _) when byte_size(Text) =< ?HOP ->
     {none, Text};
 last(_, _, At, Least) when At < Least ->
     error;

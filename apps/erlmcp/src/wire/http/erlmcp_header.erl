@@ -195,19 +195,27 @@ property(#{~"x-mcp-header" := Header} = Schema, Path) ->
 property(Schema, Path) ->
     reachable(Schema, Path).
 
-%% Counts all declarations, wherever they are. Examples and defaults are data, and may contain the
-%% same key.
+%% Counts all declarations, wherever they are.
 annotations(#{} = Schema) ->
-    Below = maps:without([~"x-mcp-header", ~"default", ~"const", ~"enum", ~"examples"], Schema),
-    Here = case Schema of
-        #{~"x-mcp-header" := Name} when not is_map(Name) -> 1;
-        #{} -> 0
-    end,
-    Here + lists:sum([annotations(Value) || _ := Value <- Below]);
+    lists:sum([annotations(Key, Value) || Key := Value <- Schema]);
 annotations(List) when is_list(List) ->
     lists:sum([annotations(Item) || Item <- List]);
 annotations(_) ->
     0.
+
+%% Examples and defaults are data, and may contain the same key. Where the keys of a map are names,
+%% as in `properties`, they have no meaning as keywords.
+annotations(~"x-mcp-header", Name) when not is_map(Name) ->
+    1;
+annotations(Key, _) when Key =:= ~"x-mcp-header"; Key =:= ~"default"; Key =:= ~"const";
+                         Key =:= ~"enum"; Key =:= ~"examples" ->
+    0;
+annotations(Key, #{} = Named) when Key =:= ~"properties"; Key =:= ~"patternProperties";
+                                   Key =:= ~"$defs"; Key =:= ~"definitions";
+                                   Key =:= ~"dependentSchemas"; Key =:= ~"dependencies" ->
+    annotations(maps:values(Named));
+annotations(_, Value) ->
+    annotations(Value).
 
 mirrorable(Type) ->
     Type =:= ~"string" orelse Type =:= ~"integer" orelse Type =:= ~"boolean".

@@ -6,9 +6,11 @@ without a good one is told. The authorization server is real (`m:erlmcp_test_iss
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
--export([a_token_says_who_asks/1, a_client_of_its_own/1, a_fun_makes_the_principal/1]).
+-export([a_token_says_who_asks/1, a_client_of_its_own/1, a_fun_makes_the_principal/1,
+         a_fun_names_what_has_no_subject/1]).
 -export([requests_without_a_token/1, static_tokens/1, a_fun_knows_tokens/1]).
--export([a_fun_that_crashes/1, sources_in_their_order/1, a_token_of_a_certificate/1]).
+-export([a_fun_that_crashes/1, a_fun_is_called_once/1, sources_in_their_order/1,
+         a_token_of_a_certificate/1]).
 -export([tokens_are_bounded/1, static_tokens_are_bounded/1, what_is_remembered_is_bounded/1,
          scopes_of_a_token/1, numbers_are_at_least_one/1]).
 -export([unknown_bindings/1, challenges/1, metadata/1, options_that_are_wrong/1]).
@@ -81,6 +83,21 @@ a_fun_makes_the_principal(Config) ->
     Known = token(#{~"mail" => ~"a@b"}, issuer(Config)),
     {ok, #{principal := {mail, ~"a@b"}}} = verify(Known, Handle),
     {internal_error, 500, none} = refused(token(#{}, issuer(Config)), Handle).
+
+%% A token without `sub` and `client_id`, as of a server that names a user in `username` alone. A
+%% `sub` that is there has to be valid, so that a fun can rely on it.
+a_fun_names_what_has_no_subject(Config) ->
+    Issuer = issuer(Config),
+    Name = fun(#{~"username" := Username}) -> {user, Username};
+              (#{~"sub" := Subject}) -> Subject
+           end,
+    Handle = handle(#{principal => Name,
+                      tokens => [jwt(#{}, Issuer), introspection(#{}, Issuer)]}, Config),
+    Unnamed = #{~"sub" => remove, ~"client_id" => remove, ~"username" => ~"ada"},
+    [{ok, #{principal := {user, ~"ada"}}} = verify(Token, Handle)
+     || Token <- [token(Unnamed, Issuer), erlmcp_test_bearer:opaque(Unnamed, Issuer)]],
+    [{Subject, ?INVALID} = {Subject, refused(token(Unnamed#{~"sub" := Subject}, Issuer), Handle)}
+     || Subject <- [7, ~"", null]].
 
 requests_without_a_token(Config) ->
     Handle = handle(#{}, Config),
@@ -164,6 +181,23 @@ a_fun_that_crashes(Config) ->
 
 log(#{msg := {report, Report}}, #{config := Pid}) -> Pid ! {logged, Report};
 log(_, _) -> ok.
+
+%% "At most once for a request", though later sources ask other machines.
+a_fun_is_called_once(Config) ->
+    Issuer = issuer(Config),
+    Other = erlmcp_test_issuer:start(),
+    Calls = counters:new(1, []),
+    Unknown = fun(_, _) -> counters:add(Calls, 1, 1), unknown end,
+    Handle = handle(#{tokens => [{verify, Unknown}, jwt(#{}, Issuer), introspection(#{}, Issuer),
+                                 introspection(#{}, Other)]}, Config),
+    Theirs = #{~"aud" => ?URL},
+    [begin
+         ok = counters:put(Calls, 1, 0),
+         {ok, _} = verify(Token, Handle),
+         1 = counters:get(Calls, 1)
+     end || Token <- [token(#{}, Issuer), erlmcp_test_issuer:opaque(Theirs, Issuer),
+                      erlmcp_test_issuer:opaque(Theirs, Other)]],
+    erlmcp_test_issuer:stop(Other).
 
 sources_in_their_order(Config) ->
     Issuer = issuer(Config),

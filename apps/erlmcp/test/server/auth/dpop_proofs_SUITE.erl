@@ -10,7 +10,8 @@ Tokens that are bound to a key (RFC 9449), as a listener checks them. Proofs are
          end_per_testcase/2]).
 -export([a_bound_token_with_its_proof/1, every_algorithm_serves/1, what_a_listener_takes/1]).
 -export([a_bound_token_is_no_bearer_token/1, an_unbound_token_needs_no_proof_and_gets_none/1]).
--export([another_key_is_no_use/1, what_a_proof_must_say/1, what_is_no_proof/1, urls/1]).
+-export([another_key_is_no_use/1, what_a_proof_must_say/1, what_is_no_proof/1, urls/1,
+         paths_need_not_be_text/1]).
 -export([a_proof_serves_once/1, how_old_and_how_far_ahead/1, proofs_are_bounded/1,
          proofs_of_one_key_are_bounded/1, keys_leave_room_for_others/1, keys_are_forgotten/1,
          all_of_a_flood_is_forgotten/1]).
@@ -58,9 +59,12 @@ bound(Key, Config) ->
     token(#{~"jkt" => erlmcp_dpop:thumbprint(Key)}, Config).
 
 verify(Scheme, Token, Proof, Handle) ->
+    verify(~"/mcp", Scheme, Token, Proof, Handle).
+
+verify(Path, Scheme, Token, Proof, Handle) ->
     Headers = #{~"authorization" => <<Scheme/binary, " ", Token/binary>>,
                 ~"dpop" => Proof},
-    Request = #{url => ~"https://127.0.0.1:8443/mcp", method => ~"POST", path => ~"/mcp",
+    Request = #{url => ~"https://127.0.0.1:8443/mcp", method => ~"POST", path => Path,
                 headers => maps:filter(fun(_, Value) -> Value =/= none end, Headers)},
     erlmcp_bearer:verify(Handle, Request, {self(), unused}).
 
@@ -226,6 +230,22 @@ urls(Config) ->
                 ~"https://mcp.example:8443/mcp", ~"https://c.example/mcp", ~"/mcp", ~"",
                 ~"https://mcp.example/MCP", ~"https://127.0.0.1:8443/mcp",
                 ~"https://mcp.example@evil.example/mcp"]].
+
+%% A client sends any octets in a path. In a URL they are percent-encoded.
+paths_need_not_be_text(Config) ->
+    Key = erlmcp_dpop:new(),
+    Token = bound(Key, Config),
+    Handle = handle(#{}, Config),
+    Verify = fun(Path, Url) ->
+        Proof = erlmcp_dpop:proof(~"POST", Url, #{access_token => Token}, Key),
+        verify(Path, ~"DPoP", Token, Proof, Handle)
+    end,
+    [begin
+         {Path, {ok, _}} = {Path, Verify(Path, Url)},
+         {error, #{error := ~"invalid_dpop_proof"}} = Verify(Path, <<Url/binary, "%E9">>)
+     end || {Path, Url} <- [{<<"/mcp/", 233>>, ~"https://mcp.example/mcp/%E9"},
+                            {<<"/mcp/", 195, 169, "%41">>, ~"https://mcp.example/mcp/%C3%A9%41"},
+                            {<<"/", 255, "/", 128>>, ~"https://mcp.example/%FF/%80"}]].
 
 a_proof_serves_once(Config) ->
     Key = erlmcp_dpop:new(),

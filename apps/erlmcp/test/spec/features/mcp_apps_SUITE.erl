@@ -302,8 +302,14 @@ views_are_checked(_) ->
 meta_written_by_hand(_) ->
     Tool = (maps:remove(ui, tool(~"a", #{})))#{meta => #{ui => #{resourceUri => ?URI}}},
     {error, {bad_definition, tool, ~"a", ui, _}} = start(#{tools => [Tool]}),
-    Server = erlmcp_test_client:start(#{tools => [Tool], resources => [view(?URI, #{})]}),
+    #{pid := Pid} = Server = erlmcp_test_client:start(#{tools => [Tool],
+                                                        resources => [view(?URI, #{})]}),
     #{?ID := #{}} = extensions(Server, ~"2026-07-28"),
+    [begin
+         Wrong = Tool#{name := ~"b", meta := #{ui => #{~"resourceUri" => Uri}}},
+         {error, {bad_definition, tool, ~"b", meta, ~"resourceUri of ui: a URI"}} =
+             erlmcp:add(Pid, tool, Wrong)
+     end || Uri <- [5, null, true, [?URI], #{}]],
     erlmcp_test_client:stop(Server).
 
 %% Where a server is mounted, its tools name its views as the client finds them.

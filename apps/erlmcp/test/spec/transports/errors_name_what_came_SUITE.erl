@@ -35,7 +35,8 @@ init_per_testcase(_, Config) ->
                      region => #{type => string, 'x-mcp-header' => ~"Region"}}}},
     Prompt = #{name => ~"asks", arguments => [#{name => ~"a"}], handler => fun(_, _) -> ~"" end},
     #{tools := Tools, prompts := Prompts} = Definitions = erlmcp_test_http:definitions(self()),
-    [{server, erlmcp_test_http:start(Definitions#{tools => [Mirrored | Tools],
+    Skill = #{name => ~"refunds", description => ~"Refunds"},
+    [{server, erlmcp_test_http:start(Definitions#{tools => [Mirrored | Tools], skills => [Skill],
                                                   prompts => [Prompt | Prompts]})} | Config].
 
 end_per_testcase(_, Config) ->
@@ -250,6 +251,8 @@ hostile_names_are_shown(Config) ->
          {~"prompts/get", #{name => ~"asks", arguments => #{a => ~"", Name => 1}},
           ~"arguments.", ~": expected a string, got the number 1"},
          {~"resources/read", #{uri => Name}, ~"no resource has the URI ", ~""},
+         {~"skills/get", #{uri => Name}, ~"no skill has the URI ", ~""},
+         {~"resources/directory/read", #{uri => Name}, ~"no directory has the URI ", ~""},
          {~"completion/complete", #{ref => #{type => ~"ref/prompt", name => ~"asks"},
                                     argument => #{name => ~"a", value => ~""},
                                     context => #{arguments => #{Name => 1}}},

@@ -490,9 +490,14 @@ mcp_param_declaration_is_checked(Config) ->
             ++ [#{properties => #{a => String, b => String#{'x-mcp-header' := ~"REGION"}}},
                 #{properties => #{a => #{type => array, items => String}}},
                 #{properties => #{a => #{anyOf => [String]}}},
-                #{'$defs' => #{a => String}}]],
+                #{'$defs' => #{a => String}}, #{'$defs' => #{default => String}},
+                #{'$defs' => #{'x-mcp-header' => #{items => String}}}]],
+    %% Arguments may have the names of keywords. The value of a keyword such as `default` is data.
+    Named = #{Name => String#{'x-mcp-header' := atom_to_binary(Name)}
+              || Name <- [a, default, const, enum, examples, properties, 'x-mcp-header']},
+    Data = #{Keyword => [#{'x-mcp-header' => ~"x"}] || Keyword <- [default, enum, examples]},
     ok = erlmcp:add(Pid, tool, #{name => ~"good", handler => fun(_, _) -> ~"" end,
-                                 input_schema => #{properties => #{a => String}}}).
+                                 input_schema => #{properties => Named#{data => Data}}}).
 
 %% "If the server does not implement the requested RPC method, it MUST respond with 404 Not Found
 %% and a JSON-RPC error with code -32601 (Method not found)."

@@ -205,7 +205,8 @@ refresh_tokens_are_asked_for_where_offered(_) ->
 
 needed_scopes_are_all_named(_) ->
     [ok = erlmcp_scope:check(Needed, Scopes)
-     || {Needed, Scopes} <- [{[], []}, {[~"a"], all}, {[~"a", ~"b"], [~"b", ~"c", ~"a"]}]],
+     || {Needed, Scopes} <- [{[], []}, {[~"a"], all}, {[~"a", ~"b"], [~"b", ~"c", ~"a"]},
+                            {[~"a", ~"a"], [~"a"]}]],
     [begin
          {error, Refusal} = erlmcp_scope:check([~"a", ~"b"], Scopes),
          {[~"a", ~"b"], ~"this needs the scopes a b", authz_forbidden} =

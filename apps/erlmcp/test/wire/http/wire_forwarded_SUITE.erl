@@ -12,7 +12,7 @@ proxy is, and never what that client wrote in front of it.
 -export([all/0, suite/0]).
 -export([examples/1, networks/1, no_networks/1, addresses_of_hops/1, elements_of_rfc7239/1,
          last_hop_that_is_not_trusted/1, hop_without_an_address/1, headers_that_differ/1,
-         no_more_hops_than_a_bound/1, work_is_bounded/1,
+         no_more_hops_than_a_bound/1, bytes_of_a_hop_are_bounded/1, work_is_bounded/1,
          bytes_of_a_client_never_crash/1, what_a_client_wrote_is_not_read/1,
          any_chain_of_proxies/1]).
 
@@ -21,7 +21,7 @@ proxy is, and never what that client wrote in front of it.
 all() ->
     [examples, networks, no_networks, addresses_of_hops, elements_of_rfc7239,
      last_hop_that_is_not_trusted, hop_without_an_address, headers_that_differ,
-     no_more_hops_than_a_bound, work_is_bounded,
+     no_more_hops_than_a_bound, bytes_of_a_hop_are_bounded, work_is_bounded,
      bytes_of_a_client_never_crash, what_a_client_wrote_is_not_read, any_chain_of_proxies].
 
 suite() ->
@@ -122,6 +122,20 @@ no_more_hops_than_a_bound(_Config) ->
     end,
     ?assertEqual({203, 0, 113, 9}, Through(31)),
     ?assertEqual({10, 0, 0, 2}, Through(32)).
+
+%% Wherever the hop stands in its list.
+bytes_of_a_hop_are_bounded(_Config) ->
+    [begin
+         Hop = iolist_to_binary([Filled(Size - byte_size(Address)), Address]),
+         ?assertEqual({Size, Expected}, {Size, Read(iolist_to_binary([Before, Hop, Behind]))})
+     end || {Read, Address, Proxy, Filled} <- [
+                {fun by_addresses/1, ~"203.0.113.9", ~"10.0.0.2",
+                 fun(Size) -> binary:copy(~" ", Size) end},
+                {fun by_forwarded/1, ~"for=203.0.113.9", ~"for=10.0.0.2",
+                 fun(Size) -> [~"by=\"", binary:copy(~",", Size - 6), ~"\";"] end}],
+            Before <- [~"", ~",", [Proxy, ~","]], {Behind, Nearest} <- [{~"", ?PROXY},
+                                                     {[~",", Proxy], {10, 0, 0, 2}}],
+            {Size, Expected} <- [{1024, {203, 0, 113, 9}}, {1025, Nearest}]].
 
 %% As much as there may be of a header is not looked at.
 work_is_bounded(_Config) ->
