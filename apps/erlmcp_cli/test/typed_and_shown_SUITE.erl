@@ -129,6 +129,10 @@ a_bar_fits_its_line(_) ->
      || Columns <- [1, 2, 10, 20, 40]],
     "50" = line(#{~"progress" => 50}, 80),
     "50/0 x" = line(#{~"progress" => 50, ~"total" => 0, ~"message" => ~"x"}, 80),
+    %% JSON has numbers that floats do not have, and quotients of its floats may be none either.
+    Huge = binary_to_integer(<<"1", (binary:copy(~"0", 350))/binary>>),
+    [{match, _} = re:run(line(#{~"progress" => Progress, ~"total" => Total}, 80), "^1")
+     || {Progress, Total} <- [{Huge, 5}, {1, Huge}, {1, 1.0e-320}]],
     %% More than all is all.
     {match, _} = re:run(line(#{~"progress" => 7, ~"total" => 5}, 80), "100%$").
 
