@@ -467,11 +467,14 @@ served(Module, Arguments, Config, Do) ->
 no_file_of_others_is_removed(Config) ->
     Named = filename:join(proplists:get_value(runtime, Config), "mine.txt"),
     ok = file:write_file(Named, ~"mine"),
+    Fifo = filename:join(proplists:get_value(runtime, Config), "mine.fifo"),
+    [] = os:cmd("mkfifo '" ++ Fifo ++ "'"),
     [begin
          {1, "", Why} = erlmcp(["serve", "everything", "--port", "0", "--control", File], Config),
          one_line(Why)
-     end || File <- [Named, erlmcp_cli_control:file()]],
+     end || File <- [Named, Fifo, erlmcp_cli_control:file()]],
     {ok, ~"mine"} = file:read_file(Named),
+    {ok, _} = file:read_link_info(Fifo),
     {0, "no call runs\n", ""} = main(["calls"]).
 
 %% A node that has no port left for a question goes on, and answers a later one.
