@@ -43,7 +43,12 @@ options_may_stand_anywhere(_) ->
                   ["u", "--json", "t", "--era", "auto", "a"],
                   ["u", "t", "a", "--json", "--era", "auto"]]],
     ["-c", "5", "--era=auto", "--unknown", "u"] = arranged(["u", "-c", "5", "--era=auto",
-                                                            "--unknown"]).
+                                                            "--unknown"]),
+    %% A negative number is no option, and stays behind the words before it.
+    ["--json", "u", "t", "-5"] = arranged(["u", "t", "-5", "--json"]),
+    {3, "", Why} = erlmcp_test_program:main(["complete", "http://127.0.0.1:1/mcp", "prompt:x",
+                                             "age", "-5"]),
+    ?assertNotEqual(nomatch, string:find(Why, "connection refused"), Why).
 
 arranged(Words) ->
     erlmcp_cli_words:arranged(Words, [#{name => json, long => "-json", type => boolean},
