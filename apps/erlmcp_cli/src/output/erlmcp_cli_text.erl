@@ -105,25 +105,29 @@ result(#{~"structuredContent" := Structured}) ->
 result(_) ->
     [].
 
-content(#{~"type" := ~"text", ~"text" := Text}) ->
+%% The client checks no member but `type`, and that only for tools.
+content(#{~"type" := ~"text", ~"text" := Text}) when is_binary(Text) ->
     visible(Text);
-content(#{~"type" := Type, ~"data" := Data, ~"mimeType" := MimeType}) ->
+content(#{~"type" := Type, ~"data" := Data, ~"mimeType" := MimeType})
+  when is_binary(Type), is_binary(Data), is_binary(MimeType) ->
     ["[", visible(Type), " ", visible(MimeType), bytes(Data), "]"];
-content(#{~"type" := ~"resource", ~"resource" := #{~"uri" := Uri} = Resource}) ->
+content(#{~"type" := ~"resource", ~"resource" := #{~"uri" := Uri} = Resource})
+  when is_binary(Uri) ->
     resource(visible(Uri), Resource);
-content(#{~"type" := ~"resource_link", ~"uri" := Uri, ~"name" := Name}) ->
+content(#{~"type" := ~"resource_link", ~"uri" := Uri, ~"name" := Name})
+  when is_binary(Uri), is_binary(Name) ->
     ["[link ", visible(Uri), " ", visible(Name), "]"];
 content(Unknown) ->
     json(Unknown).
 
-resource(Uri, #{~"text" := Text} = Resource) ->
+resource(Uri, #{~"text" := Text} = Resource) when is_binary(Text) ->
     ["[resource ", Uri, mime_type(Resource), "]\n", visible(Text)];
-resource(Uri, #{~"blob" := Data} = Resource) ->
+resource(Uri, #{~"blob" := Data} = Resource) when is_binary(Data) ->
     ["[resource ", Uri, mime_type(Resource), bytes(Data), "]"];
 resource(Uri, Resource) ->
     ["[resource ", Uri, mime_type(Resource), "]"].
 
-mime_type(#{~"mimeType" := MimeType}) -> [" ", visible(MimeType)];
+mime_type(#{~"mimeType" := MimeType}) when is_binary(MimeType) -> [" ", visible(MimeType)];
 mime_type(_) -> [].
 
 bytes(Base64) ->
