@@ -6,7 +6,7 @@ show are spelled out (`erlmcp_printable:text/1`).
 
 -export([offered/3, server/1, result/1, messages/1, completion/1, log/1, failure/2, leads_to/2]).
 -export([refused/3, refused_json/1]).
--export([json/1, visible/1, one_line/1, indented/3]).
+-export([json/1, escaped/1, visible/1, one_line/1, indented/3]).
 
 -doc """
 Returns the name of a server, and tables of its lists, which `Offered` has by their names in MCP.
@@ -279,13 +279,15 @@ certificate(Text) ->
 
 words(Atom) -> string:replace(atom_to_list(Atom), "_", " ", all).
 
--doc """
-Encodes `Value` as JSON, with escapes for all characters that are invisible, or that a terminal
-would obey. A program that decodes it gets the original characters.
-""".
+-doc "Encodes `Value` as JSON, with escapes as in `escaped/1`.".
 -spec json(json:encode_value()) -> binary().
 json(Value) -> escaped(json:encode(Value)).
 
+-doc """
+Returns JSON with escapes for all characters that are invisible, or that a terminal would obey. A
+program that decodes it gets the original characters. Newlines stay.
+""".
+-spec escaped(Json :: iodata()) -> binary().
 escaped(Json) ->
     << <<(case Character =:= $\n orelse erlmcp_printable:is_visible(Character) of
               true -> <<Character/utf8>>;

@@ -316,6 +316,7 @@ each_entry_of_the_log_is_a_line(Config) ->
     %% What a handler prints is not logged.
     {["printed"], Lines} =
         lists:partition(fun(Line) -> Line =:= "printed" end, string:lexemes(Log, "\n")),
+    [] = [C || C <- Log, C =/= $\n, not erlmcp_printable:is_visible(C)],
     Entries = [json:decode(unicode:characters_to_binary(Line)) || Line <- Lines],
     [begin
          #{~"time" := <<_:10/binary, "T", _:15/binary, "Z">>, ~"level" := Level} = Entry,
