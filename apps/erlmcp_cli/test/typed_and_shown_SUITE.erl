@@ -43,7 +43,12 @@ options_may_stand_anywhere(_) ->
                   ["u", "--json", "t", "--era", "auto", "a"],
                   ["u", "t", "a", "--json", "--era", "auto"]]],
     ["-c", "5", "--era=auto", "--unknown", "u"] = arranged(["u", "-c", "5", "--era=auto",
-                                                            "--unknown"]).
+                                                            "--unknown"]),
+    %% A negative number is no option, and stays behind the words before it.
+    ["--json", "u", "t", "-5"] = arranged(["u", "t", "-5", "--json"]),
+    {3, "", Why} = erlmcp_test_program:main(["complete", "http://127.0.0.1:1/mcp", "prompt:x",
+                                             "age", "-5"]),
+    ?assertNotEqual(nomatch, string:find(Why, "connection refused"), Why).
 
 arranged(Words) ->
     erlmcp_cli_words:arranged(Words, [#{name => json, long => "-json", type => boolean},
@@ -129,6 +134,10 @@ a_bar_fits_its_line(_) ->
      || Columns <- [1, 2, 10, 20, 40]],
     "50" = line(#{~"progress" => 50}, 80),
     "50/0 x" = line(#{~"progress" => 50, ~"total" => 0, ~"message" => ~"x"}, 80),
+    %% JSON has numbers that floats do not have, and quotients of its floats may be none either.
+    Huge = binary_to_integer(<<"1", (binary:copy(~"0", 350))/binary>>),
+    [{match, _} = re:run(line(#{~"progress" => Progress, ~"total" => Total}, 80), "^1")
+     || {Progress, Total} <- [{Huge, 5}, {1, Huge}, {1, 1.0e-320}]],
     %% More than all is all.
     {match, _} = re:run(line(#{~"progress" => 7, ~"total" => 5}, 80), "100%$").
 
@@ -209,6 +218,10 @@ a_wrong_value_names_what_is_right(Config) ->
          {["load", "--url", Url, "--source", "1.2.3"], "--source 1.2.3 is not an IP address"},
          {["load", "--url", Url, "--mix", "tools/call"],
           "--mix tools/call is not requests such as 'tools/call echo=9,tools/list=1'"},
+         {["load", "--url", Url, "--mix", "tools/call echo=0"],
+          "--mix tools/call echo=0 is not requests such as "},
+         {["load", "--url", Url, "--mix", "tools/call echo=1000000"],
+          "--mix tools/call echo=1000000 is not requests such as "},
          {["load", "--url", Url, "--workload", "A B"],
           "--workload A B is not 3 to 64 of a-z, 0-9 and _"},
          {["bench", "core_ops_1k", "--duration", "soon"],

@@ -37,20 +37,20 @@ check(#{headers := Headers}, Token, Now) ->
         false -> {denied, token}
     end.
 
-%% Programs need no cookie.
+%% Programs need no cookie. The functions of `string` need UTF-8, and a header may have any bytes.
 has_token(#{~"authorization" := <<Scheme:7/binary, Given/binary>>}, Token) ->
-    string:lowercase(Scheme) =:= ~"bearer " andalso is_same(Given, Token);
+    cowboy_bstr:to_lower(Scheme) =:= ~"bearer " andalso is_same(Given, Token);
 has_token(_, _) ->
     false.
 
 has_cookie(#{~"cookie" := Cookies}, Token, Now) ->
     Name = name(Token),
     lists:any(fun(Cookie) ->
-        case binary:split(string:trim(Cookie), ~"=") of
+        case binary:split(Cookie, ~"=") of
             [Name, Value] -> is_valid(Value, Token, Now);
             _ -> false
         end
-    end, binary:split(Cookies, ~";", [global]));
+    end, binary:split(Cookies, [~";", ~" "], [global]));
 has_cookie(_, _, _) ->
     false.
 

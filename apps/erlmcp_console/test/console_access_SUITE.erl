@@ -7,12 +7,11 @@ behind a proxy, or whoever has the token; and nobody from another page.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, log/2]).
 -export([this_machine_needs_no_token/1, a_proxy_is_not_this_machine/1, a_token_is_demanded/1,
          a_token_is_exchanged_for_a_cookie/1, cookies_are_of_their_token_and_time/1,
-         programs_bring_the_token_themselves/1, actions_are_of_the_page/1,
-         an_allowed_origin_sees_nothing/1, a_proxy_may_end_tls/1, it_is_used_on_http2/1,
-         a_second_login_is_no_error/1,
-         actions_are_checked/1, actions_are_logged_without_secrets/1,
-         every_answer_has_its_policy/1, only_files_of_the_page_are_found/1,
-         viewers_are_bounded/1, options_are_checked/1]).
+         programs_bring_the_token_themselves/1, bytes_that_are_no_text_are_no_token/1,
+         actions_are_of_the_page/1, an_allowed_origin_sees_nothing/1, a_proxy_may_end_tls/1,
+         it_is_used_on_http2/1, a_second_login_is_no_error/1, actions_are_checked/1,
+         actions_are_logged_without_secrets/1, every_answer_has_its_policy/1,
+         only_files_of_the_page_are_found/1, viewers_are_bounded/1, options_are_checked/1]).
 
 -import(erlmcp_test_console, [start/1, start/2, get/2, get/3, post/3, post/4]).
 
@@ -24,9 +23,9 @@ suite() ->
 all() ->
     [this_machine_needs_no_token, a_proxy_is_not_this_machine, a_token_is_demanded,
      a_token_is_exchanged_for_a_cookie, cookies_are_of_their_token_and_time,
-     programs_bring_the_token_themselves, actions_are_of_the_page,
-     an_allowed_origin_sees_nothing, a_proxy_may_end_tls, it_is_used_on_http2,
-     a_second_login_is_no_error, actions_are_checked,
+     programs_bring_the_token_themselves, bytes_that_are_no_text_are_no_token,
+     actions_are_of_the_page, an_allowed_origin_sees_nothing, a_proxy_may_end_tls,
+     it_is_used_on_http2, a_second_login_is_no_error, actions_are_checked,
      actions_are_logged_without_secrets, every_answer_has_its_policy,
      only_files_of_the_page_are_found, viewers_are_bounded, options_are_checked].
 
@@ -116,6 +115,19 @@ programs_bring_the_token_themselves(_) ->
     {200, _, _} = get(~"/console/app.js", [{~"Authorization", [~"Bearer ", ?TOKEN]}], Server),
     [{401, _, _} = get(~"/console/app.js", [{~"Authorization", Value}], Server)
      || Value <- [~"Bearer", ~"Bearer x", ?TOKEN, [~"Basic ", ?TOKEN]]],
+    erlmcp_test_http:stop(Server).
+
+%% HTTP lets every byte from 0x80 into the value of a header.
+bytes_that_are_no_text_are_no_token(_) ->
+    Server = start(#{}, #{token => ?TOKEN}),
+    [{401, _, _} = get(~"/console/", [{Header, Value}], Server)
+     || {Header, Value} <- [{~"Authorization", <<"Bearer", 255, ?TOKEN/binary>>},
+                            {~"Authorization", <<255, "earer ", ?TOKEN/binary>>},
+                            {~"Authorization", <<"Bearer ", 255>>},
+                            {~"Cookie", <<255, "=1">>}, {~"Cookie", <<"a=1; ", 255>>}]],
+    {303, #{~"set-cookie" := SetCookie}, _} = get([~"/console/?token=", ?TOKEN], Server),
+    [Cookie | _] = binary:split(SetCookie, ~"; "),
+    {200, _, _} = get(~"/console/", [{~"Cookie", [255, ~"=1; ", Cookie]}], Server),
     erlmcp_test_http:stop(Server).
 
 actions_are_of_the_page(_) ->

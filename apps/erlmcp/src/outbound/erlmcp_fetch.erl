@@ -264,7 +264,7 @@ received(Given) ->
 
 document(#{~"content-type" := Type}, Text) ->
     maybe
-        true ?= is_json(hd(binary:split(Type, ~";"))),
+        true ?= is_json(hd(binary:split(Type, [~";", ~" ", ~"\t"]))),
         {ok, Json} ?= erlmcp_json:decode(Text, ?LIMITS),
         {ok, Json}
     else
@@ -273,8 +273,9 @@ document(#{~"content-type" := Type}, Text) ->
 document(_, _) ->
     none.
 
+%% The functions of `string` need UTF-8, and a header may have any bytes.
 is_json(Type) ->
-    case string:lowercase(string:trim(Type)) of
+    case cowboy_bstr:to_lower(Type) of
         ~"application/json" -> true;
         <<"application/", Rest/binary>> -> binary:longest_common_suffix([Rest, ~"+json"]) =:= 5;
         _ -> false

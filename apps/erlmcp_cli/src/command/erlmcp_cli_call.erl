@@ -45,7 +45,8 @@ tools(_, _, {Client, Options}) ->
 arguments({object, Object}, _, _) ->
     {ok, Object};
 arguments({pairs, Pairs}, Name, Tools) ->
-    Schemas = [Schema || #{~"name" := Tool, ~"inputSchema" := Schema} <- Tools, Tool =:= Name],
+    Schemas = [Schema || #{~"name" := Tool, ~"inputSchema" := #{} = Schema} <- Tools,
+                         Tool =:= Name],
     erlmcp_cli_arguments:typed(Pairs, hd(Schemas ++ [#{}])).
 
 %% Servers refuse unknown tools with different codes, so the list decides whether the tool is

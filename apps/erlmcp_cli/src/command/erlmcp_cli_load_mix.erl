@@ -4,7 +4,8 @@ Parses the value of `erlmcp load --mix`: requests, each with a weight, separated
 
 A request is a method, followed by a name or a URI if the method has one. Arguments may follow as
 JSON. Instead, one JSON object with all parameters may follow the method. A weight follows `=`, and
-is at most 999,999; without one it is 1.
+is 1 to 999,999; without one it is 1. Digits behind the last `=` are always a weight, so a URI that
+ends in them needs one, too.
 """.
 
 -export([read/1, requests/2]).
@@ -27,6 +28,8 @@ Returns the requests of a mix.
 {ok, [{2, {~"resources/read", #{~"uri" => ~"file://a=b.txt"}}}]}
 4> erlmcp_cli_load_mix:read(~"tools/list,tools/call").
 {error, ~"tools/call"}
+5> erlmcp_cli_load_mix:read(~"tools/call echo=0").
+{error, ~"tools/call echo=0"}
 ```
 
 ## Errors
@@ -66,12 +69,12 @@ quoted(<<C, Text/binary>>, Quoted) -> quoted(Text, <<Quoted/binary, C>>);
 quoted(<<>>, Quoted) -> {Quoted, <<>>}.
 
 part(Part) ->
-    case re:run(Part, "^(.*)=([1-9][0-9]{0,5})$", [{capture, all_but_first, binary}, dotall]) of
+    case re:run(Part, "^(.*)=([0-9]+)$", [{capture, all_but_first, binary}, dotall]) of
         {match, [Words, Weight]} -> weighted(binary_to_integer(Weight), string:trim(Words));
         nomatch -> weighted(1, Part)
     end.
 
-weighted(Weight, Text) ->
+weighted(Weight, Text) when Weight >= 1, Weight =< 999_999 ->
     {Method, Rest} = word(Text),
     maybe
         match ?= re:run(Method, "^[A-Za-z0-9_./-]+$", [{capture, none}, dollar_endonly]),
@@ -79,7 +82,9 @@ weighted(Weight, Text) ->
         {ok, {Weight, {Method, Params}}}
     else
         _ -> error
-    end.
+    end;
+weighted(_, _) ->
+    error.
 
 params(_, <<"{", _/binary>> = Json) -> object(Json);
 params(none, ~"") -> {ok, #{}};

@@ -26,6 +26,9 @@ it is found.
 -define(PAUSE, 100).
 %% Questions that are answered at once.
 -define(AT_ONCE, 8).
+%% The type of a file in its mode (`S_IFMT`), and that of a socket (`S_IFSOCK`).
+-define(TYPE, 8#170000).
+-define(SOCKET, 8#140000).
 %% Connections that wait to be accepted. A connection over this bound fails.
 -define(WAITING, 64).
 
@@ -110,7 +113,7 @@ private(File) ->
 %% process listens, and what is no socket.
 without_left(File) ->
     case file:read_link_info(File) of
-        {ok, #file_info{type = other}} ->
+        {ok, #file_info{mode = Mode}} when Mode band ?TYPE =:= ?SOCKET ->
             case gen_tcp:connect({local, File}, 0, [], ?PATIENCE) of
                 {ok, Socket} ->
                     ok = gen_tcp:close(Socket),

@@ -48,7 +48,8 @@ screen(#{servers := Servers, calls := Calls} = Figures, Before) ->
                              maps:get(Id, Before, none))
                       || #{~"server" := Id} = Server <- Servers]),
      of_clients(Figures),
-     ["\nThe node does not run the application erlmcp_console, so nothing judges its servers.\n"
+     ["\nNo server was judged in the last 20 seconds; the application erlmcp_console judges "
+      "servers while it runs.\n"
       || lists:all(fun(#{~"verdict" := Verdict}) -> Verdict =:= null end, Servers)]].
 
 %% The pools of the node's clients, and the servers that its clients call.

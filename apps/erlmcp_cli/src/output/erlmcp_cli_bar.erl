@@ -8,19 +8,25 @@
 
 -doc """
 Returns a line of fewer than `Columns` characters: with a bar if the total is known, and otherwise
-with the number. `Params` are those of a progress notification.
+with the number. `Params` are those of a progress notification. If a float cannot express the
+quotient of its numbers, the line has no bar.
 """.
 -spec line(Params :: map(), Columns :: pos_integer()) -> unicode:chardata().
 line(#{~"progress" := Progress, ~"total" := Total} = Params, Columns)
   when is_number(Total), Total > 0 ->
-    Part = max(0, min(1, Progress / Total)),
-    Cells = max(5, min(?CELLS, Columns div 3)),
-    Full = trunc(Part * Cells),
-    cut(["[", lists:duplicate(Full, $=), lists:duplicate(Cells - Full, $\s), "] ",
-         string:pad(integer_to_list(trunc(Part * 100)), 3, leading), "% ", message(Params)],
-        Columns);
+    cut(try Progress / Total of
+            Quotient -> bar(max(0, min(1, Quotient)), Params, Columns)
+        catch
+            error:badarith -> plain(Params)
+        end, Columns);
 line(Params, Columns) ->
     cut(plain(Params), Columns).
+
+bar(Part, Params, Columns) ->
+    Cells = max(5, min(?CELLS, Columns div 3)),
+    Full = trunc(Part * Cells),
+    ["[", lists:duplicate(Full, $=), lists:duplicate(Cells - Full, $\s), "] ",
+     string:pad(integer_to_list(trunc(Part * 100)), 3, leading), "% ", message(Params)].
 
 -doc "Returns the progress as text without a bar.".
 -spec plain(Params :: map()) -> unicode:chardata().

@@ -3,7 +3,7 @@
 Configures the node's log, which goes to standard error. If nobody reads that, OTP's handler would
 make the logging processes wait, or keep all of their reports. With this module no process waits,
 and reports are dropped while too many earlier ones are unread. Characters that a terminal would
-obey are spelled out, except in lines of JSON (`show_servers/1`), which are for programs.
+obey are spelled out, as escapes in lines of JSON.
 """.
 
 -export([never_wait/0, without_reports/2, show_servers/1, hide_servers/0]).
@@ -37,8 +37,8 @@ never_wait() ->
 -doc "Formats the node's log as lines of JSON or of text, with the starts and ends of servers.".
 -spec show_servers(json | text) -> ok.
 show_servers(Format) ->
-    ok = logger:update_handler_config(default, formatter,
-                                      {erlmcp_log_formatter, #{format => Format}}).
+    Formatter = {erlmcp_log_formatter, #{format => Format}},
+    ok = logger:update_handler_config(default, formatter, {?MODULE, #{formatter => Formatter}}).
 
 -doc """
 Leaves the starts, drains, reloads and ends of servers, and the beginnings of the node's leases in a
@@ -107,6 +107,8 @@ held(Event, Held) ->
 
 -doc false.
 -spec format(logger:log_event(), #{formatter := {module(), logger:formatter_config()}}) -> binary().
+format(Event, #{formatter := {erlmcp_log_formatter, #{format := json} = Config}}) ->
+    erlmcp_cli_text:escaped(erlmcp_log_formatter:format(Event, Config));
 format(Event, #{formatter := {Module, Config}}) ->
     erlmcp_cli_output:rendered(Module:format(Event, Config), none).
 

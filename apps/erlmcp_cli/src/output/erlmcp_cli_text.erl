@@ -6,7 +6,7 @@ show are spelled out (`erlmcp_printable:text/1`).
 
 -export([offered/3, server/1, result/1, messages/1, completion/1, log/1, failure/2, leads_to/2]).
 -export([refused/3, refused_json/1]).
--export([json/1, visible/1, one_line/1, indented/3]).
+-export([json/1, escaped/1, visible/1, one_line/1, indented/3]).
 
 -doc """
 Returns the name of a server, and tables of its lists, which `Offered` has by their names in MCP.
@@ -105,25 +105,29 @@ result(#{~"structuredContent" := Structured}) ->
 result(_) ->
     [].
 
-content(#{~"type" := ~"text", ~"text" := Text}) ->
+%% The client checks no member but `type`, and that only for tools.
+content(#{~"type" := ~"text", ~"text" := Text}) when is_binary(Text) ->
     visible(Text);
-content(#{~"type" := Type, ~"data" := Data, ~"mimeType" := MimeType}) ->
+content(#{~"type" := Type, ~"data" := Data, ~"mimeType" := MimeType})
+  when is_binary(Type), is_binary(Data), is_binary(MimeType) ->
     ["[", visible(Type), " ", visible(MimeType), bytes(Data), "]"];
-content(#{~"type" := ~"resource", ~"resource" := #{~"uri" := Uri} = Resource}) ->
+content(#{~"type" := ~"resource", ~"resource" := #{~"uri" := Uri} = Resource})
+  when is_binary(Uri) ->
     resource(visible(Uri), Resource);
-content(#{~"type" := ~"resource_link", ~"uri" := Uri, ~"name" := Name}) ->
+content(#{~"type" := ~"resource_link", ~"uri" := Uri, ~"name" := Name})
+  when is_binary(Uri), is_binary(Name) ->
     ["[link ", visible(Uri), " ", visible(Name), "]"];
 content(Unknown) ->
     json(Unknown).
 
-resource(Uri, #{~"text" := Text} = Resource) ->
+resource(Uri, #{~"text" := Text} = Resource) when is_binary(Text) ->
     ["[resource ", Uri, mime_type(Resource), "]\n", visible(Text)];
-resource(Uri, #{~"blob" := Data} = Resource) ->
+resource(Uri, #{~"blob" := Data} = Resource) when is_binary(Data) ->
     ["[resource ", Uri, mime_type(Resource), bytes(Data), "]"];
 resource(Uri, Resource) ->
     ["[resource ", Uri, mime_type(Resource), "]"].
 
-mime_type(#{~"mimeType" := MimeType}) -> [" ", visible(MimeType)];
+mime_type(#{~"mimeType" := MimeType}) when is_binary(MimeType) -> [" ", visible(MimeType)];
 mime_type(_) -> [].
 
 bytes(Base64) ->
@@ -275,13 +279,15 @@ certificate(Text) ->
 
 words(Atom) -> string:replace(atom_to_list(Atom), "_", " ", all).
 
--doc """
-Encodes `Value` as JSON, with escapes for all characters that are invisible, or that a terminal
-would obey. A program that decodes it gets the original characters.
-""".
+-doc "Encodes `Value` as JSON, with escapes as in `escaped/1`.".
 -spec json(json:encode_value()) -> binary().
 json(Value) -> escaped(json:encode(Value)).
 
+-doc """
+Returns JSON with escapes for all characters that are invisible, or that a terminal would obey. A
+program that decodes it gets the original characters. Newlines stay.
+""".
+-spec escaped(Json :: iodata()) -> binary().
 escaped(Json) ->
     << <<(case Character =:= $\n orelse erlmcp_printable:is_visible(Character) of
               true -> <<Character/utf8>>;

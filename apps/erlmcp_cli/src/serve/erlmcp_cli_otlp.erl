@@ -21,8 +21,9 @@ given(Base) ->
     options("--otlp", with_path(Base)).
 
 -doc """
-Returns the option for the collector that the environment names. Returns `none` if it names none, or
-if `OTEL_SDK_DISABLED` is `true`. The error is a sentence about the first wrong value.
+Returns the option for the collector that the environment names. Returns `none` if it names none, if
+`OTEL_SDK_DISABLED` is `true`, or if `OTEL_TRACES_EXPORTER` is `none`. The error is a sentence about
+the first wrong value.
 """.
 -spec environment() -> {ok, erlmcp_tracer:options()} | none | {error, unicode:chardata()}.
 environment() ->
@@ -35,8 +36,11 @@ environment() ->
     end.
 
 is_off() ->
-    case variable(["OTEL_SDK_DISABLED"]) of
-        {_, Text} -> string:equal(Text, "true", true);
+    is("true", "OTEL_SDK_DISABLED") orelse is("none", "OTEL_TRACES_EXPORTER").
+
+is(Value, Name) ->
+    case variable([Name]) of
+        {_, Text} -> string:equal(Text, Value, true);
         none -> false
     end.
 

@@ -122,13 +122,18 @@ log(#{access_log := _}) -> erlmcp_cli_log:show_servers(text);
 log(_) -> erlmcp_cli_log:hide_servers().
 
 together(#{stdio := true} = Arguments) ->
-    Http = [{allowed_host, "--allowed-host"}, {allowed_origin, "--allowed-origin"},
+    Http = [{allowed_host, "--allowed-host"}, {allowed_origin, "--allowed-origin"}, {sse, "--sse"},
             {console, "--console"}, {console_payloads, "--console-payloads"},
             {console_redact, "--console-redact"}, {cluster, "--cluster"}, {name, "--name"},
             {seed, "--seed"}, {dns, "--dns"}, {secret, "--secret"}, {size, "--cluster-size"}],
-    case [Option || {Name, Option} <- Http, is_map_key(Name, Arguments)] of
+    Sockets = [{trusted_proxies, "--trusted-proxy"}, {proxy_protocol, "--proxy-protocol"}],
+    case [[Option, ": only ", Have, " that option, not --stdio"]
+          || {Options, Have} <- [{Http, "HTTP has"}
+                                 | [{Sockets, "HTTP and TCP have"}
+                                    || not is_map_key(tcp, Arguments)]],
+             {Name, Option} <- Options, is_map_key(Name, Arguments)] of
         [] -> ok;
-        [Option | _] -> {usage, [Option, ": only HTTP has that option, not --stdio"]}
+        [Sentence | _] -> {usage, Sentence}
     end;
 together(#{cluster := _} = Arguments) when not is_map_key(name, Arguments) ->
     {usage, "--cluster: --name was expected too, the name by which other nodes reach this one"};

@@ -18,7 +18,7 @@ both outputs, and every exit code.
          a_prompt_has_its_arguments/1, values_are_completed/1, a_ping_takes_the_time/1,
          roots_are_named/1, what_cannot_be_asked_is_declined/1, sampling_is_refused_in_words/1,
          progress_and_logs_are_shown_when_wanted/1]).
--export([tasks_are_waited_for/1]).
+-export([tasks_are_waited_for/1, results_of_another_form_are_no_crash/1]).
 -export([changes_are_printed_as_they_happen/1, a_session_is_listened_to_as_json/1]).
 -export([a_form_is_asked_on_the_terminal/1, a_form_can_be_left/1, a_terminal_shows_a_bar/1,
          a_terminal_gets_no_bytes/1, ctrl_c_ends_listen_with_0/1]).
@@ -34,6 +34,7 @@ both outputs, and every exit code.
 all() ->
     [{group, served}, {group, protected}, a_program_that_is_none_exits_3,
      a_program_that_ends_says_why, a_program_does_not_get_the_token, a_program_gets_what_is_named,
+     results_of_another_form_are_no_crash,
      only_known_roots_are_trusted, certificates_signed_by_themselves_are_told,
      the_page_has_every_exit_code].
 
@@ -243,6 +244,36 @@ tasks_are_waited_for(Config) ->
          {1, "", Why} = main(["call", url(Config), "failing_job", "--era", Era]),
          one_line(Why)
      end || Era <- ["stateless", "2025-11-25"]].
+
+%% The client checks the name of a tool, the type of an item and the role of a message.
+results_of_another_form_are_no_crash(_) ->
+    {ok, _} = application:ensure_all_started(erlmcp),
+    Contents = [#{~"type" => ~"text", ~"text" => 5},
+                #{~"type" => ~"image", ~"data" => ~"AA==", ~"mimeType" => null},
+                #{~"type" => ~"image", ~"data" => 5, ~"mimeType" => ~"image/png"},
+                #{~"type" => ~"resource_link", ~"uri" => ~"x:y", ~"name" => []},
+                #{~"type" => ~"resource", ~"resource" => #{~"uri" => 5}}],
+    %% Of such a resource the URI is shown.
+    Resource = #{~"type" => ~"resource",
+                 ~"resource" => #{~"uri" => ~"x:y", ~"text" => 5, ~"blob" => [], ~"mimeType" => 5}},
+    Untyped = #{~"type" => 5, ~"data" => ~"", ~"mimeType" => ~""},
+    Result = #{content => [Resource | Contents], tools => [#{name => t, inputSchema => 5}],
+               messages => [#{role => user, content => Content}
+                            || Content <- [Resource, Untyped | Contents]]},
+    #{url := Url} = Peer = erlmcp_test_peer:http(
+        fun(#{message := #{~"method" := ~"server/discover"} = Message}) ->
+                erlmcp_test_bad_http_peer:discovered(Message);
+           (#{message := Message}) ->
+                {200, [], erlmcp_test_bad_http_peer:complete(Message, Result)}
+        end),
+    {0, "[resource x:y]\n" ++ Called, ""} = main(["call", binary_to_list(Url), "t"]),
+    ?assertEqual(Contents, [json:decode(list_to_binary(Line))
+                            || Line <- string:lexemes(Called, "\n")]),
+    {0, "[resource x:y]\n" ++ _, ""} = main(["call", binary_to_list(Url), "t", "a=1"]),
+    {0, "user: [resource x:y]\n" ++ Prompt, ""} = main(["prompt", binary_to_list(Url), "p"]),
+    ?assertEqual([Untyped | Contents], [json:decode(list_to_binary(Line))
+                                        || "user: " ++ Line <- string:lexemes(Prompt, "\n")]),
+    ok = erlmcp_test_peer:stop(Peer).
 
 changes_are_printed_as_they_happen(Config) ->
     {Listener, Pid} = listen(["listen", url(Config), "--tools", "--resource",

@@ -384,11 +384,14 @@ the_verdict_is_shown(_) ->
         true = ets:insert(erlmcp_verdicts, {Server, Verdict, At - 20_000}),
         State
     end),
-    {0, "operated  server_shutting_down " ++ _, ""} = main(["top", "--once"]),
+    NoVerdict = "\nNo server was judged in the last 20 seconds; the application erlmcp_console "
+                "judges servers while it runs\\.\n$",
+    {0, "operated  server_shutting_down " ++ Suspended, ""} = main(["top", "--once"]),
+    {match, _} = re:run(Suspended, NoVerdict),
     ok = sys:resume(erlmcp_console_collector),
     ok = application:stop(erlmcp_console),
-    {0, "operated  server_shutting_down " ++ Rest, ""} = main(["top", "--once"]),
-    {match, _} = re:run(Rest, "The node does not run the application erlmcp_console"),
+    {0, "operated  server_shutting_down " ++ Stopped, ""} = main(["top", "--once"]),
+    {match, _} = re:run(Stopped, NoVerdict),
     {0, NotJudged, ""} = main(["top", "--once", "--json"]),
     #{~"servers" := [#{~"verdict" := null}]} = json:decode(list_to_binary(NotJudged)),
     ok.
@@ -467,11 +470,14 @@ served(Module, Arguments, Config, Do) ->
 no_file_of_others_is_removed(Config) ->
     Named = filename:join(proplists:get_value(runtime, Config), "mine.txt"),
     ok = file:write_file(Named, ~"mine"),
+    Fifo = filename:join(proplists:get_value(runtime, Config), "mine.fifo"),
+    [] = os:cmd("mkfifo '" ++ Fifo ++ "'"),
     [begin
          {1, "", Why} = erlmcp(["serve", "everything", "--port", "0", "--control", File], Config),
          one_line(Why)
-     end || File <- [Named, erlmcp_cli_control:file()]],
+     end || File <- [Named, Fifo, erlmcp_cli_control:file()]],
     {ok, ~"mine"} = file:read_file(Named),
+    {ok, _} = file:read_link_info(Fifo),
     {0, "no call runs\n", ""} = main(["calls"]).
 
 %% A node that has no port left for a question goes on, and answers a later one.

@@ -316,6 +316,7 @@ each_entry_of_the_log_is_a_line(Config) ->
     %% What a handler prints is not logged.
     {["printed"], Lines} =
         lists:partition(fun(Line) -> Line =:= "printed" end, string:lexemes(Log, "\n")),
+    [] = [C || C <- Log, C =/= $\n, not erlmcp_printable:is_visible(C)],
     Entries = [json:decode(unicode:characters_to_binary(Line)) || Line <- Lines],
     [begin
          #{~"time" := <<_:10/binary, "T", _:15/binary, "Z">>, ~"level" := Level} = Entry,
@@ -469,12 +470,16 @@ names_are_for_http(Config) ->
          {2, "", Why} = run(proplists:get_value(program, Config),
                             ["serve", "everything", "--stdio" | Options], Config),
          one_line(Why),
-         {match, _} = re:run(Why, ["^", hd(Options), ": only HTTP has that"])
-     end || Options <- [["--allowed-host", "mcp.example.com"],
+         {match, _} = re:run(Why, ["^", hd(Options), ": only HTTP (has|and TCP have) that"])
+     end || Options <- [["--allowed-host", "mcp.example.com"], ["--sse"],
+                        ["--trusted-proxy", "127.0.0.1"], ["--proxy-protocol"],
                         ["--allowed-origin", "mcp.example.com"], ["--console"],
                         ["--console-payloads"], ["--console-redact", "a"], ["--cluster", "data"],
                         ["--name", "a@b"], ["--seed", "a@b"], ["--dns", "a"], ["--secret", "S"],
-                        ["--cluster-size", "3"]]].
+                        ["--cluster-size", "3"]]],
+    {0, "", ""} = run("/bin/sh", ["-c", "exec \"$0\" serve everything --stdio --tcp 0 "
+                                        "--trusted-proxy 127.0.0.1 --proxy-protocol </dev/null",
+                                  proplists:get_value(program, Config)], Config).
 
 the_console_is_served_by_option(Config) ->
     {Server, _, Output} = serve(["--port", "0", "--console"], Config),

@@ -101,7 +101,9 @@ urls_of_collectors(_) ->
     ~"http://localhost:1/v1/traces" =
         endpoint(environment([{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ""} | tl(All)])),
     none = environment([]),
-    none = environment([{"OTEL_SDK_DISABLED", "True"} | All]).
+    none = environment([{"OTEL_SDK_DISABLED", "True"} | All]),
+    none = environment([{"OTEL_TRACES_EXPORTER", "none"} | All]),
+    ~"http://localhost:4318/" = endpoint(environment([{"OTEL_TRACES_EXPORTER", "otlp"} | All])).
 
 endpoint({ok, #{endpoint := Url}}) -> Url.
 

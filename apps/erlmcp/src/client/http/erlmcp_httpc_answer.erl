@@ -48,8 +48,8 @@ joined([First | _] = Values) ->
 -doc "Returns `true` if an HTTP/1.1 server closes the connection after the response.".
 -spec closes(fields()) -> boolean().
 closes(#{~"connection" := Options}) ->
-    lists:any(fun(Option) -> string:lowercase(string:trim(Option)) =:= ~"close" end,
-              binary:split(Options, ~",", [global]));
+    lists:any(fun(Option) -> cowboy_bstr:to_lower(Option) =:= ~"close" end,
+              binary:split(Options, [~",", ~" ", ~"\t"], [global]));
 closes(_) ->
     false.
 
@@ -78,9 +78,10 @@ kind(Status, _, _) when Status < 300 ->
     protocol([~"status: expected 200 with a response, got ", integer_to_binary(Status)]);
 kind(_, _, _) -> refused.
 
+%% The functions of `string` need UTF-8, and a header may have any bytes.
 media_type(Value) ->
-    [Type | _] = binary:split(Value, ~";"),
-    string:lowercase(string:trim(Type)).
+    [Type | _] = binary:split(Value, [~";", ~" ", ~"\t"]),
+    cowboy_bstr:to_lower(Type).
 
 -doc """
 Returns the messages in a JSON body, which must contain the awaited response. The error is the

@@ -205,6 +205,7 @@ wrong_answers(Config) ->
     end,
     each(Config, ?WAIT, [protocol],
          [{html, Says(~"text/html", ~"<html>")},
+          {type_that_is_no_text, Says(<<255>>, ~"{}")},
           {no_json, Says(~"application/json", ~"hello")},
           {wrong_id, Says(~"application/json",
                           ~B'{"jsonrpc":"2.0","id":999,"result":{"content":[]}}')}]).

@@ -185,17 +185,17 @@ field('Content-Length', Value, #head{framing = close} = Head) ->
             error
     end;
 field('Transfer-Encoding', Value, #head{framing = Framing} = Head) when Framing =/= none ->
-    case string:lowercase(Value) of
+    case cowboy_bstr:to_lower(Value) of
         ~"chunked" -> Head#head{framing = chunked};
         _ -> error
     end;
 field('Content-Type', Value, Head) ->
-    Head#head{events = string:lowercase(binary:part(Value, 0, min(17, byte_size(Value))))
+    Head#head{events = cowboy_bstr:to_lower(binary:part(Value, 0, min(17, byte_size(Value))))
                        =:= ~"text/event-stream"};
 field('Connection', Value, Head) ->
-    Head#head{closing = string:lowercase(Value) =:= ~"close"};
+    Head#head{closing = cowboy_bstr:to_lower(Value) =:= ~"close"};
 field(Name, Value, Head) when is_binary(Name) ->
-    case string:lowercase(Name) of
+    case cowboy_bstr:to_lower(Name) of
         ~"mcp-session-id" -> Head#head{session = Value};
         _ -> Head
     end;

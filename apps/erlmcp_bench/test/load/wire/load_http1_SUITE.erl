@@ -122,6 +122,7 @@ bad_bytes_are_errors(_) ->
             {bad_head, ~"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"},
             {bad_head, ~"HTTP/1.1 200 OK\r\nContent-Length: 1 2\r\n\r\n"},
             {bad_head, ~"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n"},
+            {bad_head, <<"HTTP/1.1 200 OK\r\nTransfer-Encoding: ", 255, "\r\n\r\n">>},
             {bad_head, binary:copy(~"x", 70_000)},
             {bad_chunk, ~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"},
             {bad_chunk, ~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n"},
@@ -170,7 +171,9 @@ a_connection_that_ends_says_so(_) ->
      end || {Head, Expected} <- [{~"HTTP/1.1 200 OK\r\n", []},
                                  {~"HTTP/1.0 200 OK\r\n", [closing]},
                                  {~"HTTP/1.1 200 OK\r\nConnection: Close\r\n", [closing]},
-                                 {~"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n", []}]].
+                                 {~"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n", []},
+                                 {<<"HTTP/1.1 200 OK\r\nConnection: ", 255, "\r\n",
+                                    "Content-Type: ", 255, "\r\n">>, []}]].
 
 %% Chunks go before a length, and some answers have no body whatever they say.
 a_head_says_what_follows(_) ->
