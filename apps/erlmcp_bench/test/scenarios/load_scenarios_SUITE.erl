@@ -13,7 +13,8 @@ reason, and the published metrics add up to that. A result with a broken promise
          an_outage_ends_with_a_calm/1, the_page_has_the_data/1]).
 -export([baseline_is_counted/1, connection_flood_rises_and_falls/1,
          message_bombing_is_accounted_for/1, chaos_does_harm/1, hundredfold_has_scale/1,
-         other_servers_are_loaded/1, nodes_share_the_clients/1, wrong_options_are_told/1]).
+         other_servers_are_loaded/1, nodes_share_the_clients/1, wrong_options_are_told/1,
+         a_taken_port_is_told/1]).
 
 %% Milliseconds of a pause of the machine after which a run is judged again.
 -define(PAUSE_MS, 150).
@@ -25,7 +26,7 @@ all() ->
     [clients_are_as_published, slopes_have_steps, a_short_run_keeps_the_shares,
      what_stops_came_last, clients_are_spread, what_is_wrong_fails, errors_have_their_zones,
      faults_are_whole_in_time, faults_have_to_be_seen, an_outage_ends_with_a_calm,
-     wrong_options_are_told, the_page_has_the_data, {group, runs}].
+     wrong_options_are_told, a_taken_port_is_told, the_page_has_the_data, {group, runs}].
 
 %% They take their time, and little else.
 groups() ->
@@ -439,6 +440,25 @@ wrong_options_are_told(_) ->
              {{bad_option, nodes, ~"a positive integer"}, baseline, #{nodes => 0}},
              {{bad_option, more, ~"no such option"}, baseline, #{more => 1}},
              {{needs_own_nodes, chaos}, chaos, #{urls => [~"http://127.0.0.1:1/mcp"]}}]].
+
+%% The port of the node's metrics, which is the next one after the generator's.
+a_taken_port_is_told(_) ->
+    {Taken, Port} = taken_after_free(),
+    ?assertEqual({error, {node, eaddrinuse}},
+                 erlmcp_bench_scenario:run(baseline, #{duration_s => 1, metrics => Port - 1})),
+    ok = gen_tcp:close(Taken).
+
+taken_after_free() ->
+    {ok, Taken} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Taken),
+    case gen_tcp:listen(Port - 1, [{ip, {127, 0, 0, 1}}]) of
+        {ok, Free} ->
+            ok = gen_tcp:close(Free),
+            {Taken, Port};
+        {error, _} ->
+            ok = gen_tcp:close(Taken),
+            taken_after_free()
+    end.
 
 %% Helpers of the cases.
 
