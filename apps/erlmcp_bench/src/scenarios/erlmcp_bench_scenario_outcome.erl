@@ -96,7 +96,8 @@ peak as the fault.
 }.
 -doc """
 The reason of a failure. `nothing_answered`: no request of the peak was answered. `unopened`: the
-number of clients in loads that opened no connection. `wrong_replies`: the number of wrong replies.
+number of clients that could not connect when they were started. `wrong_replies`: the number of
+wrong replies.
 `zone`: the share of errors is in the red zone of an error budget, which the scenario does not
 tolerate. `unaccounted`: the number of requests without an outcome. `uncounted`: the steps do not
 add up to the counts of the loads. `unseen`: a fault that had no effect. `not_recovered`: a fault

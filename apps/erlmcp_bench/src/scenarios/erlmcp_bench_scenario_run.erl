@@ -39,9 +39,9 @@ injected. `least` is the extent that it must have.
 -doc """
 The facts at the end of a run: the figures of each step, and the loads with their reports.
 `readings` are what the processes had used at each second, `scrapes` the metrics at the end of each
-phase, and `outages` the effects of each fault. `unopened` is the number of clients in loads that
-opened no connection. `pauses` has the garbage collections of our own nodes in each phase. Times are
-in monotonic microseconds.
+phase, and `outages` the effects of each fault. `unopened` is the number of clients that could not
+connect when they were started. `pauses` has the garbage collections of our own nodes in each phase.
+Times are in monotonic microseconds.
 """.
 -type facts() :: #{
     steps := [{erlmcp_bench_scenario_plan:step(), erlmcp_bench_scenario_sums:sums()}],
@@ -78,6 +78,7 @@ answer, those of all nodes are missing.
     loads = #{} :: #{pos_integer() => {erlmcp_load:load(), load()}},
     started = 0 :: non_neg_integer(),
     clients = 0 :: non_neg_integer(),
+    %% clients of loads that did not start
     unopened = 0 :: non_neg_integer(),
     stopping = [] :: [{pid(), reference(), load()}],
     readings = [] :: [erlmcp_bench_scenario_resources:reading()],
@@ -408,7 +409,10 @@ finished(Steps, #run{loads = Loads, faults = Faults, outages = Outages} = Run) -
     Scraped = [scraped(Scraper) || Scraper <- lists:reverse(Run#run.scrapers)],
     #{steps => [{Step, maps:get(Index, OfSteps, erlmcp_bench_scenario_sums:none())}
                 || {Index, Step} <- lists:enumerate(Steps)],
-      loads => lists:reverse(Ended), unopened => Run#run.unopened,
+      loads => lists:reverse(Ended),
+      unopened => lists:sum([Run#run.unopened | [Clients - Opened || {#{clients := Clients},
+                                                                      #{opened := Opened}}
+                                                                         <- Ended]]),
       nodes => erlmcp_bench_scenario_endpoints:nodes(Run#run.endpoints),
       readings => lists:reverse(Run#run.readings),
       scrapes => [Scrape || {Scrape, _} <- Scraped],

@@ -13,7 +13,8 @@ reason, and the published metrics add up to that. A result with a broken promise
          an_outage_ends_with_a_calm/1, the_page_has_the_data/1]).
 -export([baseline_is_counted/1, connection_flood_rises_and_falls/1,
          message_bombing_is_accounted_for/1, chaos_does_harm/1, hundredfold_has_scale/1,
-         other_servers_are_loaded/1, nodes_share_the_clients/1, wrong_options_are_told/1,
+         other_servers_are_loaded/1, clients_that_did_not_connect_are_told/1,
+         nodes_share_the_clients/1, wrong_options_are_told/1,
          a_taken_port_is_told/1]).
 
 %% Milliseconds of a pause of the machine after which a run is judged again.
@@ -32,7 +33,8 @@ all() ->
 groups() ->
     [{runs, [parallel],
       [baseline_is_counted, connection_flood_rises_and_falls, message_bombing_is_accounted_for,
-       chaos_does_harm, hundredfold_has_scale, other_servers_are_loaded, nodes_share_the_clients]}].
+       chaos_does_harm, hundredfold_has_scale, other_servers_are_loaded,
+       clients_that_did_not_connect_are_told, nodes_share_the_clients]}].
 
 init_per_suite(Config) ->
     {ok, _} = application:ensure_all_started(inets),
@@ -356,6 +358,17 @@ other_servers_are_loaded(_) ->
     %% It has no tool of that name, and says so to each.
     {ok, #{status := failed, complaints := [nothing_answered, {zone, red}], zone := red}} =
         erlmcp_bench_scenario:run(baseline, #{urls => [Url], duration_s => 2, scale => 0.1}),
+    ok = erlmcp:stop_server(Server).
+
+%% The server has no place for three of five clients.
+clients_that_did_not_connect_are_told(_) ->
+    {ok, Server} = erlmcp:start_server(#{name => ~"small", version => ~"1",
+                                         limits => #{connections => 2}, listen => [{http, #{}}]}),
+    [#{url := Url}] = erlmcp:listeners(Server),
+    {ok, #{status := failed, complaints := Complaints}} = erlmcp_bench_scenario:run(baseline, #{
+        urls => [Url], duration_s => 2, scale => 0.2, era => {session, ~"2025-06-18"},
+        requests => [{1, {~"tools/list", #{}}}]}),
+    ?assertEqual([{unopened, 3}], Complaints -- [{zone, red}]),
     ok = erlmcp:stop_server(Server).
 
 %% A machine that stands still at the end leaves requests unsent, or sends them after the last line.
