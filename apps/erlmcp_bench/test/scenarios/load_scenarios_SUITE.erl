@@ -452,6 +452,11 @@ wrong_options_are_told(_) ->
              {{bad_option, scale, ~"a number above 0"}, baseline, #{scale => 0}},
              {{bad_option, nodes, ~"a positive integer"}, baseline, #{nodes => 0}},
              {{bad_option, more, ~"no such option"}, baseline, #{more => 1}},
+             {{bad_option, metrics, ~"a port"}, baseline, #{metrics => 65_536}},
+             {{bad_option, metrics, ~"a port with a next one for each node"}, baseline,
+              #{metrics => 65_535}},
+             {{bad_option, metrics, ~"a port with a next one for each node"}, baseline,
+              #{metrics => 65_530, nodes => 6}},
              {{needs_own_nodes, chaos}, chaos, #{urls => [~"http://127.0.0.1:1/mcp"]}}]].
 
 %% The port of the node's metrics, which is the next one after the generator's.
