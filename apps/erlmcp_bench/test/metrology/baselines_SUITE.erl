@@ -101,6 +101,13 @@ no_baselines(Config) ->
                       ~B({"kind": "x", "workloads": [{}]}),
                       ~B({"kind": 2, "workloads": []}),
                       json:encode(valid())]],
+    %% No machine has the memory for a file of 1 TiB, which has holes here.
+    {ok, Device} = file:open(File, [write, raw]),
+    {ok, _} = file:position(Device, 1 bsl 40),
+    ok = file:truncate(Device),
+    ok = file:close(Device),
+    ?assertEqual({error, {no_baseline, File}}, erlmcp_bench_baseline:read(File)),
+    ok = file:delete(File),
     %% A file that is no baseline is not overwritten.
     Kind = filename:join(filename:dirname(File), "2-core-x86_64.json"),
     ok = file:write_file(Kind, ~"[]"),
