@@ -46,10 +46,18 @@ read() ->
 kind() ->
     kind(cores(), architecture()).
 
--doc "Returns the kind of the machine that a result's `Environment` describes.".
+-doc """
+Returns the kind of the machine that a result's `Environment` describes. A kind becomes part of a
+file name, so an `architecture` that is not of letters, digits and underscores is `unknown`.
+""".
 -spec kind(Environment :: #{binary() => term()}) -> binary().
-kind(#{~"cores" := Cores} = Environment) ->
-    kind(Cores, maps:get(~"architecture", Environment, ~"unknown")).
+kind(#{~"cores" := Cores, ~"architecture" := Architecture}) when is_binary(Architecture) ->
+    case re:run(Architecture, "^[A-Za-z0-9_]+$", [{capture, none}, dollar_endonly]) of
+        match -> kind(Cores, Architecture);
+        nomatch -> kind(Cores, ~"unknown")
+    end;
+kind(#{~"cores" := Cores}) ->
+    kind(Cores, ~"unknown").
 
 kind(Cores, Architecture) ->
     <<(integer_to_binary(Cores))/binary, "-core-", Architecture/binary>>.

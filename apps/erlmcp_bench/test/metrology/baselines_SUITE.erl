@@ -70,6 +70,11 @@ what_does_not_belong_together(Config) ->
         made(Config, [valid(), valid(), Other(~"cores", 4)]),
     {error, {several_commits, [{_, [~"0123abc", ~"fed"]}]}} =
         made(Config, [valid(), valid(), Other(~"erlmcp_commit", ~"fed")]),
+    %% A kind becomes the name of a file.
+    [?assertMatch({ok, #{~"kind" := ~"2-core-unknown"}},
+                  made(Config, lists:duplicate(3, Other(~"architecture", Architecture))),
+                  Architecture)
+     || Architecture <- [true, ~"", ~"../x86_64", ~"x86/64", ~"x86_64\n"]],
     Folder = folder(Config),
     {error, {no_results, [Folder]}} = erlmcp_bench_baseline:make([Folder]),
     Broken = filename:join(Folder, "broken.json"),
