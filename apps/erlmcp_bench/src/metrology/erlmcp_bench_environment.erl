@@ -160,8 +160,15 @@ output(Port, Output) ->
 words() ->
     case {os:getenv("ERLMCP_COMMAND"), init:get_plain_arguments()} of
         {[_ | _], [_ | _] = Arguments} -> ["erlmcp" | Arguments];
-        _ -> [binary_to_list(Word)
+        _ -> [word(Word)
               || Word <- binary:split(text("/proc/self/cmdline"), ~"\0", [global, trim_all])]
+    end.
+
+%% A word that is not UTF-8 is shown as its bytes.
+word(Bytes) ->
+    case unicode:characters_to_list(Bytes) of
+        Word when is_list(Word) -> Word;
+        _ -> binary_to_list(Bytes)
     end.
 
 -doc """
@@ -185,7 +192,8 @@ command_line(Words) ->
 public([]) ->
     [];
 public([Word | Words]) ->
-    case [Option || Option <- ?SECRETS, lists:prefix(Option, Word)] of
+    case [Option || Option <- ?SECRETS,
+                    Word =:= Option orelse lists:prefix(Option ++ "=", Word)] of
         [] -> [Word | public(Words)];
         [Word] -> [Word, "..." | public(lists:nthtail(min(1, length(Words)), Words))];
         [Option] -> [Option ++ "=..." | public(Words)]
