@@ -217,10 +217,8 @@ acted({step, Index, #{phase := Phase} = Step}, #run{step = Former, options = Opt
     maybe
         %% Later actions wait until the step's clients have connected: a peak is not shorter if
         %% overloaded servers delay them.
-        {ok, #run{began = Began, next_second = Second} = Changed} ?=
-            changed(Step, Next#run{step = Step}),
-        Took = erlang:monotonic_time(millisecond) - Begin,
-        {ok, Changed#run{began = Began + Took, next_second = Second + Took}}
+        {ok, Changed} ?= changed(Step, Next#run{step = Step}),
+        {ok, later(Begin, Changed)}
     end;
 acted(finish, #run{step = Last} = Run) ->
     {ok, phase_ended(Last, Run)};
@@ -228,6 +226,11 @@ acted(Fault, #run{endpoints = Endpoints, outages = Outages, faults = Faults} = R
     Event = act(Fault, crowd(Run), #{endpoints => Endpoints, outages => Outages}),
     ok = tell(Event, Run#run.options),
     {ok, Run#run{faults = [Event | Faults]}}.
+
+%% Everything that is to come is later by the time since `Begin`.
+later(Begin, #run{began = Began, next_second = Second} = Run) ->
+    Took = erlang:monotonic_time(millisecond) - Begin,
+    Run#run{began = Began + Took, next_second = Second + Took}.
 
 %% When each fault begins and ends, in milliseconds from the first step.
 fault_times(#{faults := Faults}, Steps) ->
@@ -314,9 +317,10 @@ scraped({Pid, Monitor, #{families := OfGenerator} = Scrape}) ->
 
 crowded(#run{scenario = #{crowd := #{rate := Rate, bytes := Bytes}}} = Run) ->
     Endpoints = erlmcp_bench_scenario_endpoints:crowd(Run#run.endpoints),
+    Begin = erlang:monotonic_time(millisecond),
     %% The crowd stays to the end, so it is in no group that a step may stop.
     case started(erlmcp_bench_scenario_plan:split(crowd(Run), Endpoints), Rate, Bytes, Run) of
-        {ok, Crowded} -> {ok, Crowded#run{groups = []}};
+        {ok, Crowded} -> {ok, later(Begin, Crowded#run{groups = []})};
         {error, _} = Error -> Error
     end;
 crowded(Run) ->

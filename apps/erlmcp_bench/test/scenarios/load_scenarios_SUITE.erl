@@ -10,7 +10,8 @@ reason, and the published metrics add up to that. A result with a broken promise
 -export([clients_are_as_published/1, slopes_have_steps/1, a_short_run_keeps_the_shares/1,
          what_stops_came_last/1, clients_are_spread/1, what_is_wrong_fails/1,
          errors_have_their_zones/1, faults_are_whole_in_time/1, faults_have_to_be_seen/1,
-         an_outage_ends_with_a_calm/1, the_page_has_the_data/1]).
+         an_outage_ends_with_a_calm/1, the_page_has_the_data/1,
+         a_late_crowd_shortens_no_phase/1]).
 -export([baseline_is_counted/1, connection_flood_rises_and_falls/1,
          message_bombing_is_accounted_for/1, chaos_does_harm/1, hundredfold_has_scale/1,
          other_servers_are_loaded/1, clients_that_did_not_connect_are_told/1,
@@ -27,7 +28,8 @@ all() ->
     [clients_are_as_published, slopes_have_steps, a_short_run_keeps_the_shares,
      what_stops_came_last, clients_are_spread, what_is_wrong_fails, errors_have_their_zones,
      faults_are_whole_in_time, faults_have_to_be_seen, an_outage_ends_with_a_calm,
-     wrong_options_are_told, a_taken_port_is_told, the_page_has_the_data, {group, runs}].
+     wrong_options_are_told, a_taken_port_is_told, the_page_has_the_data,
+     a_late_crowd_shortens_no_phase, {group, runs}].
 
 %% They take their time, and little else.
 groups() ->
@@ -331,6 +333,33 @@ harm_is_done() ->
         #{latency_p95_us := P95} -> ?assert(P95 >= 100_000)
     end,
     [_, _, _ | _] = [Fault || {_, #{event := fault} = Fault} <- events()].
+
+%% The nodes stand still while the crowd opens its sessions, for longer than the warm-up.
+a_late_crowd_shortens_no_phase(_) ->
+    Test = self(),
+    {error, {crashed, seen}} = erlmcp_bench_scenario:run(chaos, #{
+        duration_s => 11, scale => 0.1, era => {session, ~"2025-06-18"},
+        on_event => fun(#{event := started}) -> stand_still(1_500);
+                       (#{event := phase, phase := Phase}) ->
+                           Test ! {Phase, erlang:monotonic_time(millisecond)},
+                           Phase =:= warm_up orelse exit(seen);
+                       (_) -> ok
+                    end}),
+    [WarmUp, Peak] = [receive {Phase, At} -> At end || Phase <- [warm_up, peak]],
+    ?assert(Peak - WarmUp >= 1_000).
+
+%% In the process that runs the scenario, to which its nodes are linked.
+stand_still(Milliseconds) ->
+    {links, Links} = process_info(self(), links),
+    OsPids = [integer_to_list(map_get(os_pid, erlmcp_bench_scenario_node:facts(Node)))
+              || Node <- Links, is_pid(Node),
+                 {Module, init, _} <- [proc_lib:initial_call(Node)],
+                 Module =:= erlmcp_bench_scenario_node],
+    [_, _] = OsPids,
+    "" = os:cmd(["kill -STOP ", lists:join($\s, OsPids)]),
+    spawn(fun() ->
+        receive after Milliseconds -> os:cmd(["kill -CONT ", lists:join($\s, OsPids)]) end
+    end).
 
 hundredfold_has_scale(Config) ->
     {ok, #{clients := 15, shortened := true, scale := 0.001, total := Total} = Outcome} =
