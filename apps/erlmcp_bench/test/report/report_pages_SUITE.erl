@@ -258,6 +258,11 @@ marks_are_judged(_) ->
                       "`core_ops_1k_registry` \\| 3 \\| 1 \\| beaten by 1 of 2 "),
     [_] = found(Page, "43,500 \\(42,000 - 44,000\\), `tcp_sustained_10k_1kib` \\| 3 \\| 1 "
                       "\\| level \\| something else"),
+    %% A run of stress with a failure is no run of its workload.
+    [_] = found(performance([workload(~"stress_30s_100k_ops_fail_gate", ~"stress",
+                                      #{~"throughput_msg_per_s" => [1.0, 2.0, 3.0]}, #{})]),
+                "^\\| stress \\| `throughput_msg_per_s` \\| 372,000 \\|  \\|  \\|  "
+                "\\| not measured"),
     %% Marks without a figure here are shown, too.
     [_] = found(Page, "^\\| mcp_tool_sequence \\| `latency_p50_us` \\| 3,850 \\|  \\|  \\|  "
                       "\\| not measured"),
