@@ -23,8 +23,6 @@ the `environment` of the first run, and `figures`. Each figure has `median`, `mi
     | {several_commits, [{Workload :: binary(), [binary()]}, ...]}
     | {no_baseline, file:filename()}.
 
-%% The largest file that is read, in bytes.
--define(FILE_BYTES, 67_108_864).
 %% The fewest runs of a workload.
 -define(FEWEST_RUNS, 3).
 
@@ -153,8 +151,7 @@ name(Kind) -> binary_to_list(Kind) ++ ".json".
 
 read_file(File) ->
     maybe
-        {ok, Bytes} ?= file:read_file(File, [raw]),
-        true ?= byte_size(Bytes) =< ?FILE_BYTES,
+        {ok, Bytes} ?= erlmcp_metrology_validator:read_bytes(File),
         #{~"kind" := Kind, ~"workloads" := Workloads} = Baseline ?= decoded(Bytes),
         true ?= is_binary(Kind) andalso is_list(Workloads)
             andalso lists:all(fun is_workload/1, Workloads),

@@ -46,10 +46,18 @@ read() ->
 kind() ->
     kind(cores(), architecture()).
 
--doc "Returns the kind of the machine that a result's `Environment` describes.".
+-doc """
+Returns the kind of the machine that a result's `Environment` describes. A kind becomes part of a
+file name, so an `architecture` that is not of letters, digits and underscores is `unknown`.
+""".
 -spec kind(Environment :: #{binary() => term()}) -> binary().
-kind(#{~"cores" := Cores} = Environment) ->
-    kind(Cores, maps:get(~"architecture", Environment, ~"unknown")).
+kind(#{~"cores" := Cores, ~"architecture" := Architecture}) when is_binary(Architecture) ->
+    case re:run(Architecture, "^[A-Za-z0-9_]+$", [{capture, none}, dollar_endonly]) of
+        match -> kind(Cores, Architecture);
+        nomatch -> kind(Cores, ~"unknown")
+    end;
+kind(#{~"cores" := Cores}) ->
+    kind(Cores, ~"unknown").
 
 kind(Cores, Architecture) ->
     <<(integer_to_binary(Cores))/binary, "-core-", Architecture/binary>>.
@@ -152,8 +160,15 @@ output(Port, Output) ->
 words() ->
     case {os:getenv("ERLMCP_COMMAND"), init:get_plain_arguments()} of
         {[_ | _], [_ | _] = Arguments} -> ["erlmcp" | Arguments];
-        _ -> [binary_to_list(Word)
+        _ -> [word(Word)
               || Word <- binary:split(text("/proc/self/cmdline"), ~"\0", [global, trim_all])]
+    end.
+
+%% A word that is not UTF-8 is shown as its bytes.
+word(Bytes) ->
+    case unicode:characters_to_list(Bytes) of
+        Word when is_list(Word) -> Word;
+        _ -> binary_to_list(Bytes)
     end.
 
 -doc """
@@ -177,7 +192,8 @@ command_line(Words) ->
 public([]) ->
     [];
 public([Word | Words]) ->
-    case [Option || Option <- ?SECRETS, lists:prefix(Option, Word)] of
+    case [Option || Option <- ?SECRETS,
+                    Word =:= Option orelse lists:prefix(Option ++ "=", Word)] of
         [] -> [Word | public(Words)];
         [Word] -> [Word, "..." | public(lists:nthtail(min(1, length(Words)), Words))];
         [Option] -> [Option ++ "=..." | public(Words)]

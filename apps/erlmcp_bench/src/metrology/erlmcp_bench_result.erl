@@ -215,7 +215,7 @@ other path, it returns the path alone.
 -spec files(file:filename()) -> [file:filename()].
 files(Path) ->
     case filelib:is_dir(Path) of
-        true -> lists:sort(filelib:wildcard(filename:join(Path, "*.json")));
+        true -> [filename:join(Path, Name) || Name <- lists:sort(filelib:wildcard("*.json", Path))];
         false -> [Path]
     end.
 

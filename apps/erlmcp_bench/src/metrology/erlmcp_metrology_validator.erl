@@ -4,7 +4,7 @@ Checks the form of a result. It finds every violation of the rules of `m:erlmcp_
 with its place (a JSON pointer), the expectation, the actual value and a suggestion.
 """.
 
--export([validate_file/1, validate/1, validate_lines/1, read_file/1, format/1]).
+-export([validate_file/1, validate/1, validate_lines/1, read_file/1, read_bytes/1, format/1]).
 
 -export_type([violation/0]).
 
@@ -39,20 +39,29 @@ read_file(File) ->
     end.
 
 bytes(File) ->
-    case read(File) of
-        {ok, Bytes} when byte_size(Bytes) =< ?FILE_BYTES -> {ok, Bytes};
-        {ok, _} -> no_json(~"more than 64 MiB", ~"shorten its series");
+    case read_bytes(File) of
+        {ok, Bytes} -> {ok, Bytes};
+        too_large -> no_json(~"more than 64 MiB", ~"shorten its series");
         eof -> no_json(~"an empty file", ~"write the file again");
         {error, Posix} -> no_json(file:format_error(Posix), ~"give the path of a result")
     end.
 
-%% Reads no more bytes than a result may have, however large the file is.
-read(File) ->
+-doc """
+Reads the bytes of a file of at most 64 MiB. Of a larger file no more is read, and `too_large` is
+returned. An empty file gives `eof`.
+""".
+-spec read_bytes(file:name_all()) ->
+    {ok, binary()} | eof | too_large
+    | {error, file:posix() | badarg | terminated | system_limit}.
+read_bytes(File) ->
     maybe
         {ok, Device} ?= file:open(File, [read, raw, binary]),
         Read = file:read(Device, ?FILE_BYTES + 1),
         ok = file:close(Device),
-        Read
+        case Read of
+            {ok, Bytes} when byte_size(Bytes) > ?FILE_BYTES -> too_large;
+            _ -> Read
+        end
     end.
 
 decoded(Bytes) ->

@@ -25,6 +25,9 @@ the points come from CPU time.
     fit := {ok, erlmcp_bench_usl:model()} | {error, term()},
     sources := [erlmcp_bench_figures:result()]}.
 
+%% No machine, and no sweep, has more schedulers or nodes.
+-define(MOST_PARTS, 1_000_000).
+
 -doc "Returns the models for which the results have points of at least two different N.".
 -spec models([erlmcp_bench_figures:result()]) -> [model()].
 models(Results) ->
@@ -51,9 +54,11 @@ of_cpu(Results) ->
                  || {_, #{~"nodes" := N, ~"cpu_us_per_msg" := Us}} <- Sources, Cores > 0],
       sources => Sources}.
 
+%% Results come from files, which may be hostile.
 swept(Sweep, N, Measure, Results) ->
     [Result || {_, #{~"sweep" := Of, N := Parts, Measure := Value}} = Result <- Results,
-               Of =:= Sweep, is_integer(Parts), Parts > 0, is_number(Value), Value > 0].
+               Of =:= Sweep, is_integer(Parts), Parts > 0, Parts =< ?MOST_PARTS,
+               is_number(Value), Value > 0].
 
 cores(#{~"environment" := #{~"cores" := Cores}}) when is_integer(Cores) -> Cores;
 cores(#{}) -> 0.

@@ -265,10 +265,12 @@ capacity(Results) ->
            sources => Sources}
      end || Model <- erlmcp_bench_capacity:models(Results)].
 
-%% The curve ends at twice the measured range.
+%% The curve ends at twice the measured range. It has at most ?POINTS points, since the range comes
+%% from files, which may be hostile.
 curve(#{fit := {ok, Fit}, points := Points}) ->
     Most = 2 * lists:max([N || {N, _} <- Points]),
-    [{~"model", [{N, erlmcp_bench_usl:throughput(Fit, N)} || N <- lists:seq(1, Most)]}];
+    Step = ceil(Most / ?POINTS),
+    [{~"model", [{N, erlmcp_bench_usl:throughput(Fit, N)} || N <- lists:seq(1, Most, Step)]}];
 curve(#{fit := {error, _}}) ->
     [].
 

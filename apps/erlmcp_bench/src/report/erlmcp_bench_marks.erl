@@ -41,9 +41,8 @@ all() ->
         {Field, Mark} <- Marks].
 
 -doc """
-Returns `true` if a workload has this mark (`erlmcp_bench_workloads:marks/1`), and the mark is named
-for the workload's component, or for the beginning of its id. A mark of stress is for all stress
-workloads.
+Returns `true` if a workload has this mark (`erlmcp_bench_workloads:marks/1`), and the mark has the
+name of the workload's component, or its id. A mark of stress is for all stress workloads.
 """.
 -spec is_for(mark(), Workload :: #{binary() => term()}) -> boolean().
 is_for(#{name := Name, benchmark := Benchmark, field := Field, mark := Mark},
@@ -51,9 +50,7 @@ is_for(#{name := Name, benchmark := Benchmark, field := Field, mark := Mark},
     Of =:= Benchmark andalso lists:member({Field, Mark}, erlmcp_bench_workloads:marks(Workload))
         andalso case Workload of
                     #{~"component" := Component} -> Component =:= Name;
-                    #{~"workload_id" := Id} ->
-                        Name =:= ~"stress"
-                            orelse binary:longest_common_prefix([Name, Id]) =:= byte_size(Name)
+                    #{~"workload_id" := Id} -> Name =:= ~"stress" orelse Name =:= Id
                 end.
 
 %% The origin of the mark for a field of a result.

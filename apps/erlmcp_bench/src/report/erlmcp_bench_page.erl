@@ -172,7 +172,8 @@ files(Results) ->
 flat(Path, #{} = Fields) ->
     lists:append([flat(joined(Path, Name), Value)
                   || {Name, Value} <- lists:sort(maps:to_list(Fields))]);
-flat(Path, [#{} | _] = Items) -> [{Path, [integer_to_binary(length(Items)), " entries"]}];
+flat(Path, [#{} | _] = Items) -> [{Path, <<(integer_to_binary(length(Items)))/binary,
+                                   " entries">>}];
 flat(Path, Value) -> [{Path, Value}].
 
 joined(<<>>, Name) -> Name;
@@ -181,7 +182,6 @@ joined(Path, Name) -> <<Path/binary, ".", Name/binary>>.
 plain(Value) when is_binary(Value) -> Value;
 plain(Value) when is_integer(Value) -> integer_to_binary(Value);
 plain(Value) when is_float(Value) -> float_to_binary(Value, [short]);
-plain([_, ~" entries"] = Text) -> Text;
 plain(Value) -> json:encode(Value).
 
 %% The data that the script draws.

@@ -37,6 +37,7 @@ Options of a scenario.
 }.
 
 -define(TIMEOUT_MS, 10_000).
+-define(LAST_PORT, 65_535).
 
 -doc """
 Runs a scenario to its end.
@@ -60,6 +61,7 @@ run(Name, Given) ->
         {ok, Scenario} ?= profiled(Found, Given),
         ok ?= own_nodes(Scenario, Given),
         {ok, Options} ?= checked(maps:to_list(maps:merge(defaults(Scenario, Given), Given)), #{}),
+        ok ?= ports(Options),
         {ok, _} ?= application:ensure_all_started(erlmcp),
         awaited(Scenario, Options)
     end.
@@ -92,6 +94,12 @@ checked([{Key, Value} | Rest], Options) ->
         Expected -> {error, {bad_option, Key, Expected}}
     end.
 
+%% The metrics of the nodes are on the ports after that of the generator.
+ports(#{metrics := Port, nodes := Nodes}) when Port > 0, Port + Nodes > ?LAST_PORT ->
+    {error, {bad_option, metrics, ~"a port with a next one for each node"}};
+ports(_) ->
+    ok.
+
 is_good(Key, Value) when Key =:= duration_s; Key =:= scale ->
     is_number(Value) andalso Value > 0 orelse ~"a number above 0";
 is_good(Key, Value) when Key =:= nodes; Key =:= timeout_ms ->
@@ -101,7 +109,7 @@ is_good(urls, Value) ->
 is_good(transport, Value) ->
     lists:member(Value, [tcp, http1, http2]) orelse ~"tcp, http1 or http2";
 is_good(metrics, Value) ->
-    is_integer(Value) andalso Value >= 0 andalso Value < 65_536 orelse ~"a port";
+    is_integer(Value) andalso Value >= 0 andalso Value =< ?LAST_PORT orelse ~"a port";
 is_good(on_event, Value) ->
     is_function(Value, 1) orelse ~"a fun of one argument";
 is_good(Key, _) ->

@@ -102,12 +102,7 @@ drop(Node, Count) ->
 -doc false.
 init(Options) ->
     process_flag(trap_exit, true),
-    maybe
-        {ok, State} ?= started(Options, {0, 0}),
-        {ok, State}
-    else
-        {error, Reason} -> {stop, Reason}
-    end.
+    started(Options, {0, 0}).
 
 started(#{transport := Transport} = Options, {ClientsPort, CrowdPort}) ->
     Kind = kind(Transport),
@@ -115,6 +110,7 @@ started(#{transport := Transport} = Options, {ClientsPort, CrowdPort}) ->
     Server = #{handler => erlmcp_bench_fixture, listen => Listen},
     maybe
         {ok, Target} ?= erlmcp_bench_target:start(#{server => measured(Server, Options)}),
+        %% Without metrics this process ends, and the node with it.
         {ok, Metrics} ?= metrics(Target, Options),
         #{listeners := [Clients, Crowd]} = Target,
         ok = running(erlmcp_bench_target:os_pid(Target), Options),

@@ -96,7 +96,8 @@ peak as the fault.
 }.
 -doc """
 The reason of a failure. `nothing_answered`: no request of the peak was answered. `unopened`: the
-number of clients in loads that opened no connection. `wrong_replies`: the number of wrong replies.
+number of clients that could not connect when they were started. `wrong_replies`: the number of
+wrong replies.
 `zone`: the share of errors is in the red zone of an error budget, which the scenario does not
 tolerate. `unaccounted`: the number of requests without an outcome. `uncounted`: the steps do not
 add up to the counts of the loads. `unseen`: a fault that had no effect. `not_recovered`: a fault
@@ -260,9 +261,11 @@ bombed(BeginUs, EndUs, EndedUs, Course) ->
         ++ [{drain_ms, max(1, Drained - EndUs) / 1_000} || Drained < EndedUs]
         ++ [{cool_down_ms, max(1, Cool - EndUs) / 1_000} || Cool + Calm =< EndedUs]).
 
-marks(#{marks := Marks, clients := #{clients := Full}}, Scale, Payload, Steps) ->
+marks(#{marks := Marks, clients := #{clients := Full}} = Scenario, Scale, Payload, Steps) ->
+    All = erlmcp_bench_scenario_plan:clients(Scenario, Scale),
     [begin
-         Clients = max(1, round(clients(Of, Full) * Scale)),
+         %% As the steps are planned: they are parts of all clients that run.
+         Clients = erlmcp_bench_scenario_plan:part(All, clients(Of, Full) / Full),
          Expected = expected(Figure, Value, Scale),
          compared(#{clients => Clients, figure => Figure, value => Expected},
                   figures(Payload, steps_of(Of, Clients, Steps)))

@@ -4,7 +4,7 @@ Plans a load scenario. Its phases become steps in time, each with its clients an
 of clients start and stop from one step to the next. Pure.
 """.
 
--export([steps/2, seconds/1, clients/2, change/3, split/2]).
+-export([steps/2, seconds/1, clients/2, part/2, change/3, split/2]).
 
 -export_type([step/0, group/0]).
 
@@ -34,7 +34,12 @@ seconds(#{phases := Phases}) ->
 -doc "Returns the number of clients of a scenario at `Scale`, without its crowd, at least one.".
 -spec clients(erlmcp_bench_scenarios:scenario(), Scale :: number()) -> pos_integer().
 clients(#{clients := #{clients := Clients}}, Scale) ->
-    max(1, round(Clients * Scale)).
+    part(Clients, Scale).
+
+-doc "Returns how many clients `Part` of `All` clients are, at least one.".
+-spec part(All :: pos_integer(), Part :: number()) -> pos_integer().
+part(All, Part) ->
+    max(1, round(All * Part)).
 
 -doc """
 Returns the steps of a scenario. `scale` is the part of its clients. `duration_s` is the number of
@@ -53,7 +58,7 @@ steps(#{phases := Phases, clients := #{rate := Rate, bytes := Bytes}} = Scenario
             Levels = with_stops(maps:get(stops, Phase, []), levels(Level, Ms, All)),
             {[#{phase => Name, from_ms => From + Ms * (At - 1) div length(Levels),
                 until_ms => From + Ms * At div length(Levels),
-                clients => max(1, round(All * Part)), rate => float(Rate * Pace), bytes => Bytes}
+                clients => part(All, Part), rate => float(Rate * Pace), bytes => Bytes}
               || {At, Part} <- lists:enumerate(Levels)], From + Ms}
         end, 0, Phases),
     lists:append(Steps).

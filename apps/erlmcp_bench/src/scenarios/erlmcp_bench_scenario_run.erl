@@ -39,9 +39,9 @@ injected. `least` is the extent that it must have.
 -doc """
 The facts at the end of a run: the figures of each step, and the loads with their reports.
 `readings` are what the processes had used at each second, `scrapes` the metrics at the end of each
-phase, and `outages` the effects of each fault. `unopened` is the number of clients in loads that
-opened no connection. `pauses` has the garbage collections of our own nodes in each phase. Times are
-in monotonic microseconds.
+phase, and `outages` the effects of each fault. `unopened` is the number of clients that could not
+connect when they were started. `pauses` has the garbage collections of our own nodes in each phase.
+Times are in monotonic microseconds.
 """.
 -type facts() :: #{
     steps := [{erlmcp_bench_scenario_plan:step(), erlmcp_bench_scenario_sums:sums()}],
@@ -78,6 +78,7 @@ answer, those of all nodes are missing.
     loads = #{} :: #{pos_integer() => {erlmcp_load:load(), load()}},
     started = 0 :: non_neg_integer(),
     clients = 0 :: non_neg_integer(),
+    %% clients of loads that did not start
     unopened = 0 :: non_neg_integer(),
     stopping = [] :: [{pid(), reference(), load()}],
     readings = [] :: [erlmcp_bench_scenario_resources:reading()],
@@ -216,10 +217,8 @@ acted({step, Index, #{phase := Phase} = Step}, #run{step = Former, options = Opt
     maybe
         %% Later actions wait until the step's clients have connected: a peak is not shorter if
         %% overloaded servers delay them.
-        {ok, #run{began = Began, next_second = Second} = Changed} ?=
-            changed(Step, Next#run{step = Step}),
-        Took = erlang:monotonic_time(millisecond) - Begin,
-        {ok, Changed#run{began = Began + Took, next_second = Second + Took}}
+        {ok, Changed} ?= changed(Step, Next#run{step = Step}),
+        {ok, later(Begin, Changed)}
     end;
 acted(finish, #run{step = Last} = Run) ->
     {ok, phase_ended(Last, Run)};
@@ -227,6 +226,11 @@ acted(Fault, #run{endpoints = Endpoints, outages = Outages, faults = Faults} = R
     Event = act(Fault, crowd(Run), #{endpoints => Endpoints, outages => Outages}),
     ok = tell(Event, Run#run.options),
     {ok, Run#run{faults = [Event | Faults]}}.
+
+%% Everything that is to come is later by the time since `Begin`.
+later(Begin, #run{began = Began, next_second = Second} = Run) ->
+    Took = erlang:monotonic_time(millisecond) - Begin,
+    Run#run{began = Began + Took, next_second = Second + Took}.
 
 %% When each fault begins and ends, in milliseconds from the first step.
 fault_times(#{faults := Faults}, Steps) ->
@@ -313,9 +317,10 @@ scraped({Pid, Monitor, #{families := OfGenerator} = Scrape}) ->
 
 crowded(#run{scenario = #{crowd := #{rate := Rate, bytes := Bytes}}} = Run) ->
     Endpoints = erlmcp_bench_scenario_endpoints:crowd(Run#run.endpoints),
+    Begin = erlang:monotonic_time(millisecond),
     %% The crowd stays to the end, so it is in no group that a step may stop.
     case started(erlmcp_bench_scenario_plan:split(crowd(Run), Endpoints), Rate, Bytes, Run) of
-        {ok, Crowded} -> {ok, Crowded#run{groups = []}};
+        {ok, Crowded} -> {ok, later(Begin, Crowded#run{groups = []})};
         {error, _} = Error -> Error
     end;
 crowded(Run) ->
@@ -408,7 +413,10 @@ finished(Steps, #run{loads = Loads, faults = Faults, outages = Outages} = Run) -
     Scraped = [scraped(Scraper) || Scraper <- lists:reverse(Run#run.scrapers)],
     #{steps => [{Step, maps:get(Index, OfSteps, erlmcp_bench_scenario_sums:none())}
                 || {Index, Step} <- lists:enumerate(Steps)],
-      loads => lists:reverse(Ended), unopened => Run#run.unopened,
+      loads => lists:reverse(Ended),
+      unopened => lists:sum([Run#run.unopened | [Clients - Opened || {#{clients := Clients},
+                                                                      #{opened := Opened}}
+                                                                         <- Ended]]),
       nodes => erlmcp_bench_scenario_endpoints:nodes(Run#run.endpoints),
       readings => lists:reverse(Run#run.readings),
       scrapes => [Scrape || {Scrape, _} <- Scraped],

@@ -7,7 +7,8 @@ is read, and that of its resident memory. The items are ended, and both are read
 
 Garbage in other processes does not belong to the items, so these processes are collected first. The
 node's memory is heap and state of processes, tables, binaries, and the emulator's memory for
-sockets and timers. The resident memory is from Linux's `/proc`, without which a measurement fails.
+sockets and timers. The resident memory is from Linux's `/proc`, without which a workload is the
+failure `no_resident_memory`.
 
 Streams also get one published change before they are ended.
 """.
@@ -74,6 +75,7 @@ fields({error, _} = Error, _) -> Error.
 held(#{holds := Kind, transport := Transport}, Count, Target, OnPart) ->
     Address = address(Transport, Target),
     maybe
+        ok ?= resident(Target),
         %% Memory that is allocated once, with the first item, does not count.
         {ok, First, _} ?= open(Kind, Address, 0, min(Count, 2 * ?HOLDERS)),
         ok = released(First),
@@ -102,6 +104,12 @@ held(#{holds := Kind, transport := Transport}, Count, Target, OnPart) ->
             memory_left_bytes_per_item => per(total, Ended, Before, Count),
             memory_left_rss_bytes_per_item => per(rss, Ended, Before, Count),
             left_processes => maps:get(count, Ended) - maps:get(count, Before)})}
+    end.
+
+resident(#{os_pid := OsPid}) ->
+    case erlmcp_bench_process:rss_bytes(OsPid) of
+        undefined -> {error, no_resident_memory};
+        _ -> ok
     end.
 
 address(tcp, Target) ->

@@ -59,6 +59,8 @@ the benchmark reads. `Options` override `duration_s` and `connections`.
 """.
 -spec workload(erlmcp_bench_workloads:benchmark(), binary() | atom() | map(),
                Options :: options()) -> outcome().
+workload(Benchmark, #{id := Id} = Given, Options) when is_atom(Id) ->
+    workload(Benchmark, Given#{id := atom_to_binary(Id)}, Options);
 workload(Benchmark, #{id := Id} = Given, Options) ->
     case erlmcp_bench_workloads:find(Id) of
         {ok, #{benchmark := Benchmark} = Found} ->

@@ -266,6 +266,8 @@ marks(#{~"benchmark" := ~"core_ops", ~"component" := ~"encode", ~"workers" := Wo
 marks(#{~"benchmark" := ~"core_ops", ~"component" := Component}) ->
     hd([Marks || {Of, Marks} <- components(), atom_to_binary(Of) =:= Component] ++ [[]]);
 marks(#{~"workload_id" := Id}) ->
-    %% One workload may have several results, whose names begin with its name.
-    hd([Marks || #{id := Of, marks := Marks} <- all(),
-                 binary:longest_common_prefix([Of, Id]) =:= byte_size(Of)] ++ [[]]).
+    case find(Id) of
+        {ok, #{marks := Marks}} -> Marks;
+        %% One point of a sweep, or a run with a failure.
+        error -> []
+    end.

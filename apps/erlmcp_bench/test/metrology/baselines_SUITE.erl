@@ -70,6 +70,11 @@ what_does_not_belong_together(Config) ->
         made(Config, [valid(), valid(), Other(~"cores", 4)]),
     {error, {several_commits, [{_, [~"0123abc", ~"fed"]}]}} =
         made(Config, [valid(), valid(), Other(~"erlmcp_commit", ~"fed")]),
+    %% A kind becomes the name of a file.
+    [?assertMatch({ok, #{~"kind" := ~"2-core-unknown"}},
+                  made(Config, lists:duplicate(3, Other(~"architecture", Architecture))),
+                  Architecture)
+     || Architecture <- [true, ~"", ~"../x86_64", ~"x86/64", ~"x86_64\n"]],
     Folder = folder(Config),
     {error, {no_results, [Folder]}} = erlmcp_bench_baseline:make([Folder]),
     Broken = filename:join(Folder, "broken.json"),
@@ -101,6 +106,13 @@ no_baselines(Config) ->
                       ~B({"kind": "x", "workloads": [{}]}),
                       ~B({"kind": 2, "workloads": []}),
                       json:encode(valid())]],
+    %% No machine has the memory for a file of 1 TiB, which has holes here.
+    {ok, Device} = file:open(File, [write, raw]),
+    {ok, _} = file:position(Device, 1 bsl 40),
+    ok = file:truncate(Device),
+    ok = file:close(Device),
+    ?assertEqual({error, {no_baseline, File}}, erlmcp_bench_baseline:read(File)),
+    ok = file:delete(File),
     %% A file that is no baseline is not overwritten.
     Kind = filename:join(filename:dirname(File), "2-core-x86_64.json"),
     ok = file:write_file(Kind, ~"[]"),

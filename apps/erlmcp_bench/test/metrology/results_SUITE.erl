@@ -7,7 +7,8 @@
 
 -export([suite/0, all/0]).
 -export([a_result_says_where_it_was_measured/1, the_generator_is_in_or_out_of_the_node/1,
-         commands_are_repeatable_and_keep_secrets/1, a_report_becomes_a_result/1,
+         commands_are_repeatable_and_keep_secrets/1, words_keep_their_letters/1,
+         a_report_becomes_a_result/1,
          what_is_invalid_is_not_written/1, files_are_whole_and_in_order/1,
          folders_that_cannot_be_written/1, lines_are_json/1, examples/1]).
 
@@ -18,7 +19,7 @@ suite() ->
 
 all() ->
     [a_result_says_where_it_was_measured, the_generator_is_in_or_out_of_the_node,
-     commands_are_repeatable_and_keep_secrets, a_report_becomes_a_result,
+     commands_are_repeatable_and_keep_secrets, words_keep_their_letters, a_report_becomes_a_result,
      what_is_invalid_is_not_written, files_are_whole_and_in_order,
      folders_that_cannot_be_written, lines_are_json, examples].
 
@@ -60,8 +61,26 @@ commands_are_repeatable_and_keep_secrets(_) ->
             {~"a --token ... b", ["a", "--token", "secret", "b"]},
             {~"a --header=... b", ["a", "--header=Cookie: secret", "b"]},
             {~"a --token ...", ["a", "--token"]},
+            {~"a --headers 3 --tokens=4", ["a", "--headers", "3", "--tokens=4"]},
             {~"unknown", []}]],
     1000 = byte_size(erlmcp_bench_environment:command_line(lists:duplicate(1000, "abc"))).
+
+%% The words of the command that started a node are UTF-8.
+words_keep_their_letters(_) ->
+    Print = "#{command_line := Line} = erlmcp_bench_environment:read(),"
+            "io:put_chars(base64:encode(Line)), halt().",
+    Port = open_port({spawn_executable, os:find_executable("erl")},
+                     [{args, ["-noinput", "-word", <<"größe"/utf8>>, "-eval", Print,
+                              "-pa" | erlmcp_bench_node:code_path()]},
+                      {env, [{"ERLMCP_COMMAND", false}]}, binary, exit_status]),
+    Line = base64:decode(output(Port)),
+    ?assertMatch({match, _}, re:run(Line, <<" -noinput -word 'größe' -eval "/utf8>>), Line).
+
+output(Port) ->
+    receive
+        {Port, {data, Bytes}} -> <<Bytes/binary, (output(Port))/binary>>;
+        {Port, {exit_status, Status}} -> 0 = Status, <<>>
+    end.
 
 a_report_becomes_a_result(_) ->
     Times = fun(Each) ->
@@ -110,7 +129,8 @@ what_is_invalid_is_not_written(Config) ->
     {ok, []} = file:list_dir(Folder).
 
 files_are_whole_and_in_order(Config) ->
-    Folder = filename:join(folder(Config), "not/there"),
+    %% Nothing in the name of a folder is a pattern.
+    Folder = filename:join(folder(Config), "not/there [a]"),
     {ok, First} = erlmcp_bench_result:write(valid(), Folder),
     ?assertEqual("network_real_tcp_burst_100_1kib_1795299180.json", filename:basename(First)),
     {ok, Second} = erlmcp_bench_result:write(valid(#{~"recovery_ms" => 41}), Folder),

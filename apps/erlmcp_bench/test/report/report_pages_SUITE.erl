@@ -9,7 +9,7 @@ loads nothing. The pages of the documentation are what the baselines make.
 -export([the_page_loads_nothing/1, hostile_strings_stay_text/1, an_invalid_file_is_told/1,
          figures_have_files_behind_them/1, distributions_are_those_of_the_files/1,
          what_is_offered_stands_beside_what_is_answered/1, errors_stand_by_kind_and_window/1,
-         backlogs_stand_over_time/1, every_plot_has_a_table/1,
+         backlogs_stand_over_time/1, every_plot_has_a_table/1, lists_are_counted/1,
          nothing_is_a_page_too/1, there_is_no_such_folder/1, models_are_marked/1,
          numbers_are_readable/1, the_performance_page_is_the_baselines/1,
          the_capacity_page_has_the_model/1, marks_are_judged/1, shortened_runs_have_no_mark/1,
@@ -23,7 +23,7 @@ all() ->
     [the_page_loads_nothing, hostile_strings_stay_text, an_invalid_file_is_told,
      figures_have_files_behind_them, distributions_are_those_of_the_files,
      what_is_offered_stands_beside_what_is_answered, errors_stand_by_kind_and_window,
-     backlogs_stand_over_time, every_plot_has_a_table,
+     backlogs_stand_over_time, every_plot_has_a_table, lists_are_counted,
      nothing_is_a_page_too, there_is_no_such_folder, models_are_marked, numbers_are_readable,
      the_performance_page_is_the_baselines, the_capacity_page_has_the_model, marks_are_judged,
      shortened_runs_have_no_mark, figures_have_a_length_a_source_and_an_age, ages_are_checked,
@@ -173,6 +173,14 @@ every_plot_has_a_table(Config) ->
          [_ | _] = found(Figure, "<code>[^<]*\\.json</code><br><code>erlmcp bench it</code>")
      end || Figure <- Figures].
 
+%% In the contents of a file, a list of objects is shown as its length.
+lists_are_counted(Config) ->
+    Page = page([{~"a.json", result(~"one", #{~"seconds" => [#{~"at_s" => 1}, #{~"at_s" => 2}],
+                                              ~"facts" => #{~"lines" => [~"a", ~"b"]}})}], Config),
+    [_] = found(Page, "<code>seconds</code></td><td class=\"text\">2 entries</td>"),
+    [_] = found(Page, "<code>facts.lines</code></td>"
+                      "<td class=\"text\">\\[&quot;a&quot;,&quot;b&quot;\\]</td>").
+
 nothing_is_a_page_too(Config) ->
     Page = page([], Config),
     [_] = found(Page, "No result file was found"),
@@ -196,7 +204,14 @@ models_are_marked(Config) ->
     [#{model := false, caption := Caption}] =
         [Of || #{id := ~"scaling_nodes"} = Of
                    <- erlmcp_bench_figures:figures(lists:sublist(nodes_with_others(), 2))],
-    {match, _} = re:run(Caption, "No model").
+    {match, _} = re:run(Caption, "No model"),
+    %% Numbers of nodes come from files, which may be hostile.
+    [{_, Two} | _] = nodes_with_others(),
+    [true, true] = [length(Xs) < 1_000
+                    || #{id := <<"scaling_", _/binary>>, xs := Xs} <- erlmcp_bench_figures:figures(
+                           [{~"many.json", Two#{~"nodes" := 1_000_000_000}},
+                            {~"too_many.json", Two#{~"nodes" := 1 bsl 2_000}},
+                            {~"most.json", Two#{~"nodes" := 1_000_000}} | nodes_with_others()])].
 
 numbers_are_readable(_) ->
     [~"0", ~"0", ~"7", ~"1,234,567", ~"12,346", ~"100", ~"99.9", ~"1.5", ~"2", ~"0.00123",
@@ -243,6 +258,11 @@ marks_are_judged(_) ->
                       "`core_ops_1k_registry` \\| 3 \\| 1 \\| beaten by 1 of 2 "),
     [_] = found(Page, "43,500 \\(42,000 - 44,000\\), `tcp_sustained_10k_1kib` \\| 3 \\| 1 "
                       "\\| level \\| something else"),
+    %% A run of stress with a failure is no run of its workload.
+    [_] = found(performance([workload(~"stress_30s_100k_ops_fail_gate", ~"stress",
+                                      #{~"throughput_msg_per_s" => [1.0, 2.0, 3.0]}, #{})]),
+                "^\\| stress \\| `throughput_msg_per_s` \\| 372,000 \\|  \\|  \\|  "
+                "\\| not measured"),
     %% Marks without a figure here are shown, too.
     [_] = found(Page, "^\\| mcp_tool_sequence \\| `latency_p50_us` \\| 3,850 \\|  \\|  \\|  "
                       "\\| not measured"),

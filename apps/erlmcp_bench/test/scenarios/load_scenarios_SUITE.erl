@@ -10,10 +10,13 @@ reason, and the published metrics add up to that. A result with a broken promise
 -export([clients_are_as_published/1, slopes_have_steps/1, a_short_run_keeps_the_shares/1,
          what_stops_came_last/1, clients_are_spread/1, what_is_wrong_fails/1,
          errors_have_their_zones/1, faults_are_whole_in_time/1, faults_have_to_be_seen/1,
-         an_outage_ends_with_a_calm/1, the_page_has_the_data/1]).
+         an_outage_ends_with_a_calm/1, the_page_has_the_data/1,
+         a_late_crowd_shortens_no_phase/1]).
 -export([baseline_is_counted/1, connection_flood_rises_and_falls/1,
          message_bombing_is_accounted_for/1, chaos_does_harm/1, hundredfold_has_scale/1,
-         other_servers_are_loaded/1, nodes_share_the_clients/1, wrong_options_are_told/1]).
+         other_servers_are_loaded/1, clients_that_did_not_connect_are_told/1,
+         nodes_share_the_clients/1, wrong_options_are_told/1,
+         a_taken_port_is_told/1]).
 
 %% Milliseconds of a pause of the machine after which a run is judged again.
 -define(PAUSE_MS, 150).
@@ -25,13 +28,15 @@ all() ->
     [clients_are_as_published, slopes_have_steps, a_short_run_keeps_the_shares,
      what_stops_came_last, clients_are_spread, what_is_wrong_fails, errors_have_their_zones,
      faults_are_whole_in_time, faults_have_to_be_seen, an_outage_ends_with_a_calm,
-     wrong_options_are_told, the_page_has_the_data, {group, runs}].
+     wrong_options_are_told, a_taken_port_is_told, the_page_has_the_data,
+     a_late_crowd_shortens_no_phase, {group, runs}].
 
 %% They take their time, and little else.
 groups() ->
     [{runs, [parallel],
       [baseline_is_counted, connection_flood_rises_and_falls, message_bombing_is_accounted_for,
-       chaos_does_harm, hundredfold_has_scale, other_servers_are_loaded, nodes_share_the_clients]}].
+       chaos_does_harm, hundredfold_has_scale, other_servers_are_loaded,
+       clients_that_did_not_connect_are_told, nodes_share_the_clients]}].
 
 init_per_suite(Config) ->
     {ok, _} = application:ensure_all_started(inets),
@@ -329,6 +334,33 @@ harm_is_done() ->
     end,
     [_, _, _ | _] = [Fault || {_, #{event := fault} = Fault} <- events()].
 
+%% The nodes stand still while the crowd opens its sessions, for longer than the warm-up.
+a_late_crowd_shortens_no_phase(_) ->
+    Test = self(),
+    {error, {crashed, seen}} = erlmcp_bench_scenario:run(chaos, #{
+        duration_s => 11, scale => 0.1, era => {session, ~"2025-06-18"},
+        on_event => fun(#{event := started}) -> stand_still(1_500);
+                       (#{event := phase, phase := Phase}) ->
+                           Test ! {Phase, erlang:monotonic_time(millisecond)},
+                           Phase =:= warm_up orelse exit(seen);
+                       (_) -> ok
+                    end}),
+    [WarmUp, Peak] = [receive {Phase, At} -> At end || Phase <- [warm_up, peak]],
+    ?assert(Peak - WarmUp >= 1_000).
+
+%% In the process that runs the scenario, to which its nodes are linked.
+stand_still(Milliseconds) ->
+    {links, Links} = process_info(self(), links),
+    OsPids = [integer_to_list(map_get(os_pid, erlmcp_bench_scenario_node:facts(Node)))
+              || Node <- Links, is_pid(Node),
+                 {Module, init, _} <- [proc_lib:initial_call(Node)],
+                 Module =:= erlmcp_bench_scenario_node],
+    [_, _] = OsPids,
+    "" = os:cmd(["kill -STOP ", lists:join($\s, OsPids)]),
+    spawn(fun() ->
+        receive after Milliseconds -> os:cmd(["kill -CONT ", lists:join($\s, OsPids)]) end
+    end).
+
 hundredfold_has_scale(Config) ->
     {ok, #{clients := 15, shortened := true, scale := 0.001, total := Total} = Outcome} =
         erlmcp_bench_scenario:run(hundredfold, #{duration_s => 3, scale => 0.001}),
@@ -355,6 +387,17 @@ other_servers_are_loaded(_) ->
     %% It has no tool of that name, and says so to each.
     {ok, #{status := failed, complaints := [nothing_answered, {zone, red}], zone := red}} =
         erlmcp_bench_scenario:run(baseline, #{urls => [Url], duration_s => 2, scale => 0.1}),
+    ok = erlmcp:stop_server(Server).
+
+%% The server has no place for three of five clients.
+clients_that_did_not_connect_are_told(_) ->
+    {ok, Server} = erlmcp:start_server(#{name => ~"small", version => ~"1",
+                                         limits => #{connections => 2}, listen => [{http, #{}}]}),
+    [#{url := Url}] = erlmcp:listeners(Server),
+    {ok, #{status := failed, complaints := Complaints}} = erlmcp_bench_scenario:run(baseline, #{
+        urls => [Url], duration_s => 2, scale => 0.2, era => {session, ~"2025-06-18"},
+        requests => [{1, {~"tools/list", #{}}}]}),
+    ?assertEqual([{unopened, 3}], Complaints -- [{zone, red}]),
     ok = erlmcp:stop_server(Server).
 
 %% A machine that stands still at the end leaves requests unsent, or sends them after the last line.
@@ -438,7 +481,31 @@ wrong_options_are_told(_) ->
              {{bad_option, scale, ~"a number above 0"}, baseline, #{scale => 0}},
              {{bad_option, nodes, ~"a positive integer"}, baseline, #{nodes => 0}},
              {{bad_option, more, ~"no such option"}, baseline, #{more => 1}},
+             {{bad_option, metrics, ~"a port"}, baseline, #{metrics => 65_536}},
+             {{bad_option, metrics, ~"a port with a next one for each node"}, baseline,
+              #{metrics => 65_535}},
+             {{bad_option, metrics, ~"a port with a next one for each node"}, baseline,
+              #{metrics => 65_530, nodes => 6}},
              {{needs_own_nodes, chaos}, chaos, #{urls => [~"http://127.0.0.1:1/mcp"]}}]].
+
+%% The port of the node's metrics, which is the next one after the generator's.
+a_taken_port_is_told(_) ->
+    {Taken, Port} = taken_after_free(),
+    ?assertEqual({error, {node, eaddrinuse}},
+                 erlmcp_bench_scenario:run(baseline, #{duration_s => 1, metrics => Port - 1})),
+    ok = gen_tcp:close(Taken).
+
+taken_after_free() ->
+    {ok, Taken} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Taken),
+    case gen_tcp:listen(Port - 1, [{ip, {127, 0, 0, 1}}]) of
+        {ok, Free} ->
+            ok = gen_tcp:close(Free),
+            {Taken, Port};
+        {error, _} ->
+            ok = gen_tcp:close(Taken),
+            taken_after_free()
+    end.
 
 %% Helpers of the cases.
 

@@ -49,6 +49,8 @@ workloads_have_their_names(_) ->
     {ok, [_, _]} = erlmcp_bench_core_ops:run(~"core_ops_1k", Options),
     {ok, [#{~"sample_count" := 1_000, ~"workers" := 1}, _]} =
         erlmcp_bench_core_ops:run(core_ops_1k, Options),
+    {ok, [#{~"workload_id" := ~"core_ops_1k_decode_1_core", ~"sample_count" := 100}, _]} =
+        erlmcp_bench_core_ops:run(#{id => core_ops_1k, operations => 100}, Options),
     %% A single process waits for no other one.
     Waiting = #{components => [pool, pool_waiting]},
     {ok, [#{~"component" := ~"pool"}]} = erlmcp_bench_core_ops:run(~"core_ops_1k", Waiting),

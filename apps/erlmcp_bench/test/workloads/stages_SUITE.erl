@@ -5,14 +5,16 @@ Tests for the cost of the stages of a request, and for its growth with the numbe
 
 -export([suite/0, all/0]).
 -export([every_stage_is_measured/1, a_quick_call_has_no_process/1, stages_are_a_page/1,
-         ten_times_as_much_is_compared/1, a_function_that_is_not_there_is_named/1]).
+         ten_times_as_much_is_compared/1, a_function_that_is_not_there_is_named/1,
+         without_processor_times_it_fails/1]).
 
 suite() ->
     [{timetrap, {minutes, 5}}].
 
 all() ->
     [every_stage_is_measured, a_quick_call_has_no_process, stages_are_a_page,
-     ten_times_as_much_is_compared, a_function_that_is_not_there_is_named].
+     ten_times_as_much_is_compared, a_function_that_is_not_there_is_named,
+     without_processor_times_it_fails].
 
 every_stage_is_measured(_) ->
     {ok, [#{~"reductions_per_msg" := All, ~"sample_count" := Count} = Result]} =
@@ -91,3 +93,11 @@ a_function_that_is_not_there_is_named(_) ->
     Plan = #{transport => http1, connections => 1, payload_bytes => 1, measure_ms => 1,
              handler => erlmcp_bench_fixture},
     {error, {no_function, Missing}} = erlmcp_bench_stage_load:metered(reductions, [Missing], Plan).
+
+%% No process has this id, so `/proc` says nothing of it.
+without_processor_times_it_fails(_) ->
+    {ok, _} = application:ensure_all_started(erlmcp),
+    {ok, Target} = erlmcp_bench_target:start(#{}),
+    {error, no_processor_time} = erlmcp_bench_stage_load:taken(
+        Target#{os_pid := 1 bsl 30}, #{transport => tcp, connections => 1}, 10),
+    ok = erlmcp_bench_target:stop(Target).

@@ -162,7 +162,8 @@ fault(#{fault := Fault, extent := Extent, errors := Errors, slow := Slow, recove
       ["; not recovered at the end" || not Recovered]]].
 
 complaint(nothing_answered) -> "No request was answered.";
-complaint({unopened, Count}) -> io_lib:format("~b clients could not connect.", [Count]);
+complaint({unopened, Count}) ->
+    io_lib:format("~b clients could not connect when they were started.", [Count]);
 complaint({wrong_replies, Count}) -> io_lib:format("~b replies were wrong.", [Count]);
 complaint({zone, Zone}) -> io_lib:format("The share of errors is in the zone ~ts.", [Zone]);
 complaint({unaccounted, Count}) -> io_lib:format("~b requests have no outcome.", [Count]);

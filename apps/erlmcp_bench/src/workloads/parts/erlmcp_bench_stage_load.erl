@@ -2,7 +2,7 @@
 -moduledoc """
 Loads a server in a node of its own over real sockets. It measures the cost of a request: that of
 the whole node, and that of single functions. The processor time is from Linux's `/proc`; without
-`/proc`, `whole/1` and `taken/3` fail.
+`/proc`, the error of `whole/1` and `taken/3` is `no_processor_time`.
 """.
 
 -export([whole/1, metered/3, taken/3]).
@@ -68,12 +68,17 @@ milliseconds of load before the measurement. The errors are those of `whole/1`.
 -spec taken(erlmcp_bench_target:target(), Plan :: map(), Milliseconds :: pos_integer()) ->
     {ok, whole()} | {error, term()}.
 taken(Target, Plan, Milliseconds) ->
-    under_load(Target, Plan, Milliseconds, fun(Load, Time) ->
-        Before = looked(Target, Load, begin_whole),
-        receive after Time -> ok end,
-        #{answered := Answered} = Whole = since(Before, looked(Target, Load, whole)),
-        shares_of(Answered, Whole, maps:with([answered, received, at_us], Whole))
-    end).
+    case erlmcp_bench_process:cpu_us(erlmcp_bench_target:os_pid(Target)) of
+        undefined ->
+            {error, no_processor_time};
+        _ ->
+            under_load(Target, Plan, Milliseconds, fun(Load, Time) ->
+                Before = looked(Target, Load, begin_whole),
+                receive after Time -> ok end,
+                #{answered := Answered} = Whole = since(Before, looked(Target, Load, whole)),
+                shares_of(Answered, Whole, maps:with([answered, received, at_us], Whole))
+            end)
+    end.
 
 looked(Target, Load, Function) ->
     #{at := At, counts := #{answered := Answered, bytes_in := Received}, server_cpu_us := Cpu} =
