@@ -568,5 +568,5 @@ full({forwarded, bytes}) ->
      ~"the requests on their way to the homes of their sessions have too many bytes"};
 full({forwarded, waiting}) ->
     {backpressure_active, ~"too many requests wait for another home of their session or task"};
-full({tool, _}) ->
+full({definition, _}) ->
     {concurrent_limit_exceeded, ~"too many calls of this tool in flight"}.

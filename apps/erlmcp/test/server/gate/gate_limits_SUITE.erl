@@ -205,17 +205,17 @@ a_refusal_takes_nothing(_) ->
 definitions_have_limits(_) ->
     Gate = erlmcp_gate:new(#{}),
     Enter = fun(Limits) -> erlmcp_gate:enter_definition(Gate, Limits) end,
-    Limits = [{{tool, ~"dig"}, {minute, 4}}, {{tool, ~"dig"}, {at_once, 2}},
-              {{tool, ~"dig"}, {day, 100}}],
+    Dig = {definition, {tool, ~"dig"}},
+    Limits = [{Dig, {minute, 4}}, {Dig, {at_once, 2}}, {Dig, {day, 100}}],
     [First, _] = [entered(Enter(Limits)) || _ <- [1, 2]],
     concurrent_limit_exceeded = refused(Enter(Limits)),
     %% A refused call did not count in the rate, and a permit that was given back is another call's.
     ok = erlmcp_gate:leave(First),
     [ok = erlmcp_gate:leave(entered(Enter(Limits))) || _ <- [3, 4]],
     rate_limit_per_minute = refused(Enter(Limits)),
-    1 = erlmcp_gate:held(Gate, {tool, ~"dig"}),
+    1 = erlmcp_gate:held(Gate, Dig),
     %% A call that one rate refuses is not counted in the others.
-    Rates = fun(Rates) -> [{{tool, ~"fill"}, Rate} || Rate <- Rates] end,
+    Rates = fun(Rates) -> [{{definition, {tool, ~"fill"}}, Rate} || Rate <- Rates] end,
     ok = erlmcp_gate:leave(entered(Enter(Rates([{day, 1}])))),
     [quota_exceeded = refused(Enter(Rates([{minute, 1}, {day, 1}]))) || _ <- [1, 2]],
     ok = erlmcp_gate:leave(entered(Enter(Rates([{minute, 1}])))),
@@ -227,13 +227,15 @@ definitions_have_limits(_) ->
 the_servers_own_counters_always_have_room(_) ->
     Gate = erlmcp_gate:new(#{principals => 2, connections_per_address => 1}),
     Connect = fun(Last) -> erlmcp_gate:connect(Gate, #{address => {192, 0, 2, Last}}) end,
-    Tool = fun(Name) -> erlmcp_gate:enter_definition(Gate, [{{tool, Name}, {at_once, 1}}]) end,
+    Tool = fun(Name) ->
+        erlmcp_gate:enter_definition(Gate, [{{definition, {tool, Name}}, {at_once, 1}}])
+    end,
     [_ = entered(Tool(Name)) || Name <- [~"dig", ~"fill", ~"sow"]],
     [_ = entered(Connect(Last)) || Last <- [1, 2]],
     resource_exhausted = refused(Connect(3)),
     _ = entered(Tool(~"reap")),
     concurrent_limit_exceeded = refused(Tool(~"reap")),
-    Rate = [{{tool, ~"mow"}, {minute, 1}}],
+    Rate = [{{definition, {tool, ~"mow"}}, {minute, 1}}],
     _ = entered(erlmcp_gate:enter_definition(Gate, Rate)),
     rate_limit_per_minute = refused(erlmcp_gate:enter_definition(Gate, Rate)),
     _ = entered(erlmcp_gate:forward(10, Gate)),
