@@ -10,7 +10,7 @@
          requests_without_a_home_are_bounded/1, definitions_have_limits/1,
          the_servers_own_counters_always_have_room/1, networks_are_addresses/1,
          no_request_enters_when_it_drains/1, the_limit_can_be_lower/1,
-         refusals_say_which_rate_is_used_up/1]).
+         refusals_say_which_rate_is_used_up/1, refusals_say_what_is_called_too_often/1]).
 
 -import(erlmcp_test_gate, [request/1, queued/1, entered/1, refused/1]).
 
@@ -21,6 +21,7 @@ all() ->
     [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, rates_count_all_or_none,
      a_rate_by_its_clock, a_refused_message_uses_up_no_rate, a_refusal_takes_nothing,
      requests_without_a_home_are_bounded, definitions_have_limits,
+     refusals_say_what_is_called_too_often,
      the_servers_own_counters_always_have_room, networks_are_addresses,
      no_request_enters_when_it_drains, the_limit_can_be_lower,
      refusals_say_which_rate_is_used_up].
@@ -201,6 +202,20 @@ a_refusal_takes_nothing(_) ->
     [_ = entered(erlmcp_gate:enter(Queued, request(ada))) || _ <- [1, 2]],
     queue_cap_exceeded = refused(erlmcp_gate:enter(Queued, request(ada))),
     {2, 1} = {erlmcp_gate:held(Queued, {principal, ada}), erlmcp_gate:held(Queued, {waiting, ada})}.
+
+%% The limits of a definition are those of all clients together.
+refusals_say_what_is_called_too_often(_) ->
+    [begin
+         Gate = erlmcp_gate:new(#{}),
+         Limits = [{{definition, {Kind, ~"dig"}}, Limit}],
+         _ = entered(erlmcp_gate:enter_definition(Gate, Limits)),
+         {refuse, Refusal} = erlmcp_gate:enter_definition(Gate, Limits),
+         Message = <<"too many calls of this ", Name/binary, " ", Told/binary>>,
+         {Kind, Message} = {Kind, iolist_to_binary(erlmcp_refusal:message(Refusal))}
+     end || {Kind, Name} <- [{tool, ~"tool"}, {prompt, ~"prompt"}, {resource, ~"resource"},
+                             {resource_template, ~"resource"}],
+            {Limit, Told} <- [{{at_once, 1}, ~"in flight"}, {{minute, 1}, ~"in a minute"},
+                              {{day, 1}, ~"in a day"}]].
 
 definitions_have_limits(_) ->
     Gate = erlmcp_gate:new(#{}),
