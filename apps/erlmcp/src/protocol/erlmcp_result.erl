@@ -235,7 +235,7 @@ contents(Text, Uri, Definition, Context) when is_binary(Text) ->
     [beside(erlmcp_content:text_contents(Uri, mime_type(Definition), Text), Definition, Context)];
 contents({blob, Bytes}, Uri, Definition, Context) when is_binary(Bytes) ->
     [beside(erlmcp_content:blob_contents(Uri, mime_type(Definition), Bytes), Definition, Context)];
-contents({blob, [_ | _] = Iodata} = Return, Uri, Definition, Context) ->
+contents({blob, Iodata} = Return, Uri, Definition, Context) when is_list(Iodata) ->
     try iolist_to_binary(Iodata) of
         Bytes -> contents({blob, Bytes}, Uri, Definition, Context)
     catch

@@ -87,6 +87,7 @@ text_of_resources_is_chardata(_) ->
                                    || {N, {Text, _}} <- lists:enumerate(Given)]
                          ++ [resource(Uri(-N), Text) || {N, Text} <- lists:enumerate(Wrong)]
                          ++ [resource(~"a:blob", {blob, [<<255>>, 254]}),
+                             resource(~"a:no_bytes", {blob, []}),
                              resource(~"a:no_blob", {blob, [256]})]}),
     [{N, #{~"uri" := At, ~"mimeType" := ~"text/plain", ~"text" := Text}} = {N, Contents}
      || {N, {_, Text}} <- lists:enumerate(Given), At <- [Uri(N)],
@@ -95,6 +96,7 @@ text_of_resources_is_chardata(_) ->
      || {N, Text} <- lists:enumerate(Wrong)],
     %% Bytes are iodata too.
     #{~"contents" := [#{~"blob" := ~"//4="}]} = read(Server, ~"a:blob"),
+    #{~"contents" := [#{~"blob" := ~""}]} = read(Server, ~"a:no_bytes"),
     {bad_return, resource, {blob, [256]}, _} =
         reason(Server, ~"resources/read", #{uri => ~"a:no_blob"}),
     stop(Server).
