@@ -23,11 +23,15 @@ Internal.
 -define(REPORTED_BYTES, 1024).
 
 -type owner() :: {pid(), Tag :: term()}.
--doc "The subject of a call. `target` is the requested name or URI; `undefined` if it has none.".
+-doc """
+The subject of a call or a batch. `target` is the requested name or URI; `undefined` if it has none.
+A batch has no `principal`.
+""".
 -type subject() :: #{
     id := erlmcp_message:id() | task | undefined, revision := erlmcp_revision:revision(),
     method := binary(), target := binary() | undefined,
     row := erlmcp_meter:row(), arrival := erlmcp_meter:arrival(),
+    principal => erlmcp:principal(),
     span => erlmcp_request_span:started()
 }.
 
@@ -249,11 +253,11 @@ target(Context) ->
 
 -doc "Returns the subject of a call, for a process that answers in place of the call's process.".
 -spec subject(erlmcp_engine:call()) -> subject().
-subject(#{context := #{revision := Revision, method := Method} = Context, id := Id,
-          arrival := Arrival} = Call) ->
+subject(#{context := Context, id := Id, arrival := Arrival} = Call) ->
+    #{revision := Revision, method := Method, principal := Principal} = Context,
     (maps:with([span], Call))#{id => Id, revision => Revision, method => Method,
                                target => target(Context), row => erlmcp_meter:row(Call),
-                               arrival => Arrival}.
+                               arrival => Arrival, principal => Principal}.
 
 -doc """
 Returns `{permit, Permit}` of a call, for the process that gives the permit back if the call is
