@@ -1267,8 +1267,8 @@ calls(Server) ->
 
 -doc """
 Ends the call with this `id` of `calls/1`, whose client gets an error. Returns as soon as the
-process of the call has ended, within about 50 milliseconds even if its handler traps exits. Returns
-`{error, not_found}` if the call has ended already, or the server does not run.
+process of the call has ended. The process is killed, so it ends even if its handler traps exits.
+Returns `{error, not_found}` if the call has ended already, or the server does not run.
 """.
 -spec cancel(server(), Id :: binary()) -> ok | {error, not_found}.
 cancel(Server, Id) when is_binary(Id) ->

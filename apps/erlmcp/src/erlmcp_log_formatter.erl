@@ -9,9 +9,9 @@ logger:update_handler_config(default, formatter, {erlmcp_log_formatter, #{format
 
 The ids of the trace and of the span are shown if the metadata have them as `trace_id` and
 `span_id`. An entry cannot forge another one: a line of JSON has no line end, and each further line
-of a text is indented. In a text, characters that a terminal would obey are spelled out. Long values
-are cut after 8,192 characters, lists and maps after 100 elements, and nested values after five
-levels.
+of a text is indented. In a text, characters that a terminal would obey are spelled out. Long texts
+are cut after 8,192 bytes, other terms after 8,192 characters, lists and maps after 100 elements,
+and nested values after five levels.
 """.
 
 -export([format/2, check_config/1]).
@@ -21,7 +21,9 @@ levels.
 -doc "The options of the formatter: `format` is `text` by default.".
 -type config() :: #{format => json | text}.
 
-%% The most characters of a value, the most elements of a list or a map, and the most levels.
+%% The most bytes of a text, the most characters of a term that is written as Erlang does, the most
+%% elements of a list or a map, and the most levels.
+-define(BYTES, 8_192).
 -define(CHARACTERS, 8_192).
 -define(ELEMENTS, 100).
 -define(LEVELS, 5).
@@ -115,8 +117,8 @@ utf8(Bytes) ->
         _ -> term(Bytes)
     end.
 
-cut(Text) when byte_size(Text) =< ?CHARACTERS -> Text;
-cut(Text) -> <<(string:slice(Text, 0, ?CHARACTERS))/binary, "...">>.
+cut(Text) when byte_size(Text) =< ?BYTES -> Text;
+cut(Text) -> <<(erlmcp_printable:beginning(Text, ?BYTES))/binary, "...">>.
 
 term(Term) ->
     unicode:characters_to_binary(io_lib:format("~0tp", [Term], [{chars_limit, ?CHARACTERS}])).

@@ -341,6 +341,13 @@ runtime_errors_show_no_value(_) ->
              {{badmatch, {error, enoent, ~"a", 1, "s", #{a => b}}},
               {badmatch, {error, enoent, 'a binary', 'a number', 'a list', 'a map'}}},
              {{case_clause, []}, {case_clause, []}},
+             {{bad_generators, {[2, ~"a"], []}}, {bad_generators, {'a list', []}}},
+             {{badarg, ~"a"}, {badarg, 'a binary'}},
+             %% Of code in Elixir.
+             {{with_clause, ~"a"}, {with_clause, 'a binary'}},
+             {{badbool, 'and', ~"a"}, {badbool, 'and', 'a binary'}},
+             {{badkey, a, #{b => ~"c"}}, {badkey, a, 'a map'}},
+             {{badstruct, 'Elixir.A', ~"a"}, {badstruct, 'Elixir.A', 'a binary'}},
              {{badkey, ~"a"}, {badkey, 'a binary'}},
              {{badkey, a}, {badkey, a}},
              {key_error(~"a", #{b => c}), key_error('a binary', 'a map')},

@@ -15,9 +15,10 @@ Internal.
 
 -export([open/0, log/1, log/2, log_apart/2, outline/1, outline/2]).
 
-%% Reasons of the runtime that have a value of the program.
--define(WITH_VALUE, [badmatch, case_clause, try_clause, else_clause, bad_generator, bad_filter,
-                     badmap, badkey, badrecord, badfun, badarity]).
+%% Reasons of the runtime that have a value of the program, and those of Elixir's compiler.
+-define(WITH_VALUE, [badmatch, case_clause, try_clause, else_clause, bad_generator, bad_generators,
+                     bad_filter, badarg, badmap, badkey, badrecord, badfun, badarity,
+                     with_clause, badbool, badstruct]).
 %% The most elements of a tuple that are shown.
 -define(ELEMENTS, 8).
 
@@ -97,9 +98,9 @@ outline(Reason, Stack) ->
 Returns the reason of an exception or an exit for a report, as it is in the map of `outline/2`.
 """.
 -spec outline(Reason :: term()) -> term().
-outline({Kind, Value} = Reason) when is_atom(Kind) ->
-    case lists:member(Kind, ?WITH_VALUE) of
-        true -> {Kind, shape(Value)};
+outline(Reason) when is_tuple(Reason), is_atom(element(1, Reason)) ->
+    case lists:member(element(1, Reason), ?WITH_VALUE) of
+        true -> shape(Reason);
         false -> exit_of(Reason)
     end;
 %% An exception of Elixir.

@@ -3,8 +3,8 @@
 Converts the return value of a handler to the result or the error on the wire. Pure.
 
 A return value that has none of the documented forms raises `error({bad_return, Kind, Value,
-Expected})`, which the caller treats like a crash of the handler. The members of content items and
-of a resource's contents are not checked.
+Expected})`, which the caller treats like a crash of the handler. The values in content items and in
+a resource's contents are not checked.
 
 Structured content that is missing or does not fit the tool's output schema raises
 `error({bad_return, structured_content, Errors})`. A term that JSON does not have raises the error
@@ -235,7 +235,7 @@ contents(Text, Uri, Definition, Context) when is_binary(Text) ->
     [beside(erlmcp_content:text_contents(Uri, mime_type(Definition), Text), Definition, Context)];
 contents({blob, Bytes}, Uri, Definition, Context) when is_binary(Bytes) ->
     [beside(erlmcp_content:blob_contents(Uri, mime_type(Definition), Bytes), Definition, Context)];
-contents({blob, [_ | _] = Iodata} = Return, Uri, Definition, Context) ->
+contents({blob, Iodata} = Return, Uri, Definition, Context) when is_list(Iodata) ->
     try iolist_to_binary(Iodata) of
         Bytes -> contents({blob, Bytes}, Uri, Definition, Context)
     catch
@@ -244,6 +244,7 @@ contents({blob, [_ | _] = Iodata} = Return, Uri, Definition, Context) ->
 contents([], _, _, _) ->
     [];
 contents([#{} | _] = Contents, _, _, _) ->
+    _ = [is_contents(Item) orelse bad_return(contents, Item) || Item <- Contents],
     Contents;
 contents([_ | _] = Chardata, Uri, Definition, Context) ->
     try unicode:characters_to_binary(Chardata) of
@@ -292,14 +293,15 @@ expected(message) -> ~"a map with role, user or assistant, and content";
 expected(completion) -> ~"a list of binaries, or a map with such a list as values";
 expected(resource) ->
     ~"text, {blob, Bytes}, a map, contents as erlmcp_content makes them, or {error, not_found}";
+expected(contents) -> ~"contents as erlmcp_content makes them, which have uri, and text or blob";
 expected(refuse) -> ~"{refuse, Refusal} with a refusal of erlmcp:refusal/2".
 
 %% The handler ran and returned an error, so the HTTP status is 200.
 failed(Text) ->
     erlmcp_refusal:new(internal_error, Text, #{code => -32603, status => 200}).
 
--doc "Returns `true` if a map is an item of a resource's `contents` (`m:erlmcp_content`).".
--spec is_contents(map()) -> boolean().
+-doc "Returns `true` if a term is an item of a resource's `contents` (`m:erlmcp_content`).".
+-spec is_contents(term()) -> boolean().
 is_contents(#{uri := _, text := _}) -> true;
 is_contents(#{uri := _, blob := _}) -> true;
-is_contents(#{}) -> false.
+is_contents(_) -> false.

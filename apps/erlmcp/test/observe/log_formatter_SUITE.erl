@@ -59,6 +59,13 @@ long_values_are_cut(_) ->
     true = Size(binary:copy(~"a", 8_192)) > 8_192,
     [true = Size(Value) < 9_000 || Value <- [binary:copy(~"a", 100_000),
                                              lists:duplicate(100_000, $a)]],
+    %% The bound is one of bytes, and no character is cut in two.
+    [true = Size(binary:copy(Character, 5_000)) < 9_000
+     || Character <- [~"€", <<"e", 16#301/utf8>>, <<16#301/utf8>>]],
+    Whole = binary:copy(~"€", 2_730),
+    #{~"value" := Whole} = json(entry({report, #{what => long, value => Whole}})),
+    Cut = <<Whole/binary, "...">>,
+    #{~"value" := Cut} = json(entry({report, #{what => long, value => binary:copy(~"€", 5_000)}})),
     true = Size(lists:duplicate(100_000, 1)) < 1_000,
     true = Size(maps:from_keys(lists:seq(1, 10_000), 1)) < 2_000,
     true = byte_size(text(entry({string, lists:duplicate(1_000_000, $a)}))) < 9_000,

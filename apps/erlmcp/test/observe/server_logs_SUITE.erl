@@ -110,6 +110,11 @@ each_request_is_logged(Config) ->
     #{outcome := refused, code := 1079, refusal := internal_error, target := ~"crash"} =
         logged(request_ended),
     _ = logged(call_crashed),
+    %% Another process than the call's ends such a request.
+    _ = erlmcp_test_http:call(Server, ~"tools/call", arguments(~"late")),
+    #{outcome := refused, code := 1069, target := ~"late", principal := anonymous} =
+        logged(request_ended),
+    _ = logged(call_timed_out),
     #{status := 200} = erlmcp_test_http:call(Server, ~"tools/list", #{}),
     #{method := ~"tools/list", outcome := ok} = logged(request_ended),
     %% The head of a request that is not read tells its method.
@@ -170,7 +175,9 @@ start(Options, Config) ->
     Tools = [#{name => ~"echo", handler => fun(#{~"text" := Text}, _) -> Text end},
              #{name => ~"blocked", handler => fun(_, _) -> ~"done" end},
              #{name => ~"fails", handler => fun(_, _) -> {error, ~"on purpose"} end},
-             #{name => ~"crash", handler => fun(_, _) -> error(on_purpose) end}],
+             #{name => ~"crash", handler => fun(_, _) -> error(on_purpose) end},
+             #{name => ~"late", timeout_ms => 1,
+               handler => fun(_, _) -> receive never -> ~"" end end}],
     {ok, Pid} = erlmcp:start_server(Options#{id => proplists:get_value(id, Config),
                                              name => ~"logs", version => ~"1", tools => Tools}),
     Pid.

@@ -30,7 +30,7 @@ export const meanings = {
   1052: 'The session has its stream open already',
   1055: 'Logged: a stream or connection whose client did not read was closed',
   1056: 'Too many messages to the server in a second, minute or day; or too many proofs of one key',
-  1057: 'Too many messages of one client, or calls of a tool, in a second',
+  1057: 'Too many messages of one client, or calls of a definition, in a second',
   1058: 'The same in a minute',
   1059: 'The same in a day',
   1060: 'Too many connections, sessions, calls, tasks, subscriptions or used states at once',

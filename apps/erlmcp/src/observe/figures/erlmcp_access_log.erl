@@ -51,7 +51,9 @@ report(#{outcome := Outcome, began := Began, ended := Ended, bytes_in := In, byt
          context := Context} = Request) ->
     Known = #{Field => erlmcp_printable:part(Value, ?BYTES)
               || Field <- [method, target], #{Field := <<Value/binary>>} <- [Request]},
-    maps:merge(maps:merge(outcome(Outcome), of_call(Context)),
+    %% A request without a call has no principal.
+    Called = maps:merge(maps:with([principal], Request), trace(Context)),
+    maps:merge(maps:merge(outcome(Outcome), Called),
                Known#{what => request_ended, duration_us => max(0, Ended - Began) div 1_000,
                       bytes_in => In, bytes_out => Out}).
 
@@ -61,9 +63,6 @@ outcome({refused, Refusal}) ->
 outcome(Outcome) ->
     #{outcome => Outcome}.
 
-%% The principal and the trace are in the context of a call. A request without a call has none.
-of_call(#{principal := Principal} = Context) ->
-    Trace = #{trace_id => Id || #{trace := #{trace_id := Id}} <- [Context]},
-    Trace#{principal => Principal};
-of_call(_) ->
-    #{}.
+%% Only the process of a call has the context of the call, which has the trace.
+trace(#{trace := #{trace_id := Id}}) -> #{trace_id => Id};
+trace(_) -> #{}.

@@ -63,7 +63,8 @@ request without a call.
 -type subject() :: #{
     id := erlmcp_message:id() | task | undefined,
     revision := erlmcp_revision:revision() | undefined,
-    method := binary(), target := binary() | undefined, row := row(), arrival := arrival()
+    method := binary(), target := binary() | undefined, row := row(), arrival := arrival(),
+    principal => erlmcp:principal()
 }.
 -doc "The end of a request. `tool_error` is a result of a tool with `isError`.".
 -type outcome() :: ok | tool_error | cancelled | {refused, erlmcp_refusal:refusal()}.
@@ -72,14 +73,15 @@ request without a call.
 -doc """
 An ended request, for observers. `target` is the name or the URI that its call is for. `context` is
 the context of its call, and `none` for a request without a call. `context` is `none`, too, if
-another process than the call's ended the request. `params` are those of a request without a call;
+another process than the call's ended the request. A request without a call has no `principal`.
+`params` are those of a request without a call;
 otherwise they have `_meta` at most. Times are in nanoseconds of the monotonic clock.
 """.
 -type ended() :: #{
     server := reference(), id := erlmcp_message:id() | task | undefined,
     method := binary() | undefined, target := binary() | undefined,
     revision := erlmcp_revision:revision() | undefined, params := map(),
-    context := erlmcp:context() | none,
+    context := erlmcp:context() | none, principal => erlmcp:principal(),
     outcome := outcome(), began := integer(), ended := integer(),
     bytes_in := non_neg_integer(), bytes_out := non_neg_integer()
 }.
@@ -345,14 +347,14 @@ tell(Observers, Ended) ->
 request({{Id, Method, Params}, {Began, BytesIn, _}}) ->
     #{id => Id, method => Method, target => undefined, revision => undefined, params => Params,
       context => none, began => Began, bytes_in => BytesIn};
-request(#{context := #{method := Method, revision := Revision} = Context, id := Id,
-          arrival := {Began, BytesIn, _}}) ->
+request(#{context := Context, id := Id, arrival := {Began, BytesIn, _}}) ->
+    #{method := Method, revision := Revision, principal := Principal} = Context,
     Target = maps:get(name, Context, maps:get(uri, Context, undefined)),
-    #{id => Id, method => Method, target => Target, revision => Revision,
+    #{id => Id, method => Method, target => Target, revision => Revision, principal => Principal,
       params => #{~"_meta" => maps:get(meta, Context, #{})},
       context => Context, began => Began, bytes_in => BytesIn};
 request(#{arrival := {Began, BytesIn, _}} = Subject) ->
-    Known = maps:with([id, method, target, revision], Subject),
+    Known = maps:with([id, method, target, revision, principal], Subject),
     Known#{params => #{}, context => none, began => Began, bytes_in => BytesIn}.
 
 -doc "Returns how many requests have ended, and how many of those were faults of the server.".

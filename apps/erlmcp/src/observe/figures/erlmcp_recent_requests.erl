@@ -20,8 +20,8 @@ and `target` have 256 bytes at most. `took_us` has the microseconds from its arr
 `error` is the number of a refusal, `tool_error` or `cancelled`, and `none` if there was none.
 `trace` is the id of its trace, or `none`. `payload` is `true` if its payload is kept.
 
-The principal is `anonymous`, and the trace `none`, if the request had no call. The same holds if
-another process than the call's ended the request, as after a timeout.
+The principal is `anonymous`, and the trace `none`, if the request had no call. The trace is `none`,
+too, if another process than the call's ended the request, as after a timeout.
 """.
 -type row() :: #{
     id := pos_integer(), at := integer(), server := reference(), method := binary() | undefined,
@@ -103,9 +103,9 @@ Adds a request that has ended, with its payload if payloads of its server are ke
 """.
 -spec add(erlmcp_meter:ended(), payload()) -> ok.
 add(#{server := Key, method := Method, target := Target, outcome := Outcome, began := Began,
-      ended := Ended, bytes_in := In, bytes_out := Out, context := Context}, Payload) ->
+      ended := Ended, bytes_in := In, bytes_out := Out, context := Context} = Request, Payload) ->
     Row = #{at => erlang:system_time(millisecond), server => Key, method => beginning(Method),
-            target => beginning(Target), principal => principal(Context),
+            target => beginning(Target), principal => principal(Request),
             took_us => max(0, Ended - Began) div 1_000,
             error => error_of(Outcome), trace => trace(Context), bytes_in => In,
             bytes_out => Out},

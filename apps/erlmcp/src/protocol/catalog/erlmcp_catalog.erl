@@ -44,7 +44,7 @@ Settings of a catalog.
     middleware => [erlmcp:middleware()],
     cached => fun((erlmcp_definition:kind(), Position :: non_neg_integer(),
                    erlmcp_definition:definition()) -> erlmcp:middleware()),
-    guarded => fun((erlmcp_definition:definition()) ->
+    guarded => fun((erlmcp_definition:kind(), erlmcp_definition:definition()) ->
                        {ok, [erlmcp:middleware()], erlmcp_definition:definition()}
                        | {error, atom(), binary()}),
     quick => fun(() -> Mark :: term()),

@@ -33,9 +33,9 @@ of_server(Kind, Position, #{handler := _} = Given, Settings) ->
         {#{cache := _}, #{cached := Keep}} -> [Keep(Kind, Position, Definition)];
         _ -> []
     end,
-    Guarded = maps:get(guarded, Settings, fun(Unguarded) -> {ok, [], Unguarded} end),
+    Guarded = maps:get(guarded, Settings, fun(_, Unguarded) -> {ok, [], Unguarded} end),
     maybe
-        {ok, Guards, Known} ?= Guarded(Definition),
+        {ok, Guards, Known} ?= Guarded(Kind, Definition),
         {ok, wrap(All, Cached ++ Guards, Known)}
     end;
 of_server(_, _, Definition, _) ->

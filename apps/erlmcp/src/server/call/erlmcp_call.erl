@@ -13,7 +13,8 @@ Internal.
 
 -export([start/2, start/3, start_process/3, run/3]).
 -export([subject/1, permit/1, take_over/1, leave/1, mark/1]).
--export([timeout/2, answered/3, refuse/3, timed_out/3, died/3, cancelled/3, not_begun/2]).
+-export([timeout/2, answered/3, refuse/3, timed_out/3, died/3, cancelled/3,
+         cancelled_by_operator/2, not_begun/2]).
 
 -export_type([owner/0, subject/0, mark/0]).
 
@@ -23,21 +24,25 @@ Internal.
 -define(REPORTED_BYTES, 1024).
 
 -type owner() :: {pid(), Tag :: term()}.
--doc "The subject of a call. `target` is the requested name or URI, or `undefined` without one.".
+-doc """
+The subject of a call or a batch. `target` is the requested name or URI, or `undefined` without one.
+A batch has no `principal`.
+""".
 -type subject() :: #{
     id := erlmcp_message:id() | task | undefined, revision := erlmcp_revision:revision(),
     method := binary(), target := binary() | undefined,
     row := erlmcp_meter:row(), arrival := erlmcp_meter:arrival(),
+    principal => erlmcp:principal(),
     span => erlmcp_request_span:started()
 }.
 
 -doc """
 The mark of a process that runs a call with a permit. The first element is the beginning of the
 call, in milliseconds of `erlmcp_clock:now_ms/0`. `Target` is the requested name or URI, if there is
-one.
+one. The last element is the owner of the call.
 """.
 -type mark() ::
-    {integer(), Method :: binary(), Target :: binary() | undefined, erlmcp:principal()}.
+    {integer(), Method :: binary(), Target :: binary() | undefined, erlmcp:principal(), owner()}.
 
 -doc """
 Starts a call that is linked to the calling process, its owner. The tag of its messages is
@@ -91,7 +96,7 @@ process is bounded only if `start_process/3` has started it.
 %% request of its client finds room. If the call is killed, its owner gives the permit back.
 run(#{permit := Permit, id := Id, context := Context} = Call, Owner, Instance) ->
     #{revision := Revision, method := Method, principal := Principal} = Context,
-    _ = put(?MARK, {erlmcp_clock:now_ms(), Method, target(Context), Principal}),
+    _ = put(?MARK, {erlmcp_clock:now_ms(), Method, target(Context), Principal, Owner}),
     try
         case erlmcp_gate:await(Permit, timeout(Call, Instance)) of
             {ok, Granted} ->
@@ -250,11 +255,11 @@ target(Context) ->
 
 -doc "Returns the subject of a call, for a process that answers in place of the call's process.".
 -spec subject(erlmcp_engine:call()) -> subject().
-subject(#{context := #{revision := Revision, method := Method} = Context, id := Id,
-          arrival := Arrival} = Call) ->
+subject(#{context := Context, id := Id, arrival := Arrival} = Call) ->
+    #{revision := Revision, method := Method, principal := Principal} = Context,
     (maps:with([span], Call))#{id => Id, revision => Revision, method => Method,
                                target => target(Context), row => erlmcp_meter:row(Call),
-                               arrival => Arrival}.
+                               arrival => Arrival, principal => Principal}.
 
 -doc """
 Returns `{permit, Permit}` of a call, for the process that gives the permit back if the call is
@@ -293,7 +298,7 @@ such call, or has ended.
 -spec mark(pid()) -> mark() | none.
 mark(Pid) ->
     case process_info(Pid, {dictionary, ?MARK}) of
-        {_, {_, _, _, _} = Mark} -> Mark;
+        {_, {_, _, _, _, _} = Mark} -> Mark;
         _ -> none
     end.
 
@@ -323,14 +328,23 @@ timed_out(Milliseconds, #{method := Method, target := Target} = Subject, Instanc
 
 -doc """
 Returns the answer to a request whose call died without one; for the call of a task, the refusal.
-The call passed its heap bound, or was ended by a drain, an operator, its own `exit(shutdown)` or
-another process. Logs an incident, unless a drain or an operator has ended the call. The request has
-ended then.
+The call passed its heap bound, or was ended by a drain, by its own `exit(shutdown)` or by another
+process. Logs an incident, unless a drain has ended the call. The request has ended then.
 """.
 -spec died(Reason :: term(), subject(), erlmcp_instance:instance()) ->
     {reply, erlmcp_reply:status(), iodata()} | {reply, error, erlmcp_refusal:refusal()}.
 died(Reason, Subject, Instance) ->
     ended(why(Reason, Subject, Instance), Subject, Instance).
+
+-doc """
+Returns the answer to a request whose call an operator has ended. The request has ended then.
+""".
+-spec cancelled_by_operator(subject(), erlmcp_instance:instance()) ->
+    {reply, erlmcp_reply:status(), iodata()} | {reply, error, erlmcp_refusal:refusal()}.
+cancelled_by_operator(Subject, Instance) ->
+    Refusal = erlmcp_refusal:new(internal_error, ~"an operator has ended the call",
+                                 #{code => -32603, fault => false}),
+    ended(Refusal, Subject, Instance).
 
 ended(Refusal, #{id := Id, revision := Revision} = Subject, Instance) ->
     {Outcome, BytesOut, Answer} = refused(Refusal, Id, Revision),
@@ -353,9 +367,6 @@ cancelled(Call, Subject, Instance) ->
 
 why({shutdown, draining}, _, _) ->
     erlmcp_refusal:new(server_shutting_down, ~"the server stops, and has ended the call");
-why({shutdown, cancelled_by_operator}, _, _) ->
-    erlmcp_refusal:new(internal_error, ~"an operator has ended the call",
-                       #{code => -32603, fault => false});
 why(killed, Subject, #{limits := #{call_heap_bytes := Bytes}} = Instance) ->
     %% The exit reason is `killed`, whether the runtime or a process has killed the call.
     erlmcp_refusal:new(resource_exhausted,

@@ -36,7 +36,7 @@ Internal.
 
 -export([linked_owner/1, session_owner/2, inline_owner/0]).
 -export([notification/3, request/3, withdraw/2, close_connection/1, task_status/2, task_input/2,
-         pass_on/2, within/3, exit_with_answer/3, ended/1]).
+         pass_on/2, within/3, cancelled_by_operator/2, exit_with_answer/3, ended/1]).
 -export([adopt/2, new_marks/0, has_reported/1, give_back/1, is_given_back/1]).
 -export([response/3, input/2, cancel/2]).
 -export([answer/3, event/4, cancelled/1]).
@@ -56,6 +56,7 @@ A message of a call to its owner:
   unless the call ends before, or withdraws the request.
 - `withdraw`: the call does not wait for the answer to a request any more.
 - `deadline`: the call has passed its deadline. The owner kills it.
+- `cancelled_by_operator`: an operator kills the call after this message.
 - `close_connection`: the owner ends the connection of the call's stream, and the client reconnects.
   Only a session of 2025-11-25 on HTTP does so.
 - `status`, `input`: only from the call of a task. Its process answers `input` with `input/2`.
@@ -66,6 +67,7 @@ A message of a call to its owner:
     | {request, client_request(), Asking :: pid(), iodata()}
     | {withdraw, erlmcp_message:id()}
     | {deadline, Call :: pid(), Milliseconds :: non_neg_integer()}
+    | {cancelled_by_operator, Call :: pid()}
     | close_connection
     | {status, binary()}
     | {input, Call :: pid(), #{Name :: binary() => Request :: map()}}
@@ -203,6 +205,12 @@ within(Milliseconds, {Pid, Tag}, Run) ->
     after
         erlang:cancel_timer(Timer)
     end.
+
+-doc "Tells the owner of the call `Call` that an operator is about to kill the call.".
+-spec cancelled_by_operator(Call :: pid(), erlmcp_call:owner()) -> ok.
+cancelled_by_operator(Call, {Pid, Tag}) ->
+    Pid ! {Tag, {cancelled_by_operator, Call}},
+    ok.
 
 -doc """
 Sends the answer of the calling process, a call, as an exit signal to its owner's process `Pid`, and

@@ -142,8 +142,8 @@ adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls)
 -doc """
 Handles a message of a call. Returns the withdrawn requests, bytes for the client, and the new value
 of the calls. A notification counts as written, and its room is free again
-(`m:erlmcp_notification_window`). Kills a call that has passed its deadline; then the bytes are its
-answer. A message of a call that has ended is ignored.
+(`m:erlmcp_notification_window`). Kills a call that has passed its deadline, or that an operator
+ends; then the bytes are its answer. A message of a call that has ended is ignored.
 """.
 -spec message(Call :: pid(), erlmcp_call_messages:message(), calls()) ->
     {withdrawn(), iodata(), calls()}.
@@ -165,6 +165,10 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
         {#{Call := {call, _, Subject, Permit}}, {deadline, Call, Milliseconds}} ->
             end_call(Call, Permit),
             {reply, _, Bytes} = erlmcp_call:timed_out(Milliseconds, Subject, Instance),
+            forget(Call, Bytes, Calls);
+        {#{Call := {call, _, Subject, Permit}}, {cancelled_by_operator, Call}} ->
+            end_call(Call, Permit),
+            {reply, _, Bytes} = erlmcp_call:cancelled_by_operator(Subject, Instance),
             forget(Call, Bytes, Calls);
         {_, _} ->
             {[], [], Calls}

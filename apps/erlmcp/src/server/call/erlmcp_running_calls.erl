@@ -13,8 +13,6 @@ Internal.
 
 %% The most calls of a list. Of each table of the gate, as many permits are looked at.
 -define(MOST, 100).
-%% Milliseconds that a call has to end, if its handler traps exits, before it is killed.
--define(GRACE, 50).
 
 -doc """
 Returns the calls of a gate, the oldest first, 100 at most. A process that a busy machine has not
@@ -27,7 +25,7 @@ list(Gate) ->
 
 seen({Id, Pid}) ->
     case erlmcp_call:mark(Pid) of
-        {Since, Method, Target, Principal} ->
+        {Since, Method, Target, Principal, _} ->
             case process_info(Pid, current_stacktrace) of
                 {_, Stack} ->
                     [#{id => Id, pid => Pid, method => Method, target => Target,
@@ -41,26 +39,22 @@ seen({Id, Pid}) ->
     end.
 
 -doc """
-Ends the process of the call with the id `Id` in `list/1`. Its owner then answers its client. A
-process that traps exits is killed after 50 ms. Returns `ok` when the process has ended, or
-`not_found` if there is no such call.
+Kills the process of the call with the id `Id` in `list/1`. Its owner then answers its client.
+Returns `ok` when the process has ended, or `not_found` if there is no such call.
 """.
 -spec cancel(erlmcp_gate:gate(), Id :: binary()) -> ok | {error, not_found}.
 cancel(Gate, Id) ->
     maybe
         {_, Pid} ?= lists:keyfind(Id, 1, erlmcp_gate:oldest_calls(Gate, infinity)),
-        {_, _, _, _} ?= erlmcp_call:mark(Pid),
-        ended(Pid)
+        {_, _, _, _, Owner} ?= erlmcp_call:mark(Pid),
+        killed(Pid, Owner)
     else
         _ -> {error, not_found}
     end.
 
-ended(Pid) ->
+%% The exit signal does not tell the owner who has killed the call, so it gets a message before.
+killed(Pid, Owner) ->
     Monitor = monitor(process, Pid),
-    true = exit(Pid, {shutdown, cancelled_by_operator}),
-    receive
-        {'DOWN', Monitor, process, _, _} -> ok
-    after ?GRACE ->
-        true = exit(Pid, kill),
-        receive {'DOWN', Monitor, process, _, _} -> ok end
-    end.
+    ok = erlmcp_call_messages:cancelled_by_operator(Pid, Owner),
+    true = exit(Pid, kill),
+    receive {'DOWN', Monitor, process, _, _} -> ok end.

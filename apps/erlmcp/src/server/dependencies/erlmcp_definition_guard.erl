@@ -54,15 +54,16 @@ that names others, or has wrong options of a breaker, is an error, with the fiel
 expected there.
 """.
 -spec around(Server :: reference(), #{breakers := breakers(), workers := [atom()]}) ->
-    fun((erlmcp_definition:definition()) ->
+    fun((erlmcp_definition:kind(), erlmcp_definition:definition()) ->
             {ok, [erlmcp:middleware()], erlmcp_definition:definition()}
             | {error, Field :: atom(), Expected :: binary()}).
 around(Server, #{breakers := Breakers, workers := Workers}) ->
-    fun(Definition) ->
+    fun(Kind, Definition) ->
         maybe
             {ok, Breaker} ?= shared(Definition, Breakers),
             {ok, Pool} ?= pool(Definition, Workers),
-            {ok, guards(Server, bounds(Definition), Breaker, Pool), named(Breaker, Definition)}
+            Guards = guards(Server, bounds(Kind, Definition), Breaker, Pool),
+            {ok, Guards, named(Breaker, Definition)}
         end
     end.
 
@@ -96,8 +97,8 @@ pool(#{workers := Name}, Workers) ->
 pool(_, _) ->
     {ok, none}.
 
-bounds(#{key := Key} = Definition) ->
-    Name = {tool, Key},
+bounds(Kind, #{key := Key} = Definition) ->
+    Name = {definition, {Kind, Key}},
     [{Name, {at_once, Most}} || #{max_calls := Most} <- [Definition]]
         ++ [{Name, {Period, Most}} || #{rates := Rates} <- [Definition], Period := Most <- Rates].
 

@@ -376,8 +376,10 @@ count_each([{Key, Rate} | Rates], Now, Counters) ->
                     ok = erlmcp_gate_counters:uncount_rates(Key, [Rate], Counters),
                     Refused
             end;
-        Refused ->
-            Refused
+        {wait, Rate, Milliseconds} ->
+            {wait, Key, Rate, Milliseconds};
+        keys_full ->
+            keys_full
     end.
 
 -doc "Makes another process the holder of a permit, unless the permit was given back before.".
@@ -531,19 +533,23 @@ refusal(keys_full) ->
 refusal({waited, RetryMs}) ->
     erlmcp_refusal:new(backpressure_active, ~"the request cannot run in time",
                        #{retry_after_ms => RetryMs});
-refusal({server_wait, {_, Most} = Rate, Milliseconds}) ->
-    erlmcp_refusal:new(rate_limit_exceeded, too_many(Rate, ~"to this server"),
-                       #{limit => Most, observed => Most + 1, retry_after_ms => Milliseconds});
-refusal({wait, {Period, Most} = Rate, Milliseconds}) ->
-    erlmcp_refusal:new(name_of_rate(Period), too_many(Rate, ~"of one client"),
-                       #{limit => Most, observed => Most + 1, retry_after_ms => Milliseconds});
+refusal({server_wait, Rate, Milliseconds}) ->
+    of_rate(rate_limit_exceeded, Rate, ~"too many messages to this server", Milliseconds);
+refusal({wait, Rate, Milliseconds}) ->
+    of_rate(Rate, ~"too many messages of one client", Milliseconds);
+refusal({wait, Key, Rate, Milliseconds}) ->
+    of_rate(Rate, too_many_calls(Key), Milliseconds);
 refusal({full, {Counter, _, Limit}, Observed}) ->
     {Name, Message} = full(Counter),
     erlmcp_refusal:new(Name, Message, #{limit => Limit, observed => Observed,
                                         retry_after_ms => ?RETRY_MS}).
 
-too_many({Period, _}, Of) ->
-    [~"too many messages ", Of, ~" in a ", atom_to_binary(Period)].
+of_rate({Period, _} = Rate, TooMany, Milliseconds) ->
+    of_rate(name_of_rate(Period), Rate, TooMany, Milliseconds).
+
+of_rate(Name, {Period, Most}, TooMany, Milliseconds) ->
+    erlmcp_refusal:new(Name, [TooMany, ~" in a ", atom_to_binary(Period)],
+                       #{limit => Most, observed => Most + 1, retry_after_ms => Milliseconds}).
 
 name_of_rate(second) -> rate_limit_per_second;
 name_of_rate(minute) -> rate_limit_per_minute;
@@ -572,5 +578,8 @@ full({forwarded, bytes}) ->
      ~"the requests on their way to the homes of their sessions have too many bytes"};
 full({forwarded, waiting}) ->
     {backpressure_active, ~"too many requests wait for another home of their session or task"};
-full({tool, _}) ->
-    {concurrent_limit_exceeded, ~"too many calls of this tool in flight"}.
+full({definition, _} = Key) ->
+    {concurrent_limit_exceeded, [too_many_calls(Key), ~" in flight"]}.
+
+too_many_calls({definition, {resource_template, _}}) -> ~"too many calls of this resource";
+too_many_calls({definition, {Kind, _}}) -> [~"too many calls of this ", atom_to_binary(Kind)].

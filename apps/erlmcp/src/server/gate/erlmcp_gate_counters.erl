@@ -3,11 +3,11 @@
 All counters of a gate, in words of `atomics` arrays. Only this module knows the layout. Every
 process changes the counters itself.
 
-The server has a counter of each kind. A tenant, an address or a tool with a limit of its own has a
-counter under a key. This counter is an array of five words, in a table. It is created when it is
-first needed, and removed when it is idle. The keys of tools, and those of requests that are passed
-on, are in a table of their own. They are few, whatever clients do, and so they have no bound. A
-share is taken with a compare-and-exchange, so that never more than the limit is held.
+The server has a counter of each kind. A tenant, an address or a definition with a limit of its own
+has a counter under a key. This counter is an array of five words, in a table. It is created when it
+is first needed, and removed when it is idle. The keys of definitions, and those of requests that
+are passed on, are in a table of their own. They are few, whatever clients do, and so they have no
+bound. A share is taken with a compare-and-exchange, so that never more than the limit is held.
 
 A process may be killed after it took a share and before it wrote its permit. So each counter has
 two counts, for two generations that alternate. Soon nothing is added any more to the count of a
@@ -56,7 +56,7 @@ Internal.
     %% {Key, Array} of tenants and addresses, and the highest number of these keys
     keyed :: ets:table(),
     keys :: pos_integer(),
-    %% the same of tools, and of requests that are passed on
+    %% the same of definitions, and of requests that are passed on
     own :: ets:table(),
     load :: counters:counters_ref(),
     %% the monotonic time that is zero for the rates
@@ -382,7 +382,7 @@ find(Key, Counters) ->
             end
     end.
 
-table({Kind, _}, #counters{own = Own}) when Kind =:= tool; Kind =:= forwarded -> Own;
+table({Kind, _}, #counters{own = Own}) when Kind =:= definition; Kind =:= forwarded -> Own;
 table(_, #counters{keyed = Keyed}) -> Keyed.
 
 %% Processes that do this at the same moment may each add a key above the bound.

@@ -544,10 +544,12 @@ handle_cast(close, State) ->
 -doc false.
 handle_info({erlmcp_adopt, #{entry := {_, Ids, _, _}} = Adoption}, State) ->
     {noreply, handle_early(length(Ids), adopted(Adoption, State))};
-handle_info({{erlmcp_call, Call, Marks}, {deadline, Call, _} = Late}, State) ->
+handle_info({{erlmcp_call, Call, Marks}, Ending}, State) when
+    element(1, Ending) =:= deadline; element(1, Ending) =:= cancelled_by_operator
+->
     #state{id = Id, instance = Instance} = State,
     case erlmcp_session_call:give_back(Marks, 1, Id, Instance) of
-        given -> {noreply, called(Call, Late, State)};
+        given -> {noreply, called(Call, Ending, State)};
         %% The call has answered, or was cancelled.
         already -> {noreply, State}
     end;

@@ -7,8 +7,8 @@ within bounds and without secrets.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([nothing_is_kept_while_nobody_looks/1, each_end_of_a_request_is_kept_once/1,
-         some_a_second_are_kept/1, servers_are_apart/1, the_ring_is_bounded/1,
-         rows_keep_no_message/1,
+         calls_that_were_ended_have_a_principal/1, some_a_second_are_kept/1,
+         servers_are_apart/1, the_ring_is_bounded/1, rows_keep_no_message/1,
          payloads_are_not_kept/1, payloads_are_kept_for_their_page/1,
          payloads_of_each_kind_are_kept/1, payloads_are_bounded/1, payloads_go_with_the_page/1]).
 
@@ -17,8 +17,8 @@ suite() ->
 
 all() ->
     [nothing_is_kept_while_nobody_looks, each_end_of_a_request_is_kept_once,
-     some_a_second_are_kept, servers_are_apart, the_ring_is_bounded, rows_keep_no_message,
-     payloads_are_not_kept,
+     calls_that_were_ended_have_a_principal, some_a_second_are_kept, servers_are_apart,
+     the_ring_is_bounded, rows_keep_no_message, payloads_are_not_kept,
      payloads_are_kept_for_their_page, payloads_of_each_kind_are_kept, payloads_are_bounded,
      payloads_go_with_the_page].
 
@@ -50,6 +50,27 @@ each_end_of_a_request_is_kept_once(_) ->
      || #{took_us := Took, bytes_out := Out} <- Rows],
     true = lists:all(fun(#{at := At}) -> abs(erlang:system_time(millisecond) - At) < 10_000 end,
                      Rows),
+    ok = erlmcp:stop_server(Server).
+
+%% Another process than the call's ends such a request, and such a run of a task.
+calls_that_were_ended_have_a_principal(_) ->
+    Late = #{name => ~"late", task => optional, timeout_ms => 1, task_timeout_ms => 1,
+             handler => fun(_, _) -> receive never -> ~"" end end},
+    Killed = #{name => ~"killed", task => optional,
+               handler => fun(_, _) -> exit(self(), kill) end},
+    {ok, Server} = erlmcp:start_server(#{name => ~"test", version => ~"1.0.0",
+                                         tools => [Late, Killed]}),
+    ok = erlmcp_recent_requests:allow(1_000, #{}),
+    [begin
+         {ok, Client} = erlmcp_client:start_link({server, Server, Options#{principal => ada}}),
+         [{error, _} = erlmcp_client:call_tool(Client, Name, #{}) || Name <- [~"late", ~"killed"]],
+         [{~"killed", ada, 1089}, {~"late", ada, 1069}] =
+             lists:sublist([{Target, Principal, Error}
+                            || #{method := ~"tools/call", target := Target, error := Error,
+                                 principal := Principal} <- recent(Server), is_integer(Error)], 2)
+     end || Options <- [#{}, #{tasks => true}]],
+    4 = length([Error || #{method := ~"tools/call", error := Error} <- recent(Server),
+                         is_integer(Error)]),
     ok = erlmcp:stop_server(Server).
 
 %% Those that fail are seen among many that do not.

@@ -8,7 +8,8 @@ resources, and the terms of Elixir: `nil`, dates and other structs.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, log/2]).
 -export([ok_results_of_every_handler/1, ok_results_are_renamed_under_a_mount/1,
-         text_of_resources_is_chardata/1, maps_of_resources_are_json/1, nil_is_null/1,
+         text_of_resources_is_chardata/1, maps_of_resources_are_json/1,
+         lists_of_resources_are_contents/1, nil_is_null/1,
          dates_are_iso_8601/1, dates_are_those_of_the_calendar/1,
          structs_are_refused_by_their_names/1, structs_in_definitions_are_refused/1,
          wrong_arguments_of_a_handler_are_told/1]).
@@ -21,8 +22,9 @@ suite() ->
 
 all() ->
     [ok_results_of_every_handler, ok_results_are_renamed_under_a_mount,
-     text_of_resources_is_chardata, maps_of_resources_are_json, nil_is_null, dates_are_iso_8601,
-     dates_are_those_of_the_calendar, structs_are_refused_by_their_names,
+     text_of_resources_is_chardata, maps_of_resources_are_json, lists_of_resources_are_contents,
+     nil_is_null, dates_are_iso_8601, dates_are_those_of_the_calendar,
+     structs_are_refused_by_their_names,
      structs_in_definitions_are_refused, wrong_arguments_of_a_handler_are_told].
 
 init_per_suite(Config) ->
@@ -85,6 +87,7 @@ text_of_resources_is_chardata(_) ->
                                    || {N, {Text, _}} <- lists:enumerate(Given)]
                          ++ [resource(Uri(-N), Text) || {N, Text} <- lists:enumerate(Wrong)]
                          ++ [resource(~"a:blob", {blob, [<<255>>, 254]}),
+                             resource(~"a:no_bytes", {blob, []}),
                              resource(~"a:no_blob", {blob, [256]})]}),
     [{N, #{~"uri" := At, ~"mimeType" := ~"text/plain", ~"text" := Text}} = {N, Contents}
      || {N, {_, Text}} <- lists:enumerate(Given), At <- [Uri(N)],
@@ -93,6 +96,7 @@ text_of_resources_is_chardata(_) ->
      || {N, Text} <- lists:enumerate(Wrong)],
     %% Bytes are iodata too.
     #{~"contents" := [#{~"blob" := ~"//4="}]} = read(Server, ~"a:blob"),
+    #{~"contents" := [#{~"blob" := ~""}]} = read(Server, ~"a:no_bytes"),
     {bad_return, resource, {blob, [256]}, _} =
         reason(Server, ~"resources/read", #{uri => ~"a:no_blob"}),
     stop(Server).
@@ -112,6 +116,27 @@ maps_of_resources_are_json(_) ->
     #{~"contents" := [#{~"text" := ~B'{"text":"a"}'}]} = read(Server, ~"a:half"),
     #{~"contents" := [#{~"uri" := ~"a:other", ~"mimeType" := ~"image/png", ~"blob" := ~"YQ=="}]} =
         read(Server, ~"a:contents"),
+    stop(Server).
+
+%% A client would take an item that is no contents for an invalid result.
+lists_of_resources_are_contents(_) ->
+    Item = erlmcp_content:text_contents(~"a:other", undefined, ~"a"),
+    Half = #{text => ~"a"},
+    Wrong = [Half, #{uri => ~"a:b"}, #{}, ~"a", [Item]],
+    Uri = fun(N) -> <<"a:", (integer_to_binary(N))/binary>> end,
+    Mounted = #{name => ~"m", version => ~"1", resources => [resource(~"a:half", [Item, Half])]},
+    Server = start(#{resources => [resource(Uri(N), [Item, No])
+                                   || {N, No} <- lists:enumerate(Wrong)]
+                         ++ [resource(~"a:first", [Half, Item]), resource(~"a:none", []),
+                             resource(~"a:two", [Item, Item])],
+                     mounts => [{~"m", Mounted}]}),
+    Expected = ~"contents as erlmcp_content makes them, which have uri, and text or blob",
+    [{No, {bad_return, contents, No, Expected}} =
+         {No, reason(Server, ~"resources/read", #{uri => At})}
+     || {At, No} <- [{Uri(N), No} || {N, No} <- lists:enumerate(Wrong)]
+            ++ [{~"a:first", Half}, {~"a:m/half", Half}]],
+    #{~"contents" := [Same, Same]} = read(Server, ~"a:two"),
+    #{~"contents" := []} = read(Server, ~"a:none"),
     stop(Server).
 
 %% In what tools return, beside their content, in definitions, in what a client is asked and sent,

@@ -8,7 +8,7 @@
          errors_of_the_caller_are_none/1, a_breaker_can_be_shared/1, resources_have_breakers/1,
          handlers_may_refuse/1]).
 -export([calls_at_once_are_bounded/1, killed_calls_give_their_place_back/1,
-         calls_in_a_time_are_bounded/1]).
+         calls_in_a_time_are_bounded/1, definitions_of_one_name_have_their_own_bounds/1]).
 -export([each_call_has_a_worker/1, calls_wait_for_a_worker/1, the_queue_is_bounded/1,
          a_wait_that_is_too_long_is_refused/1, a_worker_that_ends_is_replaced/1,
          a_worker_of_a_dead_call_is_replaced/1, without_workers_calls_are_refused/1,
@@ -28,6 +28,7 @@ all() ->
      deadlines_are_failures, cancelled_calls_are_none, errors_of_the_caller_are_none,
      a_breaker_can_be_shared, resources_have_breakers, handlers_may_refuse,
      calls_at_once_are_bounded, killed_calls_give_their_place_back, calls_in_a_time_are_bounded,
+     definitions_of_one_name_have_their_own_bounds,
      each_call_has_a_worker, calls_wait_for_a_worker, the_queue_is_bounded,
      a_wait_that_is_too_long_is_refused, a_worker_that_ends_is_replaced,
      a_worker_of_a_dead_call_is_replaced, without_workers_calls_are_refused,
@@ -306,6 +307,20 @@ calls_in_a_time_are_bounded(_) ->
              refusal(call(open(~"2026-07-28", Server), ~"slow", #{})),
          true = Milliseconds > 0
      end || {Period, Code} <- [{minute, 1058}, {day, 1059}]].
+
+%% A tool and a prompt may have the same name.
+definitions_of_one_name_have_their_own_bounds(_) ->
+    Said = fun(_, _) -> ~"said" end,
+    [begin
+         Server = serve(#{tools => [waiting(~"slow", #{max_calls => 1})],
+                          prompts => [#{name => ~"slow", max_calls => 1, handler => Said}]}),
+         {Call, Asking} = asking(Era, Server),
+         Client = open(Era, Server),
+         ~"said" = text(erlmcp_test_two_eras:ask(Client, ~"prompts/get", #{~"name" => ~"slow"})),
+         {1060, _} = refusal(call(Client, ~"slow", #{})),
+         Call ! go,
+         ~"done" = text(answer(Asking))
+     end || Era <- eras()].
 
 %% Workers: processes that count how often they were used.
 

@@ -10,7 +10,7 @@
          requests_without_a_home_are_bounded/1, definitions_have_limits/1,
          the_servers_own_counters_always_have_room/1, networks_are_addresses/1,
          no_request_enters_when_it_drains/1, the_limit_can_be_lower/1,
-         refusals_say_which_rate_is_used_up/1]).
+         refusals_say_which_rate_is_used_up/1, refusals_say_what_is_called_too_often/1]).
 
 -import(erlmcp_test_gate, [request/1, queued/1, entered/1, refused/1]).
 
@@ -21,6 +21,7 @@ all() ->
     [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, rates_count_all_or_none,
      a_rate_by_its_clock, a_refused_message_uses_up_no_rate, a_refusal_takes_nothing,
      requests_without_a_home_are_bounded, definitions_have_limits,
+     refusals_say_what_is_called_too_often,
      the_servers_own_counters_always_have_room, networks_are_addresses,
      no_request_enters_when_it_drains, the_limit_can_be_lower,
      refusals_say_which_rate_is_used_up].
@@ -202,20 +203,34 @@ a_refusal_takes_nothing(_) ->
     queue_cap_exceeded = refused(erlmcp_gate:enter(Queued, request(ada))),
     {2, 1} = {erlmcp_gate:held(Queued, {principal, ada}), erlmcp_gate:held(Queued, {waiting, ada})}.
 
+%% The limits of a definition are those of all clients together.
+refusals_say_what_is_called_too_often(_) ->
+    [begin
+         Gate = erlmcp_gate:new(#{}),
+         Limits = [{{definition, {Kind, ~"dig"}}, Limit}],
+         _ = entered(erlmcp_gate:enter_definition(Gate, Limits)),
+         {refuse, Refusal} = erlmcp_gate:enter_definition(Gate, Limits),
+         Message = <<"too many calls of this ", Name/binary, " ", Told/binary>>,
+         {Kind, Message} = {Kind, iolist_to_binary(erlmcp_refusal:message(Refusal))}
+     end || {Kind, Name} <- [{tool, ~"tool"}, {prompt, ~"prompt"}, {resource, ~"resource"},
+                             {resource_template, ~"resource"}],
+            {Limit, Told} <- [{{at_once, 1}, ~"in flight"}, {{minute, 1}, ~"in a minute"},
+                              {{day, 1}, ~"in a day"}]].
+
 definitions_have_limits(_) ->
     Gate = erlmcp_gate:new(#{}),
     Enter = fun(Limits) -> erlmcp_gate:enter_definition(Gate, Limits) end,
-    Limits = [{{tool, ~"dig"}, {minute, 4}}, {{tool, ~"dig"}, {at_once, 2}},
-              {{tool, ~"dig"}, {day, 100}}],
+    Dig = {definition, {tool, ~"dig"}},
+    Limits = [{Dig, {minute, 4}}, {Dig, {at_once, 2}}, {Dig, {day, 100}}],
     [First, _] = [entered(Enter(Limits)) || _ <- [1, 2]],
     concurrent_limit_exceeded = refused(Enter(Limits)),
     %% A refused call did not count in the rate, and a permit that was given back is another call's.
     ok = erlmcp_gate:leave(First),
     [ok = erlmcp_gate:leave(entered(Enter(Limits))) || _ <- [3, 4]],
     rate_limit_per_minute = refused(Enter(Limits)),
-    1 = erlmcp_gate:held(Gate, {tool, ~"dig"}),
+    1 = erlmcp_gate:held(Gate, Dig),
     %% A call that one rate refuses is not counted in the others.
-    Rates = fun(Rates) -> [{{tool, ~"fill"}, Rate} || Rate <- Rates] end,
+    Rates = fun(Rates) -> [{{definition, {tool, ~"fill"}}, Rate} || Rate <- Rates] end,
     ok = erlmcp_gate:leave(entered(Enter(Rates([{day, 1}])))),
     [quota_exceeded = refused(Enter(Rates([{minute, 1}, {day, 1}]))) || _ <- [1, 2]],
     ok = erlmcp_gate:leave(entered(Enter(Rates([{minute, 1}])))),
@@ -227,13 +242,15 @@ definitions_have_limits(_) ->
 the_servers_own_counters_always_have_room(_) ->
     Gate = erlmcp_gate:new(#{principals => 2, connections_per_address => 1}),
     Connect = fun(Last) -> erlmcp_gate:connect(Gate, #{address => {192, 0, 2, Last}}) end,
-    Tool = fun(Name) -> erlmcp_gate:enter_definition(Gate, [{{tool, Name}, {at_once, 1}}]) end,
+    Tool = fun(Name) ->
+        erlmcp_gate:enter_definition(Gate, [{{definition, {tool, Name}}, {at_once, 1}}])
+    end,
     [_ = entered(Tool(Name)) || Name <- [~"dig", ~"fill", ~"sow"]],
     [_ = entered(Connect(Last)) || Last <- [1, 2]],
     resource_exhausted = refused(Connect(3)),
     _ = entered(Tool(~"reap")),
     concurrent_limit_exceeded = refused(Tool(~"reap")),
-    Rate = [{{tool, ~"mow"}, {minute, 1}}],
+    Rate = [{{definition, {tool, ~"mow"}}, {minute, 1}}],
     _ = entered(erlmcp_gate:enter_definition(Gate, Rate)),
     rate_limit_per_minute = refused(erlmcp_gate:enter_definition(Gate, Rate)),
     _ = entered(erlmcp_gate:forward(10, Gate)),

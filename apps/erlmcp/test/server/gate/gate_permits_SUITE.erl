@@ -116,7 +116,7 @@ a_permit_that_left_says_nothing_of_the_next(_) ->
 holders_of_requests_are_named(_) ->
     Gate = erlmcp_gate:new(#{in_flight => 1, queue => 1}),
     _ = entered(erlmcp_gate:connect(Gate, #{address => local})),
-    _ = entered(erlmcp_gate:enter_definition(Gate, [{{tool, ~"dig"}, {at_once, 1}}])),
+    _ = entered(erlmcp_gate:enter_definition(Gate, [{{definition, {tool, ~"dig"}}, {at_once, 1}}])),
     [] = erlmcp_gate:calls(Gate),
     Self = self(),
     Permits = [InFlight, Waits] = [enter(Gate) || _ <- [1, 2]],
@@ -213,7 +213,7 @@ what_was_never_written_comes_back(_) ->
     %% As if a process had been killed after it took its shares, and before it wrote its row.
     {ok, _, _} = erlmcp_gate_counters:enter(Counters),
     {ok, [_]} = erlmcp_gate_counters:take_tenant({principal, ada}, [], 3, 1, Counters),
-    Own = [{tool, ~"dig"}, {forwarded, requests}],
+    Own = [{definition, {tool, ~"dig"}}, {forwarded, requests}],
     {ok, [_, _]} = erlmcp_gate_counters:take([{Key, 1, 3} || Key <- Own], Counters),
     Stays = enter(Gate),
     %% It is never quiet meanwhile.
@@ -313,8 +313,9 @@ counters_of_idle_clients_are_removed(_) ->
     %% Nor are the counters of removed tools kept.
     Tools = erlmcp_gate:new(#{}),
     {ToolPermits, ToolQueue} = processes(Tools),
-    [ok = erlmcp_gate:leave(entered(erlmcp_gate:enter_definition(Tools, [{{tool, N}, Limit}])))
-     || {N, Limit} <- [{1, {at_once, 1}}, {2, {second, 1_000_000}}]],
+    [ok = erlmcp_gate:leave(entered(erlmcp_gate:enter_definition(Tools, [{Key, Limit}])))
+     || {N, Limit} <- [{1, {at_once, 1}}, {2, {second, 1_000_000}}],
+        Key <- [{definition, {tool, N}}]],
     2 = counted(),
     ok = looks(ToolPermits, 6),
     0 = counted(),
@@ -323,7 +324,8 @@ counters_of_idle_clients_are_removed(_) ->
 %% The counters of tools, in all gates of this process.
 counted() ->
     length([Key || Table <- ets:all(), ets:info(Table, name) =:= erlmcp_gate_counters,
-                   ets:info(Table, owner) =:= self(), {{tool, _} = Key, _} <- ets:tab2list(Table)]).
+                   ets:info(Table, owner) =:= self(),
+                   {{definition, _} = Key, _} <- ets:tab2list(Table)]).
 
 counters_are_exact_while_idle_ones_are_removed(_) ->
     Gate = erlmcp_gate:new(#{in_flight_per_principal => 1}),

@@ -383,7 +383,7 @@ lives(Kind, Tenant, Gate, Entered) ->
         {ok, Permit} ?= erlmcp_gate:enter(Gate, request(Tenant)),
         ok = counters:add(Entered, case erlmcp_gate:waits(Permit) of false -> 1; true -> 2 end, 1),
         {ok, Admitted} ?= erlmcp_gate:await(Permit, 1000),
-        Tool = erlmcp_gate:enter_definition(Gate, [{{tool, Tenant}, {at_once, 2}}]),
+        Tool = erlmcp_gate:enter_definition(Gate, [{{definition, {tool, Tenant}}, {at_once, 2}}]),
         ok = left(Kind, Admitted),
         _ = [left(Kind, Given) || {ok, Given} <- [Tool]]
     end,
