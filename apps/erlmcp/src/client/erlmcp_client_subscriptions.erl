@@ -488,17 +488,17 @@ subscription_event({message, {notification, Method, Params}}, Stream) ->
     end;
 %% The server does not know the method, so it has no subscriptions.
 subscription_event({message, {response, _, {error, #{~"code" := -32601} = Error}}}, Stream) ->
-    _ = counted(answer({error, Error}), Stream),
-    {over, {rpc, Error}};
-subscription_event({message, {response, _, Answer}}, Stream) ->
-    _ = counted(answer(Answer), Stream),
+    Reason = erlmcp_client_exchange:failure(Error),
+    _ = counted({error, Reason}, Stream),
+    {over, Reason};
+subscription_event({message, {response, _, {error, Error}}}, Stream) ->
+    _ = counted({error, erlmcp_client_exchange:failure(Error)}, Stream),
+    again;
+subscription_event({message, {response, _, {ok, _}}}, Stream) ->
+    _ = counted({ok, #{}, #{}}, Stream),
     again;
 subscription_event(_, Stream) ->
     {ok, Stream}.
-
-answer({error, #{~"code" := Code}}) when is_integer(Code) -> {error, {rpc, #{code => Code}}};
-answer({error, _}) -> {error, {protocol, ~"error: expected an object"}};
-answer({ok, _}) -> {ok, #{}, #{}}.
 
 delivered(Event, Stream) ->
     case deliver_own(Event, Stream) of

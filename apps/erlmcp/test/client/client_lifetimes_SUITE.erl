@@ -144,7 +144,8 @@ ended_subscription_is_over(_) ->
     {ok, _} = erlmcp_client:server(Client),
     [begin
          {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
-         {ended, {rpc, _}} = event(Reference)
+         {ended, {rpc, #{code := -32601, message := ~"no"}} = Reason} = event(Reference),
+         ~"the server answered with error -32601: no" = erlmcp_client_error:text(Reason)
      end || _ <- lists:seq(1, 100)],
     Test = self(),
     ok = eventually(fun() ->
