@@ -175,7 +175,7 @@ end_worker(Worker) ->
 unwatch(Uris, Others, {Client, #{revision := Revision} = Live}) when Uris =/= [] ->
     Watched = lists:append([maps:get(resources, Filter, [])
                             || _ := #subscription{filter = Filter} <- Others]),
-    case {erlmcp_revision:era(Revision), Uris -- Watched} of
+    case {erlmcp_revision:era(Revision), lists:usort(Uris) -- Watched} of
         {session, [_ | _] = Last} ->
             _ = spawn(fun() ->
                 [erlmcp_client_exchange:request({~"resources/unsubscribe", #{~"uri" => Uri}},

@@ -8,7 +8,8 @@ once, and the server is told where it still does something.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([subscription_ends_on_the_server/1, subscription_ends_with_its_owner/1,
          ended_subscription_is_over/1, cut_off_subscriber_watches_nothing/1,
-         refused_subscription_watches_nothing/1, subscription_comes_when_the_server_does/1,
+         refused_subscription_watches_nothing/1, resource_of_another_stays_watched/1,
+         subscription_comes_when_the_server_does/1,
          killed_client_is_forgotten/1, killed_client_leaves_no_call_waiting/1,
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
          question_before_the_session_is_known/1, busy_stream_is_asked_for_again/1,
@@ -29,7 +30,8 @@ suite() ->
 all() ->
     [subscription_ends_on_the_server, subscription_ends_with_its_owner,
      ended_subscription_is_over, cut_off_subscriber_watches_nothing,
-     refused_subscription_watches_nothing, subscription_comes_when_the_server_does,
+     refused_subscription_watches_nothing, resource_of_another_stays_watched,
+     subscription_comes_when_the_server_does,
      killed_client_is_forgotten, killed_client_leaves_no_call_waiting, killed_pool_is_forgotten,
      crashed_call_says_so, stopped_application_ends_clients,
      question_before_the_session_is_known, busy_stream_is_asked_for_again,
@@ -203,6 +205,19 @@ refused_subscription_watches_nothing(_) ->
     {ok, Ends} = erlmcp_client:subscribe(Client, #{resources => [
         ~"test://a", ~"test://b", ~"test://refused", ~"test://c"]}),
     {ended, {rpc, #{code := -32002}}} = event(Ends),
+    ~"test://b" = unsubscribed(),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% A subscription that names a resource twice watches it once.
+resource_of_another_stays_watched(_) ->
+    {Peer, Client} = watched(fun(Message) -> [result(Message, #{})] end),
+    {ok, Stays} = erlmcp_client:subscribe(Client, #{resources => [~"test://a"]}),
+    subscribed = event(Stays),
+    {ok, Ends} = erlmcp_client:subscribe(Client, #{resources => [
+        ~"test://a", ~"test://a", ~"test://b"]}),
+    subscribed = event(Ends),
+    ok = erlmcp_client:unsubscribe(Client, Ends),
     ~"test://b" = unsubscribed(),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
