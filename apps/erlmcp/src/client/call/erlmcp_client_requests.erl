@@ -174,7 +174,8 @@ send(Request, #call{client = #{cache := Cache}} = Given) ->
     end.
 
 attempt(Request, Live, #call{client = Client, options = Options, watch = Watch}) ->
-    Extra = maps:from_list([{meta, Meta} || #{meta := Meta} <- [Options]]
+    Extra = maps:from_list([{meta, erlmcp_client_operation:members(Meta)}
+                            || #{meta := Meta} <- [Options]]
                            ++ [{log_level, Level} || Level <- level(Options, Client)]
                            ++ [{declarations, Declared}
                                || Declared <- declarations(Request, Client)]),
