@@ -35,6 +35,8 @@ Internal.
     all = #{} :: #{reference() => #subscription{}},
     %% The GET stream of a session, for messages that belong to no call.
     stream = none :: none | {opening | open, pid()},
+    %% The processes that ask the server of a session to stop watching resources.
+    leaving = [] :: [{pid(), Uris :: [binary()]}],
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions()
 }).
 
@@ -101,21 +103,23 @@ option `subscriptions` allows.
 -spec add(pid(), erlmcp_client:filter(), server(), subscriptions()) ->
     {ok, reference(), subscriptions()} | {error, {overload, pos_integer()}}.
 add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscriptions) ->
-    #subscriptions{all = All} = Subscriptions,
+    #subscriptions{all = All, leaving = Leaving} = Subscriptions,
     case map_size(All) of
         Limit ->
             {error, {overload, Limit}};
         _ ->
             Reference = monitor(process, Pid),
-            Subscription = start(Reference, #subscription{pid = Pid, filter = Filter}, Server),
+            Subscription = start(Reference, #subscription{pid = Pid, filter = Filter}, Server,
+                                 Leaving),
             {ok, Reference, announced(Server, Subscriptions#subscriptions{
                 all = All#{Reference => Subscription}})}
     end.
 
 %% Before the negotiation there is nothing to start; `restart/2` does it later.
-start(_, Subscription, {_, undefined}) ->
+start(_, Subscription, {_, undefined}, _) ->
     Subscription;
-start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live}) ->
+start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live},
+      Leaving) ->
     #{revision := Revision} = Live,
     Worker = case {erlmcp_revision:era(Revision), maps:without([logs, elicitations], Filter)} of
         {stateless, Changes} when map_size(Changes) =:= 0 ->
@@ -126,13 +130,20 @@ start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Clie
                                  subscription = {Reference, Pid, Filter}});
         {session, #{resources := [_ | _] = Uris}} ->
             Peer = self(),
+            Earlier = [Asking || {Asking, Left} <- Leaving, Left -- Uris =/= Left],
             spawn_link(fun() ->
+                ok = lists:foreach(fun await_end/1, Earlier),
                 Peer ! {subscribed, self(), watch(Uris, [], Client, Live)}
             end);
         {session, _} ->
             undefined
     end,
     Subscription#subscription{worker = Worker, ready = Worker =:= undefined}.
+
+%% An earlier request to stop watching a resource must not come after this one to watch it.
+await_end(Pid) ->
+    Monitor = monitor(process, Pid),
+    receive {'DOWN', Monitor, process, Pid, _} -> ok end.
 
 watch([], _, _, _) ->
     ok;
@@ -155,8 +166,8 @@ remove(Reference, Server, #subscriptions{all = All, questions = Questions} = Sub
         {#subscription{worker = Worker, filter = Filter}, Others} ->
             _ = demonitor(Reference, [flush]),
             ok = end_worker(Worker),
-            ok = unwatch(maps:get(resources, Filter, []), Others, Server),
-            Subscriptions#subscriptions{all = Others};
+            unwatch(maps:get(resources, Filter, []), Server,
+                    Subscriptions#subscriptions{all = Others});
         error ->
             case erlmcp_client_questions:ended(Reference, Questions) of
                 {ok, Next} -> Subscriptions#subscriptions{questions = Next};
@@ -171,23 +182,25 @@ end_worker(Worker) ->
     exit(Worker, shutdown),
     ok.
 
-%% Unsubscribes from the resources that no other subscription watches.
-unwatch(Uris, Others, {Client, #{revision := Revision} = Live}) when Uris =/= [] ->
+%% Unsubscribes from the resources that no subscription watches any more.
+unwatch(Uris, {Client, #{revision := Revision} = Live}, Subscriptions) when Uris =/= [] ->
+    #subscriptions{all = All, leaving = Leaving} = Subscriptions,
     Watched = lists:append([maps:get(resources, Filter, [])
-                            || _ := #subscription{filter = Filter} <- Others]),
-    case {erlmcp_revision:era(Revision), Uris -- Watched} of
+                            || _ := #subscription{filter = Filter} <- All]),
+    case {erlmcp_revision:era(Revision), lists:usort(Uris) -- Watched} of
         {session, [_ | _] = Last} ->
-            _ = spawn(fun() ->
+            Asking = spawn(fun() ->
                 [erlmcp_client_exchange:request({~"resources/unsubscribe", #{~"uri" => Uri}},
                                                 Client, Live)
                  || Uri <- Last]
             end),
-            ok;
+            Still = [One || {Pid, _} = One <- Leaving, is_process_alive(Pid)],
+            Subscriptions#subscriptions{leaving = [{Asking, Last} | Still]};
         _ ->
-            ok
+            Subscriptions
     end;
-unwatch(_, _, _) ->
-    ok.
+unwatch(_, _, Subscriptions) ->
+    Subscriptions.
 
 -doc """
 Removes a linked process that has ended: that of the session's stream, or that of a subscription.
@@ -227,9 +240,10 @@ restart(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
     end,
     Again = maps:map(fun(Reference, #subscription{worker = Worker} = Subscription) ->
                          ok = end_worker(Worker),
-                         start(Reference, Subscription#subscription{ready = false}, Server)
+                         start(Reference, Subscription#subscription{ready = false}, Server, [])
                      end, All),
-    announced(Server, Subscriptions#subscriptions{all = Again, stream = session_stream(Server)}).
+    announced(Server, Subscriptions#subscriptions{all = Again, stream = session_stream(Server),
+                                                  leaving = []}).
 
 session_stream({#{settings := #{rules := http}} = Client,
                 #{revision := Revision, generation := 0} = Live}) ->
@@ -261,8 +275,7 @@ subscribed(Worker, Outcome, Server, #subscriptions{all = All} = Subscriptions) -
             {#subscription{pid = Pid}, Others} = maps:take(Reference, All),
             _ = deliver(Pid, Reference, {ended, Reason}),
             _ = demonitor(Reference, [flush]),
-            ok = unwatch(Watched, Others, Server),
-            Subscriptions#subscriptions{all = Others};
+            unwatch(Watched, Server, Subscriptions#subscriptions{all = Others});
         [] ->
             Subscriptions
     end.
@@ -488,17 +501,17 @@ subscription_event({message, {notification, Method, Params}}, Stream) ->
     end;
 %% The server does not know the method, so it has no subscriptions.
 subscription_event({message, {response, _, {error, #{~"code" := -32601} = Error}}}, Stream) ->
-    _ = counted(answer({error, Error}), Stream),
-    {over, {rpc, Error}};
-subscription_event({message, {response, _, Answer}}, Stream) ->
-    _ = counted(answer(Answer), Stream),
+    Reason = erlmcp_client_exchange:failure(Error),
+    _ = counted({error, Reason}, Stream),
+    {over, Reason};
+subscription_event({message, {response, _, {error, Error}}}, Stream) ->
+    _ = counted({error, erlmcp_client_exchange:failure(Error)}, Stream),
+    again;
+subscription_event({message, {response, _, {ok, _}}}, Stream) ->
+    _ = counted({ok, #{}, #{}}, Stream),
     again;
 subscription_event(_, Stream) ->
     {ok, Stream}.
-
-answer({error, #{~"code" := Code}}) when is_integer(Code) -> {error, {rpc, #{code => Code}}};
-answer({error, _}) -> {error, {protocol, ~"error: expected an object"}};
-answer({ok, _}) -> {ok, #{}, #{}}.
 
 delivered(Event, Stream) ->
     case deliver_own(Event, Stream) of

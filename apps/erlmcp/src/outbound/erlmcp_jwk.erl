@@ -178,7 +178,8 @@ hash_bytes(~"HS512") -> 64.
 
 %% Returns `true` for a key in PEM, in DER, as a JWK (set), or in the format of SSH.
 is_written_key(Text) ->
-    binary:match(Text, [~"-----BEGIN ", ~"\"kty\"", ~"ssh-rsa ", ~"ecdsa-sha2-"]) =/= nomatch
+    binary:match(Text, [~"-----BEGIN ", ~"---- BEGIN ", ~"\"kty\"", ~"ssh-rsa", ~"ssh-dss",
+                        ~"ssh-ed25519", ~"ssh-ed448", ~"ecdsa-sha2-"]) =/= nomatch
         orelse lists:any(fun(Type) -> is_der(Type, Text) end,
                          ['SubjectPublicKeyInfo', 'RSAPublicKey', 'Certificate']).
 

@@ -99,13 +99,15 @@ init([]) ->
     process_flag(trap_exit, true),
     ok = erlmcp_label:set([?MODULE]),
     tick(),
-    %% After a crash, the table still has the collectors and their users.
-    {ok, #{make_ref() => outlet(Collector, Buffer, Users)
-           || {Collector, Buffer, Users} <- ets:tab2list(?MODULE)}}.
+    %% After a crash, the table still has the collectors, their users, and how many dropped spans
+    %% were reported.
+    {ok, #{make_ref() => outlet(Collector, Buffer, Users, Reported)
+           || {Collector, Buffer, Users, Reported} <- ets:tab2list(?MODULE)}}.
 
-outlet(Collector, Buffer, Users) ->
+outlet(Collector, Buffer, Users, Reported) ->
     _ = process_flag(min_heap_size, ?HEAP),
-    #outlet{collector = Collector, buffer = Buffer, report_at = erlmcp_clock:now_ms(),
+    #outlet{collector = Collector, buffer = Buffer, reported = Reported,
+            report_at = erlmcp_clock:now_ms(),
             users = #{monitor(process, User) => User || User <- Users}}.
 
 tick() ->
@@ -128,10 +130,10 @@ handle_call(_, _, Outlets) ->
 
 find(Collector, [{Name, #outlet{collector = Collector} = Outlet} | _]) -> {Name, Outlet};
 find(Collector, [_ | Outlets]) -> find(Collector, Outlets);
-find(Collector, []) -> {make_ref(), outlet(Collector, erlmcp_span_buffer:new(), [])}.
+find(Collector, []) -> {make_ref(), outlet(Collector, erlmcp_span_buffer:new(), [], 0)}.
 
-keep(#outlet{collector = Collector, buffer = Buffer, users = Users}) ->
-    true = ets:insert(?MODULE, {Collector, Buffer, maps:values(Users)}),
+keep(#outlet{collector = Collector, buffer = Buffer, users = Users, reported = Reported}) ->
+    true = ets:insert(?MODULE, {Collector, Buffer, maps:values(Users), Reported}),
     ok.
 
 -doc false.
@@ -282,8 +284,10 @@ reported(#outlet{buffer = Buffer, reported = Reported, report_at = At} = Outlet)
     Now = erlmcp_clock:now_ms(),
     case erlmcp_span_buffer:counts(Buffer) of
         #{dropped := Dropped} when Dropped > Reported, Now >= At ->
+            Next = Outlet#outlet{reported = Dropped, report_at = Now + ?REPORT, why = buffer_full},
+            ok = keep(Next),
             ok = report(Dropped - Reported, Outlet),
-            Outlet#outlet{reported = Dropped, report_at = Now + ?REPORT, why = buffer_full};
+            Next;
         _ ->
             Outlet
     end.

@@ -411,14 +411,28 @@ the_last_user_sends_the_rest(Config) ->
         length(ets:tab2list(erlmcp_span_exporter)) =< Before
     end).
 
+%% It does not tell of a dropped span again.
 the_exporter_is_started_again(Config) ->
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => self()}),
     Tracer = tracer(options(Config)),
+    _ = span(~"a", Tracer),
+    ok = refused_and_told(),
     Pid = whereis(erlmcp_span_exporter),
     exit(Pid, kill),
     _ = span(~"a", Tracer),
-    [~"a"] = names(collected()),
+    ok = refused_and_told(),
     true = Pid =/= whereis(erlmcp_span_exporter),
-    await_counts(#{waiting => 0, sent => 1, dropped => 0}, Tracer).
+    await_counts(#{waiting => 0, sent => 0, dropped => 2}, Tracer),
+    ok = logger:remove_handler(?MODULE).
+
+refused_and_told() ->
+    [~"a"] = names(collected({404, #{}, ~""})),
+    receive
+        {logged, warning, #{what := spans_dropped} = Report} ->
+            #{spans := 1, why := {status, 404}} = Report,
+            ok
+    after ?WAIT -> ct:fail(no_report)
+    end.
 
 the_application_sends_the_rest(Config) ->
     Tracer = tracer(options(Config)),

@@ -9,7 +9,7 @@ Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Cli
 Internal.
 """.
 
--export([watch/2, run/4, request/3]).
+-export([watch/2, run/4, request/3, failure/1]).
 
 -export_type([watch/0, outcome/0]).
 
@@ -194,15 +194,18 @@ events([sent | Events], Attempt) ->
 reason(timeout, #{timeout := Timeout}) -> {timeout, Timeout};
 reason(Reason, _) -> Reason.
 
-response({ok, Result}, #attempt{headers = Headers}) ->
-    {ok, Result, Headers};
-response({error, #{~"code" := Code, ~"message" := Message} = Error}, _) when
+response({ok, Result}, #attempt{headers = Headers}) -> {ok, Result, Headers};
+response({error, Error}, _) -> {error, failure(Error)}.
+
+-doc "Returns the reason of a failure from the member `error` of a response or of a task.".
+-spec failure(Error :: term()) -> {rpc, map()} | {protocol, binary()}.
+failure(#{~"code" := Code, ~"message" := Message} = Error) when
     is_integer(Code), is_binary(Message)
 ->
-    {error, {rpc, maps:from_list([{code, Code}, {message, Message}]
-                                 ++ [{data, Data} || #{~"data" := Data} <- [Error]])}};
-response({error, _}, _) ->
-    {error, {protocol, ~"error: expected an object with an integer code and a string message"}}.
+    {rpc, maps:from_list([{code, Code}, {message, Message}]
+                         ++ [{data, Data} || #{~"data" := Data} <- [Error]])};
+failure(_) ->
+    {protocol, ~"error: expected an object with an integer code and a string message"}.
 
 message({notification, ~"notifications/progress", #{~"progressToken" := Id} = Params},
         #attempt{id = Id, watch = Watch} = Attempt) ->

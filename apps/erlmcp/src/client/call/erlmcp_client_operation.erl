@@ -8,7 +8,7 @@ Source: `schema.json` of each revision.
 Internal.
 """.
 
--export([request/1, pages/1, is_safe/1, is_cacheable/1, check/2]).
+-export([request/1, members/1, pages/1, is_safe/1, is_cacheable/1, check/2]).
 
 -doc "Returns the method and the parameters of an operation; for a list, those of its first page.".
 -spec request(erlmcp_client:operation()) -> {Method :: binary(), Params :: map()}.
@@ -33,12 +33,19 @@ request({complete, Reference, {Argument, Value}, Arguments}) ->
          _ -> Params#{~"context" => #{~"arguments" => Arguments}}
      end};
 request({request, Method, Params}) ->
-    %% Atom keys become strings, as on the wire, so that parameters can be looked up.
-    {Method, #{name(Key) => Value || Key := Value <- Params}};
+    {Method, members(Params)};
 request({task, cancel, Task}) ->
     {~"tasks/cancel", maps:with([~"taskId"], Task)};
 request({task, _, Task}) ->
     {~"tasks/get", maps:with([~"taskId"], Task)}.
+
+-doc """
+Returns the members of an object with strings for atom keys, as on the wire, so that they can be
+looked up.
+""".
+-spec members(map()) -> map().
+members(Map) ->
+    #{name(Key) => Value || Key := Value <- Map}.
 
 name(Key) when is_atom(Key) -> atom_to_binary(Key);
 name(Key) -> Key.

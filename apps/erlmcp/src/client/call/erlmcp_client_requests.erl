@@ -174,7 +174,8 @@ send(Request, #call{client = #{cache := Cache}} = Given) ->
     end.
 
 attempt(Request, Live, #call{client = Client, options = Options, watch = Watch}) ->
-    Extra = maps:from_list([{meta, Meta} || #{meta := Meta} <- [Options]]
+    Extra = maps:from_list([{meta, erlmcp_client_operation:members(Meta)}
+                            || #{meta := Meta} <- [Options]]
                            ++ [{log_level, Level} || Level <- level(Options, Client)]
                            ++ [{declarations, Declared}
                                || Declared <- declarations(Request, Client)]),
@@ -368,13 +369,9 @@ on_status(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answe
         poll(Task, maps:merge(Answered, Answers), Renewed)
     end;
 on_status(~"completed", #{~"result" := Result}, _, _) ->
-    case erlmcp_client_operation:check(~"tools/call", Result) of
-        ok -> {ok, Result};
-        {error, Wrong} -> protocol(Wrong)
-    end;
-on_status(~"failed", #{~"error" := #{~"code" := Code, ~"message" := Message} = Error}, _, _) ->
-    {error, {rpc, maps:from_list([{code, Code}, {message, Message}]
-                                 ++ [{data, Data} || #{~"data" := Data} <- [Error]])}};
+    tool_result(Result);
+on_status(~"failed", #{~"error" := Error}, _, _) ->
+    {error, erlmcp_client_exchange:failure(Error)};
 on_status(~"cancelled", _, _, _) ->
     {error, cancelled};
 %% In a session, the answer to `tasks/result` is the result or the error, and the server's requests
@@ -383,9 +380,19 @@ on_status(Status, #{~"taskId" := Id}, _, #call{watch = Watch} = Call) when
     Status =:= ~"input_required"; Status =:= ~"completed"; Status =:= ~"failed"
 ->
     #{max_timeout := Most} = Watch,
-    send_in_time({~"tasks/result", #{~"taskId" => Id}}, Call#call{watch = Watch#{timeout := Most}});
+    Request = {~"tasks/result", #{~"taskId" => Id}},
+    case send_in_time(Request, Call#call{watch = Watch#{timeout := Most}}) of
+        {ok, Result} -> tool_result(Result);
+        {error, _} = Error -> Error
+    end;
 on_status(_, _, _, _) ->
     protocol(~"result of tasks/get: status: expected a known one").
+
+tool_result(Result) ->
+    case erlmcp_client_operation:check(~"tools/call", Result) of
+        ok -> {ok, Result};
+        {error, What} -> protocol(What)
+    end.
 
 updated(_, Answers, _) when map_size(Answers) =:= 0 ->
     {ok, none};

@@ -86,11 +86,14 @@ reason(Reason) -> element(1, Reason).
 
 network([tcp, {Host, Port}]) -> server(Host, Port, #{~"network.transport" => ~"tcp"});
 network([stdio | _]) -> #{~"network.transport" => ~"pipe"};
+network([memory | _]) -> #{};
 network([_, {Host, Port}]) ->
     server(Host, Port, #{~"network.transport" => ~"tcp", ~"network.protocol.name" => ~"http"});
 network(_) -> #{}.
 
-server(Host, Port, Network) when is_binary(Host); is_list(Host) ->
-    Network#{~"server.address" => iolist_to_binary(Host), ~"server.port" => Port};
-server(Address, Port, Network) ->
-    server(inet:ntoa(Address), Port, Network).
+server(Host, Port, Network) ->
+    Network#{~"server.address" => address(Host), ~"server.port" => Port}.
+
+address(Host) when is_atom(Host) -> atom_to_binary(Host);
+address(Address) when is_tuple(Address) -> list_to_binary(inet:ntoa(Address));
+address(Host) -> iolist_to_binary(Host).

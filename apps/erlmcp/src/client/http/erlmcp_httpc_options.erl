@@ -62,7 +62,7 @@ check(Target, Options) ->
                pool => maps:with(?POOL, Options),
                auth => auth(Options)}}
     else
-        error -> {error, {bad_option, url, ~"a binary, an http or https URL without a user"}};
+        error -> {error, {bad_option, url, ~"a binary, a valid http or https URL without a user"}};
         {error, _} = Error -> Error
     end.
 

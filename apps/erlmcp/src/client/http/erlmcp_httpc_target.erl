@@ -8,16 +8,18 @@ Internal.
 -export([parse/1, origin/1, authority/1, path/1, at/2, resolve_redirect/3]).
 
 -doc """
-Parses an absolute `http` or `https` URL without a user. The scheme and the host become lower case,
-and the fragment is left out. Returns `error` for any other term.
+Parses an absolute `http` or `https` URL without a user, whose port, if it has one, is between 1 and
+65,535. The scheme and the host become lower case, and the fragment is left out. Returns `error` for
+any other term.
 """.
 -spec parse(term()) -> {ok, uri_string:uri_map()} | error.
 parse(Url) when is_binary(Url) ->
     case uri_string:parse(Url) of
         #{scheme := Scheme, host := Host} = Parts
           when Host =/= ~"", not is_map_key(userinfo, Parts) ->
+            Port = port(Parts, 80),
             case string:lowercase(Scheme) of
-                Lower when Lower =:= ~"http"; Lower =:= ~"https" ->
+                Lower when (Lower =:= ~"http" orelse Lower =:= ~"https"), Port > 0, Port < 65_536 ->
                     {ok, maps:remove(fragment, Parts#{scheme := Lower,
                                                       host := string:lowercase(Host)})};
                 _ ->

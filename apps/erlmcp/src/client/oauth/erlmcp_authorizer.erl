@@ -6,8 +6,8 @@ a refusal. Requests read the token from a table in their own process.
 The process of this module, a child of the client's channel, owns the table. Requests ask it only
 when the server has refused them, when a token has expired or soon will, and when the DPoP nonce
 changes. To get another token it starts a flow (`m:erlmcp_oauth_flow`). At most one flow runs at a
-time, and requests wait for it. The flow goes on even if all waiting requests give up, since a login
-may take minutes.
+time. Requests wait for it, except while a token that is still valid is renewed. The flow goes on
+even if all waiting requests give up, since a login may take minutes.
 
 Secrets are in the table and in funs, so neither the printed state nor a message shows one. The
 table has up to three rows. `{token, Token, bearer | dpop, RenewAt, End, Renewable}` has times in
@@ -122,10 +122,10 @@ handle(Pid) ->
 -doc """
 Returns the authorization headers for a request to the MCP server. There are none for a URL of
 another origin, and while there is no token, or only one that has expired and cannot be renewed.
-Waits only while a token that has expired, or soon will, is being renewed, at most until `Deadline`,
-in monotonic milliseconds. There are no headers, either, if the authorization server refuses the
-renewal. The error is any other reason why the renewal failed, `timeout` after `Deadline`, or
-`stopped` if the authorizer has ended.
+Waits only while a token that has expired is being renewed, at most until `Deadline`, in monotonic
+milliseconds. A token that will soon expire is used while it is being renewed. There are no headers,
+either, if the authorization server refuses the renewal. The error is any other reason why the
+renewal failed, `timeout` after `Deadline`, or `stopped` if the authorizer has ended.
 """.
 -spec headers(handle(), Method :: post | get | delete, Url :: binary(), Deadline :: integer()) ->
     {ok, [{binary(), iodata()}]} | {error, reason()}.
@@ -140,10 +140,15 @@ current(#handle{pid = Pid} = Handle, Method, Url, Deadline) ->
         {token, Token, Type, RenewAt, End, Renewable} ->
             Now = erlang:system_time(second),
             if
-                Now < RenewAt -> {ok, credentials(Type, Token, Method, Url, Handle)};
-                Renewable -> renewed(ask(Pid, renew, Deadline), Handle, Method, Url);
-                Now < End -> {ok, credentials(Type, Token, Method, Url, Handle)};
-                true -> {ok, []}
+                Now < RenewAt ->
+                    {ok, credentials(Type, Token, Method, Url, Handle)};
+                Now < End ->
+                    _ = Renewable andalso gen_server:cast(Pid, renew),
+                    {ok, credentials(Type, Token, Method, Url, Handle)};
+                Renewable ->
+                    renewed(ask(Pid, renew, Deadline), Handle, Method, Url);
+                true ->
+                    {ok, []}
             end;
         none ->
             {ok, []};
@@ -309,12 +314,10 @@ with_key(Key, #state{table = Table} = State) ->
 -doc false.
 handle_call(handle, _, #state{table = Table, url = Url} = State) ->
     {reply, {Table, Url}, State};
-handle_call(renew, From, #state{table = Table} = State) ->
-    Now = erlang:system_time(second),
-    case ets:lookup(Table, token) of
-        [{token, _, _, RenewAt, _, true}] when Now >= RenewAt ->
-            {noreply, join(renew, From, State)};
-        _ -> {reply, retry, State}
+handle_call(renew, From, State) ->
+    case is_due(State) of
+        true -> {noreply, join(renew, From, State)};
+        false -> {reply, retry, State}
     end;
 handle_call({nonce, Nonce}, _, State) ->
     _ = keep_nonce(Nonce, State),
@@ -330,8 +333,20 @@ handle_call({challenged, Used, Status, Challenge, Nonce, Reached}, From,
     end.
 
 -doc false.
+handle_cast(renew, #state{flow = none} = State) ->
+    case is_due(State) of
+        true -> {noreply, State#state{flow = start_flow(renew, [], State)}};
+        false -> {noreply, State}
+    end;
 handle_cast(_, State) ->
     {noreply, State}.
+
+%% Another request may have led to a new token meanwhile.
+is_due(#state{table = Table}) ->
+    case ets:lookup(Table, token) of
+        [{token, _, _, RenewAt, _, true}] -> erlang:system_time(second) >= RenewAt;
+        _ -> false
+    end.
 
 keep_nonce(none, _) -> true;
 keep_nonce(Nonce, #state{table = Table}) -> ets:insert(Table, {nonce, Nonce}).
@@ -396,12 +411,12 @@ join(_, From, #state{flow = #flow{waiters = Waiters} = Flow} = State) ->
     end;
 join(Intent, From, State) ->
     Now = erlmcp_clock:now_ms(),
-    #{grant := Grant} = Settings = settings(State#state.settings),
+    #{grant := Grant} = settings(State#state.settings),
     Limit = limit(Grant),
     Recent = [At || At <- State#state.logins, Now - At < ?LOGIN_WINDOW_MS],
     case Intent =:= renew orelse length(Recent) < Limit of
         true ->
-            State#state{flow = start_flow(Intent, Now, From, Settings, State), logins = Recent};
+            State#state{flow = start_flow(Intent, [From], State), logins = Recent};
         false ->
             gen_server:reply(From, {error, {too_many_logins, Limit}}),
             State
@@ -410,15 +425,17 @@ join(Intent, From, State) ->
 limit(authorization_code) -> ?USER_LOGINS;
 limit(_) -> ?OTHER_LOGINS.
 
-start_flow(Intent, Now, From, Settings, State) ->
+start_flow(Intent, Waiters, State) ->
+    Settings = settings(State#state.settings),
     Duration = duration(Intent, Settings),
     Before = #{server_url => State#state.url, settings => Settings,
                tokens => State#state.tokens, issuer => State#state.issuer,
                dpop => State#state.dpop, kept => State#state.kept,
                reached => State#state.reached,
                consents => State#state.consents},
-    #flow{pid = erlmcp_oauth_flow:start(Intent, Before, Now + Duration), intent = kind(Intent),
-            waiters = [From], timer = erlang:start_timer(Duration, self(), flow)}.
+    Deadline = erlmcp_clock:now_ms() + Duration,
+    #flow{pid = erlmcp_oauth_flow:start(Intent, Before, Deadline), intent = kind(Intent),
+          waiters = Waiters, timer = erlang:start_timer(Duration, self(), flow)}.
 
 duration(renew, #{grant := authorization_code}) -> ?FLOW_MS;
 duration(_, #{grant := authorization_code, login_timeout := Duration}) -> Duration;

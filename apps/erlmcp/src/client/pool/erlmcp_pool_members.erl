@@ -76,7 +76,7 @@ try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, {Retries, Last}) ->
     case {pick(Key, Tried, Pool), Last} of
         {{ok, Index, Client}, _} ->
             Outcome = erlmcp_client_call:run(Operation, Client, in_time(Options, Client)),
-            _ = erlmcp_breaker:leave(breaker(Index, Pool), verdict(Outcome)),
+            _ = report(Outcome, breaker(Index, Pool)),
             case Retries > 0 andalso is_repeated(Outcome, Repeatable) of
                 true ->
                     try_at(Operation, Options, {Key, [Index | Tried], Pool}, Repeatable,
@@ -115,6 +115,10 @@ in_time({Options, Begun}, #{settings := Settings}) ->
         max(1, Begun + Milliseconds - erlmcp_clock:now_ms())
     end,
     Options#{timeout => Left(timeout), max_timeout => Left(max_timeout)}.
+
+%% A call that was not sent says nothing about the member.
+report({error, {overload, _}}, Breaker) -> erlmcp_breaker:spare(Breaker);
+report(Outcome, Breaker) -> erlmcp_breaker:leave(Breaker, verdict(Outcome)).
 
 %% Returns `failed` for a failure that counts against the member, and not only for this call.
 verdict({error, {connect, _}}) -> failed;

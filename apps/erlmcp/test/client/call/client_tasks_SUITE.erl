@@ -10,7 +10,8 @@ Calls that become tasks, as a client has them: the extension `io.modelcontextpro
          input_is_given_once/1, task_can_be_kept/1, cancelled_call_cancels_the_task/1,
          dead_caller_cancels_the_task/1, deadline_cancels_the_task/1, cancelled_elsewhere/1,
          task_takes_longer_than_a_call/1, without_tasks_there_are_none/1]).
--export([unasked_task_is_refused/1, malformed_tasks_are_refused/1, pace_is_the_servers/1,
+-export([unasked_task_is_refused/1, malformed_tasks_are_refused/1,
+         the_result_in_a_session_is_checked/1, pace_is_the_servers/1,
          each_look_has_the_time_of_a_call/1, time_of_the_user_is_not_the_servers/1,
          pace_that_is_none_is_a_second/1, failed_tasks_have_their_data/1,
          each_question_is_asked_once/1, a_task_without_an_answer_ends_its_call/1]).
@@ -32,7 +33,8 @@ groups() ->
              deadline_cancels_the_task, task_takes_longer_than_a_call, cancelled_elsewhere,
              without_tasks_there_are_none],
     [{stateless, [], Cases}, {session, [], Cases},
-     {peers, [], [unasked_task_is_refused, malformed_tasks_are_refused, pace_is_the_servers,
+     {peers, [], [unasked_task_is_refused, malformed_tasks_are_refused,
+                  the_result_in_a_session_is_checked, pace_is_the_servers,
                   each_look_has_the_time_of_a_call, time_of_the_user_is_not_the_servers,
                   pace_that_is_none_is_a_second, failed_tasks_have_their_data,
                   each_question_is_asked_once, a_task_without_an_answer_ends_its_call]}].
@@ -221,7 +223,33 @@ malformed_tasks_are_refused(_) ->
              {task(~"working"), #{resultType => complete}, ~"status"},
              {task(~"working"), (task(~"dancing"))#{resultType => complete}, ~"status"},
              {task(~"working"), (task(~"completed"))#{resultType => complete,
-                                                      result => #{content => none}}, ~"content"}]].
+                                                      result => #{content => none}}, ~"content"},
+             {task(~"working"), (task(~"failed"))#{resultType => complete,
+                                                   error => #{code => ~"x", message => ~"no"}},
+              ~"code"}]].
+
+%% As of a call that did not become a task.
+the_result_in_a_session_is_checked(_) ->
+    #{port := Port} = erlmcp_test_peer:tcp(fun
+        (#{~"method" := ~"initialize"} = Message) ->
+            [result(Message, #{protocolVersion => ~"2025-11-25",
+                               capabilities => #{tools => #{}, tasks => #{
+                                   requests => #{tools => #{call => #{}}}}},
+                               serverInfo => #{name => ~"peer", version => ~"1"}})];
+        (#{~"method" := ~"tools/call"} = Message) ->
+            [result(Message, #{task => task(~"working")})];
+        (#{~"method" := ~"tasks/get"} = Message) ->
+            [result(Message, task(~"completed"))];
+        (#{~"method" := ~"tasks/result"} = Message) ->
+            [result(Message, #{})];
+        (_) ->
+            []
+    end),
+    {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port,
+                                             #{era => session, tasks => true}}),
+    {ok, Task} = erlmcp_client:call_tool(Client, ~"x", #{}, #{task => handle}),
+    {error, {protocol, What}} = erlmcp_client:await_task(Client, Task),
+    {_, _} = binary:match(What, ~"content").
 
 %% "Clients SHOULD respect the `pollIntervalMs` provided in responses".
 pace_is_the_servers(_) ->

@@ -11,7 +11,8 @@ and by all transports.
          the_current_context_is_the_parent/1, meta_of_the_caller_wins/1,
          nothing_is_carried_without_a_context/1, baggage_goes_on/1,
          a_tracer_that_crashes_fails_no_call/1]).
--export([pools_have_spans/1, wrong_options_are_refused/1, no_secret_is_copied/1]).
+-export([any_address_has_a_span/1, pools_have_spans/1, wrong_options_are_refused/1,
+         no_secret_is_copied/1]).
 
 -import(erlmcp_test_tracer, [span/1, span/2]).
 
@@ -20,7 +21,7 @@ suite() ->
 
 all() ->
     [{group, stateless_http}, {group, session_http}, {group, tcp}, {group, memory},
-     pools_have_spans, wrong_options_are_refused, no_secret_is_copied].
+     any_address_has_a_span, pools_have_spans, wrong_options_are_refused, no_secret_is_copied].
 
 groups() ->
     Cases = [a_request_has_a_span, errors_are_named, cancelled_calls_end_their_spans,
@@ -201,13 +202,14 @@ the_current_context_is_the_parent(Config) ->
 meta_of_the_caller_wins(Config) ->
     Client = traced(Config),
     Parent = ~"00-11111111111111111111111111111111-2222222222222222-00",
-    #{~"traceparent" := Parent} =
-        carried(erlmcp_client:call_tool(Client, ~"meta", #{},
-                                        #{meta => #{~"traceparent" => Parent}})),
-    receive
-        {span, #{name := ~"tools/call meta"} = Span} -> ct:fail({unexpected, Span})
-    after 0 -> ok
-    end,
+    [begin
+         #{~"traceparent" := Parent} =
+             carried(erlmcp_client:call_tool(Client, ~"meta", #{}, #{meta => #{Key => Parent}})),
+         receive
+             {span, #{name := ~"tools/call meta"} = Span} -> ct:fail({unexpected, Span})
+         after 0 -> ok
+         end
+     end || Key <- [~"traceparent", traceparent]],
     ok = erlmcp_client:stop(Client).
 
 nothing_is_carried_without_a_context(Config) ->
@@ -229,6 +231,22 @@ a_tracer_that_crashes_fails_no_call(Config) ->
     #{~"traceparent" := ~"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"} =
         carried(erlmcp_client:call_tool(Client, ~"meta", #{}, #{trace => context()})),
     ok = erlmcp_client:stop(Client).
+
+%% The id of a server of this node may be any term, also one like a host and a port.
+any_address_has_a_span(_) ->
+    {ok, Server} = erlmcp:start_server((server())#{id => {shop, 1}}),
+    [#{port := Port}] = [Listener || #{transport := tcp} = Listener <- erlmcp:listeners(Server)],
+    [begin
+         {ok, Client} = erlmcp_client:start_link(Target(#{trace => {erlmcp_test_tracer, self()}})),
+         {ok, _} = erlmcp_client:call_tool(Client, ~"meta", #{}),
+         #{attributes := Attributes} = span(~"tools/call meta"),
+         Address = maps:get(~"server.address", Attributes, none),
+         ok = erlmcp_client:stop(Client)
+     end || {Target, Address} <- [
+            {fun(Options) -> {server, {shop, 1}, Options} end, none},
+            {fun(Options) -> {tcp, {127, 0, 0, 1}, Port, Options} end, ~"127.0.0.1"},
+            {fun(Options) -> {tcp, localhost, Port, Options} end, ~"localhost"}]],
+    ok = erlmcp:stop_server(Server).
 
 pools_have_spans(_) ->
     {ok, Server} = erlmcp:start_server(server()),

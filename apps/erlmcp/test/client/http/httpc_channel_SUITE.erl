@@ -67,7 +67,8 @@ headers(_) ->
 options(_) ->
     [?assertMatch({url, {error, {bad_option, url, <<_, _/binary>>}}}, {url, open(Url, #{})}, Url)
      || Url <- [~"ftp://localhost/", ~"http://", ~"mcp", "http://localhost/",
-                ~"http://me:secret@localhost/"]],
+                ~"http://me:secret@localhost/", ~"http://localhost:65536/",
+                ~"http://localhost:0/"]],
     [?assertMatch({Key, {error, {bad_option, Key, <<_, _/binary>>}}},
                   {Key, open(~"http://localhost/", #{Key => Value})}, Value)
      || {Key, Values} <- [

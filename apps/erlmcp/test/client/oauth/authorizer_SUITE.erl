@@ -6,7 +6,8 @@ kept, and that no secret is seen in a log or an error.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
--export([one_login_for_many_callers/1, one_renewal_for_many_callers/1]).
+-export([one_login_for_many_callers/1, one_renewal_for_many_callers/1,
+         a_valid_token_is_used_while_it_is_renewed/1]).
 -export([a_refused_token_is_refreshed/1, a_refused_refresh_leads_to_a_login/1]).
 -export([a_token_that_is_refused_after_a_refresh_leads_to_a_login/1]).
 -export([a_refresh_token_is_replaced_or_kept/1, a_failing_refresh_keeps_the_token/1]).
@@ -111,6 +112,52 @@ one_renewal_for_many_callers(Config) ->
     end),
     [~"Bearer token-2"] = lists:usort(Results),
     [~"authorization_code", ~"refresh_token"] = grants(Peer).
+
+%% The server of the tokens fails at first, and then takes its time.
+a_valid_token_is_used_while_it_is_renewed(Config) ->
+    Peer = peer(Config),
+    {Authorizer, Handle} = start(#{}, Peer),
+    retry = challenged(Handle),
+    ok = due(Authorizer),
+    Value = fun() ->
+        {ok, [{_, Value}]} = erlmcp_authorizer:headers(Handle, post, erlmcp_test_oauth:url(Peer),
+                                                       erlmcp_test_oauth:deadline()),
+        iolist_to_binary(Value)
+    end,
+    erlmcp_test_oauth:change(Peer, ~"/token", {503, #{}, ~""}),
+    true = eventually(fun() ->
+        ~"Bearer token-1" = Value(),
+        length(grants(Peer)) >= 3
+    end),
+    Test = self(),
+    erlmcp_test_oauth:change(Peer, ~"/token", fun(_) ->
+        Test ! {token, self()},
+        receive go -> erlmcp_test_oauth:json(200, erlmcp_test_oauth:token_answer(Peer)) end
+    end),
+    Renewal = eventually(fun() ->
+        ~"Bearer token-1" = Value(),
+        receive {token, Pid} -> Pid after 0 -> false end
+    end),
+    ~"Bearer token-1" = Value(),
+    Renewal ! go,
+    true = eventually(fun() -> Value() =/= ~"Bearer token-1" end).
+
+%% Makes the token one that is to be renewed, although it ends later.
+due(Pid) ->
+    _ = sys:replace_state(Pid, fun(State) ->
+        [Table] = [Table || Table <- tuple_to_list(State), is_reference(Table),
+                            ets:info(Table, name) =:= erlmcp_authorizer],
+        true = ets:update_element(Table, token, {4, 0}),
+        State
+    end),
+    ok.
+
+%% Waits until the fun returns something other than `false`, and returns that.
+eventually(Look) ->
+    case Look() of
+        false -> receive after 10 -> eventually(Look) end;
+        Found -> Found
+    end.
 
 a_refused_token_is_refreshed(Config) ->
     Peer = peer(Config),

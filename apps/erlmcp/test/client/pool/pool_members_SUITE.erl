@@ -12,6 +12,7 @@ misbehave.
          each_failure_of_http_has_its_tries/1, silence_and_nonsense_are_failures/1,
          busy_member_is_passed_over/1,
          repeatable_tool_is_tried_again/1, retries_end/1, breaker_opens_at_its_limit/1,
+         a_call_that_was_not_sent_changes_no_breaker/1,
          half_open_lets_one_try/1, each_opening_has_its_time/1,
          simultaneous_failures_open_it_once/1, what_is_no_call_is_no_try/1,
          dead_caller_leaves_no_trace/1, all_open_is_refused_at_once/1,
@@ -35,6 +36,7 @@ all() ->
      each_failure_of_http_has_its_tries, silence_and_nonsense_are_failures,
      busy_member_is_passed_over,
      repeatable_tool_is_tried_again, retries_end, breaker_opens_at_its_limit,
+     a_call_that_was_not_sent_changes_no_breaker,
      half_open_lets_one_try, each_opening_has_its_time, simultaneous_failures_open_it_once,
      what_is_no_call_is_no_try, dead_caller_leaves_no_trace, all_open_is_refused_at_once,
      cancelled_call_ends, progress_for_a_slow_reader_is_dropped, subscription_at_a_member,
@@ -206,6 +208,24 @@ breaker_opens_at_its_limit(_) ->
     [#{state := closed, failed := 2}] = erlmcp_pool:info(Pool),
     _ = Fail(),
     [#{state := open, failed := 3}] = erlmcp_pool:info(Pool),
+    ok = erlmcp_pool:stop(Pool).
+
+%% The client has as many calls as it may have, which says nothing about its server.
+a_call_that_was_not_sent_changes_no_breaker(_) ->
+    {#{url := Url}, Behave} = behaving(),
+    {ok, Pool} = erlmcp_pool:start_link(#{
+        targets => [{http, Url, #{timeout => ?WAIT, calls => 1}}],
+        retries => 0, failures => 2, open_ms => 60_000, longest_open_ms => 60_000}),
+    ok = Behave(fails),
+    {error, {closed, _}} = erlmcp_client:call_tool(Pool, ~"who", #{}),
+    ok = Behave(waits),
+    {ok, Reference} = erlmcp_client:async(Pool, {call_tool, ~"who", #{}}),
+    Connection = receive {trying, Pid} -> Pid after ?WAIT -> error(not_called) end,
+    {error, {overload, 1}} = erlmcp_client:call_tool(Pool, ~"who", #{}),
+    [#{state := closed, failed := 1}] = erlmcp_pool:info(Pool),
+    Connection ! go,
+    receive {erlmcp, Reference, {error, {closed, _}}} -> ok after ?WAIT -> error(late) end,
+    [#{state := open, failed := 2}] = erlmcp_pool:info(Pool),
     ok = erlmcp_pool:stop(Pool).
 
 half_open_lets_one_try(_) ->

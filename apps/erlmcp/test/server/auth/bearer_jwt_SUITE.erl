@@ -205,10 +205,18 @@ a_secret_and_public_keys_do_not_mix(Config) ->
             erlmcp_bearer_options:check(#{tokens => [jwt(Options, issuer(Config))]}),
         Name
     end,
+    Text = base64:encode(crypto:strong_rand_bytes(51)),
+    Ssh = [<<Type/binary, " ", Text/binary, " me@a.example\n">>
+           || Type <- [~"ssh-rsa", ~"ssh-dss", ~"ssh-ed25519", ~"ssh-ed448",
+                       ~"ecdsa-sha2-nistp256", ~"sk-ssh-ed25519@openssh.com",
+                       ~"sk-ecdsa-sha2-nistp256@openssh.com",
+                       ~"ssh-ed25519-cert-v01@openssh.com"]],
+    Ssh2 = <<"---- BEGIN SSH2 PUBLIC KEY ----\n", Text/binary,
+             "\n---- END SSH2 PUBLIC KEY ----\n">>,
     [{Known, jwks} = {Known, Check(#{jwks => {secret, Known}, algorithms => [~"HS256"]})}
      || Known <- [Pem, Pkcs1, Der, Inner, iolist_to_binary(json:encode(Jwk)),
-                  iolist_to_binary(json:encode(#{keys => [Jwk]})),
-                  fun() -> {ok, Pem} end]],
+                  iolist_to_binary(json:encode(#{keys => [Jwk]})), Ssh2,
+                  fun() -> {ok, Pem} end | Ssh]],
     Secret = crypto:strong_rand_bytes(64),
     [{Options, algorithms} = {Options, Check(Options)}
      || Options <- [#{jwks => {secret, Secret}},

@@ -131,9 +131,11 @@ checkout({Pool, Slots, Limit} = Handle, Kind, Deadline) ->
     end.
 
 %% A free connection goes first to the processes that wait already.
-at_once(Kind, Slots, Limit) ->
-    case erlmcp_httpc_pool_table:waiting(Kind, Slots) of
-        0 when Kind =:= call ->
+at_once(stream, Slots, _) ->
+    refused(Slots);
+at_once(call, Slots, Limit) ->
+    case erlmcp_httpc_pool_table:waiting(call, Slots) of
+        0 ->
             case erlmcp_httpc_pool_table:claim(call, self(), Slots) of
                 {ok, _} = Claimed -> Claimed;
                 none -> refused(Slots)

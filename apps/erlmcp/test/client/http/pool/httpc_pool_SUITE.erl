@@ -18,6 +18,7 @@ plain listeners where one does not.
 -export([streams_share_a_connection/1, servers_limit_is_kept/1, long_streams_are_bounded/1,
          killed_holder_leaves_the_others/1, holders_that_die_do_not_use_it_up/1]).
 -export([dead_server_is_told_at_once/1, dead_server_is_tried_again/1, silent_server_costs_a_time/1,
+         waiting_streams_are_not_calls/1,
          others_do_not_wait_for_a_silent_server/1, unknown_host_is_told/1, pauses_grow/1,
          endless_headers_are_bounded/1, memory_is_bounded/1, other_family_is_tried/1]).
 -export([log/2]).
@@ -48,7 +49,8 @@ groups() ->
      {http2_alone, [streams_share_a_connection, servers_limit_is_kept, long_streams_are_bounded,
                     killed_holder_leaves_the_others, holders_that_die_do_not_use_it_up]},
      {failures, [dead_server_is_told_at_once, dead_server_is_tried_again,
-                 silent_server_costs_a_time, others_do_not_wait_for_a_silent_server,
+                 silent_server_costs_a_time, waiting_streams_are_not_calls,
+                 others_do_not_wait_for_a_silent_server,
                  unknown_host_is_told, pauses_grow, endless_headers_are_bounded,
                  memory_is_bounded, other_family_is_tried]},
      {tls, [unknown_root_is_refused, own_roots_are_trusted, wrong_host_is_refused,
@@ -432,6 +434,19 @@ silent_server_costs_a_time(_) ->
     %% The time that is allowed, once; then none, but where a pause was over.
     true = hd(Times) >= 190_000 andalso hd(Times) < 20_000_000,
     true = length([Micros || Micros <- Times, Micros < 100_000]) > 900.
+
+%% The bound of waiting calls is none for streams, which have their own.
+waiting_streams_are_not_calls(_) ->
+    {_, Port} = listener(),
+    Handle = pool({https, ~"127.0.0.1", Port}, #{waiting => 1, streams => 2, tls => roots()}),
+    [begin
+         _ = taker(Handle, stream),
+         await(Handle, #{waiting => Number})
+     end || Number <- [1, 2]],
+    {overload, 2} = refusal(Handle, stream, ?TIMEOUT),
+    _ = taker(Handle, call),
+    await(Handle, #{waiting => 3}),
+    {overload, 1} = refusal(Handle, call, ?TIMEOUT).
 
 others_do_not_wait_for_a_silent_server(_) ->
     {_, Port} = listener(),
