@@ -11,7 +11,7 @@ with several connections loses one, or fails to open it, this connection gets a 
 -behaviour(gen_server).
 
 -export([start/1, await/1, stop/1, set_rate/2, peek/1]).
--export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2]).
+-export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, format_status/1]).
 
 -record(run, {
     settings :: erlmcp_load_plan:settings(),
@@ -146,6 +146,11 @@ handle_info({'DOWN', Owner, process, _, _}, #run{owner = Owner} = Run) ->
     {stop, shutdown, Run};
 handle_info(_, Run) ->
     {noreply, Run}.
+
+-doc false.
+%% The settings have the payloads, which may be large.
+format_status(#{state := #run{phase = Phase, groups = Groups, opened = Opened}} = Status) ->
+    Status#{state := #{phase => Phase, groups => maps:keys(Groups), opened => Opened}}.
 
 %% Opening.
 
