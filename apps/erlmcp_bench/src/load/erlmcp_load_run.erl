@@ -51,7 +51,7 @@ with several connections loses one, or fails to open it, this connection gets a 
 -define(USED, 12).
 -define(LONGEST_HALVES, 10).
 -define(LOOK_US, 50_000).
-%% Milliseconds after a request's timeout in which all groups must have ended.
+%% Milliseconds after the timeouts of the last requests in which all groups must have ended.
 -define(GRACE_MS, 15_000).
 
 -doc """
@@ -289,8 +289,11 @@ finishing(#run{phase = running, settings = Settings, groups = Groups} = Run) ->
     %% A program ends with its connection, so it is sampled before that.
     Sampled = sampled(Run),
     _ = [ok = erlmcp_load_group:finish(Pid) || Pid := _ <- Groups],
-    #{timeout_us := Timeout} = Settings,
-    timer(now_us() + Timeout + ?GRACE_MS * 1000, grace, Sampled#run{phase = finishing}).
+    #{timeout_us := Timeout, connections := Connections} = Settings,
+    %% A server that does not read may delay a group by a timeout on each of its connections.
+    Delays = part(Connections, groups(Settings)),
+    timer(now_us() + (1 + Delays) * Timeout + ?GRACE_MS * 1000, grace,
+          Sampled#run{phase = finishing}).
 
 %% The groups measure from `from` on, and do not wait for the timer. They measure nothing until the
 %% capacity is known.

@@ -17,7 +17,7 @@ the sums.
          many_connections_are_opened_again/1, connections_are_left/1,
          connections_are_left_before_the_load_begins/1,
          what_lost_connections_had_to_send_is_sent/1, many_connections_are_not_waited_for/1,
-         slow_openings_do_not_wait_for_each_other/1]).
+         slow_openings_do_not_wait_for_each_other/1, a_server_that_does_not_read_is_waited_for/1]).
 
 %% More than one process handles.
 -define(MANY, 300).
@@ -32,7 +32,8 @@ all() ->
      a_stall_is_in_the_percentiles, what_is_never_sent_is_counted, each_connection_has_its_turn,
      many_connections_are_opened_again, connections_are_left,
      connections_are_left_before_the_load_begins,
-     what_lost_connections_had_to_send_is_sent, slow_openings_do_not_wait_for_each_other].
+     what_lost_connections_had_to_send_is_sent, slow_openings_do_not_wait_for_each_other,
+     a_server_that_does_not_read_is_waited_for].
 
 %% They wait for the ends of requests that are not answered.
 groups() ->
@@ -304,6 +305,31 @@ slow_openings_do_not_wait_for_each_other(_) ->
     {_, #{opened := AtOnce, open_failed := 0, wrong := 0}} =
         until(2 * AtOnce, lines(Server), #{era => {session, ~"2025-11-25"},
                                            connections => AtOnce}).
+
+%% The cancellation of each request waits as long as the request itself, on one connection after the
+%% other. In all this is longer than any other end of a load takes.
+a_server_that_does_not_read_is_waited_for(_) ->
+    {ok, Listener} = gen_tcp:listen(0, [{active, false}, {ip, {127, 0, 0, 1}}, {recbuf, 4096}]),
+    {ok, Port} = inet:port(Listener),
+    Server = spawn_link(fun() -> hangs(Listener) end),
+    %% There is a group for each scheduler.
+    Schedulers = erlang:system_flag(schedulers_online, 1),
+    try
+        #{answered := 0} = run({http, erlmcp_test_load_server:url({http, Port})},
+                               #{protocol => http2, connections => 10, duration_ms => 1_000,
+                                 payload_bytes => 16_000_000, timeout_ms => 2_000})
+    after
+        1 = erlang:system_flag(schedulers_online, Schedulers)
+    end,
+    true = unlink(Server),
+    true = exit(Server, kill).
+
+%% With windows for all that a client has to send.
+hangs(Listener) ->
+    {ok, Socket} = gen_tcp:accept(Listener),
+    ok = gen_tcp:send(Socket, [cow_http2:settings(#{initial_window_size => 16#7fffffff}),
+                               cow_http2:window_update(16#7fff0000)]),
+    hangs(Listener).
 
 gate(0, Waiting) -> [Pid ! begins || Pid <- Waiting];
 gate(Left, Waiting) -> receive {asks, Pid} -> gate(Left - 1, [Pid | Waiting]) end.
