@@ -83,10 +83,11 @@ closes the connection. The sessions stay if the peer takes no more requests.
 """.
 -spec ended(DeadlineMs :: integer(), settings(), connection()) -> ok.
 ended(Deadline, Settings, #connection{socket = Socket, sessions = Sessions, state = State,
-                                      tag = Tag, closing = Closing}) ->
+                                      tag = Tag, closing = Closing} = Connection) ->
     _ = [erlmcp_load_session:close(Deadline, Sessions, Socket, Settings, {State, Tag})
          || not Closing],
-    erlmcp_load_socket:close(Socket).
+    _ = closed(Settings, Connection),
+    ok.
 
 -doc "Returns the key of the connection's messages, see `erlmcp_load_socket:key/1`.".
 -spec key(connection()) -> erlmcp_load_socket:key().

@@ -222,11 +222,12 @@ warming(Begin, #group{settings = #{callers := Callers} = Settings, turns = Turns
 
 running(Begin, Until, #group{turns = Turns, alone = Alone, closed = Closed} = Group) ->
     Running = Group#group{phase = running, start = Begin, until = Until},
-    Kept = maps:fold(fun kept/3, Running, erlmcp_load_turns:all(Turns)),
-    case Alone of
-        true -> Kept;
-        false -> lists:foldl(fun handed_over/2, Kept#group{closed = []}, Closed)
-    end.
+    Opened = case Alone of
+        true -> Running;
+        false -> lists:foldl(fun handed_over/2, Running#group{closed = []}, Closed)
+    end,
+    %% This may leave the group a single connection, which it then opens itself.
+    maps:fold(fun kept/3, Opened, erlmcp_load_turns:all(Turns)).
 
 renewed(#group{claim = Claim, alarm = Alarm} = Group) when Alarm =/= none ->
     _ = erlang:cancel_timer(Alarm),

@@ -15,7 +15,8 @@ The plan of a load.
   are trusted.
 - `era` (`stateless`) may also be the session of a revision, with `sessions_per_connection` (1; more
   only on HTTP).
-- `requests` are drawn by their weights. Without them the tool `echo` is called with a text of
+- `requests` are drawn by their weights. Their parameters are terms that `json:encode/1` takes, and
+  a `_meta` among them is a map. Without `requests` the tool `echo` is called with a text of
   `payload_bytes` (64) bytes.
 - `connections` (1) are opened before the load begins.
 - `loop` ({closed, 1}): `{closed, Window}` keeps `Window` requests in flight on each connection.
@@ -179,9 +180,17 @@ is_field(Value) ->
     is_binary(Value) andalso binary:match(Value, [~"\r", ~"\n", ~"\0"]) =:= nomatch.
 
 is_request({Weight, {Method, Params}}) ->
-    is_positive(Weight) andalso is_binary(Method) andalso is_map(Params);
+    is_positive(Weight) andalso is_binary(Method) andalso is_map(Params)
+        andalso is_map(maps:get(~"_meta", Params, #{})) andalso is_json([Method, Params]);
 is_request(_) ->
     false.
+
+is_json(Term) ->
+    try json:encode(Term) of
+        _ -> true
+    catch
+        error:_ -> false
+    end.
 
 prepared(#{wire := Wire, wire_options := WireOptions} = Way, Plan) ->
     #{era := Era, connections := Connections, sessions_per_connection := Sessions, loop := Loop,

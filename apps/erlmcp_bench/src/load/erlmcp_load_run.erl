@@ -11,7 +11,7 @@ with several connections loses one, or fails to open it, this connection gets a 
 -behaviour(gen_server).
 
 -export([start/1, await/1, stop/1, set_rate/2, peek/1]).
--export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2]).
+-export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, format_status/1]).
 
 -record(run, {
     settings :: erlmcp_load_plan:settings(),
@@ -51,7 +51,7 @@ with several connections loses one, or fails to open it, this connection gets a 
 -define(USED, 12).
 -define(LONGEST_HALVES, 10).
 -define(LOOK_US, 50_000).
-%% Milliseconds after a request's timeout in which all groups must have ended.
+%% Milliseconds after the timeouts of the last requests in which all groups must have ended.
 -define(GRACE_MS, 15_000).
 
 -doc """
@@ -146,6 +146,11 @@ handle_info({'DOWN', Owner, process, _, _}, #run{owner = Owner} = Run) ->
     {stop, shutdown, Run};
 handle_info(_, Run) ->
     {noreply, Run}.
+
+-doc false.
+%% The settings have the payloads, which may be large.
+format_status(#{state := #run{phase = Phase, groups = Groups, opened = Opened}} = Status) ->
+    Status#{state := #{phase => Phase, groups => maps:keys(Groups), opened => Opened}}.
 
 %% Opening.
 
@@ -284,8 +289,11 @@ finishing(#run{phase = running, settings = Settings, groups = Groups} = Run) ->
     %% A program ends with its connection, so it is sampled before that.
     Sampled = sampled(Run),
     _ = [ok = erlmcp_load_group:finish(Pid) || Pid := _ <- Groups],
-    #{timeout_us := Timeout} = Settings,
-    timer(now_us() + Timeout + ?GRACE_MS * 1000, grace, Sampled#run{phase = finishing}).
+    #{timeout_us := Timeout, connections := Connections} = Settings,
+    %% A server that does not read may delay a group by a timeout on each of its connections.
+    Delays = part(Connections, groups(Settings)),
+    timer(now_us() + (1 + Delays) * Timeout + ?GRACE_MS * 1000, grace,
+          Sampled#run{phase = finishing}).
 
 %% The groups measure from `from` on, and do not wait for the timer. They measure nothing until the
 %% capacity is known.

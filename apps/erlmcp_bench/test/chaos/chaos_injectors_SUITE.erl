@@ -11,7 +11,8 @@ that the fault reports this.
 -export([a_keeper_makes_and_unmakes/1, what_cannot_be_made_is_unmade/1,
          a_keeper_outlives_its_caller/1, a_killed_node_leaves_nothing/1, a_namespace_has_a_link/1,
          a_file_system_fills_up/1, leftovers_are_swept/1, hogs_compute_and_end/1,
-         a_proxy_adds_latency/1, a_proxy_leads_to_ipv6/1, peaks_have_one_follower/1]).
+         a_proxy_adds_latency/1, a_proxy_leads_to_ipv6/1, peaks_have_one_follower/1,
+         a_server_that_has_ended_is_the_only_victim/1]).
 -export([kept/1]).
 
 -define(WAIT, 60_000).
@@ -27,7 +28,7 @@ groups() ->
       [a_killed_node_leaves_nothing, a_namespace_has_a_link, a_proxy_adds_latency,
        a_keeper_makes_and_unmakes, what_cannot_be_made_is_unmade, a_keeper_outlives_its_caller,
        a_file_system_fills_up, leftovers_are_swept, hogs_compute_and_end, a_proxy_leads_to_ipv6,
-       peaks_have_one_follower]}].
+       peaks_have_one_follower, a_server_that_has_ended_is_the_only_victim]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -222,3 +223,24 @@ peaks_have_one_follower(_) ->
     #{schedulers := Schedulers} = Highest = erlmcp_chaos_peaks:highest(),
     {Schedulers, 1} = {erlang:system_info(schedulers), map_size(Highest)},
     true = exit(whereis(erlmcp_chaos_peaks), kill).
+
+%% Its supervisor does not know its end yet, or only knows it when it is asked again.
+a_server_that_has_ended_is_the_only_victim(_) ->
+    {Server, Monitor} = spawn_monitor(fun() -> ok end),
+    receive {'DOWN', Monitor, process, Server, _} -> ok end,
+    [begin
+         {Host, Ended} = spawn_monitor(fun() -> host(Servers) end),
+         true = register(erlmcp_bench_host, Host),
+         [Server] = erlmcp_chaos_victims:choose(10),
+         receive {'DOWN', Ended, process, Host, normal} -> ok end
+     end || Servers <- [[Server, Server], [Server, restarting]]].
+
+%% Tells of another server each time that it is asked.
+host([Server | Servers]) ->
+    receive
+        {'$gen_call', From, which_children} ->
+            ok = gen_server:reply(From, [{server, Server, supervisor, []}]),
+            host(Servers)
+    end;
+host([]) ->
+    ok.

@@ -15,8 +15,9 @@ the sums.
          a_stall_is_in_the_percentiles/1, what_is_never_sent_is_counted/1,
          each_connection_has_its_turn/1,
          many_connections_are_opened_again/1, connections_are_left/1,
+         connections_are_left_before_the_load_begins/1,
          what_lost_connections_had_to_send_is_sent/1, many_connections_are_not_waited_for/1,
-         slow_openings_do_not_wait_for_each_other/1]).
+         slow_openings_do_not_wait_for_each_other/1, a_server_that_does_not_read_is_waited_for/1]).
 
 %% More than one process handles.
 -define(MANY, 300).
@@ -30,7 +31,9 @@ all() ->
      lost_connections_are_failures_and_opened_again, a_server_that_goes_is_not_reached,
      a_stall_is_in_the_percentiles, what_is_never_sent_is_counted, each_connection_has_its_turn,
      many_connections_are_opened_again, connections_are_left,
-     what_lost_connections_had_to_send_is_sent, slow_openings_do_not_wait_for_each_other].
+     connections_are_left_before_the_load_begins,
+     what_lost_connections_had_to_send_is_sent, slow_openings_do_not_wait_for_each_other,
+     a_server_that_does_not_read_is_waited_for].
 
 %% They wait for the ends of requests that are not answered.
 groups() ->
@@ -226,6 +229,46 @@ connections_are_left(_) ->
          [] = [Outcome || Outcome <- Outcomes, Outcome =/= answered]
      end || Connections <- [1, ?MANY], Loop <- [{closed, 1}, {open, 2_000, even}]].
 
+%% All those of a group, whose server is gone then.
+connections_are_left_before_the_load_begins(_) ->
+    {ok, Listener} = gen_tcp:listen(0, [binary, {active, false}, {ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Listener),
+    {ok, #{way := Way, counts := Counts} = Settings} = erlmcp_load_plan:settings(
+        #{target => {http, erlmcp_test_load_server:url({http, Port})}, protocol => http2}),
+    Group = erlmcp_load_group:start_link(Settings#{patterns => ets:new(patterns, [public])},
+                                         [erlmcp_load_target:endpoint(Of, Way) || Of <- [0, 1]]),
+    _ = [leaves(Listener) || _ <- [0, 1]],
+    ok = gen_tcp:close(Listener),
+    Now = erlang:monotonic_time(microsecond),
+    ok = erlmcp_load_group:go(Group, Now, Now, Now + 3_600_000_000),
+    receive {Group, {closed, _}} -> ok end,
+    %% The group goes on trying to open the other one.
+    ok = failed_to_open(3, Counts),
+    ok = erlmcp_load_group:finish(Group),
+    receive {Group, {finished, _}} -> ok end.
+
+%% The client has read the goodbye when it answers the ping.
+leaves(Listener) ->
+    {ok, Socket} = gen_tcp:accept(Listener),
+    ok = gen_tcp:send(Socket, [cow_http2:settings(#{}), cow_http2:goaway(0, no_error, ~""),
+                               cow_http2:ping(7)]),
+    received(iolist_to_binary(cow_http2:ping_ack(7)), Socket, ~"").
+
+received(Last, Socket, Bytes) ->
+    case binary:match(Bytes, Last) of
+        nomatch ->
+            {ok, More} = gen_tcp:recv(Socket, 0),
+            received(Last, Socket, <<Bytes/binary, More/binary>>);
+        _ ->
+            Socket
+    end.
+
+failed_to_open(Times, Counts) ->
+    case erlmcp_load_counts:all(Counts) of
+        #{open_failed := Failed} when Failed >= Times -> ok;
+        #{} -> receive after 20 -> failed_to_open(Times, Counts) end
+    end.
+
 %% Each connection is lost with its first request, and its later requests are sent on others. (A run
 %% in which the machine pauses still has some late requests.)
 what_lost_connections_had_to_send_is_sent(_) ->
@@ -262,6 +305,31 @@ slow_openings_do_not_wait_for_each_other(_) ->
     {_, #{opened := AtOnce, open_failed := 0, wrong := 0}} =
         until(2 * AtOnce, lines(Server), #{era => {session, ~"2025-11-25"},
                                            connections => AtOnce}).
+
+%% The cancellation of each request waits as long as the request itself, on one connection after the
+%% other. In all this is longer than any other end of a load takes.
+a_server_that_does_not_read_is_waited_for(_) ->
+    {ok, Listener} = gen_tcp:listen(0, [{active, false}, {ip, {127, 0, 0, 1}}, {recbuf, 4096}]),
+    {ok, Port} = inet:port(Listener),
+    Server = spawn_link(fun() -> hangs(Listener) end),
+    %% There is a group for each scheduler.
+    Schedulers = erlang:system_flag(schedulers_online, 1),
+    try
+        #{answered := 0} = run({http, erlmcp_test_load_server:url({http, Port})},
+                               #{protocol => http2, connections => 10, duration_ms => 1_000,
+                                 payload_bytes => 16_000_000, timeout_ms => 2_000})
+    after
+        1 = erlang:system_flag(schedulers_online, Schedulers)
+    end,
+    true = unlink(Server),
+    true = exit(Server, kill).
+
+%% With windows for all that a client has to send.
+hangs(Listener) ->
+    {ok, Socket} = gen_tcp:accept(Listener),
+    ok = gen_tcp:send(Socket, [cow_http2:settings(#{initial_window_size => 16#7fffffff}),
+                               cow_http2:window_update(16#7fff0000)]),
+    hangs(Listener).
 
 gate(0, Waiting) -> [Pid ! begins || Pid <- Waiting];
 gate(Left, Waiting) -> receive {asks, Pid} -> gate(Left - 1, [Pid | Waiting]) end.

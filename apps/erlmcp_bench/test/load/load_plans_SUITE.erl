@@ -121,7 +121,8 @@ bounds_of_a_plan(_) ->
                     #{loop => Percent, warmup_ms => 100}, #{since => -5}, #{headers => []},
                     #{sources => [?LOOPBACK]}, #{server_os_pid => 1}, #{environment => []},
                     #{target => {http, ~"http://127.0.0.1"}, sessions_per_connection => 2},
-                    #{target => {stdio, [~"cat", "-u"]}}]],
+                    #{target => {stdio, [~"cat", "-u"]}},
+                    #{requests => [{1, {~"ping", #{~"_meta" => #{}, a => [b]}}}]}]],
     [{Option, {error, {bad_option, Option}}} =
          {Option, erlmcp_load_plan:settings(maps:merge(Good, Changes))}
      || {Option, Changes} <- [
@@ -137,6 +138,10 @@ bounds_of_a_plan(_) ->
             {connections, #{connections => 1.5}}, {on_second, #{on_second => log}},
             {requests, #{requests => [{1, {ping, #{}}}]}},
             {requests, #{requests => [{1, {~"ping", []}}]}}, {requests, #{requests => [ping]}},
+            {requests, #{requests => [{1, {~"ping", #{~"_meta" => 5}}}]}},
+            {requests, #{requests => [{1, {~"ping", #{~"a" => self()}}}]}},
+            {requests, #{requests => [{1, {~"ping", #{~"a" => <<255>>}}}]}},
+            {requests, #{requests => [{1, {<<255>>, #{}}}]}},
             {target, #{target => {tcp, ?LOOPBACK, 65_536}}}, {target, #{target => {stdio, []}}},
             {target, #{target => {stdio, [cat]}}}, {target, #{target => {http, url}}},
             {rate, #{rate => 1}}]],

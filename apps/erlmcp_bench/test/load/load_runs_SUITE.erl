@@ -9,6 +9,7 @@
          replies_in_streams_are_read/1, observers_hear_of_each_request/1,
          warm_up_is_not_measured/1, seconds_add_up/1, loads_are_stopped/1, rates_are_changed/1,
          loads_are_stopped_as_they_begin/1, loads_end_with_their_owner/1,
+         loads_that_have_ended_have_no_connections/1, crash_reports_have_no_payloads/1,
          connections_come_from_their_sources/1,
          groups_are_seldom_collected/1, headers_are_sent/1, what_cannot_be_is_refused/1]).
 
@@ -24,6 +25,7 @@ all() ->
      sessions_are_opened_and_closed, replies_in_streams_are_read, observers_hear_of_each_request,
      warm_up_is_not_measured, seconds_add_up, loads_are_stopped, rates_are_changed,
      loads_are_stopped_as_they_begin, loads_end_with_their_owner,
+     loads_that_have_ended_have_no_connections, crash_reports_have_no_payloads,
      connections_come_from_their_sources, groups_are_seldom_collected,
      headers_are_sent, what_cannot_be_is_refused].
 
@@ -241,6 +243,25 @@ loads_end_with_their_owner(Config) ->
     Monitor = receive {load, Load} -> monitor(process, Load) end,
     receive {'DOWN', Ended, process, Owner, normal} -> ok end,
     receive {'DOWN', Monitor, process, _, _} -> ok end.
+
+%% Also before their reports are awaited.
+loads_that_have_ended_have_no_connections(Config) ->
+    {ok, Load} = start(#{target => tcp, connections => 3}, Config),
+    ok = closed(Load),
+    #{opened := 3} = erlmcp_load:await(Load),
+    ok.
+
+closed(Load) ->
+    case erlmcp_load:peek(Load) of
+        #{counts := #{connections := 0}} -> ok;
+        #{} -> receive after 20 -> closed(Load) end
+    end.
+
+crash_reports_have_no_payloads(Config) ->
+    {ok, Load} = start(#{target => tcp, payload_bytes => 1_000_000, loop => hold}, Config),
+    true = erlang:external_size(sys:get_status(Load)) < 1_000_000,
+    _ = erlmcp_load:stop(Load),
+    ok.
 
 connections_come_from_their_sources(_) ->
     {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}, {active, false}]),

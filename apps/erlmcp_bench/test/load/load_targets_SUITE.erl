@@ -9,6 +9,7 @@
          that_nobody_is_there_is_told_late_too/1]).
 -export([a_program_is_loaded/1, a_session_is_held_with_a_program/1, wrong_ids_are_seen/1,
          silence_is_a_timeout/1, an_end_is_a_failure/1, a_program_that_is_not_there/1,
+         a_program_is_found_by_a_relative_path/1,
          one_that_does_not_read_holds_nobody_up/1, it_ends_with_who_has_started_it/1]).
 
 -define(WAIT, 30_000).
@@ -29,6 +30,7 @@ groups() ->
              that_nobody_is_there_is_told_late_too]},
      {stdio, [a_program_is_loaded, a_session_is_held_with_a_program, wrong_ids_are_seen,
               silence_is_a_timeout, an_end_is_a_failure, a_program_that_is_not_there,
+              a_program_is_found_by_a_relative_path,
               one_that_does_not_read_holds_nobody_up, it_ends_with_who_has_started_it]}].
 
 init_per_suite(Config) ->
@@ -173,6 +175,18 @@ a_program_that_is_not_there(_) ->
     {error, {open, ended}} = erlmcp_load:run(#{target => {stdio, script("exit 1")}}),
     {error, {open, timeout}} = erlmcp_load:run(#{target => {stdio, script("exec cat >/dev/null")},
                                                  timeout_ms => 100}).
+
+a_program_is_found_by_a_relative_path(Config) ->
+    ok = file:make_symlink("/bin/sh", file("shell", Config)),
+    {ok, Here} = file:get_cwd(),
+    [_ | _] = Relative = string:prefix(file("shell", Config), Here ++ "/"),
+    [{error, {open, ended}} = erlmcp_load:run(#{target => {stdio, [Path, "-c", "exit 1"]}})
+     || Path <- [Relative, "./" ++ Relative, unicode:characters_to_binary(Relative)]],
+    %% A link to no file.
+    Missing = file("missing", Config),
+    ok = file:make_symlink("no-such-program-of-erlmcp", Missing),
+    {error, {open, enoent}} =
+        erlmcp_load:run(#{target => {stdio, [string:prefix(Missing, Here ++ "/")]}}).
 
 %% And it is ended with the load, although it stays when its input is closed.
 one_that_does_not_read_holds_nobody_up(Config) ->

@@ -112,6 +112,7 @@ second(#{throughput_msg_per_s := PerSecond, connections := Connections} = Sample
 failure({bad_option, target}) -> "the target is invalid";
 failure({bad_option, sessions_per_connection}) ->
     "--sessions: more than one session is for HTTP alone";
+failure({bad_option, requests}) -> "--mix: the _meta of a request must be an object";
 failure({bad_option, Option}) -> [erlmcp_cli_errors:reason(Option), ": not with this target"];
 failure({host, Reason}) -> ["unknown host: ", inet:format_error(Reason)];
 failure({open, {refused, Code}}) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_toxiproxy).
 -moduledoc """
 Runs Toxiproxy, a TCP proxy that slows connections down or breaks them on request. Its program,
-`toxiproxy-server`, is found on the path, or by its absolute path in the environment variable
+`toxiproxy-server`, is found on the path, or by its path or name in the environment variable
 `ERLMCP_TOXIPROXY`. `scripts/go_tool.sh` builds the program and prints its folder.
 `erlmcp_chaos_program:reason/1` words the errors.
 """.
@@ -27,7 +27,7 @@ Runs Toxiproxy, a TCP proxy that slows connections down or breaks them on reques
 -spec program() -> {ok, file:filename()} | {error, {no_program, string()}}.
 program() ->
     Name = os:getenv("ERLMCP_TOXIPROXY", "toxiproxy-server"),
-    case os:find_executable(Name) of
+    case erlmcp_load_program:executable(Name) of
         false -> {error, {no_program, Name}};
         File -> {ok, File}
     end.

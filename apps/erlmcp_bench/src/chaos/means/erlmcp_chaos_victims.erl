@@ -108,7 +108,9 @@ pids() ->
                 erlmcp_chaos_inside:pids(calls) ++ erlmcp_chaos_inside:pids(connections)
                     ++ [Pid || {_, Pid, _, _} <- supervisor:which_children(Server), is_pid(Pid)]
             catch
-                %% The server is ending.
-                exit:_ -> [Server]
+                %% The server is ending: a supervisor, the gate's tables or the instance are gone.
+                exit:_ -> [Server];
+                error:badarg -> [Server];
+                error:{badmatch, error} -> [Server]
             end
     end.

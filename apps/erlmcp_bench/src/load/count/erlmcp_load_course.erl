@@ -4,7 +4,8 @@ Counts the outcomes of requests in the course of time. A course has each kind of
 ten seconds, and the backlog in tenths of a second. Pure.
 
 A request belongs to the window, or the tenth, in which it was due. It is a part of the backlog from
-when it was due until it has ended, whether it was sent or not.
+when it was due until it has ended, whether it was sent or not. A request that was due before the
+course began is in no window.
 """.
 
 -export([new/1, ended/4, merge/1, reasons/2, unsent/1]).
@@ -31,15 +32,16 @@ has the number of errors of each kind, and the backlog at its end.
 -record(tenth, {
     change = 0 :: integer(),
     slowest_us = 0 :: non_neg_integer(),
-    latest_us = 0 :: non_neg_integer(),
-    latest_error_us = 0 :: non_neg_integer()
+    latest_us = 0 :: integer(),
+    latest_error_us = 0 :: integer()
 }).
 
-%% Times inside are microseconds since the beginning.
+%% Times inside are microseconds since the beginning. Windows and tenths before it have negative
+%% numbers.
 -record(course, {
     since_us :: integer(),
-    errors = #{} :: #{Window :: non_neg_integer() => #{kind() => pos_integer()}},
-    tenths = #{} :: #{Tenth :: non_neg_integer() => #tenth{}}
+    errors = #{} :: #{Window :: integer() => #{kind() => pos_integer()}},
+    tenths = #{} :: #{Tenth :: integer() => #tenth{}}
 }).
 
 -opaque course() :: #course{}.
@@ -62,9 +64,9 @@ ended(Outcome, DueUs, EndUs, #course{since_us = Since} = Course) ->
     End = max(Due, EndUs - Since),
     case Outcome of
         %% Such a request is in no backlog, and is not slow.
-        answered when Due div ?TENTH_US =:= End div ?TENTH_US -> Course;
+        answered when floor(Due / ?TENTH_US) =:= floor(End / ?TENTH_US) -> Course;
         answered -> passed(Due, End, 0, Course);
-        Kind -> failed(Due div ?WINDOW_US, Kind, passed(Due, End, End, Course))
+        Kind -> failed(floor(Due / ?WINDOW_US), Kind, passed(Due, End, End, Course))
     end.
 
 failed(Window, Kind, #course{errors = Errors} = Course) ->
@@ -73,8 +75,8 @@ failed(Window, Kind, #course{errors = Errors} = Course) ->
 
 passed(Due, End, Error, #course{tenths = Tenths} = Course) ->
     Own = #tenth{change = 1, slowest_us = End - Due, latest_us = End, latest_error_us = Error},
-    Begun = added(Due div ?TENTH_US, Own, Tenths),
-    Course#course{tenths = added(End div ?TENTH_US, #tenth{change = -1}, Begun)}.
+    Begun = added(floor(Due / ?TENTH_US), Own, Tenths),
+    Course#course{tenths = added(floor(End / ?TENTH_US), #tenth{change = -1}, Begun)}.
 
 added(Tenth, More, Tenths) ->
     case Tenths of
@@ -149,6 +151,7 @@ are in monotonic microseconds. The backlog at `UntilUs` is that of the tenth bef
 """.
 -spec backlog(UntilUs :: integer(), course()) -> [{AtUs :: integer(), Requests :: integer()}].
 backlog(UntilUs, #course{since_us = Since, tenths = Tenths}) ->
+    Earlier = lists:sum([Change || Tenth := #tenth{change = Change} <- Tenths, Tenth < 0]),
     {Rows, _} = lists:mapfoldl(
         fun(Tenth, Before) ->
             Requests = case Tenths of
@@ -156,7 +159,7 @@ backlog(UntilUs, #course{since_us = Since, tenths = Tenths}) ->
                 #{} -> Before
             end,
             {{Since + (Tenth + 1) * ?TENTH_US, Requests}, Requests}
-        end, 0, lists:seq(0, (UntilUs - Since) div ?TENTH_US - 1)),
+        end, Earlier, lists:seq(0, (UntilUs - Since) div ?TENTH_US - 1)),
     Rows ++ [{UntilUs, case Rows of [] -> 0; _ -> element(2, lists:last(Rows)) end}
              || (UntilUs - Since) rem ?TENTH_US =/= 0].
 

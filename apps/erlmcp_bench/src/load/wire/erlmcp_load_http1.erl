@@ -204,7 +204,8 @@ field(_, _, Head) ->
 
 %% Bodies.
 
-body(_, #head{framing = {length, Length}}, #state{max = Max}, _) when Length > Max ->
+body(_, #head{framing = {length, Length}, events = false}, #state{max = Max}, _)
+  when Length > Max ->
     {error, too_large};
 body(Bytes, Head, #state{waiting = Waiting} = State, Events) ->
     case queue:out(Waiting) of
@@ -247,14 +248,14 @@ tag(#state{waiting = Waiting}) ->
 part(Part, #state{parts = Parts, size = Size} = State) ->
     State#state{parts = [Part | Parts], size = Size + byte_size(Part)}.
 
-%% Events of a stream are returned as they come.
+%% Events of a stream are returned as they come. The bound is that of each event.
 given(#state{reader = none} = State, Events) ->
     {State, Events};
 given(#state{reader = {Reader, Replied}, parts = Parts} = State, Events) ->
     {Pushed, Next} = erlmcp_sse_reader:push(iolist_to_binary(lists:reverse(Parts)), Reader),
     {More, Now} = lists:foldl(fun(Event, Sum) -> event(Event, Sum, State) end,
                               {Events, Replied}, Pushed),
-    {State#state{reader = {Next, Now}, parts = []}, More}.
+    {State#state{reader = {Next, Now}, parts = [], size = 0}, More}.
 
 event(#{data := Data}, {Events, Replied}, #state{body = #head{status = Status}} = State) ->
     case erlmcp_load_reply:is_reply(Data) of

@@ -10,7 +10,8 @@ The program ends with the process that started it, or earlier. First its input i
 stays, it gets SIGTERM and then SIGKILL, together with its process group.
 """.
 
--export([start/2, is_environment/1, send/2, key/1, message/2, next/2, stop/1, os_pid/1]).
+-export([executable/1, is_environment/1, start/2, send/2, key/1, message/2, next/2, stop/1,
+         os_pid/1]).
 
 -export_type([program/0, environment/0]).
 
@@ -29,14 +30,26 @@ The variables in which a program's environment differs from this node's. `false`
 -define(STOP_MS, 10_000).
 
 -doc """
-Starts a program, given as an absolute path or a name, with its arguments, which no shell reads. The
-calling process owns it. The error is `enoent` without such a program, `ended` if it ended at once,
+Returns the absolute path of a program, or `false` if there is none. A name without a slash is
+looked up on the path, as a shell does.
+""".
+-spec executable(Program :: string()) -> file:filename() | false.
+executable(Program) ->
+    case lists:member($/, Program) of
+        %% `os:find_executable/1` looks up a relative path in the folders of the path alone.
+        true -> os:find_executable(filename:absname(Program));
+        false -> os:find_executable(Program)
+    end.
+
+-doc """
+Starts a program, given as a path or a name, with its arguments, which no shell reads. The calling
+process owns it. The error is `enoent` without such a program, `ended` if it ended at once,
 or else the reason of `open_port/2`.
 """.
 -spec start([string() | binary(), ...], environment()) ->
     {ok, program()} | {error, Reason :: atom()}.
 start([First | Arguments], Environment) ->
-    case os:find_executable(unicode:characters_to_list(First)) of
+    case executable(unicode:characters_to_list(First)) of
         false -> {error, enoent};
         Path -> opened(Path, Arguments, Environment)
     end.

@@ -31,7 +31,7 @@ value is the request's id.
 
 -doc """
 The target: `scheme`, `authority` and `path` on HTTP, and headers for every message. `max_bytes` is
-the most bytes that a reply may have.
+the most bytes that a reply, or an event of a stream, may have.
 """.
 -type options() :: #{
     authority => binary(), path => binary(), scheme => http | https,

@@ -8,6 +8,7 @@ backlog, at each bound and just beyond it.
 
 -export([suite/0, all/0]).
 -export([errors_belong_to_their_window/1, the_last_window_has_the_rest/1,
+         what_was_due_before_is_in_no_window/1,
          the_backlog_is_what_was_due_and_has_not_ended/1, troubles_have_their_last_time/1,
          courses_add_up/1]).
 
@@ -19,6 +20,7 @@ suite() ->
 
 all() ->
     [errors_belong_to_their_window, the_last_window_has_the_rest,
+     what_was_due_before_is_in_no_window,
      the_backlog_is_what_was_due_and_has_not_ended, troubles_have_their_last_time, courses_add_up].
 
 %% A window is ten seconds. A request belongs to that in which it was due, whenever it ends.
@@ -50,6 +52,17 @@ the_last_window_has_the_rest(_) ->
     ?assertEqual([{10.0, 10.0, 2}], Windows(10_000_000)),
     ?assertEqual([{9.5, 9.5, 2}], Windows(9_500_000)),
     ?assertEqual([], Windows(0)).
+
+%% Before the course began. It is in the backlog until it ends.
+what_was_due_before_is_in_no_window(_) ->
+    Course = course([{unsent, -1, -1}, {{failed, timeout}, -9_999_999, 250_000},
+                     {answered, -1, 99_999}, {answered, -300_000, -200_000}, {unsent, 0, 1}]),
+    [#{errors := Errors}] = erlmcp_load_course:windows(?SINCE + 10_000_000, Course),
+    ?assertEqual(#{unsent => 1}, Errors),
+    ?assertEqual(2, erlmcp_load_course:unsent(Course)),
+    ?assertEqual(#{timeout => 1}, erlmcp_load_course:reasons(failed, Course)),
+    ?assertEqual([1, 1, 0], [Requests || {_, Requests} <- erlmcp_load_course:backlog(
+                                                              ?SINCE + 300_000, Course)]).
 
 %% Three are due in the first tenth of a second. The server stands still until 350 ms.
 the_backlog_is_what_was_due_and_has_not_ended(_) ->

@@ -10,7 +10,8 @@ read is an error.
 
 -export([suite/0, all/0]).
 -export([any_cut_gives_the_same/1, requests_are_spliced/1, the_end_may_end_a_reply/1,
-         bad_bytes_are_errors/1, replies_are_bounded/1, heads_are_bounded/1,
+         bad_bytes_are_errors/1, replies_are_bounded/1, streams_of_events_are_not/1,
+         heads_are_bounded/1,
          a_connection_that_ends_says_so/1, a_head_says_what_follows/1, a_delete_has_no_body/1]).
 
 suite() ->
@@ -18,7 +19,8 @@ suite() ->
 
 all() ->
     [any_cut_gives_the_same, requests_are_spliced, the_end_may_end_a_reply, bad_bytes_are_errors,
-     replies_are_bounded, heads_are_bounded, a_connection_that_ends_says_so,
+     replies_are_bounded, streams_of_events_are_not, heads_are_bounded,
+     a_connection_that_ends_says_so,
      a_head_says_what_follows, a_delete_has_no_body].
 
 any_cut_gives_the_same(_) ->
@@ -146,6 +148,26 @@ endless(Head, Bytes) ->
     {ok, [], _, Begun} = erlmcp_load_http1:received(Head, awaiting(1)),
     {ok, [], _, State} = erlmcp_load_http1:received(<<Bytes/binary, "x">>, Begun),
     erlmcp_load_http1:received(~"x", State).
+
+%% Each of their events is.
+streams_of_events_are_not(_) ->
+    Event = iolist_to_binary(["data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",",
+                              "\"params\":{\"data\":\"", binary:copy(~"x", 400), "\"}}\n\n"]),
+    Size = byte_size(Event),
+    Field = fun(Name, Value) -> [Name, ~": ", Value, ~"\r\n"] end,
+    [begin
+         Head = iolist_to_binary(["HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n", Fields,
+                                  "\r\n"]),
+         {ok, [], _, Begun} = erlmcp_load_http1:received(Head, awaiting(1)),
+         lists:foldl(fun(_, State) ->
+                         {ok, [{message, _}], _, Next} = erlmcp_load_http1:received(
+                             iolist_to_binary([Before, Event, After]), State),
+                         Next
+                     end, Begun, lists:seq(1, 4))
+     end || {Fields, Before, After} <- [
+                {[], ~"", ~""}, {Field(~"Content-Length", integer_to_list(5 * Size)), ~"", ~""},
+                {Field(~"Transfer-Encoding", ~"chunked"), [integer_to_list(Size, 16), ~"\r\n"],
+                 ~"\r\n"}]].
 
 %% Those of a server that never ends them. At the bound one more byte may end them.
 heads_are_bounded(_) ->
