@@ -155,7 +155,7 @@ Compiles a schema, whose keys are binaries.
 
 | option | default | meaning |
 | --- | --- | --- |
-| `dialect` | 2020-12 | the dialect of a schema without `$schema`: the address of its meta-schema |
+| `dialect` | 2020-12 | the dialect if the schema has no `$schema`: the address of its meta-schema |
 | `formats` | `annotate` | `assert` refuses a value that does not have its `format` |
 | `schemas` | `#{}` | schemas that may be referred to, by their address without fragment |
 | `check` | `true` | whether the meta-schema of its dialect must accept the schema |
@@ -166,10 +166,11 @@ Compiles a schema, whose keys are binaries.
 | `max_steps` | 2,000,000 | steps of one validation, such as applying a subschema to a value |
 | `max_errors` | 10 | errors that a validation reports |
 
-The meta-schema checks the schema itself, not those in `schemas`. `formats => assert` checks these
-formats: `date-time`, `date`, `time`, `email`, `uri`, `uri-reference`, `uri-template`, `ipv4`,
-`ipv6`, `uuid`, `json-pointer`, `regex`, `byte` (base64). Any other format is an annotation. A
-dialect with the vocabulary `format-assertion` asserts formats, whatever the option says.
+A schema in `schemas` without `$schema` has the dialect of the compiled schema. The meta-schema
+checks the schema itself, not those in `schemas`. `formats => assert` checks these formats:
+`date-time`, `date`, `time`, `email`, `uri`, `uri-reference`, `uri-template`, `ipv4`, `ipv6`,
+`uuid`, `json-pointer`, `regex`, `byte` (base64). Any other format is an annotation. A dialect with
+the vocabulary `format-assertion` asserts formats, whatever the option says.
 
 ## Examples
 

@@ -52,17 +52,17 @@ returned(tool, {error, _} = Return, Definition, Context) ->
 returned(tool, Return, Definition, Context) ->
     complete(tool(Return, Definition, Context), Context);
 returned(completion, {error, Text}, _, _) when is_binary(Text) ->
-    {error, failed(Text)};
+    {error, failed(completion, Text)};
 returned(completion, Return, _, Context) ->
     complete([{~"completion", completion(Return)}], Context);
 returned(prompt, {error, Text}, _, _) when is_binary(Text) ->
-    {error, failed(Text)};
+    {error, failed(prompt, Text)};
 returned(prompt, Return, Definition, Context) ->
     complete(prompt(Return, Definition, Context), Context);
 returned(_, {error, not_found}, _, #{uri := Uri, revision := Revision}) ->
     {error, missing_resource(Uri, Revision)};
 returned(_, {error, Text}, _, _) when is_binary(Text) ->
-    {error, failed(Text)};
+    {error, failed(resource, Text)};
 returned(_, Return, Definition, #{uri := Uri, revision := Revision} = Context) ->
     Contents = contents(Return, Uri, Definition, Context),
     Scope = maps:get(cache_scope, Definition, private),
@@ -297,8 +297,11 @@ expected(contents) -> ~"contents as erlmcp_content makes them, which have uri, a
 expected(refuse) -> ~"{refuse, Refusal} with a refusal of erlmcp:refusal/2".
 
 %% The handler ran and returned an error, so the HTTP status is 200.
-failed(Text) ->
-    erlmcp_refusal:new(internal_error, Text, #{code => -32603, status => 200}).
+failed(Kind, Text) ->
+    case unicode:characters_to_binary(Text) of
+        Text -> erlmcp_refusal:new(internal_error, Text, #{code => -32603, status => 200});
+        _ -> bad_return(Kind, {error, Text})
+    end.
 
 -doc "Returns `true` if a term is an item of a resource's `contents` (`m:erlmcp_content`).".
 -spec is_contents(term()) -> boolean().

@@ -87,7 +87,8 @@ Internal.
 
 -doc """
 Returns the refusal `Name` of the table with `Message`, a sentence for the person who can fix the
-cause.
+cause. `Message` must be UTF-8, since other bytes cannot be encoded. Raises `{badkey, Name}` if the
+table has no such name.
 """.
 -spec new(Name :: erlmcp:refusal_name(), Message :: iodata()) -> refusal().
 new(Name, Message) ->

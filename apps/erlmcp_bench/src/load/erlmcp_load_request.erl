@@ -66,7 +66,10 @@ initialize(Revision) ->
 initialized(Revision) ->
     message([~B'{"jsonrpc":"2.0","method":"notifications/initialized"}'], version(Revision)).
 
--doc "Returns the GET that opens a stream of a session. Only HTTP has such messages.".
+-doc """
+Returns the GET that opens a stream of a session of `Revision`, without the session's id, which
+`in_session/2` adds. Only HTTP has such messages.
+""".
 -spec stream(Revision :: binary()) -> erlmcp_load_wire:message().
 stream(Revision) ->
     #{method => get, pieces => [~""], headers => version(Revision)}.

@@ -168,9 +168,11 @@ take(From, Words, To, Counters) ->
 
 -doc """
 Makes room for new names, if more than three quarters of the names are taken, or more than half of
-the rows or the failures. A name makes room if none of its requests was counted since the last
-sweep. Its counts go to those of all removed names of the same server, revision and method. `Seen`
-is the result of the last sweep, at first `#{}`. Only the process that calls `take/2` may call this.
+the rows or the failures. Requests with a name (`t:requests/0`) lose their own counts if none of
+them was counted since the last sweep. These counts go to those of all removed names of the same
+server, revision and method, unless no slot is free for these. A name that no requests have any more
+is removed. `Seen` is the result of the last sweep, at first `#{}`. Only the process that calls
+`take/2` may call this.
 """.
 -spec sweep(seen()) -> seen().
 sweep(Seen) ->

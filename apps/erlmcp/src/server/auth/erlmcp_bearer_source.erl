@@ -134,8 +134,11 @@ verified({ok, {ok, #{principal := Principal} = Given}}, Now, Key) ->
         true -> {ok, Identity#{principal => Principal}, erlmcp_token_claims:confirmation(Claims)};
         false -> {error, erlmcp_bearer_failure:refused(erlmcp_auth:bad_return(Key))}
     end;
-verified({ok, {error, Text}}, _, _) when is_binary(Text) ->
-    refused(Text);
+verified({ok, {error, Text}}, _, Key) when is_binary(Text) ->
+    case unicode:characters_to_binary(Text) of
+        Text -> refused(Text);
+        _ -> {error, erlmcp_bearer_failure:refused(erlmcp_auth:bad_return(Key))}
+    end;
 verified({ok, unknown}, _, _) ->
     next;
 verified({ok, _}, _, Key) ->

@@ -145,6 +145,7 @@ a_fun_knows_tokens(Config) ->
                (~"odd", _) -> {ok, ada};
                (~"odder", _) -> {ok, #{principal => ada, scopes => x}};
                (~"oddest", _) -> {error, denied};
+               (~"no_text", _) -> {error, <<255>>};
                (~"more", _) -> {ok, #{principal => ada, more => x}};
                (_, _) -> unknown
             end,
@@ -155,7 +156,7 @@ a_fun_knows_tokens(Config) ->
     ?INVALID = refused(~"bad", Handle),
     ?INVALID = refused(~"none", Handle),
     [{internal_error, 500, none} = refused(Token, Handle)
-     || Token <- [~"odd", ~"odder", ~"oddest"]],
+     || Token <- [~"odd", ~"odder", ~"oddest", ~"no_text"]],
     {ok, More} = verify(~"more", Handle),
     false = is_map_key(more, More),
     {error, Failure} = verify(~"bad", Handle),

@@ -8,7 +8,7 @@ resources, and the terms of Elixir: `nil`, dates and other structs.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, log/2]).
 -export([ok_results_of_every_handler/1, ok_results_are_renamed_under_a_mount/1,
-         text_of_resources_is_chardata/1, maps_of_resources_are_json/1,
+         text_of_resources_is_chardata/1, maps_of_resources_are_json/1, errors_are_text/1,
          lists_of_resources_are_contents/1, nil_is_null/1,
          dates_are_iso_8601/1, dates_are_those_of_the_calendar/1,
          structs_are_refused_by_their_names/1, structs_in_definitions_are_refused/1,
@@ -22,8 +22,9 @@ suite() ->
 
 all() ->
     [ok_results_of_every_handler, ok_results_are_renamed_under_a_mount,
-     text_of_resources_is_chardata, maps_of_resources_are_json, lists_of_resources_are_contents,
-     nil_is_null, dates_are_iso_8601, dates_are_those_of_the_calendar,
+     text_of_resources_is_chardata, maps_of_resources_are_json, errors_are_text,
+     lists_of_resources_are_contents, nil_is_null, dates_are_iso_8601,
+     dates_are_those_of_the_calendar,
      structs_are_refused_by_their_names,
      structs_in_definitions_are_refused, wrong_arguments_of_a_handler_are_told].
 
@@ -116,6 +117,22 @@ maps_of_resources_are_json(_) ->
     #{~"contents" := [#{~"text" := ~B'{"text":"a"}'}]} = read(Server, ~"a:half"),
     #{~"contents" := [#{~"uri" := ~"a:other", ~"mimeType" := ~"image/png", ~"blob" := ~"YQ=="}]} =
         read(Server, ~"a:contents"),
+    stop(Server).
+
+errors_are_text(_) ->
+    No = {error, <<255>>},
+    Server = start(#{resources => [resource(~"a:no", No)],
+                     resource_templates => [#{uri_template => ~"b:{v}", name => ~"b",
+                                              complete => #{v => gives(No)},
+                                              handler => gives(No)}],
+                     prompts => [#{name => ~"p", handler => gives(No)}]}),
+    Complete = #{ref => #{type => ~"ref/resource", uri => ~"b:{v}"},
+                 argument => #{name => ~"v", value => ~""}},
+    [{Kind, {bad_return, Kind, No, _}} = {Kind, reason(Server, Method, Params)}
+     || {Kind, Method, Params} <- [{resource, ~"resources/read", #{uri => ~"a:no"}},
+                                   {resource, ~"resources/read", #{uri => ~"b:c"}},
+                                   {prompt, ~"prompts/get", #{name => ~"p"}},
+                                   {completion, ~"completion/complete", Complete}]],
     stop(Server).
 
 %% A client would take an item that is no contents for an invalid result.

@@ -1,8 +1,8 @@
 -module(erlmcp_load_tcp).
 -moduledoc """
-Connects a TCP socket as `gen_tcp:connect/4` does, with options that are already checked. `gen_tcp`
-checks the options of each socket again, and activates it in a separate call, which costs the
-generator processor time for each connection.
+Connects a TCP socket to an IP address as `gen_tcp:connect/4` does, with options that are already
+checked. `gen_tcp` checks and orders the options again for each socket, which costs the generator
+processor time for each connection.
 """.
 
 -export([connect/5]).
