@@ -343,6 +343,9 @@ runtime_errors_show_no_value(_) ->
              {{case_clause, []}, {case_clause, []}},
              {{bad_generators, {[2, ~"a"], []}}, {bad_generators, {'a list', []}}},
              {{badarg, ~"a"}, {badarg, 'a binary'}},
+             {{badarg, [{m, f, [~"a"], []}]}, {badarg, [{m, f, 1, []}]}},
+             {{{badarg, [{m, f, 1, []}]}, {gen_server, call, [a, b]}},
+              {{badarg, [{m, f, 1, []}]}, {gen_server, call, 2}}},
              %% Of code in Elixir.
              {{with_clause, ~"a"}, {with_clause, 'a binary'}},
              {{badbool, 'and', ~"a"}, {badbool, 'and', 'a binary'}},

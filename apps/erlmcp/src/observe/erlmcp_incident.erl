@@ -98,6 +98,8 @@ outline(Reason, Stack) ->
 Returns the reason of an exception or an exit for a report, as it is in the map of `outline/2`.
 """.
 -spec outline(Reason :: term()) -> term().
+outline({badarg, [{Module, _, _, Location} | _]} = Exit) when is_atom(Module), is_list(Location) ->
+    exit_of(Exit);
 outline(Reason) when is_tuple(Reason), is_atom(element(1, Reason)) ->
     case lists:member(element(1, Reason), ?WITH_VALUE) of
         true -> shape(Reason);

@@ -244,7 +244,8 @@ contents({blob, Iodata} = Return, Uri, Definition, Context) when is_list(Iodata)
 contents([], _, _, _) ->
     [];
 contents([#{} | _] = Contents, _, _, _) ->
-    _ = [is_contents(Item) orelse bad_return(contents, Item) || Item <- Contents],
+    _ = [is_contents(Item) orelse is_decoded(Item) orelse bad_return(contents, Item)
+         || Item <- Contents],
     Contents;
 contents([_ | _] = Chardata, Uri, Definition, Context) ->
     try unicode:characters_to_binary(Chardata) of
@@ -308,3 +309,8 @@ failed(Kind, Text) ->
 is_contents(#{uri := _, text := _}) -> true;
 is_contents(#{uri := _, blob := _}) -> true;
 is_contents(_) -> false.
+
+%% An item as a client has got it from another server.
+is_decoded(#{~"uri" := _, ~"text" := _}) -> true;
+is_decoded(#{~"uri" := _, ~"blob" := _}) -> true;
+is_decoded(_) -> false.

@@ -48,7 +48,7 @@ quoted(_, [], _, _) -> {error, unfinished}.
 -doc """
 Moves the options of a command in front of its other arguments, so that a user may type them
 anywhere. An option at the end whose value is missing stays there. Negative numbers, `-`, and words
-after `--`, are not options. `argparse` does not know the last two rules, so it gets such words with
+after `--`, are not options. `argparse` takes some of these for options, so it gets such words with
 a mark, which `restored/1` removes.
 """.
 -spec arranged([string()], [argparse:argument()]) -> [string()].
@@ -61,7 +61,7 @@ arranged(["--" | Words], Specs, Options, Others) ->
 arranged(["-" | Words], Specs, Options, Others) ->
     arranged(Words, Specs, Options, [marked("-") | Others]);
 arranged([[$-, C | _] = Word | Words], Specs, Options, Others) when C >= $0, C =< $9 ->
-    arranged(Words, Specs, Options, [Word | Others]);
+    arranged(Words, Specs, Options, [marked(Word) | Others]);
 arranged([[$- | Name] = Word | Words], Specs, Options, Others) ->
     case {takes_value(Name, Specs), Words} of
         {true, [Value | Rest]} -> arranged(Rest, Specs, [Value, Word | Options], Others);

@@ -145,7 +145,8 @@ lists_of_resources_are_contents(_) ->
     Server = start(#{resources => [resource(Uri(N), [Item, No])
                                    || {N, No} <- lists:enumerate(Wrong)]
                          ++ [resource(~"a:first", [Half, Item]), resource(~"a:none", []),
-                             resource(~"a:two", [Item, Item])],
+                             resource(~"a:two", [Item, Item]),
+                             resource(~"a:decoded", [#{~"uri" => ~"a:b", ~"blob" => ~""}])],
                      mounts => [{~"m", Mounted}]}),
     Expected = ~"contents as erlmcp_content makes them, which have uri, and text or blob",
     [{No, {bad_return, contents, No, Expected}} =
@@ -154,6 +155,7 @@ lists_of_resources_are_contents(_) ->
             ++ [{~"a:first", Half}, {~"a:m/half", Half}]],
     #{~"contents" := [Same, Same]} = read(Server, ~"a:two"),
     #{~"contents" := []} = read(Server, ~"a:none"),
+    #{~"contents" := [#{~"uri" := ~"a:b"}]} = read(Server, ~"a:decoded"),
     stop(Server).
 
 %% In what tools return, beside their content, in definitions, in what a client is asked and sent,
