@@ -13,7 +13,7 @@ Internal.
 
 -export([start/2, start/3, start_process/3, run/3]).
 -export([subject/1, permit/1, take_over/1, leave/1, mark/1]).
--export([timeout/2, answered/3, refuse/3, timed_out/3, died/3, cancelled/3, not_begun/2]).
+-export([timeout/2, answered/3, refuse/3, timed_out/4, died/3, cancelled/3, not_begun/2]).
 
 -export_type([owner/0, subject/0, mark/0]).
 
@@ -309,17 +309,25 @@ refuse(#{id := Id, context := #{revision := Revision}} = Call, Refusal, Instance
                           Instance).
 
 -doc """
-Returns the answer to a request whose call did not end within `Milliseconds`; for the call of a
-task, the refusal. Logs an incident. The request has ended then.
+Returns the answer to a request whose linked call did not end within `Milliseconds`; for the call of
+a task, the refusal. The owner of the call has just ended it. Logs an incident. The request has
+ended then. If the call's own answer waits in the owner's mailbox, returns that one: the request has
+ended before.
 """.
--spec timed_out(Milliseconds :: non_neg_integer(), subject(), erlmcp_instance:instance()) ->
-    {reply, erlmcp_reply:status(), iodata()} | {reply, error, erlmcp_refusal:refusal()}.
-timed_out(Milliseconds, #{method := Method, target := Target} = Subject, Instance) ->
-    Incident = owners_incident(reported(call_timed_out, Method, Target),
-                               #{limit => Milliseconds}, Instance),
-    Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended",
-                                 #{limit => Milliseconds, incident => Incident}),
-    ended(Refusal, Subject, Instance).
+-spec timed_out(Call :: pid(), Milliseconds :: non_neg_integer(), subject(),
+                erlmcp_instance:instance()) ->
+    {reply, erlmcp_reply:status(), iodata()} | {reply, ok | error, Outcome :: term()}.
+timed_out(Call, Milliseconds, #{method := Method, target := Target} = Subject, Instance) ->
+    case own_answer(Call) of
+        none ->
+            Incident = owners_incident(reported(call_timed_out, Method, Target),
+                                       #{limit => Milliseconds}, Instance),
+            Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended",
+                                         #{limit => Milliseconds, incident => Incident}),
+            ended(Refusal, Subject, Instance);
+        Answer ->
+            Answer
+    end.
 
 -doc """
 Returns the answer to a request whose call died without one; for the call of a task, the refusal.
@@ -344,11 +352,22 @@ dropped.
 """.
 -spec cancelled(Call :: pid(), subject(), erlmcp_instance:instance()) -> ok.
 cancelled(Call, Subject, Instance) ->
+    case own_answer(Call) of
+        none -> erlmcp_meter:ended(Subject, cancelled, 0, Instance);
+        _ -> ok
+    end.
+
+%% Takes the answer of a call out of the mailbox of its owner. A connection also waits for the exit
+%% signal of each of its calls, and so gets one without the answer.
+own_answer(Call) ->
     receive
-        {'EXIT', Call, {erlmcp_answer, _, _}} -> ok;
-        {{erlmcp_call, Call, _}, {answer, _, _}} -> ok
+        {'EXIT', Call, {erlmcp_answer, Status, Answer}} ->
+            self() ! {'EXIT', Call, normal},
+            {reply, Status, Answer};
+        {{erlmcp_call, Call, _}, {answer, Status, Answer}} ->
+            {reply, Status, Answer}
     after 0 ->
-        erlmcp_meter:ended(Subject, cancelled, 0, Instance)
+        none
     end.
 
 why({shutdown, draining}, _, _) ->

@@ -164,7 +164,7 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
             forget(Call, Bytes, Calls);
         {#{Call := {call, _, Subject, Permit}}, {deadline, Call, Milliseconds}} ->
             end_call(Call, Permit),
-            {reply, _, Bytes} = erlmcp_call:timed_out(Milliseconds, Subject, Instance),
+            {reply, _, Bytes} = erlmcp_call:timed_out(Call, Milliseconds, Subject, Instance),
             forget(Call, Bytes, Calls);
         {_, _} ->
             {[], [], Calls}

@@ -295,7 +295,7 @@ handle_info({erlmcp_task, {input, Pid, Requests}}, #state{pid = Pid} = State) ->
 handle_info({erlmcp_task, {deadline, Pid, Milliseconds}}, #state{pid = Pid} = State) ->
     #state{subject = Subject, instance = Instance} = State,
     true = exit(Pid, kill),
-    over(erlmcp_call:timed_out(Milliseconds, Subject, Instance), State#state{pid = undefined});
+    over(erlmcp_call:timed_out(Pid, Milliseconds, Subject, Instance), State#state{pid = undefined});
 handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, subject = Subject} = Running) ->
     #state{instance = Instance} = State = Running#state{pid = undefined},
     case erlmcp_call_messages:ended(Reason) of

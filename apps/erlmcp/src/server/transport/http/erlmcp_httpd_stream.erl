@@ -539,7 +539,7 @@ notified({deadline, Pid, Milliseconds}, #stream{call = {call, Pid, Subject}} = S
     #stream{permit = Permit, config = #{instance := Instance}} = Stream,
     exit(Pid, kill),
     ok = erlmcp_calls:leave(Permit),
-    finish(erlmcp_call:timed_out(Milliseconds, Subject, Instance), Stream);
+    finish(erlmcp_call:timed_out(Pid, Milliseconds, Subject, Instance), Stream);
 notified({'EXIT', Pid, Reason},
      #stream{call = {call, Pid, Subject}, config = #{instance := Instance}} = Stream) ->
     ok = erlmcp_calls:leave(Stream#stream.permit),
