@@ -57,11 +57,27 @@ bad_options_are_refused_by_name(_) ->
 
 %% One that is there but wrong is told from one that is not.
 bad_listener_options_say_what_is_expected(_) ->
+    Url = ~"https://a.example",
+    NotUtf8 = <<Url/binary, "/", 255>>,
     [{Listener, {error, {bad_option, Key, Expected}}} =
          {Listener, started(options(#{listen => [Listener]}))}
      || {Listener, Key, Expected} <- [
             {{tcp, #{port => 65536}}, {tcp, port}, ~"an integer of 0 to 65535"},
             {{tcp, #{porrt => 1}}, {tcp, porrt}, ~"no such option of this listener"},
+            {{http, #{allowed_hosts => [~"a" | ~"b"]}}, {http, allowed_hosts},
+             ~"any, or a list of binaries"},
+            {{http, #{allowed_origins => [~"a" | ~"b"]}}, {http, allowed_origins},
+             ~"any, or a list of binaries"},
+            {{http, #{tls => [{certs_keys, [#{} | x]}]}}, {http, tls, certs_keys},
+             ~"a list of maps"},
+            {{http, #{protected_resource => #{authorization_servers => [Url | Url]}}},
+             {http, protected_resource, authorization_servers}, ~"a list of URLs"},
+            {{http, #{protected_resource => #{authorization_servers => [NotUtf8]}}},
+             {http, protected_resource, authorization_servers}, ~"a list of URLs"},
+            {{http, #{protected_resource => #{resource => NotUtf8}}},
+             {http, protected_resource, resource}, ~"a URL without a fragment"},
+            {{http, #{protected_resource => #{resource_tos_uri => NotUtf8}}},
+             {http, protected_resource, resource_tos_uri}, ~"a URL"},
             {{http, #{path => ~"mcp"}}, {http, path},
              ~"a binary that begins with a slash, or none"},
             {{http, #{path => none}}, {http, pages}, ~"one page at least, since path is none"},
