@@ -399,15 +399,24 @@ first_error(Check, [Item | Items]) ->
 
 limit({Name, Value}) ->
     case lists:keyfind(Name, 1, limits()) of
-        {_, _, _} when is_integer(Value), Value > 0 -> ok;
         {_, infinity, _} when Value =:= infinity -> ok;
-        {queue, _, _} when Value =:= 0 -> ok;
-        {queue_per_connection, _, _} when Value =:= 0 -> ok;
-        {_, infinity, _} ->
-            {error, {bad_option, {limits, Name}, ~"a positive integer, or infinity"}};
-        {_, _, _} -> {error, {bad_option, {limits, Name}, ~"a positive integer"}};
+        {_, Default, _} ->
+            Least = least(Name),
+            case is_integer(Value) andalso Value >= Least of
+                true -> ok;
+                false -> {error, {bad_option, {limits, Name}, expected(Least, Default)}}
+            end;
         false -> {error, {bad_option, {limits, Name}, ~"no such limit"}}
     end.
+
+least(queue) -> 0;
+least(queue_per_connection) -> 0;
+least(call_heap_bytes) -> erlmcp_heap:least_of_call();
+least(_) -> 1.
+
+expected(1, infinity) -> ~"a positive integer, or infinity";
+expected(1, _) -> ~"a positive integer";
+expected(Least, _) -> <<"an integer, ", (integer_to_binary(Least))/binary, " or more">>.
 
 %% Returns the options of the handler module. Its callbacks handle definitions without a fun.
 handler(#{handler := Module}) when is_atom(Module) ->

@@ -14,6 +14,7 @@ and servers that are modules.
 -export([init/2]).
 -export([bad_options_are_refused_by_name/1, bad_listener_options_say_what_is_expected/1,
          bad_limits_are_refused_by_name/1, every_limit_can_be_set/1,
+         calls_have_room_for_their_first_heap/1,
          bad_definitions_are_refused_by_name/1, duplicates_are_refused/1,
          handler_modules_are_servers/1, options_win_over_the_handlers/1,
          modules_without_a_callback_are_refused/1]).
@@ -27,7 +28,8 @@ suite() ->
 
 all() ->
     [bad_options_are_refused_by_name, bad_listener_options_say_what_is_expected,
-     bad_limits_are_refused_by_name, every_limit_can_be_set, bad_definitions_are_refused_by_name,
+     bad_limits_are_refused_by_name, every_limit_can_be_set,
+     calls_have_room_for_their_first_heap, bad_definitions_are_refused_by_name,
      duplicates_are_refused, handler_modules_are_servers, options_win_over_the_handlers,
      modules_without_a_callback_are_refused].
 
@@ -150,7 +152,22 @@ every_limit_can_be_set(_) ->
          true = Default =:= infinity orelse is_integer(Default) andalso Default > 0,
          started = started(options(#{limits => #{Name => Value}}))
      end || {Name, Default, What} <- erlmcp_server_options:limits(),
-            Value <- [1, Default] ++ [Default * 2 || Default =/= infinity]].
+            Value <- [least(Name), Default] ++ [Default * 2 || Default =/= infinity]].
+
+least(call_heap_bytes) -> erlmcp_heap:least_of_call();
+least(_) -> 1.
+
+%% With a smaller bound no process of a call could start, and with 0 words there would be no bound.
+calls_have_room_for_their_first_heap(_) ->
+    Least = erlmcp_heap:least_of_call(),
+    Expected = <<"an integer, ", (integer_to_binary(Least))/binary, " or more">>,
+    [{error, {bad_option, {limits, call_heap_bytes}, Expected}}
+         = started(options(#{limits => #{call_heap_bytes => Bytes}}))
+     || Bytes <- [1, 4000, Least - 1]],
+    Server = start(#{limits => #{call_heap_bytes => Least}, tools => [echo_tool()]}),
+    Params = #{~"name" => ~"echo", ~"arguments" => #{~"text" => ~"a"}},
+    %% With this bound most calls are killed, and each is answered.
+    #{~"id" := 1} = erlmcp_test_line:ask_stateless(connect(Server), 1, ~"tools/call", Params).
 
 %% `{bad_definition, Kind, Name, Field, Expected}`, for every field of every kind, at the start and
 %% at run time.
