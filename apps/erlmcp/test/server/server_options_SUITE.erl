@@ -14,7 +14,7 @@ and servers that are modules.
 -export([init/2]).
 -export([bad_options_are_refused_by_name/1, bad_listener_options_say_what_is_expected/1,
          bad_limits_are_refused_by_name/1, every_limit_can_be_set/1,
-         calls_have_room_for_their_first_heap/1,
+         calls_have_room_for_their_first_heap/1, times_have_a_bound/1,
          bad_definitions_are_refused_by_name/1, duplicates_are_refused/1,
          handler_modules_are_servers/1, options_win_over_the_handlers/1,
          modules_without_a_callback_are_refused/1]).
@@ -29,7 +29,7 @@ suite() ->
 all() ->
     [bad_options_are_refused_by_name, bad_listener_options_say_what_is_expected,
      bad_limits_are_refused_by_name, every_limit_can_be_set,
-     calls_have_room_for_their_first_heap, bad_definitions_are_refused_by_name,
+     calls_have_room_for_their_first_heap, times_have_a_bound, bad_definitions_are_refused_by_name,
      duplicates_are_refused, handler_modules_are_servers, options_win_over_the_handlers,
      modules_without_a_callback_are_refused].
 
@@ -168,6 +168,18 @@ calls_have_room_for_their_first_heap(_) ->
     Params = #{~"name" => ~"echo", ~"arguments" => #{~"text" => ~"a"}},
     %% With this bound most calls are killed, and each is answered.
     #{~"id" := 1} = erlmcp_test_line:ask_stateless(connect(Server), 1, ~"tools/call", Params).
+
+%% The runtime waits for no longer time in `receive`.
+times_have_a_bound(_) ->
+    [{Name, {error, {bad_option, {limits, Name}, ~"an integer of 1 to 4294967295"}}} =
+         {Name, started(options(#{limits => #{Name => Value}}))}
+     || {Name, _, _} <- erlmcp_server_options:limits(), is_time(Name),
+        Value <- [0, 4_294_967_296, 5_000_000_000]],
+    Times = #{Name => 4_294_967_295 || {Name, _, _} <- erlmcp_server_options:limits(),
+                                       is_time(Name)},
+    started = started(options(#{limits => Times})).
+
+is_time(Name) -> lists:suffix("_ms", atom_to_list(Name)).
 
 %% `{bad_definition, Kind, Name, Field, Expected}`, for every field of every kind, at the start and
 %% at run time.
