@@ -180,7 +180,9 @@ task_is_one_request_and_one_run(_) ->
          _ = erlmcp_client:list_tools(Client),
          {ok, _} = erlmcp_client:call_tool(Client, ~"job", #{}),
          #{methods := #{~"_TASK" := Run, ~"tools/call" := #{count := 1, errors := 0}},
-           tools := [#{name := ~"job", count := 1}]} = metrics(Server),
+           tools := [#{name := ~"job", count := 1}],
+           %% The task has ended, and is kept.
+           bounds := #{tasks := #{used := 1, limit := 20_000}}} = metrics(Server),
          1 = outcome(Outcome, Run),
          ok = erlmcp_client:stop(Client),
          ok = erlmcp_test_http:stop(Server)

@@ -51,7 +51,10 @@ writing(What) ->
 
 %% For longer than one process of OTP usually waits for another one.
 a_request_waits_for_the_store(_) ->
-    Server = start(#{}),
+    #{pid := Pid} = Server = start(#{}),
+    %% The store does not count.
+    #{bounds := Bounds} = erlmcp:metrics(Pid),
+    false = is_map_key(tasks, Bounds),
     Client = client(Server),
     First = create(Client, ~"wait"),
     writing(put) ! go,
