@@ -557,7 +557,8 @@ run_again(Call, #{version := Version} = Task, Why, Swap, Instance) ->
 
 -doc """
 Ends the task processes that this node started in other incarnations. The cluster has declared
-these incarnations dead, and has taken their tasks over or is about to.
+these incarnations dead, and has taken their tasks over or is about to. Raises `badarg` if the
+server has ended.
 """.
 -spec end_others(Incarnation :: pos_integer(), erlmcp_instance:instance()) -> ok.
 end_others(Incarnation, #{tasks := {_, Processes}}) ->
