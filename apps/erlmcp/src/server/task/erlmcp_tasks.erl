@@ -396,7 +396,8 @@ with_process(#{id := Id} = Task, Context, Instance, Ask) ->
         _ -> {ok, Answer}
     end.
 
-%% In a cluster, a process may have ended with its node, and the task has not.
+%% In a cluster, a process may have ended with its node, and the task has not. The end of a task may
+%% not be stored yet.
 over({ok, Task}) ->
     case erlmcp_task_view:is_over(Task) of
         true -> {ok, over};
