@@ -8,7 +8,8 @@ calls. The store is this module: it waits for the test before it writes, and may
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([a_request_waits_for_the_store/1, a_task_that_is_stored_too_late_does_not_run/1,
-         a_tool_has_its_own_deadline/1, an_ended_task_is_not_cancelled/1]).
+         a_tool_has_its_own_deadline/1, an_ended_task_is_not_cancelled/1,
+         a_waiting_request_pauses/1]).
 %% The store.
 -export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
 
@@ -20,7 +21,7 @@ suite() ->
 
 all() ->
     [a_request_waits_for_the_store, a_task_that_is_stored_too_late_does_not_run,
-     a_tool_has_its_own_deadline, an_ended_task_is_not_cancelled].
+     a_tool_has_its_own_deadline, an_ended_task_is_not_cancelled, a_waiting_request_pauses].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -111,6 +112,25 @@ an_ended_task_is_not_cancelled(_) ->
     _ = next(Cancel),
     ok = over(Cancel),
     #{~"result" := #{~"content" := [#{~"text" := ~"done"}]}} = until(Client, Id, ~"completed"),
+    erlmcp_test_http:stop(Server).
+
+%% The process of the task was killed, and nobody can store that.
+a_waiting_request_pauses(_) ->
+    Writer = unavailable_for_updates(),
+    Server = start(#{}, #{}, Writer),
+    Client = erlmcp_test_tasks:open(Server, http, ~"2025-11-25", #{}),
+    Create = request(Client, 1, ~"tools/call", #{name => ~"wait", arguments => #{}, task => #{}}),
+    Id = id(next(Create)),
+    ok = over(Create),
+    _ = running(),
+    true = exit(keeper(Server, Id), kill),
+    Result = request(Client, 2, ~"tasks/result", #{taskId => Id}),
+    [First | _] = Times = [receive {refused, _} -> erlang:monotonic_time(millisecond) end
+                           || _ <- lists:seq(1, 20)],
+    true = lists:last(Times) - First > 500,
+    Writer ! available,
+    _ = refused(-32603, next(Result)),
+    ok = over(Result),
     erlmcp_test_http:stop(Server).
 
 %% Stores tasks at once, but refuses their changes until it is sent `available`.
