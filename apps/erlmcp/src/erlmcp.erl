@@ -681,7 +681,8 @@ The figures of a server, as `metrics/1` returns them.
   clients of the same node, `pipe`. Durations have 15 coarse buckets.
 - `streams`: how many streams of HTTP responses are `open`, and how many were `opened`.
 - `bounds`: what is `used` now of each bound, its `limit`, and when the limit will be met, if there
-  is a trend (`t:forecast/0`).
+  is a trend (`t:forecast/0`). Of `tasks`, those that have ended and not expired are used, too. This
+  bound is absent if the server's `task_store` does not count (`c:erlmcp_task_store:count/1`).
 - `cluster`: what the node knows of its cluster (`t:erlmcp_server_cluster:overview/0`). `forwarded`
   is how many requests this server has passed on to the homes of their sessions, and `inherited` how
   many sessions it has inherited. Only with the option `cluster`.

@@ -125,4 +125,10 @@ this callback it is the system time of the node. A store of several nodes needs 
 agree.
 """.
 -callback now_ms(State :: term()) -> integer().
--optional_callbacks([now_ms/1]).
+-doc """
+Returns how many tasks the store keeps, as they count for the limit `tasks`. `erlmcp:metrics/1` has
+them among its `bounds`, and lacks this bound if there is no such callback. The callback should read
+a counter, since its callers do not expect to wait.
+""".
+-callback count(State :: term()) -> non_neg_integer() | unavailable().
+-optional_callbacks([now_ms/1, count/1]).

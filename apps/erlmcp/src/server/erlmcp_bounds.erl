@@ -15,18 +15,24 @@ Internal.
 -doc """
 Returns the bounds of a running server: on open connections, requests in flight, waiting requests,
 open sessions and tasks. The bound on requests in flight is the present one (`erlmcp_gate:limit/1`),
-and the others are the server's limits. Of the tasks, only those that run on this node count as
-used, although ended tasks count for their limit, too.
+and the others are the server's limits. The tasks are those that the store keeps, which may be of
+several nodes; their bound is absent if the store does not count them.
 """.
 -spec of_server(erlmcp_instance:instance()) ->
     #{connections | in_flight | waiting | sessions | tasks => bound()}.
 of_server(#{gate := Gate, limits := Limits} = Instance) ->
-    #{connections := Connections, sessions := Sessions, queue := Queue, tasks := Tasks} = Limits,
-    #{connections => #{used => erlmcp_gate:held(Gate, connections), limit => Connections},
+    #{connections := Connections, sessions := Sessions, queue := Queue} = Limits,
+    (tasks(Instance))#{
+      connections => #{used => erlmcp_gate:held(Gate, connections), limit => Connections},
       in_flight => #{used => erlmcp_gate:held(Gate, in_flight), limit => erlmcp_gate:limit(Gate)},
       waiting => #{used => erlmcp_gate:held(Gate, waiting), limit => Queue},
-      sessions => #{used => erlmcp_session_table:count(Instance), limit => Sessions},
-      tasks => #{used => erlmcp_tasks:running(Instance), limit => Tasks}}.
+      sessions => #{used => erlmcp_session_table:count(Instance), limit => Sessions}}.
+
+tasks(#{limits := #{tasks := Limit}} = Instance) ->
+    case erlmcp_task_records:count(erlmcp_tasks:store(Instance)) of
+        {ok, Count} -> #{tasks => #{used => Count, limit => Limit}};
+        error -> #{}
+    end.
 
 -doc """
 Returns the bounds of the node. `memory` is in bytes, and absent if `m:erlmcp_memory_guard` has seen

@@ -8,9 +8,10 @@ request end, so that their clients connect to another server.
 
 After that, or at once, new requests are refused with error 1077. Open subscriptions end with their
 result. Running calls and tasks have some time to end. Calls that still run after that are ended,
-and their clients get error 1077. At last the sessions end, with their streams. In a cluster, other
-nodes become the homes of the sessions before the first request is refused. The sessions stay if
-another server of this node in the cluster still serves.
+and their clients get error 1077. Quick calls in the processes of their connections go on. At last
+the sessions end, with their streams. In a cluster, other nodes become the homes of the sessions
+before the first request is refused. The sessions stay if another server of this node in the cluster
+still serves.
 
 Internal.
 """.
@@ -119,10 +120,14 @@ is_idle(#{gate := Gate} = Instance) ->
     {Waiting, Running, PassedOn} =:= {0, 0, 0}
         andalso erlmcp_on_demand_sup:count(tasks, Instance) =:= 0.
 
-%% The owner of a call gets its exit signal, and answers its client.
-end_calls(Calls) ->
-    ok = lists:foreach(fun(Call) -> exit(Call, {shutdown, draining}) end, Calls),
-    length(Calls).
+%% The owner of a call gets its exit signal, and answers its client. A connection that runs a quick
+%% call itself, or is about to start a call, holds a permit, too. It has no mark, and ignores the
+%% exit signal. A call that has just started has no mark yet, so each holder is sent the signal.
+end_calls(Holders) ->
+    length([Call || Call <- Holders,
+                    Mark <- [erlmcp_call:mark(Call)],
+                    exit(Call, {shutdown, draining}),
+                    Mark =/= none]).
 
 await(Holds, Milliseconds) ->
     until(Holds, erlmcp_clock:now_ms() + Milliseconds).

@@ -5,7 +5,8 @@ The settings of the heaps of a server's processes: their initial and largest siz
 Internal.
 """.
 
--export([of_call/1, max_of_call/1, bound_connection/1, busy_connection/1, slow_connection/1]).
+-export([of_call/1, least_of_call/0, max_of_call/1]).
+-export([bound_connection/1, busy_connection/1, slow_connection/1]).
 
 %% Words of the first heap of a call, in which a small request needs no garbage collection.
 %% bench/peers.sh shows the difference.
@@ -20,6 +21,11 @@ Internal.
 -spec of_call(erlmcp_server_options:limits()) -> [{min_heap_size | max_heap_size, term()}].
 of_call(Limits) ->
     [{min_heap_size, ?FIRST}, {max_heap_size, max_of_call(Limits)}].
+
+-doc "Returns the least `call_heap_bytes`: the bytes of the first heap of a call.".
+-spec least_of_call() -> pos_integer().
+least_of_call() ->
+    ?FIRST * erlang:system_info(wordsize).
 
 -doc """
 Returns the value of `max_heap_size` for a process that runs user code, or keeps its results: the

@@ -54,7 +54,7 @@ expected(path, _) -> ~"a binary that begins with a slash, or none";
 expected(tls, Tls) when length(Tls) >= 0 ->
     %% The options that are read before ssl checks them.
     case {[Versions || {versions, Versions} <- Tls, not is_proper(Versions)],
-          [Pairs || {certs_keys, Pairs} <- Tls, not are_maps(Pairs)]} of
+          [Pairs || {certs_keys, Pairs} <- Tls, not is_list_of(fun is_map/1, Pairs)]} of
         {[], []} -> ok;
         {[_ | _], _} -> {versions, ~"a list of versions"};
         {[], _} -> {certs_keys, ~"a list of maps"}
@@ -95,7 +95,7 @@ expected(metrics, true) ->
 expected(metrics, Value) -> ok_or(Value =:= false, ~"true or false");
 expected(_, any) -> ok;
 expected(_, Names) ->
-    ok_or(is_list(Names) andalso lists:all(fun is_binary/1, Names), ~"any, or a list of binaries").
+    ok_or(is_list_of(fun is_binary/1, Names), ~"any, or a list of binaries").
 
 networks([]) ->
     ok;
@@ -112,8 +112,7 @@ networks(_) ->
 is_proper(List) when length(List) >= 0 -> true;
 is_proper(_) -> false.
 
-are_maps([Map | Maps]) -> is_map(Map) andalso are_maps(Maps);
-are_maps(Maps) -> Maps =:= [].
+is_list_of(Is, List) -> is_proper(List) andalso lists:all(Is, List).
 
 ok_or(true, _) -> ok;
 ok_or(false, Expected) -> Expected.
@@ -127,8 +126,8 @@ fields([{Name, Value} | Fields]) ->
     end.
 
 field(resource, Value) -> {is_url(Value), ~"a URL without a fragment"};
-field(authorization_servers, [_ | _] = Values) when is_list(Values) ->
-    {lists:all(fun is_url/1, Values), ~"a list of URLs"};
+field(authorization_servers, [_ | _] = Values) ->
+    {is_list_of(fun is_url/1, Values), ~"a list of URLs"};
 field(authorization_servers, _) -> {false, ~"a list of URLs"};
 field(scopes_supported, Value) -> {erlmcp_scope:are_scopes(Value), ~"a list of scopes"};
 field(resource_name, Value) -> {is_binary(Value), ~"a binary"};
@@ -140,7 +139,8 @@ field(_, _) ->
     {false, ~"no such field of a protected resource"}.
 
 is_url(Value) ->
-    case is_binary(Value) andalso uri_string:parse(Value) of
+    case is_binary(Value) andalso unicode:characters_to_binary(Value) =:= Value
+        andalso uri_string:parse(Value) of
         #{scheme := Scheme, host := Host} = Url when Host =/= ~"" ->
             (Scheme =:= ~"https" orelse Scheme =:= ~"http") andalso not is_map_key(fragment, Url);
         _ ->

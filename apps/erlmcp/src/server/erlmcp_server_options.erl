@@ -13,6 +13,9 @@ Internal.
 
 -export_type([limits/0, settings/0, handler/0]).
 
+%% The most milliseconds that a process can wait in `receive`.
+-define(LONGEST_MS, 16#FFFFFFFF).
+
 -type limits() :: erlmcp:limits().
 -doc """
 The handler module of a server, the definitions that the options add to those of the module, and the
@@ -399,15 +402,32 @@ first_error(Check, [Item | Items]) ->
 
 limit({Name, Value}) ->
     case lists:keyfind(Name, 1, limits()) of
-        {_, _, _} when is_integer(Value), Value > 0 -> ok;
         {_, infinity, _} when Value =:= infinity -> ok;
-        {queue, _, _} when Value =:= 0 -> ok;
-        {queue_per_connection, _, _} when Value =:= 0 -> ok;
-        {_, infinity, _} ->
-            {error, {bad_option, {limits, Name}, ~"a positive integer, or infinity"}};
-        {_, _, _} -> {error, {bad_option, {limits, Name}, ~"a positive integer"}};
+        {_, Default, _} ->
+            {Least, Most} = Range = range(Name),
+            %% Every integer is less than an atom.
+            case is_integer(Value) andalso Value >= Least andalso Value =< Most of
+                true -> ok;
+                false -> {error, {bad_option, {limits, Name}, expected(Range, Default)}}
+            end;
         false -> {error, {bad_option, {limits, Name}, ~"no such limit"}}
     end.
+
+range(queue) -> {0, infinity};
+range(queue_per_connection) -> {0, infinity};
+range(call_heap_bytes) -> {erlmcp_heap:least_of_call(), infinity};
+range(Name) ->
+    case lists:suffix("_ms", atom_to_list(Name)) of
+        true -> {1, ?LONGEST_MS};
+        false -> {1, infinity}
+    end.
+
+expected({1, infinity}, infinity) -> ~"a positive integer, or infinity";
+expected({1, infinity}, _) -> ~"a positive integer";
+expected({Least, infinity}, _) -> <<"an integer, ", (integer_to_binary(Least))/binary, " or more">>;
+expected({Least, Most}, _) ->
+    <<"an integer of ", (integer_to_binary(Least))/binary, " to ",
+      (integer_to_binary(Most))/binary>>.
 
 %% Returns the options of the handler module. Its callbacks handle definitions without a fun.
 handler(#{handler := Module}) when is_atom(Module) ->

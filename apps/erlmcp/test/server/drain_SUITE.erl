@@ -7,8 +7,9 @@ and on each transport.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([nothing_runs/1, running_calls_are_answered/1, new_requests_are_refused/1,
-         no_connections_are_taken/1, late_calls_are_ended/1, subscriptions_end_with_their_result/1,
-         sessions_end_with_their_streams/1, tasks_are_waited_for/1, cancelling_goes_on/1,
+         no_connections_are_taken/1, late_calls_are_ended/1, connections_are_no_calls/1,
+         subscriptions_end_with_their_result/1, sessions_end_with_their_streams/1,
+         tasks_are_waited_for/1, cancelling_goes_on/1,
          a_drained_server_stops/1, a_server_stops_while_it_is_drained/1, no_such_server/1]).
 
 -import(erlmcp_test_suite, [server/1]).
@@ -22,9 +23,9 @@ suite() ->
 
 all() ->
     [nothing_runs, running_calls_are_answered, new_requests_are_refused, no_connections_are_taken,
-     late_calls_are_ended, subscriptions_end_with_their_result, sessions_end_with_their_streams,
-     tasks_are_waited_for, cancelling_goes_on, a_drained_server_stops,
-     a_server_stops_while_it_is_drained, no_such_server].
+     late_calls_are_ended, connections_are_no_calls, subscriptions_end_with_their_result,
+     sessions_end_with_their_streams, tasks_are_waited_for, cancelling_goes_on,
+     a_drained_server_stops, a_server_stops_while_it_is_drained, no_such_server].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -132,6 +133,23 @@ late_calls_are_ended(Config) ->
     Calls = calls(Server),
     {ok, #{calls := 4, tasks := 0}} = erlmcp:drain(Pid, 20),
     [#{~"error" := #{~"code" := 1077}} = Answer() || {_, Answer} <- Calls].
+
+%% A connection that runs a quick call itself is not ended.
+connections_are_no_calls(_) ->
+    Test = self(),
+    Quick = #{name => ~"quick", quick => true, handler => fun(_, _) ->
+        Test ! {running, self(), none},
+        receive {finish, Return} -> Return end
+    end},
+    #{pid := Pid} = Server = erlmcp_test_http:start(#{tools => [Quick]}),
+    {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"quick"}, #{}),
+    Calling = erlmcp_test_http:connect(Server),
+    ok = erlmcp_test_http:send(Calling, ~"POST", Headers, Body),
+    {Connection, _} = running(),
+    {ok, #{calls := 0}} = erlmcp:drain(Pid, 20),
+    ok = finish(Connection, ~"done"),
+    ~"done" = erlmcp_test_two_eras:text(body(response(Calling))),
+    erlmcp_test_http:stop(Server).
 
 %% "The server SHOULD send an empty response": the stream ends with its result.
 subscriptions_end_with_their_result(Config) ->

@@ -14,6 +14,7 @@ and servers that are modules.
 -export([init/2]).
 -export([bad_options_are_refused_by_name/1, bad_listener_options_say_what_is_expected/1,
          bad_limits_are_refused_by_name/1, every_limit_can_be_set/1,
+         calls_have_room_for_their_first_heap/1, times_have_a_bound/1,
          bad_definitions_are_refused_by_name/1, duplicates_are_refused/1,
          handler_modules_are_servers/1, options_win_over_the_handlers/1,
          modules_without_a_callback_are_refused/1]).
@@ -27,7 +28,8 @@ suite() ->
 
 all() ->
     [bad_options_are_refused_by_name, bad_listener_options_say_what_is_expected,
-     bad_limits_are_refused_by_name, every_limit_can_be_set, bad_definitions_are_refused_by_name,
+     bad_limits_are_refused_by_name, every_limit_can_be_set,
+     calls_have_room_for_their_first_heap, times_have_a_bound, bad_definitions_are_refused_by_name,
      duplicates_are_refused, handler_modules_are_servers, options_win_over_the_handlers,
      modules_without_a_callback_are_refused].
 
@@ -57,11 +59,27 @@ bad_options_are_refused_by_name(_) ->
 
 %% One that is there but wrong is told from one that is not.
 bad_listener_options_say_what_is_expected(_) ->
+    Url = ~"https://a.example",
+    NotUtf8 = <<Url/binary, "/", 255>>,
     [{Listener, {error, {bad_option, Key, Expected}}} =
          {Listener, started(options(#{listen => [Listener]}))}
      || {Listener, Key, Expected} <- [
             {{tcp, #{port => 65536}}, {tcp, port}, ~"an integer of 0 to 65535"},
             {{tcp, #{porrt => 1}}, {tcp, porrt}, ~"no such option of this listener"},
+            {{http, #{allowed_hosts => [~"a" | ~"b"]}}, {http, allowed_hosts},
+             ~"any, or a list of binaries"},
+            {{http, #{allowed_origins => [~"a" | ~"b"]}}, {http, allowed_origins},
+             ~"any, or a list of binaries"},
+            {{http, #{tls => [{certs_keys, [#{} | x]}]}}, {http, tls, certs_keys},
+             ~"a list of maps"},
+            {{http, #{protected_resource => #{authorization_servers => [Url | Url]}}},
+             {http, protected_resource, authorization_servers}, ~"a list of URLs"},
+            {{http, #{protected_resource => #{authorization_servers => [NotUtf8]}}},
+             {http, protected_resource, authorization_servers}, ~"a list of URLs"},
+            {{http, #{protected_resource => #{resource => NotUtf8}}},
+             {http, protected_resource, resource}, ~"a URL without a fragment"},
+            {{http, #{protected_resource => #{resource_tos_uri => NotUtf8}}},
+             {http, protected_resource, resource_tos_uri}, ~"a URL"},
             {{http, #{path => ~"mcp"}}, {http, path},
              ~"a binary that begins with a slash, or none"},
             {{http, #{path => none}}, {http, pages}, ~"one page at least, since path is none"},
@@ -134,7 +152,34 @@ every_limit_can_be_set(_) ->
          true = Default =:= infinity orelse is_integer(Default) andalso Default > 0,
          started = started(options(#{limits => #{Name => Value}}))
      end || {Name, Default, What} <- erlmcp_server_options:limits(),
-            Value <- [1, Default] ++ [Default * 2 || Default =/= infinity]].
+            Value <- [least(Name), Default] ++ [Default * 2 || Default =/= infinity]].
+
+least(call_heap_bytes) -> erlmcp_heap:least_of_call();
+least(_) -> 1.
+
+%% With a smaller bound no process of a call could start, and with 0 words there would be no bound.
+calls_have_room_for_their_first_heap(_) ->
+    Least = erlmcp_heap:least_of_call(),
+    Expected = <<"an integer, ", (integer_to_binary(Least))/binary, " or more">>,
+    [{error, {bad_option, {limits, call_heap_bytes}, Expected}}
+         = started(options(#{limits => #{call_heap_bytes => Bytes}}))
+     || Bytes <- [1, 4000, Least - 1]],
+    Server = start(#{limits => #{call_heap_bytes => Least}, tools => [echo_tool()]}),
+    Params = #{~"name" => ~"echo", ~"arguments" => #{~"text" => ~"a"}},
+    %% With this bound most calls are killed, and each is answered.
+    #{~"id" := 1} = erlmcp_test_line:ask_stateless(connect(Server), 1, ~"tools/call", Params).
+
+%% The runtime waits for no longer time in `receive`.
+times_have_a_bound(_) ->
+    [{Name, {error, {bad_option, {limits, Name}, ~"an integer of 1 to 4294967295"}}} =
+         {Name, started(options(#{limits => #{Name => Value}}))}
+     || {Name, _, _} <- erlmcp_server_options:limits(), is_time(Name),
+        Value <- [0, 4_294_967_296, 5_000_000_000]],
+    Times = #{Name => 4_294_967_295 || {Name, _, _} <- erlmcp_server_options:limits(),
+                                       is_time(Name)},
+    started = started(options(#{limits => Times})).
+
+is_time(Name) -> lists:suffix("_ms", atom_to_list(Name)).
 
 %% `{bad_definition, Kind, Name, Field, Expected}`, for every field of every kind, at the start and
 %% at run time.

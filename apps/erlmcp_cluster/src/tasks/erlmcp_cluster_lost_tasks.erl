@@ -76,7 +76,9 @@ handle_info(_, State) ->
 look(#state{own = Own} = State, Own) ->
     take_lost(State);
 look(State, Own) ->
-    lists:foreach(fun({_, Instance}) -> erlmcp_tasks:end_others(Own, Instance) end, servers()),
+    lists:foreach(fun({_, Instance}) ->
+        unless_ended(fun() -> erlmcp_tasks:end_others(Own, Instance) end)
+    end, servers()),
     take_lost(State#state{own = Own}).
 
 %% All tasks are looked at again if one cannot be taken now, or its incarnation is leaving and still
@@ -140,12 +142,20 @@ take_over(Task, Dead, #{tasks := {Store, _}} = Instance) ->
         Dead -> ~"its server has ended";
         _ -> ~"its node was lost"
     end,
-    try erlmcp_tasks:take_over(Task, Why, Swap, Instance) of
-        ok -> ok;
-        {error, unavailable} -> again
+    unless_ended(fun() ->
+        case erlmcp_tasks:take_over(Task, Why, Swap, Instance) of
+            ok -> ok;
+            {error, unavailable} -> again
+        end
+    end).
+
+%% The server may have just ended, with its processes and its tables.
+unless_ended(Do) ->
+    try
+        Do()
     catch
-        %% The server has just ended.
-        exit:_ -> ok
+        exit:_ -> ok;
+        error:badarg -> ok
     end.
 
 %% The servers of this node that have their tasks in the store, by their names there.

@@ -22,7 +22,7 @@ Internal.
 
 -behaviour(erlmcp_task_store).
 
--export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2, now_ms/1]).
+-export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2, now_ms/1, count/1]).
 -export([take_over/3]).
 
 %% The most bytes of a result, and of the rest of a record: an entry of the store's log.
@@ -286,3 +286,10 @@ delete_expired(Server, Now) ->
 -doc false.
 now_ms(_) ->
     erlmcp_cluster_time:now(millisecond).
+
+-doc false.
+count(#store{server = Server}) ->
+    maybe
+        {ok, Count} ?= read(fun() -> {ok, erlmcp_cluster_task_tables:count(Server, tasks)} end),
+        Count
+    end.

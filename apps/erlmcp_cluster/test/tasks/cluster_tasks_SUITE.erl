@@ -10,6 +10,7 @@ The last case kills a node.
          end_per_testcase/2]).
 -export([the_rules_of_a_store_hold/1, each_node_answers_for_a_task/1,
          a_killed_process_repeats_its_task/1, a_task_that_cannot_start_fails_alone/1,
+         a_server_may_end_meanwhile/1,
          questions_are_answered_on_another_node/1,
          a_session_waits_on_another_node/1,
          a_list_has_the_tasks_of_all_nodes/1, a_node_that_is_behind_catches_up/1,
@@ -24,6 +25,7 @@ The last case kills a node.
          a_node_with_a_full_disk_comes_back/1, a_minority_refuses/1,
          a_node_that_stood_still_ends_nothing/1, a_killed_node_loses_its_tasks_once/1]).
 %% On the nodes.
+-export([look_while_it_ends/1]).
 -export([sweep/1, stop_sweeping/1, update/2, read_at_once/2, consistent_queries/0,
          wait_for_cluster/2, wait/2, ask/2, report/2, large/2, repeat/2,
          running_tasks/1, finish_in_another_incarnation/1, returns/1, create/2,
@@ -46,7 +48,7 @@ suite() ->
 
 all() ->
     [the_rules_of_a_store_hold, each_node_answers_for_a_task, a_killed_process_repeats_its_task,
-     a_task_that_cannot_start_fails_alone,
+     a_task_that_cannot_start_fails_alone, a_server_may_end_meanwhile,
      questions_are_answered_on_another_node, a_session_waits_on_another_node,
      a_list_has_the_tasks_of_all_nodes, a_node_that_is_behind_catches_up,
      reads_share_their_catch_ups,
@@ -295,6 +297,29 @@ a_task_that_cannot_start_fails_alone(Config) ->
         until(client(B), Bad, ~"failed"),
     #{~"result" := #{~"content" := [#{~"text" := ~"ran again"}]}} =
         until(client(B), Good, ~"completed").
+
+%% The node has found the server when that ends with its catalog and its tables.
+a_server_may_end_meanwhile(Config) ->
+    [Member | _] = members(Config),
+    Ending = served(Member, ending, #{}),
+    {_, Id} = repeated(Ending, ~"ends_meanwhile", Config),
+    true = erlmcp_test_cluster:call(Member, erlang, exit, [process(Ending, Id), kill]),
+    true = erlmcp_test_cluster:call(Member, ?MODULE, look_while_it_ends, [ending]),
+    stop(Ending).
+
+-doc false.
+look_while_it_ends(Id) ->
+    Looks = whereis(erlmcp_cluster_lost_tasks),
+    {ok, _, #{key := Key, tasks := {_, Processes}}} = erlmcp_registry:whereis(Id),
+    true = persistent_term:erase({erlmcp_published_catalog, Key}),
+    Looks ! behind,
+    _ = sys:get_state(Looks),
+    true = ets:delete(Processes),
+    %% As if the node had a new incarnation.
+    _ = sys:replace_state(Looks, fun(State) -> setelement(2, State, none) end),
+    Looks ! look,
+    _ = sys:get_state(Looks),
+    Looks =:= whereis(erlmcp_cluster_lost_tasks).
 
 process(#{member := #{node := Node}} = Server, Id) ->
     #{process := Process} = record(Server, Id),

@@ -78,7 +78,7 @@ each([{Name, Value} | Options], Expected, Path) ->
 bad(Option, Expected) ->
     {error, {bad_option, Option, Expected}}.
 
-option(tokens, [_ | _] = Sources) ->
+option(tokens, [_ | _] = Sources) when length(Sources) > 0 ->
     sources(lists:enumerate(Sources));
 option(tokens, _) ->
     ~"a list of at least one source";
@@ -86,7 +86,7 @@ option(resource, Value) ->
     one_or_more(Value, fun is_resource/1)
         orelse ~"an http or https URL without a fragment, or a list of them";
 option(authorization_servers, Value) ->
-    is_list(Value) andalso lists:all(fun is_issuer/1, Value)
+    is_list_of(fun is_issuer/1, Value)
         orelse ~"a list of https URLs";
 option(principal, Value) ->
     is_function(Value, 1) orelse ~"a fun of one argument";
@@ -122,7 +122,7 @@ sources([{Index, {introspection, #{} = Introspection}} | Sources]) ->
     end,
     members(Index, Introspection, [uri, issuer, client_id, Secret], fun introspection/2, Sources);
 sources([{Index, {static, Tokens}} | Sources]) ->
-    case is_list(Tokens) andalso length(Tokens) =< ?STATIC andalso statics(Tokens) of
+    case is_list_of(fun is_static/1, Tokens) andalso length(Tokens) =< ?STATIC of
         true -> sources(Sources);
         _ -> {{tokens, Index, static},
               ~"a list of maps with token or sha256, principal, and if need be scopes, expires_at"}
@@ -157,7 +157,7 @@ jwt(jwks, {secret, _}) ->
     true;
 jwt(jwks, _) ->
     ~"{uri, Url}, {keys, Jwks} or {secret, Secret}";
-jwt(algorithms, [_ | _] = Value) ->
+jwt(algorithms, [_ | _] = Value) when length(Value) > 0 ->
     case Value -- (erlmcp_jwk:algorithms() ++ erlmcp_jwk:secret_algorithms()) of
         [] -> true;
         [Unknown | _] ->
@@ -168,7 +168,7 @@ jwt(algorithms, [_ | _] = Value) ->
 jwt(algorithms, _) ->
     ~"a list of at least one algorithm";
 jwt(types, Value) ->
-    is_list(Value) andalso Value =/= [] andalso lists:all(fun is_text/1, Value)
+    Value =/= [] andalso is_list_of(fun is_text/1, Value)
         orelse ~"a list of values of typ";
 jwt(leeway_s, Value) ->
     is_seconds(Value) orelse ~"seconds, 0 to 300";
@@ -244,9 +244,6 @@ introspection(audience, Value) ->
 introspection(_, _) ->
     ~"an option of introspection".
 
-statics(Tokens) ->
-    lists:all(fun is_static/1, Tokens).
-
 is_static(#{principal := _, token := Token} = Static) ->
     is_text(Token) andalso is_static(maps:remove(token, Static), [principal]);
 is_static(#{principal := _, sha256 := Hash} = Static) ->
@@ -266,7 +263,7 @@ is_sha256(Hash) ->
 is_text(Value) -> is_binary(Value) andalso Value =/= ~"".
 
 is_scopes(all) -> true;
-is_scopes(Values) -> is_list(Values) andalso lists:all(fun is_text/1, Values).
+is_scopes(Values) -> is_list_of(fun is_text/1, Values).
 
 is_seconds(Value) -> is_integer(Value) andalso Value >= 0 andalso Value =< ?MOST_S.
 
@@ -277,8 +274,12 @@ is_issuer(Value) -> is_binary(Value) andalso erlmcp_oauth_url:allowed(Value, [lo
 
 is_resource(Value) -> is_binary(Value) andalso element(1, erlmcp_oauth_url:canonical(Value)) =:= ok.
 
-one_or_more([_ | _] = Values, Is) -> lists:all(Is, Values);
+one_or_more([_ | _] = Values, Is) -> is_list_of(Is, Values);
 one_or_more(Value, Is) -> Is(Value).
+
+%% An improper list is none.
+is_list_of(Is, [Value | Values]) -> Is(Value) andalso is_list_of(Is, Values);
+is_list_of(_, Values) -> Values =:= [].
 
 -doc """
 Returns the settings for options that `check/1` accepted. Each call makes a new secret, so a

@@ -13,8 +13,8 @@ Internal.
 
 -export([start/2, start/3, start_process/3, run/3]).
 -export([subject/1, permit/1, take_over/1, leave/1, mark/1]).
--export([timeout/2, answered/3, refuse/3, timed_out/3, died/3, cancelled/3,
-         cancelled_by_operator/2, not_begun/2]).
+-export([timeout/2, answered/3, refuse/3, timed_out/4, died/3, cancelled/3,
+         cancelled_by_operator/3, not_begun/2]).
 
 -export_type([owner/0, subject/0, mark/0]).
 
@@ -314,17 +314,27 @@ refuse(#{id := Id, context := #{revision := Revision}} = Call, Refusal, Instance
                           Instance).
 
 -doc """
-Returns the answer to a request whose call did not end within `Milliseconds`; for the call of a
-task, the refusal. Logs an incident. The request has ended then.
+Returns the answer to a request whose linked call did not end within `Milliseconds`; for the call of
+a task, the refusal. The owner of the call has just ended it. Logs an incident. The request has
+ended then. If the call's own answer waits in the owner's mailbox, returns that one: the request has
+ended before.
 """.
--spec timed_out(Milliseconds :: non_neg_integer(), subject(), erlmcp_instance:instance()) ->
-    {reply, erlmcp_reply:status(), iodata()} | {reply, error, erlmcp_refusal:refusal()}.
-timed_out(Milliseconds, #{method := Method, target := Target} = Subject, Instance) ->
-    Incident = owners_incident(reported(call_timed_out, Method, Target),
-                               #{limit => Milliseconds}, Instance),
-    Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended",
-                                 #{limit => Milliseconds, incident => Incident}),
-    ended(Refusal, Subject, Instance).
+-spec timed_out(Call :: pid(), Milliseconds :: non_neg_integer(), subject(),
+                erlmcp_instance:instance()) ->
+    {reply, erlmcp_reply:status(), iodata()} | {reply, ok | error, Outcome :: term()}.
+timed_out(Call, Milliseconds, #{method := Method, target := Target} = Subject, Instance) ->
+    unless_answered(Call, Subject, Instance, fun() ->
+        Incident = owners_incident(reported(call_timed_out, Method, Target),
+                                   #{limit => Milliseconds}, Instance),
+        erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended",
+                           #{limit => Milliseconds, incident => Incident})
+    end).
+
+unless_answered(Call, Subject, Instance, Refusal) ->
+    case own_answer(Call) of
+        none -> ended(Refusal(), Subject, Instance);
+        Answer -> Answer
+    end.
 
 -doc """
 Returns the answer to a request whose call died without one; for the call of a task, the refusal.
@@ -337,14 +347,16 @@ died(Reason, Subject, Instance) ->
     ended(why(Reason, Subject, Instance), Subject, Instance).
 
 -doc """
-Returns the answer to a request whose call an operator has ended. The request has ended then.
+Returns the answer to a request whose call an operator has ended. If the call has answered before,
+that is its own answer. The request has ended then.
 """.
--spec cancelled_by_operator(subject(), erlmcp_instance:instance()) ->
-    {reply, erlmcp_reply:status(), iodata()} | {reply, error, erlmcp_refusal:refusal()}.
-cancelled_by_operator(Subject, Instance) ->
-    Refusal = erlmcp_refusal:new(internal_error, ~"an operator has ended the call",
-                                 #{code => -32603, fault => false}),
-    ended(Refusal, Subject, Instance).
+-spec cancelled_by_operator(Call :: pid(), subject(), erlmcp_instance:instance()) ->
+    {reply, erlmcp_reply:status(), iodata()} | {reply, ok | error, Outcome :: term()}.
+cancelled_by_operator(Call, Subject, Instance) ->
+    unless_answered(Call, Subject, Instance, fun() ->
+        erlmcp_refusal:new(internal_error, ~"an operator has ended the call",
+                           #{code => -32603, fault => false})
+    end).
 
 ended(Refusal, #{id := Id, revision := Revision} = Subject, Instance) ->
     {Outcome, BytesOut, Answer} = refused(Refusal, Id, Revision),
@@ -358,11 +370,22 @@ dropped.
 """.
 -spec cancelled(Call :: pid(), subject(), erlmcp_instance:instance()) -> ok.
 cancelled(Call, Subject, Instance) ->
+    case own_answer(Call) of
+        none -> erlmcp_meter:ended(Subject, cancelled, 0, Instance);
+        _ -> ok
+    end.
+
+%% Takes the answer of a call out of the mailbox of its owner. A connection also waits for the exit
+%% signal of each of its calls, and so gets one without the answer.
+own_answer(Call) ->
     receive
-        {'EXIT', Call, {erlmcp_answer, _, _}} -> ok;
-        {{erlmcp_call, Call, _}, {answer, _, _}} -> ok
+        {'EXIT', Call, {erlmcp_answer, Status, Answer}} ->
+            self() ! {'EXIT', Call, normal},
+            {reply, Status, Answer};
+        {{erlmcp_call, Call, _}, {answer, Status, Answer}} ->
+            {reply, Status, Answer}
     after 0 ->
-        erlmcp_meter:ended(Subject, cancelled, 0, Instance)
+        none
     end.
 
 why({shutdown, draining}, _, _) ->

@@ -164,11 +164,11 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
             forget(Call, Bytes, Calls);
         {#{Call := {call, _, Subject, Permit}}, {deadline, Call, Milliseconds}} ->
             end_call(Call, Permit),
-            {reply, _, Bytes} = erlmcp_call:timed_out(Milliseconds, Subject, Instance),
+            {reply, _, Bytes} = erlmcp_call:timed_out(Call, Milliseconds, Subject, Instance),
             forget(Call, Bytes, Calls);
         {#{Call := {call, _, Subject, Permit}}, {cancelled_by_operator, Call}} ->
             end_call(Call, Permit),
-            {reply, _, Bytes} = erlmcp_call:cancelled_by_operator(Subject, Instance),
+            {reply, _, Bytes} = erlmcp_call:cancelled_by_operator(Call, Subject, Instance),
             forget(Call, Bytes, Calls);
         {_, _} ->
             {[], [], Calls}

@@ -204,7 +204,16 @@ handle_call({take_over, Swap}, _, #state{task = Given, instance = Instance} = St
     end;
 handle_call({update, 1, Responses}, _, State) ->
     reply(ok, answered(Responses, State));
-handle_call({cancel, 1}, _, State) ->
+handle_call({cancel, 1}, _, #state{task = Task} = State) ->
+    case erlmcp_task_view:is_over(Task) of
+        %% Its end is not written yet.
+        true -> {reply, over, State};
+        false -> cancelled(State)
+    end;
+handle_call(_, _, State) ->
+    {reply, unsupported, State}.
+
+cancelled(State) ->
     Cancelled = #{status => cancelled, message => ~"cancelled by its client", requests => #{}},
     case changed(Cancelled, ending(State)) of
         {noreply, #state{unwritten = true}} ->
@@ -216,9 +225,7 @@ handle_call({cancel, 1}, _, State) ->
             {stop, normal, {ok, Task}, Next};
         {stop, normal, Next} ->
             {stop, normal, over, Next}
-    end;
-handle_call(_, _, State) ->
-    {reply, unsupported, State}.
+    end.
 
 reply(Reply, {noreply, State}) -> {reply, Reply, State};
 reply(Reply, {stop, Reason, State}) -> {stop, Reason, Reply, State}.
@@ -295,7 +302,7 @@ handle_info({erlmcp_task, {input, Pid, Requests}}, #state{pid = Pid} = State) ->
 handle_info({erlmcp_task, {deadline, Pid, Milliseconds}}, #state{pid = Pid} = State) ->
     #state{subject = Subject, instance = Instance} = State,
     true = exit(Pid, kill),
-    over(erlmcp_call:timed_out(Milliseconds, Subject, Instance), State#state{pid = undefined});
+    over(erlmcp_call:timed_out(Pid, Milliseconds, Subject, Instance), State#state{pid = undefined});
 handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, subject = Subject} = Running) ->
     #state{instance = Instance} = State = Running#state{pid = undefined},
     case erlmcp_call_messages:ended(Reason) of

@@ -6,7 +6,8 @@ that has the name of a callback calls it.
 Internal.
 """.
 
--export([open/2, module/1, state/1, put/2, get/2, update/2, list/4, delete/2, sweep/2, now_ms/1]).
+-export([open/2, module/1, state/1, put/2, get/2, update/2, list/4, delete/2, sweep/2, now_ms/1,
+         count/1]).
 
 -export_type([store/0]).
 
@@ -74,4 +75,19 @@ now_ms({Module, State}) ->
     case erlang:function_exported(Module, now_ms, 1) of
         true -> Module:now_ms(State);
         false -> erlang:system_time(millisecond)
+    end.
+
+-doc """
+Returns how many tasks a store keeps (`c:erlmcp_task_store:count/1`). Returns `error` if the store
+does not count them, cannot now, or crashes.
+""".
+-spec count(store()) -> {ok, non_neg_integer()} | error.
+count({Module, State}) ->
+    %% The requests about tasks tell of a store that fails. The process that forecasts the bounds of
+    %% all servers must not fail with it.
+    try erlang:function_exported(Module, count, 1) andalso Module:count(State) of
+        Count when is_integer(Count) -> {ok, Count};
+        _ -> error
+    catch
+        _:_ -> error
     end.

@@ -8,7 +8,7 @@ Internal.
 
 -behaviour(erlmcp_task_store).
 
--export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
+-export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2, count/1]).
 
 -type bounds() :: {InAll :: pos_integer(), OfOne :: pos_integer()}.
 -record(store, {
@@ -138,4 +138,12 @@ sweep(Now, #store{index = Index} = Store) ->
             sweep(Now, Store);
         _ ->
             ok
+    end.
+
+%% The tables of a server end with it, and have no size then.
+-doc false.
+count(#store{tasks = Tasks}) ->
+    case ets:info(Tasks, size) of
+        undefined -> {error, unavailable};
+        Count -> Count
     end.

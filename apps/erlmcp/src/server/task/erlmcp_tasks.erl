@@ -23,7 +23,7 @@ Internal.
 -define(SOON, 200).
 %% How often a waiting call looks, each 200 milliseconds, while the cluster has no majority.
 -define(LOOKS, 50).
-%% Milliseconds that a request waits for the cluster, and between two attempts.
+%% Milliseconds that a request waits for the cluster, and between two attempts or looks.
 -define(PATIENCE, 2000).
 -define(ATTEMPT, 50).
 %% Milliseconds after which a client may try again what needs a majority of the cluster, or a node
@@ -253,10 +253,10 @@ await_next(Id, Context, Owner, Instance, Looks) ->
             end
     end.
 
-%% If the task runs on this node, its process has just ended, and there is no need to wait. In a
-%% cluster, another node may be about to take the task over.
+%% If the task runs on this node, its process has just ended, or was killed and the store cannot
+%% record that now. In a cluster, another node may be about to take the task over.
 look_later(#{process := _}) -> timer:sleep(?SOON);
-look_later(#{node := Node}) when Node =:= node() -> ok;
+look_later(#{node := Node}) when Node =:= node() -> timer:sleep(?ATTEMPT);
 look_later(_) -> timer:sleep(?LOOK).
 
 %% Waits until a task's process has ended. A process on another node may be lost without a sign, and
@@ -396,7 +396,8 @@ with_process(#{id := Id} = Task, Context, Instance, Ask) ->
         _ -> {ok, Answer}
     end.
 
-%% In a cluster, a process may have ended with its node, and the task has not.
+%% In a cluster, a process may have ended with its node, and the task has not. The end of a task may
+%% not be stored yet.
 over({ok, Task}) ->
     case erlmcp_task_view:is_over(Task) of
         true -> {ok, over};
@@ -557,7 +558,8 @@ run_again(Call, #{version := Version} = Task, Why, Swap, Instance) ->
 
 -doc """
 Ends the task processes that this node started in other incarnations. The cluster has declared
-these incarnations dead, and has taken their tasks over or is about to.
+these incarnations dead, and has taken their tasks over or is about to. Raises `badarg` if the
+server has ended.
 """.
 -spec end_others(Incarnation :: pos_integer(), erlmcp_instance:instance()) -> ok.
 end_others(Incarnation, #{tasks := {_, Processes}}) ->

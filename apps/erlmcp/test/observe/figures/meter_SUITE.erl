@@ -9,6 +9,7 @@ comes by, whichever process answers it and however it ends; and the bounds of th
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([each_request_is_counted_once/1, batches_are_counted_by_their_requests/1,
          task_is_one_request_and_one_run/1, cancelled_calls_are_counted/1,
+         answers_behind_deadlines_are_counted_once/1,
          requests_refused_early_are_counted/1, subscriptions_are_counted/1,
          queued_requests_count_with_their_wait/1, codes_of_answers_are_counted/1,
          refused_connections_are_counted/1]).
@@ -35,6 +36,7 @@ groups() ->
     [{once, [parallel],
       [each_request_is_counted_once, batches_are_counted_by_their_requests,
        task_is_one_request_and_one_run, cancelled_calls_are_counted,
+       answers_behind_deadlines_are_counted_once,
        requests_refused_early_are_counted, subscriptions_are_counted,
        queued_requests_count_with_their_wait, codes_of_answers_are_counted,
        refused_connections_are_counted]},
@@ -115,8 +117,11 @@ definitions() ->
       resource_templates => [#{uri_template => ~"t://{x}", name => ~"t",
                                handler => fun(_, _) -> ~"text" end}]}.
 
-client(Way, Era, #{pid := Pid, url := Url}) ->
-    Options = #{era => Era, cache => false},
+client(Way, Era, Server) ->
+    client(Way, Era, #{}, Server).
+
+client(Way, Era, More, #{pid := Pid, url := Url}) ->
+    Options = More#{era => Era, cache => false},
     Target = case Way of
         http -> {http, Url, Options};
         http2 -> {http, Url, Options#{protocols => [http2]}};
@@ -175,7 +180,9 @@ task_is_one_request_and_one_run(_) ->
          _ = erlmcp_client:list_tools(Client),
          {ok, _} = erlmcp_client:call_tool(Client, ~"job", #{}),
          #{methods := #{~"_TASK" := Run, ~"tools/call" := #{count := 1, errors := 0}},
-           tools := [#{name := ~"job", count := 1}]} = metrics(Server),
+           tools := [#{name := ~"job", count := 1}],
+           %% The task has ended, and is kept.
+           bounds := #{tasks := #{used := 1, limit := 20_000}}} = metrics(Server),
          1 = outcome(Outcome, Run),
          ok = erlmcp_client:stop(Client),
          ok = erlmcp_test_http:stop(Server)
@@ -227,6 +234,44 @@ cancelled(Count, #{pid := Server}) ->
         #{tools := [#{count := All, cancelled := Cancelled}]} = erlmcp:metrics(Server),
         {All, Cancelled} =:= {Count, Count}
     end).
+
+%% The owner of the call reads of the deadline when the answer is there already.
+answers_behind_deadlines_are_counted_once(_) ->
+    [answered_late(Way, Era, Tool) || {Way, Era, Tool} <- [{tcp, stateless, ~"call"},
+                                                           {http, stateless, ~"call"},
+                                                           {http2, stateless, ~"call"},
+                                                           {http, session, ~"call"},
+                                                           {http, stateless, ~"task"}]].
+
+answered_late(Way, Era, Name) ->
+    Self = self(),
+    Handler = fun(_, #{call := #{owner := Owner}}) ->
+        Self ! {runs, self(), Owner},
+        receive finish -> ~"done" end
+    end,
+    Server = erlmcp_test_http:start(#{tools => [#{name => ~"call", handler => Handler},
+                                                #{name => ~"task", handler => Handler,
+                                                  task => required}],
+                                      listen => [{http, #{}}, {tcp, #{port => 0}}]}),
+    Client = client(Way, Era, #{tasks => true}, Server),
+    Asking = spawn_link(fun() ->
+        Self ! {self(), erlmcp_client:call_tool(Client, Name, #{})}
+    end),
+    {Call, {Pid, _} = Owner} = receive {runs, Running, By} -> {Running, By} end,
+    true = erlang:suspend_process(Pid),
+    ok = erlmcp_call_messages:pass_on(Owner, {deadline, Call, 1}),
+    Monitor = monitor(process, Call),
+    Call ! finish,
+    receive {'DOWN', Monitor, process, _, _} -> ok end,
+    true = erlang:resume_process(Pid),
+    Result = receive {Asking, Returned} -> Returned end,
+    {Way, Era, Name, {ok, #{~"content" := [#{~"text" := ~"done"}]}}} = {Way, Era, Name, Result},
+    #{methods := Methods, refusals := Refused} = metrics(Server),
+    Method = map_get(Name, #{~"call" => ~"tools/call", ~"task" => ~"_TASK"}),
+    #{Method := #{count := 1, errors := 0}} = Methods,
+    0 = map_size(Refused),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_http:stop(Server).
 
 requests_refused_early_are_counted(_) ->
     Server = erlmcp_test_http:start((definitions())#{

@@ -1,26 +1,27 @@
 -module(slow_task_store_SUITE).
 -moduledoc """
 Servers whose store of tasks takes its time. A request waits for the store, until the deadline of
-calls. The store is this module: it waits for the test before it writes.
+calls. The store is this module: it waits for the test before it writes, and may not be there.
 """.
 
 -behaviour(erlmcp_task_store).
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([a_request_waits_for_the_store/1, a_task_that_is_stored_too_late_does_not_run/1,
-         a_tool_has_its_own_deadline/1]).
+         a_tool_has_its_own_deadline/1, an_ended_task_is_not_cancelled/1,
+         a_waiting_request_pauses/1]).
 %% The store.
 -export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
 
 -import(erlmcp_test_client, [request/4, next/1, over/1]).
--import(erlmcp_test_tasks, [id/1, refused/2, running/0]).
+-import(erlmcp_test_tasks, [id/1, refused/2, running/0, finish/2, until/3, keeper/2]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
     [a_request_waits_for_the_store, a_task_that_is_stored_too_late_does_not_run,
-     a_tool_has_its_own_deadline].
+     a_tool_has_its_own_deadline, an_ended_task_is_not_cancelled, a_waiting_request_pauses].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -33,11 +34,14 @@ start(Limits) ->
 
 %% `Of` is part of each tool.
 start(Limits, Of) ->
-    Test = self(),
-    #{tools := Tools} = Definitions = erlmcp_test_tasks:definitions(Test),
+    start(Limits, Of, self()).
+
+%% `Writer` says what becomes of each change.
+start(Limits, Of, Writer) ->
+    #{tools := Tools} = Definitions = erlmcp_test_tasks:definitions(self()),
     erlmcp_test_http:start(Definitions#{tools := [maps:merge(Tool, Of) || Tool <- Tools],
                                         limits => Limits,
-                                        task_store => {?MODULE, #{test => Test}}}).
+                                        task_store => {?MODULE, #{test => Writer}}}).
 
 client(Server) ->
     erlmcp_test_tasks:open(Server, http, ~"2026-07-28", #{}).
@@ -51,7 +55,10 @@ writing(What) ->
 
 %% For longer than one process of OTP usually waits for another one.
 a_request_waits_for_the_store(_) ->
-    Server = start(#{}),
+    #{pid := Pid} = Server = start(#{}),
+    %% The store does not count.
+    #{bounds := Bounds} = erlmcp:metrics(Pid),
+    false = is_map_key(tasks, Bounds),
     Client = client(Server),
     First = create(Client, ~"wait"),
     writing(put) ! go,
@@ -88,22 +95,82 @@ is_stored_too_late(Server) ->
     receive {running, _, _, _} -> error(runs) after 0 -> ok end,
     erlmcp_test_http:stop(Server).
 
+%% The end of the task is not stored yet.
+an_ended_task_is_not_cancelled(_) ->
+    Writer = unavailable_for_updates(),
+    Server = start(#{}, #{}, Writer),
+    Client = client(Server),
+    Create = create(Client, ~"wait"),
+    Id = id(next(Create)),
+    ok = over(Create),
+    {Handler, _} = running(),
+    Keeper = keeper(Server, Id),
+    ok = finish(Handler, ~"done"),
+    receive {refused, Keeper} -> ok end,
+    Writer ! available,
+    Cancel = request(Client, 2, ~"tasks/cancel", #{taskId => Id}),
+    _ = next(Cancel),
+    ok = over(Cancel),
+    #{~"result" := #{~"content" := [#{~"text" := ~"done"}]}} = until(Client, Id, ~"completed"),
+    erlmcp_test_http:stop(Server).
+
+%% The process of the task was killed, and nobody can store that.
+a_waiting_request_pauses(_) ->
+    Writer = unavailable_for_updates(),
+    Server = start(#{}, #{}, Writer),
+    Client = erlmcp_test_tasks:open(Server, http, ~"2025-11-25", #{}),
+    Create = request(Client, 1, ~"tools/call", #{name => ~"wait", arguments => #{}, task => #{}}),
+    Id = id(next(Create)),
+    ok = over(Create),
+    _ = running(),
+    true = exit(keeper(Server, Id), kill),
+    Result = request(Client, 2, ~"tasks/result", #{taskId => Id}),
+    [First | _] = Times = [receive {refused, _} -> erlang:monotonic_time(millisecond) end
+                           || _ <- lists:seq(1, 20)],
+    true = lists:last(Times) - First > 500,
+    Writer ! available,
+    _ = refused(-32603, next(Result)),
+    ok = over(Result),
+    erlmcp_test_http:stop(Server).
+
+%% Stores tasks at once, but refuses their changes until it is sent `available`.
+unavailable_for_updates() ->
+    Test = self(),
+    spawn_link(fun() -> refuse(Test) end).
+
+refuse(Test) ->
+    receive
+        {update, Process} ->
+            Process ! unavailable,
+            Test ! {refused, Process},
+            refuse(Test);
+        {put, Process} ->
+            Process ! go,
+            refuse(Test);
+        available ->
+            allow()
+    end.
+
+allow() ->
+    receive {update, Process} -> Process ! go, allow() end.
+
 %% The store.
 
 open(#{test := Test}, Limits) ->
     {Test, erlmcp_task_store_ets:open(#{}, Limits)}.
 
 put(Task, {Test, Store}) ->
-    ok = wait(put, Test),
-    erlmcp_task_store_ets:put(Task, Store).
+    written(put, Test, fun() -> erlmcp_task_store_ets:put(Task, Store) end).
 
 update(Task, {Test, Store}) ->
-    ok = wait(update, Test),
-    erlmcp_task_store_ets:update(Task, Store).
+    written(update, Test, fun() -> erlmcp_task_store_ets:update(Task, Store) end).
 
-wait(What, Test) ->
+written(What, Test, Write) ->
     Test ! {What, self()},
-    receive go -> ok end.
+    receive
+        go -> Write();
+        unavailable -> {error, unavailable}
+    end.
 
 delete(Id, {Test, Store}) ->
     Test ! {delete, self()},

@@ -9,7 +9,7 @@ What every store of tasks must hold, whatever it keeps them in: a group for each
          the_anonymous_are_bounded_apart/1, a_change_follows_its_version/1,
          of_racing_changes_one_is_made/1, results_are_bounded/1, lists_are_their_owners/1,
          lists_have_pages/1, deleted_is_gone/1, expired_is_gone/1,
-         sweep_forgets_the_expired/1]).
+         sweep_forgets_the_expired/1, the_kept_are_counted/1]).
 
 -define(LIMITS, #{tasks => 10, tasks_per_principal => 6, task_bytes => 1000,
                   task_bytes_per_principal => 700}).
@@ -197,3 +197,13 @@ sweep_forgets_the_expired(Config) ->
     [Last | _] = Tasks,
     {error, {full, 700}} = erlmcp_task_records:update(Last#{version := 2, bytes := 401}, Store),
     ok = erlmcp_task_records:update(Last#{version := 2, bytes := 400}, Store).
+
+%% Those that have ended, too.
+the_kept_are_counted(Config) ->
+    Store = open(Config),
+    {ok, 0} = erlmcp_task_records:count(Store),
+    [#{id := Id} = Task | _] = fill(Store, ~"one", 3),
+    ok = erlmcp_task_records:update(Task#{version := 2, status := completed}, Store),
+    {ok, 3} = erlmcp_task_records:count(Store),
+    ok = erlmcp_task_records:delete(Id, Store),
+    {ok, 2} = erlmcp_task_records:count(Store).

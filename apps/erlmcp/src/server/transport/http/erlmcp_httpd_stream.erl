@@ -539,12 +539,12 @@ notified({deadline, Pid, Milliseconds}, #stream{call = {call, Pid, Subject}} = S
     #stream{permit = Permit, config = #{instance := Instance}} = Stream,
     exit(Pid, kill),
     ok = erlmcp_calls:leave(Permit),
-    finish(erlmcp_call:timed_out(Milliseconds, Subject, Instance), Stream);
+    finish(erlmcp_call:timed_out(Pid, Milliseconds, Subject, Instance), Stream);
 notified({cancelled_by_operator, Pid}, #stream{call = {call, Pid, Subject}} = Stream) ->
     #stream{permit = Permit, config = #{instance := Instance}} = Stream,
     exit(Pid, kill),
     ok = erlmcp_calls:leave(Permit),
-    finish(erlmcp_call:cancelled_by_operator(Subject, Instance), Stream);
+    finish(erlmcp_call:cancelled_by_operator(Pid, Subject, Instance), Stream);
 notified({'EXIT', Pid, Reason},
      #stream{call = {call, Pid, Subject}, config = #{instance := Instance}} = Stream) ->
     ok = erlmcp_calls:leave(Stream#stream.permit),
