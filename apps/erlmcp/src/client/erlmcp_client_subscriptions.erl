@@ -35,8 +35,6 @@ Internal.
     all = #{} :: #{reference() => #subscription{}},
     %% The GET stream of a session, for messages that belong to no call.
     stream = none :: none | {opening | open, pid()},
-    %% The processes that ask the server of a session to stop watching resources.
-    leaving = [] :: [{pid(), Uris :: [binary()]}],
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions()
 }).
 
@@ -103,23 +101,21 @@ option `subscriptions` allows.
 -spec add(pid(), erlmcp_client:filter(), server(), subscriptions()) ->
     {ok, reference(), subscriptions()} | {error, {overload, pos_integer()}}.
 add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscriptions) ->
-    #subscriptions{all = All, leaving = Leaving} = Subscriptions,
+    #subscriptions{all = All} = Subscriptions,
     case map_size(All) of
         Limit ->
             {error, {overload, Limit}};
         _ ->
             Reference = monitor(process, Pid),
-            Subscription = start(Reference, #subscription{pid = Pid, filter = Filter}, Server,
-                                 Leaving),
+            Subscription = start(Reference, #subscription{pid = Pid, filter = Filter}, Server),
             {ok, Reference, announced(Server, Subscriptions#subscriptions{
                 all = All#{Reference => Subscription}})}
     end.
 
 %% Before the negotiation there is nothing to start; `restart/2` does it later.
-start(_, Subscription, {_, undefined}, _) ->
+start(_, Subscription, {_, undefined}) ->
     Subscription;
-start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live},
-      Leaving) ->
+start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live}) ->
     #{revision := Revision} = Live,
     Worker = case {erlmcp_revision:era(Revision), maps:without([logs, elicitations], Filter)} of
         {stateless, Changes} when map_size(Changes) =:= 0 ->
@@ -130,20 +126,13 @@ start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Clie
                                  subscription = {Reference, Pid, Filter}});
         {session, #{resources := [_ | _] = Uris}} ->
             Peer = self(),
-            Earlier = [Asking || {Asking, Left} <- Leaving, Left -- Uris =/= Left],
             spawn_link(fun() ->
-                ok = lists:foreach(fun await_end/1, Earlier),
                 Peer ! {subscribed, self(), watch(Uris, [], Client, Live)}
             end);
         {session, _} ->
             undefined
     end,
     Subscription#subscription{worker = Worker, ready = Worker =:= undefined}.
-
-%% An earlier request to stop watching a resource must not come after this one to watch it.
-await_end(Pid) ->
-    Monitor = monitor(process, Pid),
-    receive {'DOWN', Monitor, process, Pid, _} -> ok end.
 
 watch([], _, _, _) ->
     ok;
@@ -166,8 +155,8 @@ remove(Reference, Server, #subscriptions{all = All, questions = Questions} = Sub
         {#subscription{worker = Worker, filter = Filter}, Others} ->
             _ = demonitor(Reference, [flush]),
             ok = end_worker(Worker),
-            unwatch(maps:get(resources, Filter, []), Server,
-                    Subscriptions#subscriptions{all = Others});
+            ok = unwatch(maps:get(resources, Filter, []), Others, Server),
+            Subscriptions#subscriptions{all = Others};
         error ->
             case erlmcp_client_questions:ended(Reference, Questions) of
                 {ok, Next} -> Subscriptions#subscriptions{questions = Next};
@@ -182,25 +171,23 @@ end_worker(Worker) ->
     exit(Worker, shutdown),
     ok.
 
-%% Unsubscribes from the resources that no subscription watches any more.
-unwatch(Uris, {Client, #{revision := Revision} = Live}, Subscriptions) when Uris =/= [] ->
-    #subscriptions{all = All, leaving = Leaving} = Subscriptions,
+%% Unsubscribes from the resources that no other subscription watches.
+unwatch(Uris, Others, {Client, #{revision := Revision} = Live}) when Uris =/= [] ->
     Watched = lists:append([maps:get(resources, Filter, [])
-                            || _ := #subscription{filter = Filter} <- All]),
+                            || _ := #subscription{filter = Filter} <- Others]),
     case {erlmcp_revision:era(Revision), lists:usort(Uris) -- Watched} of
         {session, [_ | _] = Last} ->
-            Asking = spawn(fun() ->
+            _ = spawn(fun() ->
                 [erlmcp_client_exchange:request({~"resources/unsubscribe", #{~"uri" => Uri}},
                                                 Client, Live)
                  || Uri <- Last]
             end),
-            Still = [One || {Pid, _} = One <- Leaving, is_process_alive(Pid)],
-            Subscriptions#subscriptions{leaving = [{Asking, Last} | Still]};
+            ok;
         _ ->
-            Subscriptions
+            ok
     end;
-unwatch(_, _, Subscriptions) ->
-    Subscriptions.
+unwatch(_, _, _) ->
+    ok.
 
 -doc """
 Removes a linked process that has ended: that of the session's stream, or that of a subscription.
@@ -240,10 +227,9 @@ restart(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
     end,
     Again = maps:map(fun(Reference, #subscription{worker = Worker} = Subscription) ->
                          ok = end_worker(Worker),
-                         start(Reference, Subscription#subscription{ready = false}, Server, [])
+                         start(Reference, Subscription#subscription{ready = false}, Server)
                      end, All),
-    announced(Server, Subscriptions#subscriptions{all = Again, stream = session_stream(Server),
-                                                  leaving = []}).
+    announced(Server, Subscriptions#subscriptions{all = Again, stream = session_stream(Server)}).
 
 session_stream({#{settings := #{rules := http}} = Client,
                 #{revision := Revision, generation := 0} = Live}) ->
@@ -275,7 +261,8 @@ subscribed(Worker, Outcome, Server, #subscriptions{all = All} = Subscriptions) -
             {#subscription{pid = Pid}, Others} = maps:take(Reference, All),
             _ = deliver(Pid, Reference, {ended, Reason}),
             _ = demonitor(Reference, [flush]),
-            unwatch(Watched, Server, Subscriptions#subscriptions{all = Others});
+            ok = unwatch(Watched, Others, Server),
+            Subscriptions#subscriptions{all = Others};
         [] ->
             Subscriptions
     end.

@@ -9,7 +9,6 @@ once, and the server is told where it still does something.
 -export([subscription_ends_on_the_server/1, subscription_ends_with_its_owner/1,
          ended_subscription_is_over/1, cut_off_subscriber_watches_nothing/1,
          refused_subscription_watches_nothing/1, resource_of_another_stays_watched/1,
-         resource_is_watched_again/1,
          subscription_comes_when_the_server_does/1,
          killed_client_is_forgotten/1, killed_client_leaves_no_call_waiting/1,
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
@@ -32,7 +31,6 @@ all() ->
     [subscription_ends_on_the_server, subscription_ends_with_its_owner,
      ended_subscription_is_over, cut_off_subscriber_watches_nothing,
      refused_subscription_watches_nothing, resource_of_another_stays_watched,
-     resource_is_watched_again,
      subscription_comes_when_the_server_does,
      killed_client_is_forgotten, killed_client_leaves_no_call_waiting, killed_pool_is_forgotten,
      crashed_call_says_so, stopped_application_ends_clients,
@@ -224,54 +222,19 @@ resource_of_another_stays_watched(_) ->
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 
-%% The server is asked to watch a resource only after it has stopped for an earlier subscription.
-resource_is_watched_again(_) ->
-    Test = self(),
-    #{url := Url} = Peer = erlmcp_test_peer:http(fun
-        (#{message := #{~"method" := ~"initialize"} = Message}) ->
-            {200, [], result(Message, in_session())};
-        (#{message := #{~"method" := ~"resources/unsubscribe"} = Message}) ->
-            Test ! {leaving, self()},
-            receive go -> {200, [], result(Message, #{})} end;
-        (#{message := #{~"id" := _} = Message}) ->
-            {200, [], result(Message, #{})};
-        (#{message := #{}}) ->
-            {202, [], none};
-        (_) ->
-            {405, [], none}
-    end),
-    Client = started({http, Url, #{era => session}}),
-    Subscribed = fun(Uri) ->
-        {ok, Reference} = erlmcp_client:subscribe(Client, #{resources => [Uri]}),
-        subscribed = event(Reference),
-        Reference
-    end,
-    ok = erlmcp_client:unsubscribe(Client, Subscribed(~"test://a")),
-    Leaving = receive {leaving, Pid} -> Pid after ?WAIT -> error(not_asked) end,
-    {ok, Again} = erlmcp_client:subscribe(Client, #{resources => [~"test://a"]}),
-    %% Other resources are watched meanwhile.
-    [_ = Subscribed(~"test://b") || _ <- lists:seq(1, 5)],
-    receive {erlmcp, Again, Event} -> error({too_early, Event}) after 0 -> ok end,
-    Leaving ! go,
-    subscribed = event(Again),
-    ok = erlmcp_client:stop(Client),
-    ok = erlmcp_test_peer:stop(Peer).
-
 %% A client in a session, and its server.
 watched(Answer) ->
     #{port := Port} = Peer = erlmcp_test_peer:tcp(fun
         (#{~"method" := ~"initialize"} = Message) ->
-            [result(Message, in_session())];
+            [result(Message, #{protocolVersion => ~"2025-11-25",
+                               capabilities => #{resources => #{subscribe => true}},
+                               serverInfo => #{name => ~"watched", version => ~"1"}})];
         (#{~"id" := _} = Message) ->
             Answer(Message);
         (_) ->
             []
     end),
     {Peer, started({tcp, ~"127.0.0.1", Port, #{era => session}})}.
-
-in_session() ->
-    #{protocolVersion => ~"2025-11-25", capabilities => #{resources => #{subscribe => true}},
-      serverInfo => #{name => ~"watched", version => ~"1"}}.
 
 unsubscribed() ->
     #{~"params" := #{~"uri" := Uri}} = erlmcp_test_peer:received(~"resources/unsubscribe"),
