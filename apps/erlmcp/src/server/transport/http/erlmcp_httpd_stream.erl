@@ -315,6 +315,9 @@ enter(Json, Arrival, Session, Stream) ->
             #stream{request_context = RequestContext, named = Named} = Stream,
             Reply = erlmcp_admission:refused(Id, Refusal, Json, RequestContext, Named =/= none),
             refused(Refusal, Reply, Stream);
+        %% The status tells of the refusal. Its error has no id.
+        {unanswered, Refusal} ->
+            refused(Refusal, erlmcp_reply:refuse(undefined, Refusal), Stream);
         {answer, Answer} ->
             perform([{reply, 200, Answer}], #{}, Stream)
     end.
