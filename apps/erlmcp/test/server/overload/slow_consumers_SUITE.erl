@@ -10,7 +10,8 @@ transport. Clients that read are not affected. The size of a result is bounded, 
          connection_of_http1_that_is_not_read_leaves_nothing/1,
          connection_of_tcp_that_is_not_read_leaves_nothing/1]).
 -export([streams_that_are_read_are_counted_less/1]).
--export([who_reads_tcp_steadily_is_not_cut/1, an_answer_waits_for_the_one_before_it/1]).
+-export([who_reads_tcp_steadily_is_not_cut/1, an_answer_waits_for_the_one_before_it/1,
+         who_reads_sse_steadily_is_not_cut/1]).
 -export([what_a_call_says_is_bounded/1, bytes_that_a_call_says_are_bounded/1,
          a_late_result_of_http2_is_bounded/1, a_call_waits_again_for_who_reads_again/1,
          a_call_waits_five_seconds_in_all/1, who_reads_misses_nothing/1,
@@ -227,6 +228,26 @@ an_answer_waits_for_the_one_before_it(_) ->
     ok = read_steadily(Socket, 31_000_000),
     %% The end of the first answer, and the second one.
     ok = read_until(~"\"tools\":", Socket),
+    gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
+
+who_reads_sse_steadily_is_not_cut(_) ->
+    Server = start(#{send_timeout_ms => 2000}, [{http, #{sse => #{}}}]),
+    Socket = erlmcp_test_http:connect(Server),
+    ok = erlmcp_test_http:write(Socket, ~"GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    {200, _} = erlmcp_test_http:head(Socket),
+    {match, [Endpoint]} = re:run(erlmcp_test_http:chunk(Socket), ~"data: ([^\n]+)",
+                                 [{capture, [1], binary}]),
+    Poster = erlmcp_test_sse:open(Server),
+    [{202, _, <<>>} = erlmcp_test_sse:post(Poster, Endpoint, Message)
+     || Message <- [json:encode(erlmcp_test_line:initialize_request(0, ~"2024-11-05")),
+                    call_sized(1, 32_000_000)]],
+    ok = read_steadily(Socket, 32_000_000),
+    %% The session goes on, too.
+    Ping = json:encode(erlmcp_test_line:request(~"last", ~"ping", #{})),
+    {202, _, <<>>} = erlmcp_test_sse:post(Poster, Endpoint, Ping),
+    ok = read_until(~"\"last\"", Socket),
+    erlmcp_test_sse:close(Poster),
     gen_tcp:close(Socket),
     erlmcp_test_http:stop(Server).
 

@@ -6,10 +6,12 @@ which the requests are answered. It sends messages to the stream of the client's
 is in the process of an HTTP connection.
 
 The stream writes one piece at a time, and confirms it. So bytes that the client has not read wait
-here. The session ends if more than `unread_bytes` wait, unless a single message has them all. It
-also ends if the stream has not written a piece after `send_timeout_ms`. A session that was never
-used ends after `unused_session_ms`, or earlier if another one needs its room. The session also ends
-with its stream and with the server. Its calls end with it.
+here. A piece has at most 65,536 bytes, so a large message is several pieces. The session ends if
+more than `unread_bytes` wait, unless a single message has them all. The rest of a message that is
+being written does not count. The session also ends if the stream has not written a piece after
+`send_timeout_ms`. A session that was never used ends after `unused_session_ms`, or earlier if
+another one needs its room. The session also ends with its stream and with the server. Its calls end
+with it.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE".
 
@@ -22,7 +24,7 @@ Internal.
 -export([start_link/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
 
-%% The least bytes of a piece, if enough bytes wait.
+%% The most bytes of a piece, and the least bytes to which small messages are joined if enough wait.
 -define(PIECE, 65_536).
 
 -record(state, {
@@ -30,9 +32,11 @@ Internal.
     instance :: erlmcp_instance:instance(),
     stream :: erlmcp_call:owner(),
     connection :: erlmcp_connection:connection(),
-    %% the timer that runs while the stream writes, complete pieces that wait, the next piece, and
-    %% the bytes of all of these
+    %% the timer that runs while the stream writes a piece, and the bytes that follow the piece
     writing :: undefined | reference(),
+    rest = <<>> :: binary(),
+    %% messages that wait behind them, the last of these, to which more is joined, and the bytes of
+    %% all of these
     waiting = queue:new() :: queue:queue(binary()),
     last = <<>> :: binary(),
     size = 0 :: non_neg_integer()
@@ -199,26 +203,32 @@ slow_consumer(Limit, #state{instance = #{key := Key}} = State) ->
 %% Joins small messages to one binary, since many small binaries take many times their bytes.
 wait(Bytes, #state{waiting = Waiting, last = Last} = State) ->
     case <<Last/binary, (iolist_to_binary(Bytes))/binary>> of
-        Piece when byte_size(Piece) >= ?PIECE ->
-            State#state{waiting = queue:in(Piece, Waiting), last = <<>>};
+        Joined when byte_size(Joined) >= ?PIECE ->
+            State#state{waiting = queue:in(Joined, Waiting), last = <<>>};
         Begun ->
             State#state{last = Begun}
     end.
 
+write_next(#state{rest = Rest} = State) when Rest =/= <<>> ->
+    write(Rest, State);
 write_next(#state{waiting = Waiting, last = Last, size = Size} = State) ->
     case queue:out(Waiting) of
-        {{value, Piece}, Rest} ->
-            write(Piece, State#state{waiting = Rest, size = Size - byte_size(Piece)});
+        {{value, Bytes}, Others} ->
+            write(Bytes, State#state{waiting = Others, size = Size - byte_size(Bytes)});
         {empty, _} when Last =/= <<>> ->
             write(Last, State#state{last = <<>>, size = 0});
         {empty, _} ->
             State
     end.
 
-write(Piece, #state{stream = {Pid, Tag}, instance = #{limits := Limits}} = State) ->
+write(Bytes, #state{stream = {Pid, Tag}, instance = #{limits := Limits}} = State) ->
     #{send_timeout_ms := Timeout} = Limits,
+    {Piece, Rest} = case iolist_to_binary(Bytes) of
+        <<First:?PIECE/binary, Others/binary>> -> {First, Others};
+        All -> {All, <<>>}
+    end,
     Pid ! {Tag, {write, Piece}},
-    State#state{writing = erlang:start_timer(Timeout, self(), unread)}.
+    State#state{writing = erlang:start_timer(Timeout, self(), unread), rest = Rest}.
 
 -doc false.
 format_status(Status) ->
@@ -232,8 +242,8 @@ terminate(Reason, #state{id = Id, instance = Instance, connection = Connection} 
     leave_untaken().
 
 %% If the server stops, the session sends what still waits.
-say_the_rest(shutdown, #state{stream = {Pid, Tag}, waiting = Waiting, last = Last}) ->
-    Pid ! {Tag, {write, [queue:to_list(Waiting), Last]}},
+say_the_rest(shutdown, #state{stream = {Pid, Tag}, rest = Rest, waiting = Waiting, last = Last}) ->
+    Pid ! {Tag, {write, [Rest, queue:to_list(Waiting), Last]}},
     ok;
 say_the_rest(_, _) ->
     ok.
