@@ -8,7 +8,7 @@ and on each transport.
          end_per_testcase/2]).
 -export([nothing_runs/1, running_calls_are_answered/1, new_requests_are_refused/1,
          no_connections_are_taken/1, late_calls_are_ended/1, subscriptions_end_with_their_result/1,
-         sessions_end_with_their_streams/1, tasks_are_waited_for/1, cancelling_goes_on/1,
+         sessions_end_with_their_streams/1, no_stream_of_sse_opens/1, tasks_are_waited_for/1, cancelling_goes_on/1,
          a_drained_server_stops/1, a_server_stops_while_it_is_drained/1, no_such_server/1]).
 
 -import(erlmcp_test_suite, [server/1]).
@@ -23,11 +23,12 @@ suite() ->
 all() ->
     [nothing_runs, running_calls_are_answered, new_requests_are_refused, no_connections_are_taken,
      late_calls_are_ended, subscriptions_end_with_their_result, sessions_end_with_their_streams,
-     tasks_are_waited_for, cancelling_goes_on, a_drained_server_stops,
-     a_server_stops_while_it_is_drained, no_such_server].
+     no_stream_of_sse_opens, tasks_are_waited_for,
+     cancelling_goes_on, a_drained_server_stops, a_server_stops_while_it_is_drained,
+     no_such_server].
 
 init_per_suite(Config) ->
-    erlmcp_test_applications:start([erlmcp], Config).
+    erlmcp_test_applications:start([erlmcp, gun], Config).
 
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
@@ -167,6 +168,17 @@ last_chunk(Socket) ->
         <<>> -> last;
         _ -> last_chunk(Socket)
     end.
+
+no_stream_of_sse_opens(_) ->
+    #{pid := Pid} = Server = erlmcp_test_sse_server:start(#{}),
+    Socket = erlmcp_test_http:connect(Server),
+    ok = erlmcp_test_http:write(Socket, ~"GET /none HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+    #{status := 404} = response(Socket),
+    {ok, _} = erlmcp:drain(Pid, ?LONG),
+    ok = erlmcp_test_http:write(Socket, ~"GET /sse HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+    #{status := 503, messages := [Refused]} = response(Socket),
+    true = is_refused(Refused),
+    erlmcp_test_http:stop(Server).
 
 tasks_are_waited_for(_) ->
     #{pid := Pid} = Server = erlmcp_test_http:start(#{tools => [long()]}),

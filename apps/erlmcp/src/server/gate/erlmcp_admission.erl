@@ -312,10 +312,11 @@ announced(_, Accept) ->
     {post, Accept}.
 
 -doc """
-Returns `ok`, or a refusal with further headers of its answer. A message is refused if the server
-takes no requests now, and any request if the principal may have no further connection
-(`erlmcp_gate:connect_tenant/2`). Only the head of the request is needed. A message in a session may
-be an answer that a call waits for, and is read in any state of the server. For an announced request
+Returns `ok`, or a refusal with further headers of its answer. A message, or a new stream of
+HTTP+SSE, is refused if the server takes no requests now. Any request is refused if the principal
+may have no further connection (`erlmcp_gate:connect_tenant/2`). Only the head of the request is
+needed. A message in a session, also in one of HTTP+SSE, may be an answer that a call waits for, and
+is read in any state of the server. For an announced request
 (`announced/2`) the state is checked later, when it enters.
 
 A connection counts as one of each principal from the principal's first request on it. Principals
@@ -338,12 +339,17 @@ check_state({announced, _, _}, _, _) ->
 check_state({post, _}, Headers, _) when is_map_key(~"mcp-session-id", Headers) ->
     ok;
 check_state({post, _}, Headers, Gate) ->
+    check_open(Headers, Gate);
+check_state({sse, {open, _}}, Headers, Gate) ->
+    check_open(Headers, Gate);
+check_state(_, _, _) ->
+    ok.
+
+check_open(Headers, Gate) ->
     case erlmcp_gate:state(Gate) of
         open -> ok;
         {refuse, Refusal} -> {refuse, refused_by_head(Refusal, Headers), #{}}
-    end;
-check_state(_, _, _) ->
-    ok.
+    end.
 
 %% A connection counts as a principal's from the principal's first request on it until its end.
 check_principal(anonymous, _, _) ->

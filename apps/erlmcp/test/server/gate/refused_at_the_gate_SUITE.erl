@@ -8,7 +8,7 @@ limit, and all ends that give a permit back.
 -export([principals_are_bounded/1, clients_take_no_room_from_tools/1,
          a_refused_connection_holds_no_permit/1, tls_connections_are_refused_by_http/1,
          discovery_is_refused_as_unavailable/1, batches_are_refused_one_by_one/1,
-         refusals_without_a_request_have_no_id/1,
+         refusals_without_a_request_have_no_id/1, streams_of_sse_count_for_their_principal/1,
          permits_come_back_whatever_ends_a_call/1, a_running_task_holds_no_permit/1,
          a_call_that_waits_for_its_client_holds_no_permit/1, drained_servers_refuse_on_the_head/1,
          connections_leave_nothing/1, refusals_in_a_session_are_answers/1,
@@ -31,7 +31,7 @@ all() ->
     [principals_are_bounded, clients_take_no_room_from_tools, a_refused_connection_holds_no_permit,
      tls_connections_are_refused_by_http, discovery_is_refused_as_unavailable,
      batches_are_refused_one_by_one, refusals_without_a_request_have_no_id,
-     permits_come_back_whatever_ends_a_call,
+     streams_of_sse_count_for_their_principal, permits_come_back_whatever_ends_a_call,
      a_running_task_holds_no_permit, a_call_that_waits_for_its_client_holds_no_permit,
      drained_servers_refuse_on_the_head, connections_leave_nothing,
      refusals_in_a_session_are_answers, principals_of_a_connection_have_a_number].
@@ -231,6 +231,27 @@ refusals_without_a_request_have_no_id(_) ->
          false = is_map_key(~"id", Refused)
      end || Message <- [Notification, Response, [Notification, Response]]],
     close(Client),
+    stop(Server).
+
+%% HTTP+SSE has two connections: that of its stream, and that of its messages.
+streams_of_sse_count_for_their_principal(_) ->
+    Server = serve(http, #{connections_per_principal => 2},
+                   (definitions())#{http => #{sse => #{}, authenticate =>
+                                                  fun erlmcp_test_bounds_calls:authenticate/1}}),
+    [Listener] = erlmcp:listeners(Server),
+    Of = fun(Name) -> [{~"authorization", Name}] end,
+    Open = fun(Name) -> erlmcp_test_sse:open(Listener, #{headers => Of(Name)}) end,
+    Client = Open(~"ada"),
+    true = erlmcp_test_sse:is_quiet(Client),
+    {429, #{~"retry-after" := _}, Refused} =
+        erlmcp_test_sse:get(Listener, ~"GET", ~"/sse", Of(~"ada")),
+    #{~"error" := #{~"code" := 1060, ~"data" := #{~"limit" := 2, ~"observed" := 3}}} =
+        json:decode(Refused),
+    Other = Open(~"bob"),
+    ok = erlmcp_test_sse:close(Client),
+    ok = until(fun() -> held(Server, {connections, ~"ada"}) =:= 0 end),
+    Again = Open(~"ada"),
+    [ok = erlmcp_test_sse:close(One) || One <- [Other, Again]],
     stop(Server).
 
 %% After an answer, a crash, the deadline, the memory bound, a cancellation, or the client's end.

@@ -154,8 +154,15 @@ serve(#{asks := {post, Accept, Announced}} = Route, StreamId, Request) ->
         {refuse, Refusal, Headers} ->
             refuse(Refusal, Headers, Request, Stream)
     end;
-serve(#{asks := {sse, _}, extra := Extra} = Route, StreamId, Request) ->
-    handed_over(erlmcp_httpd_sse:init(Route, owner(StreamId), Request), erlmcp_httpd_sse, Extra);
+serve(#{asks := {sse, _} = Asks, extra := Extra} = Route, StreamId, Request) ->
+    Stream = stream(Route, StreamId, Request),
+    case check_head(Asks, Request, Stream) of
+        ok ->
+            handed_over(erlmcp_httpd_sse:init(Route, owner(StreamId), Request), erlmcp_httpd_sse,
+                        Extra);
+        {refuse, Refusal, Headers} ->
+            refuse(Refusal, Headers, Request, Stream)
+    end;
 serve(#{asks := Asks} = Route, StreamId, Request) ->
     Stream = stream(Route, StreamId, Request),
     case check_head(Asks, Request, Stream) of
