@@ -9,6 +9,7 @@ and on each transport.
 -export([nothing_runs/1, running_calls_are_answered/1, new_requests_are_refused/1,
          no_connections_are_taken/1, late_calls_are_ended/1, connections_are_no_calls/1,
          subscriptions_end_with_their_result/1, sessions_end_with_their_streams/1,
+         sessions_of_sse_end_with_their_calls/1, no_stream_of_sse_opens/1,
          tasks_are_waited_for/1, cancelling_goes_on/1,
          a_drained_server_stops/1, a_server_stops_while_it_is_drained/1, no_such_server/1]).
 
@@ -24,11 +25,12 @@ suite() ->
 all() ->
     [nothing_runs, running_calls_are_answered, new_requests_are_refused, no_connections_are_taken,
      late_calls_are_ended, connections_are_no_calls, subscriptions_end_with_their_result,
-     sessions_end_with_their_streams, tasks_are_waited_for, cancelling_goes_on,
-     a_drained_server_stops, a_server_stops_while_it_is_drained, no_such_server].
+     sessions_end_with_their_streams, sessions_of_sse_end_with_their_calls, no_stream_of_sse_opens,
+     tasks_are_waited_for, cancelling_goes_on, a_drained_server_stops,
+     a_server_stops_while_it_is_drained, no_such_server].
 
 init_per_suite(Config) ->
-    erlmcp_test_applications:start([erlmcp], Config).
+    erlmcp_test_applications:start([erlmcp, gun], Config).
 
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
@@ -185,6 +187,34 @@ last_chunk(Socket) ->
         <<>> -> last;
         _ -> last_chunk(Socket)
     end.
+
+sessions_of_sse_end_with_their_calls(_) ->
+    #{pid := Pid} = Server = erlmcp_test_sse_server:start(#{}),
+    [begin
+         Client = erlmcp_test_sse:open(Server, #{protocol => Protocol}),
+         _ = erlmcp_test_sse:initialize(Client, ~"2024-11-05"),
+         put({client, Protocol}, Client)
+     end || Protocol <- [http, http2]],
+    [ok = erlmcp_test_sse:send(get({client, Protocol}), erlmcp_test_sse_server:call(7, ~"wait"))
+     || Protocol <- [http, http2]],
+    [{_, _} = running() || _ <- [1, 2]],
+    {ok, #{calls := 2}} = erlmcp:drain(Pid, 20),
+    [begin
+         #{~"id" := 7, ~"error" := #{~"code" := 1077}} = erlmcp_test_sse:message(Client),
+         fin = erlmcp_test_sse:message(Client)
+     end || Protocol <- [http, http2], Client <- [get({client, Protocol})]],
+    erlmcp_test_http:stop(Server).
+
+no_stream_of_sse_opens(_) ->
+    #{pid := Pid} = Server = erlmcp_test_sse_server:start(#{}),
+    Socket = erlmcp_test_http:connect(Server),
+    ok = erlmcp_test_http:write(Socket, ~"GET /none HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+    #{status := 404} = response(Socket),
+    {ok, _} = erlmcp:drain(Pid, ?LONG),
+    ok = erlmcp_test_http:write(Socket, ~"GET /sse HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+    #{status := 503, messages := [Refused]} = response(Socket),
+    true = is_refused(Refused),
+    erlmcp_test_http:stop(Server).
 
 tasks_are_waited_for(_) ->
     #{pid := Pid} = Server = erlmcp_test_http:start(#{tools => [long()]}),

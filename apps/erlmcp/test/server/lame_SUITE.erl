@@ -8,7 +8,7 @@ and still serves. So no call fails if its balancer notices in time.
          end_per_testcase/2]).
 -export([a_lame_server_serves/1, responses_end_their_connections/1, connections_end_after_that/1,
          a_client_that_has_just_connected_is_answered/1, streams_end_after_that/1,
-         http2_goes_away/1, options_are_checked/1]).
+         streams_of_sse_end_after_that/1, http2_goes_away/1, options_are_checked/1]).
 
 -import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/3, initialize/2, connect/1, close/1, start_call/4, finish/2,
@@ -27,11 +27,11 @@ suite() ->
 
 all() ->
     [a_lame_server_serves, responses_end_their_connections, connections_end_after_that,
-     a_client_that_has_just_connected_is_answered, streams_end_after_that, http2_goes_away,
-     options_are_checked].
+     a_client_that_has_just_connected_is_answered, streams_end_after_that,
+     streams_of_sse_end_after_that, http2_goes_away, options_are_checked].
 
 init_per_suite(Config) ->
-    erlmcp_test_applications:start([erlmcp], Config).
+    erlmcp_test_applications:start([erlmcp, gun], Config).
 
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
@@ -171,6 +171,31 @@ rest(Stream) ->
         <<>> -> [];
         Chunk -> erlmcp_test_http:events(Chunk) ++ rest(Stream)
     end.
+
+%% A stream on which a call is answered ends after the answer.
+streams_of_sse_end_after_that(_) ->
+    Server = erlmcp_test_sse_server:start(#{}),
+    Open = fun(Protocol) ->
+        Client = erlmcp_test_sse:open(Server, #{protocol => Protocol}),
+        _ = erlmcp_test_sse:initialize(Client, ~"2024-11-05"),
+        Client
+    end,
+    Quiet = [Open(Protocol) || Protocol <- [http, http2]],
+    Busy = [begin
+                Client = Open(Protocol),
+                ok = erlmcp_test_sse:send(Client, erlmcp_test_sse_server:call(7, ~"wait")),
+                {Call, _} = running(),
+                {Client, Call}
+            end || Protocol <- [http, http2]],
+    Drain = draining(Server, #{lame_ms => ?SHORT, timeout_ms => ?LONG}),
+    [fin = erlmcp_test_sse:message(Client) || Client <- Quiet],
+    [begin
+         ok = finish(Call, ~"done"),
+         #{~"id" := 7, ~"result" := _} = erlmcp_test_sse:message(Client),
+         fin = erlmcp_test_sse:message(Client)
+     end || {Client, Call} <- Busy],
+    {ok, #{calls := 0}} = drained(Drain),
+    erlmcp_test_http:stop(Server).
 
 %% A call may take longer than cowboy would give it.
 http2_goes_away(Config) ->

@@ -100,19 +100,22 @@ is_open(#{gate := Gate}) -> erlmcp_gate:state(Gate) =:= open.
 -doc """
 Lets a decoded message enter, and returns the message for the engine. The messages of a batch that
 may not enter are left out of it. Returns the refusal of a message that may not enter, or the answer
-to a batch of which no message may. A batch with more messages than `erlmcp_engine:max_batch/0`
-counts as one message.
+to a batch of which no message may. Notifications and responses are not answered, whether they may
+enter or not. So a refusal is `unanswered` if the message is one of these, or a batch of them. A
+batch with more messages than `erlmcp_engine:max_batch/0` counts as one message.
 """.
 -spec enter(Json :: term(), erlmcp_meter:arrival(), tenant(), erlmcp_instance:instance()) ->
     {ok, Json :: term(), admitted()}
     | {refuse, erlmcp_message:id() | undefined, erlmcp_refusal:refusal()}
+    | {unanswered, erlmcp_refusal:refusal()}
     | {answer, iodata()}.
 enter([_ | _] = Batch, {_, Bytes, _} = Arrival, Tenant, Instance) ->
     case length(Batch) =< erlmcp_engine:max_batch() of
         true ->
             %% Each has its share of the bytes.
             Each = setelement(2, Arrival, Bytes div length(Batch)),
-            enter_each(Batch, Each, Tenant, Instance, {[], [], []});
+            Entered = [{Json, enter_whole(Json, Each, Tenant, Instance)} || Json <- Batch],
+            entered(Entered, Each);
         false ->
             enter_whole(Batch, Arrival, Tenant, Instance)
     end;
@@ -120,9 +123,10 @@ enter(Json, Arrival, Tenant, Instance) ->
     enter_whole(Json, Arrival, Tenant, Instance).
 
 enter_whole(Json, Arrival, Tenant, Instance) ->
-    case enter_one(kind(Json), summary(Json), Arrival, Tenant, Instance) of
-        {ok, Permit} -> {ok, Json, {Arrival, Permit}};
-        {refuse, Refusal} -> {refuse, id(Json), Refusal}
+    case {enter_one(kind(Json), summary(Json), Arrival, Tenant, Instance), kind(Json)} of
+        {{ok, Permit}, _} -> {ok, Json, {Arrival, Permit}};
+        {{refuse, Refusal}, request} -> {refuse, id(Json), Refusal};
+        {{refuse, Refusal}, _} -> {unanswered, Refusal}
     end.
 
 enter_one(Kind, Asked, {_, Bytes, _} = Arrival, Tenant, #{gate := Gate} = Instance) ->
@@ -154,7 +158,8 @@ forward(Json, Bytes, #{gate := Gate} = Instance) ->
 
 -doc """
 Returns the id and the method of a decoded message that is refused before the engine gets it. Each
-is `undefined` if the message has no valid one. The parameters are left out.
+is `undefined` if the message has no valid one. The id of a response is left out, since it is that
+of a request of the server. The parameters are left out, too.
 """.
 -spec summary(Json :: term()) -> erlmcp_engine:summary().
 summary(#{~"method" := Method} = Json) when is_binary(Method) -> {id(Json), Method, #{}};
@@ -179,26 +184,32 @@ not_before(Refusal, #{limits := #{rate_retry_ms := RateMs, queue_retry_ms := Que
 
 kind(#{~"method" := _, ~"id" := _}) -> request;
 kind(#{~"method" := _}) -> notification;
-kind(#{~"id" := _}) -> response;
+kind(#{~"id" := _, ~"result" := _}) -> response;
+kind(#{~"id" := _, ~"error" := _}) -> response;
 %% A term that is not a message is answered with an error, so it counts as a request.
 kind(_) -> request.
 
-enter_each([], _, _, _, {[], [], Refused}) ->
-    {answer, erlmcp_message:batch(lists:reverse(Refused))};
-enter_each([], Arrival, _, _, {Batch, Permits, Refused}) ->
-    {ok, lists:reverse(Batch), {Arrival, {batch, Permits, Refused}}};
-enter_each([Json | Rest], Arrival, Tenant, Instance, {Batch, Permits, Refused}) ->
-    case enter_one(kind(Json), summary(Json), Arrival, Tenant, Instance) of
-        {ok, Permit} ->
-            enter_each(Rest, Arrival, Tenant, Instance,
-                       {[Json | Batch], [{id(Json), Permit} | Permits], Refused});
-        {refuse, Refusal} ->
-            Error = erlmcp_message:error(id(Json), Refusal),
-            enter_each(Rest, Arrival, Tenant, Instance, {Batch, Permits, [Error | Refused]})
+entered(Messages, Arrival) ->
+    Permits = [{id(Json), Permit} || {Json, {ok, _, {_, Permit}}} <- Messages],
+    Refused = [erlmcp_message:error(Id, Refusal) || {_, {refuse, Id, Refusal}} <- Messages],
+    case {Permits, Refused} of
+        {[], []} ->
+            [{_, Unanswered} | _] = Messages,
+            Unanswered;
+        {[], _} ->
+            {answer, erlmcp_message:batch(Refused)};
+        _ ->
+            {ok, [Json || {Json, {ok, _, _}} <- Messages], {Arrival, {batch, Permits, Refused}}}
     end.
 
-id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
-id(_) -> undefined.
+%% A response has the id of a request of the server.
+id(#{~"id" := Id} = Json) when is_binary(Id); is_integer(Id) ->
+    case kind(Json) of
+        request -> Id;
+        response -> undefined
+    end;
+id(_) ->
+    undefined.
 
 -doc """
 Turns the engine's effects for an admitted message into effects for the transport. Counts the
@@ -301,10 +312,11 @@ announced(_, Accept) ->
     {post, Accept}.
 
 -doc """
-Returns `ok`, or a refusal with further headers of its answer. A message is refused if the server
-takes no requests now, and any request if the principal may have no further connection
-(`erlmcp_gate:connect_tenant/2`). Only the head of the request is needed. A message in a session may
-be an answer that a call waits for, and is read in any state of the server. For an announced request
+Returns `ok`, or a refusal with further headers of its answer. A message, or a new stream of
+HTTP+SSE, is refused if the server takes no requests now. Any request is refused if the principal
+may have no further connection (`erlmcp_gate:connect_tenant/2`). Only the head of the request is
+needed. A message in a session, also in one of HTTP+SSE, may be an answer that a call waits for, and
+is read in any state of the server. For an announced request
 (`announced/2`) the state is checked later, when it enters.
 
 A connection counts as one of each principal from the principal's first request on it. Principals
@@ -327,12 +339,17 @@ check_state({announced, _, _}, _, _) ->
 check_state({post, _}, Headers, _) when is_map_key(~"mcp-session-id", Headers) ->
     ok;
 check_state({post, _}, Headers, Gate) ->
+    check_open(Headers, Gate);
+check_state({sse, {open, _}}, Headers, Gate) ->
+    check_open(Headers, Gate);
+check_state(_, _, _) ->
+    ok.
+
+check_open(Headers, Gate) ->
     case erlmcp_gate:state(Gate) of
         open -> ok;
         {refuse, Refusal} -> {refuse, refused_by_head(Refusal, Headers), #{}}
-    end;
-check_state(_, _, _) ->
-    ok.
+    end.
 
 %% A connection counts as a principal's from the principal's first request on it until its end.
 check_principal(anonymous, _, _) ->

@@ -354,6 +354,8 @@ visited({_, _, _} = Session, #{asks := {message, Json, Bytes}} = Visit, Instance
                       streams => Streams, quick => false, instance => Instance});
         {refuse, Id, Refusal} ->
             {refused, Refusal, erlmcp_admission:refused(Id, Refusal, Json, Context, true)};
+        {unanswered, Refusal} ->
+            {refused, Refusal, erlmcp_reply:refuse(undefined, Refusal)};
         {answer, Answer} ->
             {reply, 200, Answer}
     end;

@@ -405,11 +405,10 @@ count(#{sessions := #sessions{rows = Rows}}) ->
 open_ids(#{sessions := #sessions{rows = Rows}}) ->
     ets:select(Rows, [{{'$1', '_', '_', '_', '_', '_', '_'}, [{is_binary, '$1'}], ['$1']}]).
 
--doc "Returns the processes of the open sessions of Streamable HTTP.".
+-doc "Returns the processes of the open sessions, including those of HTTP+SSE.".
 -spec pids(erlmcp_instance:instance()) -> [pid()].
 pids(#{sessions := #sessions{rows = Rows}}) ->
-    ets:select(Rows, [{{'$1', '$2', '_', '_', '_', '_', '_'},
-                           [{is_binary, '$1'}, {is_pid, '$2'}], ['$2']}]).
+    ets:select(Rows, [{{'_', '$1', '_', '_', '_', '_', '_'}, [{is_pid, '$1'}], ['$1']}]).
 
 -doc """
 Returns up to `Most` open sessions of Streamable HTTP, in no order. Each has its id, its state, how

@@ -8,6 +8,7 @@ limit, and all ends that give a permit back.
 -export([principals_are_bounded/1, clients_take_no_room_from_tools/1,
          a_refused_connection_holds_no_permit/1, tls_connections_are_refused_by_http/1,
          discovery_is_refused_as_unavailable/1, batches_are_refused_one_by_one/1,
+         refusals_without_a_request_have_no_id/1, streams_of_sse_count_for_their_principal/1,
          permits_come_back_whatever_ends_a_call/1, a_running_task_holds_no_permit/1,
          a_call_that_waits_for_its_client_holds_no_permit/1, drained_servers_refuse_on_the_head/1,
          connections_leave_nothing/1, refusals_in_a_session_are_answers/1,
@@ -29,7 +30,8 @@ suite() ->
 all() ->
     [principals_are_bounded, clients_take_no_room_from_tools, a_refused_connection_holds_no_permit,
      tls_connections_are_refused_by_http, discovery_is_refused_as_unavailable,
-     batches_are_refused_one_by_one, permits_come_back_whatever_ends_a_call,
+     batches_are_refused_one_by_one, refusals_without_a_request_have_no_id,
+     streams_of_sse_count_for_their_principal, permits_come_back_whatever_ends_a_call,
      a_running_task_holds_no_permit, a_call_that_waits_for_its_client_holds_no_permit,
      drained_servers_refuse_on_the_head, connections_leave_nothing,
      refusals_in_a_session_are_answers, principals_of_a_connection_have_a_number].
@@ -211,6 +213,46 @@ batches_are_refused_one_by_one(_) ->
          close(Client),
          stop(Server)
      end || Transport <- [http, tcp]].
+
+%% 2025-03-26, Transports: "If the server cannot accept the input, it MUST return an HTTP error
+%% status code (e.g., 400 Bad Request). The HTTP response body MAY comprise a JSON-RPC error
+%% response that has no id."
+refusals_without_a_request_have_no_id(_) ->
+    %% Two messages open the session.
+    Server = serve(http, #{messages_per_day => 2}, definitions()),
+    Client = open(Server, http, ~"2025-03-26"),
+    {Headers, _} = erlmcp_test_bounds_client:message(Client, none, ~"", #{}),
+    [Listener] = erlmcp:listeners(Server),
+    Notification = #{jsonrpc => ~"2.0", method => ~"notifications/progress"},
+    Response = #{jsonrpc => ~"2.0", id => 7, result => #{}},
+    [begin
+         #{status := 429, messages := [#{~"error" := #{~"code" := 1056}} = Refused]} =
+             erlmcp_test_http:post(Listener, Headers, json:encode(Message)),
+         false = is_map_key(~"id", Refused)
+     end || Message <- [Notification, Response, [Notification, Response]]],
+    close(Client),
+    stop(Server).
+
+%% HTTP+SSE has two connections: that of its stream, and that of its messages.
+streams_of_sse_count_for_their_principal(_) ->
+    Server = serve(http, #{connections_per_principal => 2},
+                   (definitions())#{http => #{sse => #{}, authenticate =>
+                                                  fun erlmcp_test_bounds_calls:authenticate/1}}),
+    [Listener] = erlmcp:listeners(Server),
+    Of = fun(Name) -> [{~"authorization", Name}] end,
+    Open = fun(Name) -> erlmcp_test_sse:open(Listener, #{headers => Of(Name)}) end,
+    Client = Open(~"ada"),
+    true = erlmcp_test_sse:is_quiet(Client),
+    {429, #{~"retry-after" := _}, Refused} =
+        erlmcp_test_sse:get(Listener, ~"GET", ~"/sse", Of(~"ada")),
+    #{~"error" := #{~"code" := 1060, ~"data" := #{~"limit" := 2, ~"observed" := 3}}} =
+        json:decode(Refused),
+    Other = Open(~"bob"),
+    ok = erlmcp_test_sse:close(Client),
+    ok = until(fun() -> held(Server, {connections, ~"ada"}) =:= 0 end),
+    Again = Open(~"ada"),
+    [ok = erlmcp_test_sse:close(One) || One <- [Other, Again]],
+    stop(Server).
 
 %% After an answer, a crash, the deadline, the memory bound, a cancellation, or the client's end.
 permits_come_back_whatever_ends_a_call(_) ->

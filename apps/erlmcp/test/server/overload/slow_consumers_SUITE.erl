@@ -10,6 +10,8 @@ transport. Clients that read are not affected. The size of a result is bounded, 
          connection_of_http1_that_is_not_read_leaves_nothing/1,
          connection_of_tcp_that_is_not_read_leaves_nothing/1]).
 -export([streams_that_are_read_are_counted_less/1]).
+-export([who_reads_tcp_steadily_is_not_cut/1, an_answer_waits_for_the_one_before_it/1,
+         who_reads_sse_steadily_is_not_cut/1]).
 -export([what_a_call_says_is_bounded/1, bytes_that_a_call_says_are_bounded/1,
          a_late_result_of_http2_is_bounded/1, a_call_waits_again_for_who_reads_again/1,
          a_call_waits_five_seconds_in_all/1, who_reads_misses_nothing/1,
@@ -202,6 +204,70 @@ connection_of_tcp_that_is_not_read_leaves_nothing(_) ->
     #{refusal := 1055, limit := 300} = logged(slow_consumer),
     ok = forgotten(Socket, 500),
     erlmcp_test_http:stop(Server).
+
+%% A client that reads all the time may read for longer than `send_timeout_ms`.
+who_reads_tcp_steadily_is_not_cut(_) ->
+    #{port := Port} = Server = start(#{send_timeout_ms => 2000}, [{tcp, #{}}]),
+    %% The socket keeps little of an answer, so that a part of it waits at the server.
+    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false},
+                                                          {recbuf, 100_000}]),
+    [begin
+         ok = gen_tcp:send(Socket, [call_sized(Id, Size), $\n]),
+         ok = read_steadily(Socket, Size)
+     end || {Id, Size} <- [{1, 4_000_000}, {2, 24_000_000}]],
+    gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
+
+an_answer_waits_for_the_one_before_it(_) ->
+    Server = start(#{send_timeout_ms => 2000}, [{tcp, #{}}]),
+    Socket = erlmcp_test_http:connect(Server),
+    ok = gen_tcp:send(Socket, [call_sized(1, 32_000_000), $\n]),
+    ok = read_steadily(Socket, 1_000_000),
+    List = erlmcp_test_line:stateless(2, ~"tools/list", #{}),
+    ok = gen_tcp:send(Socket, [json:encode(List), $\n]),
+    ok = read_steadily(Socket, 31_000_000),
+    %% The end of the first answer, and the second one.
+    ok = read_until(~"\"tools\":", Socket),
+    gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
+
+who_reads_sse_steadily_is_not_cut(_) ->
+    Server = start(#{send_timeout_ms => 2000}, [{http, #{sse => #{}}}]),
+    Socket = erlmcp_test_http:connect(Server),
+    ok = erlmcp_test_http:write(Socket, ~"GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    {200, _} = erlmcp_test_http:head(Socket),
+    {match, [Endpoint]} = re:run(erlmcp_test_http:chunk(Socket), ~"data: ([^\n]+)",
+                                 [{capture, [1], binary}]),
+    Poster = erlmcp_test_sse:open(Server),
+    [{202, _, <<>>} = erlmcp_test_sse:post(Poster, Endpoint, Message)
+     || Message <- [json:encode(erlmcp_test_line:initialize_request(0, ~"2024-11-05")),
+                    call_sized(1, 32_000_000)]],
+    ok = read_steadily(Socket, 32_000_000),
+    %% The session goes on, too.
+    Ping = json:encode(erlmcp_test_line:request(~"last", ~"ping", #{})),
+    {202, _, <<>>} = erlmcp_test_sse:post(Poster, Endpoint, Ping),
+    ok = read_until(~"\"last\"", Socket),
+    erlmcp_test_sse:close(Poster),
+    gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
+
+call_sized(Id, Size) ->
+    json:encode(erlmcp_test_line:stateless(Id, ~"tools/call", #{~"name" => ~"sized",
+                                                                ~"arguments" => #{size => Size}})).
+
+%% About four million bytes in a second, and never one that is long without a byte.
+read_steadily(_, Left) when Left =< 0 ->
+    ok;
+read_steadily(Socket, Left) ->
+    {ok, Bytes} = gen_tcp:recv(Socket, min(Left, 400_000), ?TIMEOUT),
+    receive after 100 -> read_steadily(Socket, Left - byte_size(Bytes)) end.
+
+read_until(Text, Socket) ->
+    {ok, Bytes} = gen_tcp:recv(Socket, 0, ?TIMEOUT),
+    case binary:match(Bytes, Text) of
+        nomatch -> read_until(Text, Socket);
+        _ -> ok
+    end.
 
 %% The server's end of the connection is no more, though the client's is.
 forgotten(Socket, Left) when Left > 0 ->

@@ -67,9 +67,9 @@ last_response(Pid) ->
 -doc """
 Ends connections as soon as their requests are answered. A connection of HTTP/2 announces its end
 with GOAWAY, and still serves requests that come within `erlmcp_httpd:last_requests_ms/0`. Streams
-that do not end by themselves end now, except those of HTTP+SSE. A connection of HTTP/1.1 without a
-request ends now, too. If its client has sent no request yet, or a part of the next one, the next
-request is served first.
+that do not end by themselves end now, and those of HTTP+SSE as soon as none of their calls runs. A
+connection of HTTP/1.1 without a request ends now, too. If its client has sent no request yet, or a
+part of the next one, the next request is served first.
 """.
 -spec end_all([pid()]) -> ok.
 end_all(Pids) ->

@@ -154,8 +154,15 @@ serve(#{asks := {post, Accept, Announced}} = Route, StreamId, Request) ->
         {refuse, Refusal, Headers} ->
             refuse(Refusal, Headers, Request, Stream)
     end;
-serve(#{asks := {sse, _}, extra := Extra} = Route, StreamId, Request) ->
-    handed_over(erlmcp_httpd_sse:init(Route, owner(StreamId), Request), erlmcp_httpd_sse, Extra);
+serve(#{asks := {sse, _} = Asks, extra := Extra} = Route, StreamId, Request) ->
+    Stream = stream(Route, StreamId, Request),
+    case check_head(Asks, Request, Stream) of
+        ok ->
+            handed_over(erlmcp_httpd_sse:init(Route, owner(StreamId), Request), erlmcp_httpd_sse,
+                        Extra);
+        {refuse, Refusal, Headers} ->
+            refuse(Refusal, Headers, Request, Stream)
+    end;
 serve(#{asks := Asks} = Route, StreamId, Request) ->
     Stream = stream(Route, StreamId, Request),
     case check_head(Asks, Request, Stream) of
@@ -315,6 +322,9 @@ enter(Json, Arrival, Session, Stream) ->
             #stream{request_context = RequestContext, named = Named} = Stream,
             Reply = erlmcp_admission:refused(Id, Refusal, Json, RequestContext, Named =/= none),
             refused(Refusal, Reply, Stream);
+        %% The status tells of the refusal. Its error has no id.
+        {unanswered, Refusal} ->
+            refused(Refusal, erlmcp_reply:refuse(undefined, Refusal), Stream);
         {answer, Answer} ->
             perform([{reply, 200, Answer}], #{}, Stream)
     end.

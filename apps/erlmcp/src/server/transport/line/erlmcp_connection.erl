@@ -285,6 +285,8 @@ message(Json, Arrival, #{instance := Instance, tenant := Tenant} = Connection) -
             handle(Message, Admitted, Connection);
         {refuse, Id, Refusal} ->
             refused(Id, Refusal, Connection);
+        {unanswered, _} ->
+            {[], Connection};
         {answer, Answer} ->
             {framed(Answer, Connection), Connection}
     end.

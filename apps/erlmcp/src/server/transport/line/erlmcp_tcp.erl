@@ -16,8 +16,6 @@ Internal.
 -export([start_link/3, init/4]).
 -export([received/2, write/2, pause/1, read_on/1, linger/1, close/1]).
 
-%% Bytes from which an answer is large. The connection watches whether the client reads it.
--define(LARGE, 65_536).
 %% Packets that a socket delivers before its process has to ask for more. Packets in the mailbox are
 %% not counted as unfinished messages.
 -define(ACTIVE, 16).
@@ -116,47 +114,30 @@ received({tcp, Socket, Data}, {Socket, _, _}) -> {data, Data};
 received({tcp_passive, Socket}, {Socket, _, _}) -> passive;
 received({tcp_closed, Socket}, {Socket, _, _}) -> end_of_input;
 received({tcp_error, Socket, _}, {Socket, _, _}) -> lost;
-received({tcp_unread, Socket, Before}, {Socket, _, _} = Transport) -> unread(Transport, Before);
 received(_, _) -> other.
 
 -doc false.
-write({Socket, _, _} = Transport, Bytes) ->
-    case erlmcp_tcp_send:send(Socket, Bytes) of
+write(Transport, Bytes) ->
+    send(erlmcp_tcp_send:pieces(Bytes), Transport).
+
+send([], _) ->
+    ok;
+send([Piece | Pieces], {Socket, _, _} = Transport) ->
+    case erlmcp_tcp_send:send(Socket, Piece) of
         ok ->
-            watch(Transport, iolist_size(Bytes));
+            send(Pieces, Transport);
         {error, timeout} = Error ->
-            lost = slow_consumer(Transport),
+            ok = slow_consumer(Transport),
             Error;
         {error, _} = Error ->
             Error
-    end.
-
-%% Watches whether the client reads a large answer. The driver accepts the whole answer at once, so
-%% its time-out only applies to the next one. A client has to read LARGE bytes in that time.
-watch(_, Size) when Size < ?LARGE ->
-    ok;
-watch(Transport, Size) ->
-    _ = unread(Transport, Size + 1),
-    ok.
-
-unread({Socket, Timeout, _} = Transport, Before) ->
-    case inet:getstat(Socket, [send_pend]) of
-        {ok, [{send_pend, 0}]} ->
-            ignore;
-        {ok, [{send_pend, Left}]} when Left < Before ->
-            _ = erlang:send_after(Timeout, self(), {tcp_unread, Socket, Left - ?LARGE}),
-            ignore;
-        {ok, _} ->
-            slow_consumer(Transport);
-        {error, _} ->
-            lost
     end.
 
 %% Closes the socket at once. An ordinary close would wait until the client has read the rest.
 slow_consumer({Socket, Timeout, Key}) ->
     ok = erlmcp_slow_consumer:cut(Key, Timeout),
     _ = inet:setopts(Socket, [{linger, {true, 0}}]),
-    lost.
+    ok.
 
 -doc false.
 pause({Socket, _, _}) ->

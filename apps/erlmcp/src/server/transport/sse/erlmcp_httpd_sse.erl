@@ -22,6 +22,7 @@ Internal.
 -define(SHUTDOWN, 1000).
 
 -record(sse_stream, {
+    owner :: erlmcp_call:owner(),
     session :: pid(),
     id :: binary(),
     config :: erlmcp_httpd:config(),
@@ -54,10 +55,12 @@ init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Own
         {ok, Pid, Id} ->
             ok = erlmcp_httpd_auth:expire(Identity, Owner),
             ok = erlmcp_meter:stream_opened(Instance),
+            {_, Tag} = Owner,
+            ok = erlmcp_httpd_http2:stream_lasts(Tag),
             Endpoint = #{event => ~"endpoint", data => [MessagePath, ~"?sessionId=", Id]},
             #{version := Version} = Request,
             {[{spawn, Pid, ?SHUTDOWN} | erlmcp_httpd_response:stream(erlmcp_sse:event(Endpoint))],
-             #sse_stream{session = Pid, id = Id, config = Config, version = Version,
+             #sse_stream{owner = Owner, session = Pid, id = Id, config = Config, version = Version,
                          permit = erlmcp_gate:stream(Gate)}};
         {error, Refusal} ->
             refuse(Refusal, Request, #sse_message{owner = Owner, config = Config})
@@ -150,6 +153,10 @@ info(_, {'EXIT', Pid, Reason}, #sse_stream{session = Pid, id = Id, config = Conf
     #{instance := Instance} = Config,
     ok = erlmcp_httpd_sse_session:forget(Id, Instance),
     {ended(Reason, Stream), Stream};
+%% The connection ends when the server ends. The session's calls may still be answered.
+info(_, closing, #sse_stream{session = Pid} = Stream) ->
+    ok = erlmcp_httpd_sse_session:close_when_idle(Pid),
+    {[], Stream};
 info(_, {identity, expired}, #sse_stream{} = Stream) ->
     {erlmcp_httpd_response:ended(stream, true), Stream};
 info(_, _, #sse_stream{} = Stream) ->
@@ -181,7 +188,8 @@ ended(_, _) ->
 Ends the request. The session of a stream gets an exit signal from the connection's process.
 """.
 -spec terminate(state()) -> ok.
-terminate(#sse_stream{permit = Permit}) ->
+terminate(#sse_stream{owner = {_, Tag}, permit = Permit}) ->
+    ok = erlmcp_httpd_http2:stream_ended(Tag),
     erlmcp_gate:leave(Permit);
 terminate(#sse_message{body = Body}) ->
     erlmcp_httpd_body:forget(Body).

@@ -6,10 +6,12 @@ which the requests are answered. It sends messages to the stream of the client's
 is in the process of an HTTP connection.
 
 The stream writes one piece at a time, and confirms it. So bytes that the client has not read wait
-here. The session ends if more than `unread_bytes` wait, unless a single message has them all. It
-also ends if the stream has not written a piece after `send_timeout_ms`. A session that was never
-used ends after `unused_session_ms`, or earlier if another one needs its room. The session also ends
-with its stream and with the server. Its calls end with it.
+here. A piece has at most 65,536 bytes, so a large message is several pieces. The session ends if
+more than `unread_bytes` wait, unless a single message has them all. The rest of a message that is
+being written does not count. The session also ends if the stream has not written a piece after
+`send_timeout_ms`. A session that was never used ends after `unused_session_ms`, or earlier if
+another one needs its room. The session also ends with its stream and with the server. Its calls end
+with it. Before a server that is lame drains, the session ends as soon as none of its calls runs.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE".
 
@@ -18,11 +20,11 @@ Internal.
 
 -behaviour(gen_server).
 
--export([open/4, message/5, written/1, forget/2]).
+-export([open/4, message/5, written/1, close_when_idle/1, forget/2]).
 -export([start_link/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
 
-%% The least bytes of a piece, if enough bytes wait.
+%% The most bytes of a piece, and the least bytes to which small messages are joined if enough wait.
 -define(PIECE, 65_536).
 
 -record(state, {
@@ -30,19 +32,23 @@ Internal.
     instance :: erlmcp_instance:instance(),
     stream :: erlmcp_call:owner(),
     connection :: erlmcp_connection:connection(),
-    %% the timer that runs while the stream writes, complete pieces that wait, the next piece, and
-    %% the bytes of all of these
+    %% the timer that runs while the stream writes a piece, and the bytes that follow the piece
     writing :: undefined | reference(),
+    rest = <<>> :: binary(),
+    %% messages that wait behind them, the last of these, to which more is joined, and the bytes of
+    %% all of these
     waiting = queue:new() :: queue:queue(binary()),
     last = <<>> :: binary(),
-    size = 0 :: non_neg_integer()
+    size = 0 :: non_neg_integer(),
+    %% whether the session ends as soon as no call runs
+    closing = false :: boolean()
 }).
 
 -doc """
 Opens a session for a stream, or refuses it. The stream is sent `{Tag, {write, Bytes}}`, one piece
-at a time, and calls `written/1` when it has written a piece. If the server stops, the stream is
-sent all remaining bytes at once. The session is linked to the stream's process, and ends with
-`{shutdown, slow_consumer}` if the client does not read.
+at a time, and calls `written/1` when it has written a piece. If the session ends for the server,
+the stream is sent all remaining bytes at once. The session is linked to the stream's process, and
+ends with `{shutdown, slow_consumer}` if the client does not read.
 """.
 -spec open(erlmcp_call:owner(), erlmcp_auth:principal(), inet:ip_address(),
            erlmcp_instance:instance()) ->
@@ -113,6 +119,11 @@ sends the next one.
 written(Pid) ->
     gen_server:cast(Pid, written).
 
+-doc "Ends a session as soon as none of its calls runs.".
+-spec close_when_idle(pid()) -> ok.
+close_when_idle(Pid) ->
+    gen_server:cast(Pid, close_when_idle).
+
 -doc "Deletes the row of a session, which the session cannot do itself if it is killed.".
 -spec forget(Id :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Id, Instance) ->
@@ -152,7 +163,9 @@ handle_cast({message, {Json, Arrival}, Identity, {Pid, Tag}}, State) ->
     Pid ! {Tag, taken},
     said(erlmcp_connection:message(Json, Arrival, Identity, Connection), State);
 handle_cast(close, State) ->
-    {stop, normal, State};
+    {stop, shutdown, State};
+handle_cast(close_when_idle, State) ->
+    go_on(State#state{closing = true});
 handle_cast(written, #state{writing = Timer} = State) ->
     _ = erlang:cancel_timer(Timer),
     {noreply, write_next(State#state{writing = undefined})}.
@@ -179,17 +192,25 @@ wait_to_keep_alive(#{keep_alive_ms := Interval}) ->
 said({Bytes, Connection}, State) ->
     Next = State#state{connection = Connection},
     case iolist_size(Bytes) of
-        0 -> {noreply, Next};
+        0 -> go_on(Next);
         Size -> say(Bytes, Size, Next)
     end.
 
+go_on(#state{closing = true, connection = Connection} = State) ->
+    case erlmcp_connection:busy(Connection) of
+        true -> {noreply, State};
+        false -> {stop, shutdown, State}
+    end;
+go_on(State) ->
+    {noreply, State}.
+
 say(Bytes, _, #state{writing = undefined} = State) ->
-    {noreply, write(Bytes, State)};
+    go_on(write(Bytes, State));
 say(Bytes, More, #state{size = Size, instance = #{limits := #{unread_bytes := Max}}} = State) ->
     %% A single message may wait, whatever its size.
     if
         Size > 0, Size + More > Max -> slow_consumer(Max, State);
-        true -> {noreply, wait(Bytes, State#state{size = Size + More})}
+        true -> go_on(wait(Bytes, State#state{size = Size + More}))
     end.
 
 slow_consumer(Limit, #state{instance = #{key := Key}} = State) ->
@@ -199,26 +220,32 @@ slow_consumer(Limit, #state{instance = #{key := Key}} = State) ->
 %% Joins small messages to one binary, since many small binaries take many times their bytes.
 wait(Bytes, #state{waiting = Waiting, last = Last} = State) ->
     case <<Last/binary, (iolist_to_binary(Bytes))/binary>> of
-        Piece when byte_size(Piece) >= ?PIECE ->
-            State#state{waiting = queue:in(Piece, Waiting), last = <<>>};
+        Joined when byte_size(Joined) >= ?PIECE ->
+            State#state{waiting = queue:in(Joined, Waiting), last = <<>>};
         Begun ->
             State#state{last = Begun}
     end.
 
+write_next(#state{rest = Rest} = State) when Rest =/= <<>> ->
+    write(Rest, State);
 write_next(#state{waiting = Waiting, last = Last, size = Size} = State) ->
     case queue:out(Waiting) of
-        {{value, Piece}, Rest} ->
-            write(Piece, State#state{waiting = Rest, size = Size - byte_size(Piece)});
+        {{value, Bytes}, Others} ->
+            write(Bytes, State#state{waiting = Others, size = Size - byte_size(Bytes)});
         {empty, _} when Last =/= <<>> ->
             write(Last, State#state{last = <<>>, size = 0});
         {empty, _} ->
             State
     end.
 
-write(Piece, #state{stream = {Pid, Tag}, instance = #{limits := Limits}} = State) ->
+write(Bytes, #state{stream = {Pid, Tag}, instance = #{limits := Limits}} = State) ->
     #{send_timeout_ms := Timeout} = Limits,
+    {Piece, Rest} = case iolist_to_binary(Bytes) of
+        <<First:?PIECE/binary, Others/binary>> -> {First, Others};
+        All -> {All, <<>>}
+    end,
     Pid ! {Tag, {write, Piece}},
-    State#state{writing = erlang:start_timer(Timeout, self(), unread)}.
+    State#state{writing = erlang:start_timer(Timeout, self(), unread), rest = Rest}.
 
 -doc false.
 format_status(Status) ->
@@ -231,9 +258,9 @@ terminate(Reason, #state{id = Id, instance = Instance, connection = Connection} 
     ok = say_the_rest(Reason, State),
     leave_untaken().
 
-%% If the server stops, the session sends what still waits.
-say_the_rest(shutdown, #state{stream = {Pid, Tag}, waiting = Waiting, last = Last}) ->
-    Pid ! {Tag, {write, [queue:to_list(Waiting), Last]}},
+%% If the session ends for the server, it sends what still waits.
+say_the_rest(shutdown, #state{stream = {Pid, Tag}, rest = Rest, waiting = Waiting, last = Last}) ->
+    Pid ! {Tag, {write, [Rest, queue:to_list(Waiting), Last]}},
     ok;
 say_the_rest(_, _) ->
     ok.

@@ -11,7 +11,8 @@
          crashes_cost_one_error/1, messages_are_bounded_in_bytes/1,
          oversize_is_refused_before_it_ends/1, nesting_is_bounded/1, members_are_bounded/1,
          unreadable_lines_are_parse_errors/1, non_messages_are_invalid_requests/1,
-         notifications_and_responses_are_not_answered/1, sessions_hear_of_changes/1,
+         notifications_and_responses_are_not_answered/1,
+         refused_notifications_and_responses_are_not_answered/1, sessions_hear_of_changes/1,
          answers_are_one_line/1, large_answers_arrive_whole/1,
          unfinished_messages_are_bounded_in_time/1, clients_that_do_not_read_are_dropped/1,
          unread_answers_are_bounded_in_time/1, old_heaps_are_for_busy_connections/1,
@@ -35,7 +36,8 @@ all() ->
      deadlines_are_kept, heaps_are_bounded, crashes_cost_one_error, messages_are_bounded_in_bytes,
      oversize_is_refused_before_it_ends, nesting_is_bounded, members_are_bounded,
      unreadable_lines_are_parse_errors, non_messages_are_invalid_requests,
-     notifications_and_responses_are_not_answered, sessions_hear_of_changes,
+     notifications_and_responses_are_not_answered,
+     refused_notifications_and_responses_are_not_answered, sessions_hear_of_changes,
      answers_are_one_line, large_answers_arrive_whole,
      unfinished_messages_are_bounded_in_time, clients_that_do_not_read_are_dropped,
      unread_answers_are_bounded_in_time, old_heaps_are_for_busy_connections,
@@ -369,6 +371,19 @@ notifications_and_responses_are_not_answered(_) ->
                     #{~"jsonrpc" => ~"2.0", ~"id" => ~"x",
                       ~"error" => #{~"code" => 1, ~"message" => ~""}}]],
     [] = rest(Socket).
+
+%% Nor are they if they are over a rate. The client may have a request with the id of a response.
+refused_notifications_and_responses_are_not_answered(_) ->
+    Socket = connect(serve(#{limits => #{messages_per_day => 1}})),
+    #{~"result" := #{}} = ask(Socket, 1, ~"ping", #{}),
+    Notification = notification(~"notifications/progress", #{}),
+    Responses = [#{~"jsonrpc" => ~"2.0", ~"id" => 7, ~"result" => #{}},
+                 #{~"jsonrpc" => ~"2.0", ~"id" => 7,
+                   ~"error" => #{~"code" => 1, ~"message" => ~""}}],
+    [send(Socket, Message) || Message <- [Notification, [Notification | Responses] | Responses]],
+    send(Socket, [Notification, request(8, ~"ping", #{}) | Responses]),
+    send(Socket, #{~"jsonrpc" => ~"2.0", ~"id" => 9}),
+    [[#{~"id" := 8, ~"error" := #{~"code" := 1056}}], #{~"id" := 9, ~"error" := _}] = rest(Socket).
 
 %% 2025-11-25, Tools: "When the list of available tools changes, servers that declared the
 %% listChanged capability SHOULD send a notification". A connection without a session has declared
