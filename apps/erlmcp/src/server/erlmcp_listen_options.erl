@@ -95,7 +95,7 @@ expected(metrics, true) ->
 expected(metrics, Value) -> ok_or(Value =:= false, ~"true or false");
 expected(_, any) -> ok;
 expected(_, Names) ->
-    ok_or(is_list_of(fun is_binary/1, Names), ~"any, or a list of binaries").
+    ok_or(is_list_of(fun is_text/1, Names), ~"any, or a list of binaries, UTF-8").
 
 networks([]) ->
     ok;
@@ -114,6 +114,8 @@ is_proper(_) -> false.
 
 is_list_of(Is, List) -> is_proper(List) andalso lists:all(Is, List).
 
+is_text(Value) -> is_binary(Value) andalso unicode:characters_to_binary(Value) =:= Value.
+
 ok_or(true, _) -> ok;
 ok_or(false, Expected) -> Expected.
 
@@ -130,7 +132,7 @@ field(authorization_servers, [_ | _] = Values) ->
     {is_list_of(fun is_url/1, Values), ~"a list of URLs"};
 field(authorization_servers, _) -> {false, ~"a list of URLs"};
 field(scopes_supported, Value) -> {erlmcp_scope:are_scopes(Value), ~"a list of scopes"};
-field(resource_name, Value) -> {is_binary(Value), ~"a binary"};
+field(resource_name, Value) -> {is_text(Value), ~"a binary, UTF-8"};
 field(Name, Value) when
     Name =:= resource_documentation; Name =:= resource_policy_uri; Name =:= resource_tos_uri
 ->
@@ -139,8 +141,7 @@ field(_, _) ->
     {false, ~"no such field of a protected resource"}.
 
 is_url(Value) ->
-    case is_binary(Value) andalso unicode:characters_to_binary(Value) =:= Value
-        andalso uri_string:parse(Value) of
+    case is_text(Value) andalso uri_string:parse(Value) of
         #{scheme := Scheme, host := Host} = Url when Host =/= ~"" ->
             (Scheme =:= ~"https" orelse Scheme =:= ~"http") andalso not is_map_key(fragment, Url);
         _ ->

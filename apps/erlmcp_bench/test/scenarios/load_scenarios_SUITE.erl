@@ -346,7 +346,8 @@ a_late_crowd_shortens_no_phase(_) ->
                        (_) -> ok
                     end}),
     [WarmUp, Peak] = [receive {Phase, At} -> At end || Phase <- [warm_up, peak]],
-    ?assert(Peak - WarmUp >= 1_000).
+    %% About 0 if the crowd took its time from the warm-up. The machine may pause before WarmUp.
+    ?assert(Peak - WarmUp >= 300).
 
 %% In the process that runs the scenario, to which its nodes are linked.
 stand_still(Milliseconds) ->

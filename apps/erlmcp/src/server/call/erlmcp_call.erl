@@ -317,7 +317,8 @@ refuse(#{id := Id, context := #{revision := Revision}} = Call, Refusal, Instance
 Returns the answer to a request whose linked call did not end within `Milliseconds`; for the call of
 a task, the refusal. The owner of the call has just ended it. Logs an incident. The request has
 ended then. If the call's own answer waits in the owner's mailbox, returns that one: the request has
-ended before.
+ended before. A call counts its request just before it answers. So a call that is killed between the
+two is counted twice.
 """.
 -spec timed_out(Call :: pid(), Milliseconds :: non_neg_integer(), subject(),
                 erlmcp_instance:instance()) ->
@@ -366,7 +367,7 @@ ended(Refusal, #{id := Id, revision := Revision} = Subject, Instance) ->
 -doc """
 Ends the request of a linked call without an answer, for its owner, which has just ended the call.
 The request of a call whose answer waits in the owner's mailbox has ended before. That answer is
-dropped.
+dropped. As with `timed_out/4`, a call that is killed just before it answers is counted twice.
 """.
 -spec cancelled(Call :: pid(), subject(), erlmcp_instance:instance()) -> ok.
 cancelled(Call, Subject, Instance) ->

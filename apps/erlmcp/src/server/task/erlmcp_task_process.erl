@@ -283,6 +283,9 @@ handle_cast(_, State) ->
     {noreply, State}.
 
 -doc false.
+%% A process that outlives its call may report late: the message of a task that has ended stays.
+handle_info({erlmcp_task, {status, _}}, #state{pid = undefined} = State) ->
+    {noreply, State};
 handle_info({erlmcp_task, {status, Message}}, State) ->
     changed(#{message => string:slice(latest(Message), 0, ?MAX_MESSAGE)}, State);
 handle_info({erlmcp_task, {notification, Bytes, Window} = Notification},

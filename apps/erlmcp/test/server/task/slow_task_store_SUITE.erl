@@ -9,7 +9,7 @@ calls. The store is this module: it waits for the test before it writes, and may
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([a_request_waits_for_the_store/1, a_task_that_is_stored_too_late_does_not_run/1,
          a_tool_has_its_own_deadline/1, an_ended_task_is_not_cancelled/1,
-         a_waiting_request_pauses/1]).
+         a_waiting_request_pauses/1, a_late_report_changes_no_ended_task/1]).
 %% The store.
 -export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
 
@@ -21,7 +21,8 @@ suite() ->
 
 all() ->
     [a_request_waits_for_the_store, a_task_that_is_stored_too_late_does_not_run,
-     a_tool_has_its_own_deadline, an_ended_task_is_not_cancelled, a_waiting_request_pauses].
+     a_tool_has_its_own_deadline, an_ended_task_is_not_cancelled, a_waiting_request_pauses,
+     a_late_report_changes_no_ended_task].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -131,6 +132,28 @@ a_waiting_request_pauses(_) ->
     Writer ! available,
     _ = refused(-32603, next(Result)),
     ok = over(Result),
+    erlmcp_test_http:stop(Server).
+
+%% The store takes changes again when the report comes.
+a_late_report_changes_no_ended_task(_) ->
+    Writer = unavailable_for_updates(),
+    Server = start(#{}, #{}, Writer),
+    Client = client(Server),
+    Create = create(Client, ~"wait"),
+    Id = id(next(Create)),
+    ok = over(Create),
+    {Handler, Context} = running(),
+    Keeper = keeper(Server, Id),
+    ok = finish(Handler, ~"done"),
+    receive {refused, Keeper} -> ok end,
+    ok = sys:suspend(Keeper),
+    Writer ! available,
+    ok = erlmcp:progress(Context, 1, #{message => ~"late"}),
+    Monitor = monitor(process, Keeper),
+    ok = sys:resume(Keeper),
+    receive {'DOWN', Monitor, process, _, _} -> ok end,
+    #{~"status" := ~"completed"} = Task = until(Client, Id, ~"completed"),
+    false = is_map_key(~"statusMessage", Task),
     erlmcp_test_http:stop(Server).
 
 %% Stores tasks at once, but refuses their changes until it is sent `available`.
