@@ -85,6 +85,8 @@ The reason for a failed authorization, in addition to those of a flow.
 %% A token is renewed when a tenth of its lifetime remains, but at most this many seconds before its
 %% end.
 -define(EARLY_SECONDS, 30).
+%% The pause after a renewal that failed while the token was valid.
+-define(PAUSE_SECONDS, 5).
 
 -doc """
 Starts the authorizer, linked to the calling process. `ServerUrl` is the URL of the MCP server. No
@@ -123,9 +125,10 @@ handle(Pid) ->
 Returns the authorization headers for a request to the MCP server. There are none for a URL of
 another origin, and while there is no token, or only one that has expired and cannot be renewed.
 Waits only while a token that has expired is being renewed, at most until `Deadline`, in monotonic
-milliseconds. A token that will soon expire is used while it is being renewed. There are no headers,
-either, if the authorization server refuses the renewal. The error is any other reason why the
-renewal failed, `timeout` after `Deadline`, or `stopped` if the authorizer has ended.
+milliseconds. A token that will soon expire is used while it is being renewed; if that fails, the
+next try follows after a pause. There are no headers, either, if the authorization server refuses
+the renewal. The error is any other reason why the renewal failed, `timeout` after `Deadline`, or
+`stopped` if the authorizer has ended.
 """.
 -spec headers(handle(), Method :: post | get | delete, Url :: binary(), Deadline :: integer()) ->
     {ok, [{binary(), iodata()}]} | {error, reason()}.
@@ -464,10 +467,34 @@ outcome({ok, Tokens}, _, #state{kept = Kept, dpop = Dpop} = State) ->
     {retry, installed(Tokens(), State)};
 outcome({stored, Stored}, _, State) ->
     {retry, restored(Stored(), false, State)};
-outcome({error, {token_refused, Status, _, _}}, renew, State) when Status < 500 ->
-    {retry, dropped(State)};
+outcome({error, Reason} = Error, renew, State) ->
+    case {is_refused(Reason), serves(State)} of
+        {true, true} -> {retry, later(without_refresh(State))};
+        {true, false} -> {retry, dropped(State)};
+        %% The token still serves, so requests that joined are sent again.
+        {false, true} -> {retry, later(State)};
+        {false, false} -> {Error, State}
+    end;
 outcome({error, _} = Error, _, State) ->
     {Error, State}.
+
+%% Other statuses of 4xx ask for the same request at another time.
+is_refused({token_refused, Status, _, _}) ->
+    Status < 500 andalso not lists:member(Status, [408, 425, 429]);
+is_refused(_) ->
+    false.
+
+%% Pauses before the next renewal. From its end on, the token is renewed without a pause.
+later(#state{table = Table, tokens = Tokens, settings = Settings} = State) ->
+    [{token, _, _, _, End, _}] = ets:lookup(Table, token),
+    RenewAt = min(End, erlang:system_time(second) + ?PAUSE_SECONDS),
+    true = ets:update_element(Table, token, [{4, RenewAt},
+                                             {6, renewable(Tokens(), settings(Settings))}]),
+    State.
+
+without_refresh(#state{tokens = Tokens} = State) ->
+    Rest = maps:remove(refresh_token, Tokens()),
+    State#state{tokens = fun() -> Rest end}.
 
 %% The server's next challenge decides what to do then. The scopes of the dropped token will be
 %% requested again.
