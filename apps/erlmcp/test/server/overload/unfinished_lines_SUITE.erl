@@ -125,17 +125,18 @@ answers_come_before_the_end(_) ->
     {Server, Socket} = lines(#{receive_timeout_ms => 4000, message_bytes => 10_000_000,
                                queue_bytes_per_connection => 100_000_000}),
     Text = binary:copy(~"x", 9_000_000),
-    Echoes = [call(Id, ~"echo", #{~"text" => Echo}) || {Id, Echo} <- [{1, Text}, {2, ~""}]],
+    Echoes = [call(Id, ~"echo", #{~"text" => Echo})
+              || {Id, Echo} <- [{1, Text}, {2, Text}, {3, ~""}]],
     ok = gen_tcp:send(Socket, [call(0, ~"wait", #{}), Echoes, ~"{"]),
     {Call, _} = erlmcp_test_http:running(),
-    {{Pid, _}, _, _, _} = row(fun({_, Bytes, _, _}) -> Bytes > byte_size(Text) end),
+    {{Pid, _}, _, _, _} = row(fun({_, Bytes, _, _}) -> Bytes > 2 * byte_size(Text) end),
     ok = erlmcp_test_http:finish(Call, ~"done"),
     ok = until(fun() ->
         {messages, Messages} = process_info(Pid, messages),
         lists:keymember(receive_timeout, 3, Messages)
             andalso lists:keymember('EXIT', 1, Messages)
     end),
-    [0, 1, 2] = [Id || #{~"id" := Id, ~"result" := _} <- erlmcp_test_line:recv_many(Socket, 3)],
+    [0, 1, 2, 3] = [Id || #{~"id" := Id, ~"result" := _} <- erlmcp_test_line:recv_many(Socket, 4)],
     #{~"error" := #{~"data" := #{~"limit" := 4000}}} = erlmcp_test_line:recv(Socket),
     {error, closed} = erlmcp_test_line:recv_line(Socket, ?TIMEOUT),
     ended(Server, Socket).

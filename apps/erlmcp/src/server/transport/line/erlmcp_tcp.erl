@@ -16,6 +16,8 @@ Internal.
 -export([start_link/3, init/4]).
 -export([received/2, write/2, pause/1, read_on/1, linger/1, close/1]).
 
+%% Bytes from which an answer is large. The connection watches whether the client reads it.
+-define(LARGE, 65_536).
 %% Packets that a socket delivers before its process has to ask for more. Packets in the mailbox are
 %% not counted as unfinished messages.
 -define(ACTIVE, 16).
@@ -114,30 +116,62 @@ received({tcp, Socket, Data}, {Socket, _, _}) -> {data, Data};
 received({tcp_passive, Socket}, {Socket, _, _}) -> passive;
 received({tcp_closed, Socket}, {Socket, _, _}) -> end_of_input;
 received({tcp_error, Socket, _}, {Socket, _, _}) -> lost;
+received({tcp_unread, Socket, End, Due}, {Socket, _, _} = Transport) -> unread(Transport, End, Due);
 received(_, _) -> other.
 
 -doc false.
-write(Transport, Bytes) ->
-    send(erlmcp_tcp_send:pieces(Bytes), Transport).
-
-send([], _) ->
-    ok;
-send([Piece | Pieces], {Socket, _, _} = Transport) ->
-    case erlmcp_tcp_send:send(Socket, Piece) of
+write({Socket, _, _} = Transport, Bytes) ->
+    case erlmcp_tcp_send:send(Socket, Bytes) of
         ok ->
-            send(Pieces, Transport);
+            watch(Transport, iolist_size(Bytes));
         {error, timeout} = Error ->
-            ok = slow_consumer(Transport),
+            lost = slow_consumer(Transport),
             Error;
         {error, _} = Error ->
             Error
+    end.
+
+%% Watches whether the client reads a large answer. The driver accepts the whole answer at once, so
+%% its time-out only applies to the next one. A client has to read LARGE bytes in that time.
+watch(_, Size) when Size < ?LARGE ->
+    ok;
+watch(Transport, _) ->
+    _ = case sent(Transport) of
+        {Out, All} -> look_again(Transport, All, Out);
+        none -> ok
+    end,
+    ok.
+
+%% `End` is the count of bytes at which the answer is out, and `Due` the one that is expected now.
+unread(Transport, End, Due) ->
+    case sent(Transport) of
+        {Out, _} when Out >= End ->
+            ignore;
+        {Out, _} when Out >= Due ->
+            ok = look_again(Transport, End, Out),
+            ignore;
+        {_, _} ->
+            slow_consumer(Transport);
+        none ->
+            lost
+    end.
+
+look_again({Socket, Timeout, _}, End, Out) ->
+    _ = erlang:send_after(Timeout, self(), {tcp_unread, Socket, End, Out + ?LARGE}),
+    ok.
+
+%% The bytes that have left the driver, and all that it has accepted.
+sent({Socket, _, _}) ->
+    case inet:getstat(Socket, [send_oct, send_pend]) of
+        {ok, [{send_oct, All}, {send_pend, Left}]} -> {All - Left, All};
+        {error, _} -> none
     end.
 
 %% Closes the socket at once. An ordinary close would wait until the client has read the rest.
 slow_consumer({Socket, Timeout, Key}) ->
     ok = erlmcp_slow_consumer:cut(Key, Timeout),
     _ = inet:setopts(Socket, [{linger, {true, 0}}]),
-    ok.
+    lost.
 
 -doc false.
 pause({Socket, _, _}) ->
