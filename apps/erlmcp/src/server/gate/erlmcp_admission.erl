@@ -322,8 +322,8 @@ is read in any state of the server. For an announced request
 A connection counts as one of each principal from the principal's first request on it. Principals
 after the first 100 on a connection are not counted there.
 """.
--spec check_head(erlmcp_httpd_route:action() | announced(), cowboy_req:req(),
-                 erlmcp_auth:principal(), erlmcp_instance:instance()) ->
+-spec check_head(erlmcp_httpd_route:action() | announced() | {sse, erlmcp_httpd_sse:asks()},
+                 cowboy_req:req(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     ok | {refuse, erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}}.
 check_head(Asked, #{headers := Headers, version := Version}, Principal,
            #{gate := Gate} = Instance) ->
