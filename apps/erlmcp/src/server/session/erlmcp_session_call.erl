@@ -47,19 +47,19 @@ connection that waits for the call's answer.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_instance:instance(), Waiting :: erlmcp_call:owner(),
             session()) -> pid().
-start(#{id := Id} = Call, OfCalls, Waiting, Session) ->
+start(#{id := Id} = Call, Instance, Waiting, Session) ->
     Start = fun() ->
         %% The connection may end before the call, so the call's process holds the permit.
         ok = erlmcp_call:take_over(Call),
         Run = fun(Owner) ->
-            {reply, Status, Bytes} = erlmcp_call:run(Call, Owner, OfCalls),
+            {reply, Status, Bytes} = erlmcp_call:run(Call, Owner, Instance),
             {Status, Bytes}
         end,
         Entry = {call, [Id], erlmcp_call:subject(Call), erlmcp_call:permit(Call)},
         run(Session, Entry, Waiting, Run) =:= ended
-            andalso erlmcp_call:not_begun(Call, OfCalls)
+            andalso erlmcp_call:not_begun(Call, Instance)
     end,
-    erlmcp_call:start_process(Start, [], OfCalls).
+    erlmcp_call:start_process(Start, [], Instance).
 
 -doc """
 Runs a call or a batch of a session in the calling process. `Run` gets the owner of the call's

@@ -7,7 +7,8 @@ kept, and that no secret is seen in a log or an error.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([one_login_for_many_callers/1, one_renewal_for_many_callers/1,
-         a_valid_token_is_used_while_it_is_renewed/1]).
+         a_valid_token_is_used_while_it_is_renewed/1,
+         a_refused_renewal_leaves_a_valid_token/1]).
 -export([a_refused_token_is_refreshed/1, a_refused_refresh_leads_to_a_login/1]).
 -export([a_token_that_is_refused_after_a_refresh_leads_to_a_login/1]).
 -export([a_refresh_token_is_replaced_or_kept/1, a_failing_refresh_keeps_the_token/1]).
@@ -119,19 +120,17 @@ a_valid_token_is_used_while_it_is_renewed(Config) ->
     {Authorizer, Handle} = start(#{}, Peer),
     retry = challenged(Handle),
     ok = due(Authorizer),
-    Value = fun() ->
-        {ok, [{_, Value}]} = erlmcp_authorizer:headers(Handle, post, erlmcp_test_oauth:url(Peer),
-                                                       erlmcp_test_oauth:deadline()),
-        iolist_to_binary(Value)
-    end,
+    Value = fun() -> authorization(Handle, Peer) end,
     lists:foreach(fun(Status) ->
         erlmcp_test_oauth:change(Peer, ~"/token", {Status, #{}, ~""}),
+        Began = erlang:system_time(second),
         ok = due(Authorizer),
         %% The pause ends the state in which the token is to be renewed at once.
         true = eventually(fun() ->
             ~"Bearer token-1" = Value(),
             renew_at(Authorizer) > 0
-        end)
+        end),
+        true = renew_at(Authorizer) >= Began + 5
     end, [503, 429]),
     3 = length(grants(Peer)),
     ok = due(Authorizer),
@@ -148,6 +147,29 @@ a_valid_token_is_used_while_it_is_renewed(Config) ->
     Renewal ! go,
     true = eventually(fun() -> Value() =/= ~"Bearer token-1" end).
 
+%% The refresh token was refused for good, and the token itself is used to its end.
+a_refused_renewal_leaves_a_valid_token(Config) ->
+    Peer = peer(Config),
+    {Authorizer, Handle} = start(#{}, Peer),
+    retry = challenged(Handle),
+    Refused = erlmcp_test_oauth:json(400, #{~"error" => ~"invalid_grant"}),
+    erlmcp_test_oauth:change(Peer, ~"/token", Refused),
+    ok = due(Authorizer),
+    Value = fun() -> authorization(Handle, Peer) end,
+    true = eventually(fun() ->
+        ~"Bearer token-1" = Value(),
+        renew_at(Authorizer) > 0
+    end),
+    false = is_renewable(Authorizer),
+    ok = due(Authorizer),
+    ~"Bearer token-1" = Value(),
+    [~"authorization_code", ~"refresh_token"] = grants(Peer).
+
+authorization(Handle, Peer) ->
+    {ok, [{_, Value}]} = erlmcp_authorizer:headers(Handle, post, erlmcp_test_oauth:url(Peer),
+                                                   erlmcp_test_oauth:deadline()),
+    iolist_to_binary(Value).
+
 %% Makes the token one that is to be renewed, although it ends later.
 due(Pid) ->
     _ = sys:replace_state(Pid, fun(State) ->
@@ -158,10 +180,14 @@ due(Pid) ->
     end),
     ok.
 
-renew_at(Pid) ->
+renew_at(Pid) -> of_token(Pid, 4).
+
+is_renewable(Pid) -> of_token(Pid, 6).
+
+of_token(Pid, Place) ->
     [Table] = [Table || Table <- tuple_to_list(sys:get_state(Pid)), is_reference(Table),
                         ets:info(Table, name) =:= erlmcp_authorizer],
-    ets:lookup_element(Table, token, 4).
+    ets:lookup_element(Table, token, Place).
 
 %% Waits until the fun returns something other than `false`, and returns that.
 eventually(Look) ->

@@ -98,16 +98,7 @@ is_stored_too_late(Server) ->
 
 %% The end of the task is not stored yet.
 an_ended_task_is_not_cancelled(_) ->
-    Writer = unavailable_for_updates(),
-    Server = start(#{}, #{}, Writer),
-    Client = client(Server),
-    Create = create(Client, ~"wait"),
-    Id = id(next(Create)),
-    ok = over(Create),
-    {Handler, _} = running(),
-    Keeper = keeper(Server, Id),
-    ok = finish(Handler, ~"done"),
-    receive {refused, Keeper} -> ok end,
+    {Writer, Server, Client, Id, _, _} = ended_and_not_stored(),
     Writer ! available,
     Cancel = request(Client, 2, ~"tasks/cancel", #{taskId => Id}),
     _ = next(Cancel),
@@ -136,6 +127,19 @@ a_waiting_request_pauses(_) ->
 
 %% The store takes changes again when the report comes.
 a_late_report_changes_no_ended_task(_) ->
+    {Writer, Server, Client, Id, Keeper, Context} = ended_and_not_stored(),
+    ok = sys:suspend(Keeper),
+    Writer ! available,
+    ok = erlmcp:progress(Context, 1, #{message => ~"late"}),
+    Monitor = monitor(process, Keeper),
+    ok = sys:resume(Keeper),
+    receive {'DOWN', Monitor, process, _, _} -> ok end,
+    #{~"status" := ~"completed"} = Task = until(Client, Id, ~"completed"),
+    false = is_map_key(~"statusMessage", Task),
+    erlmcp_test_http:stop(Server).
+
+%% Returns with a task whose handler has returned, and whose process could not store that.
+ended_and_not_stored() ->
     Writer = unavailable_for_updates(),
     Server = start(#{}, #{}, Writer),
     Client = client(Server),
@@ -146,15 +150,7 @@ a_late_report_changes_no_ended_task(_) ->
     Keeper = keeper(Server, Id),
     ok = finish(Handler, ~"done"),
     receive {refused, Keeper} -> ok end,
-    ok = sys:suspend(Keeper),
-    Writer ! available,
-    ok = erlmcp:progress(Context, 1, #{message => ~"late"}),
-    Monitor = monitor(process, Keeper),
-    ok = sys:resume(Keeper),
-    receive {'DOWN', Monitor, process, _, _} -> ok end,
-    #{~"status" := ~"completed"} = Task = until(Client, Id, ~"completed"),
-    false = is_map_key(~"statusMessage", Task),
-    erlmcp_test_http:stop(Server).
+    {Writer, Server, Client, Id, Keeper, Context}.
 
 %% Stores tasks at once, but refuses their changes until it is sent `available`.
 unavailable_for_updates() ->

@@ -48,7 +48,9 @@ Internal.
 %% takes a quarter less time with the larger packets.
 -define(PACKET, 9_216).
 -define(LARGE_PACKET, 32_768).
-%% A body whose length has fewer digits is a single piece (`erlmcp_tcp_send:pieces/1`).
+%% Bytes that are written at once: a client has `send_timeout_ms` for them. A body whose length has
+%% fewer digits than `LONG` is shorter.
+-define(PIECE, 65_536).
 -define(LONG, 5).
 %% Milliseconds without an event of a request before the process hibernates.
 -define(LASTS, 50).
@@ -676,8 +678,28 @@ content(IsFin, Data, #connection{sent = Framing} = Connection) ->
         _ -> pieces(Bytes, Connection)
     end.
 
+%% The pieces are parts of the binaries, not copies.
 pieces(Bytes, Connection) ->
-    lists:foreach(fun(Piece) -> ok = send(Piece, Connection) end, erlmcp_tcp_send:pieces(Bytes)).
+    case iolist_size(Bytes) of
+        Size when Size =< ?PIECE ->
+            send(Bytes, Connection);
+        _ ->
+            Binaries = lists:append([cut_up(Binary) || Binary <- erlang:iolist_to_iovec(Bytes)]),
+            pieces(Binaries, [], 0, Connection)
+    end.
+
+pieces([Binary | Binaries], Piece, Size, Connection)
+        when Size =:= 0; Size + byte_size(Binary) =< ?PIECE ->
+    pieces(Binaries, [Binary | Piece], Size + byte_size(Binary), Connection);
+pieces(Binaries, Piece, _, Connection) ->
+    ok = send(lists:reverse(Piece), Connection),
+    case Binaries of
+        [] -> ok;
+        _ -> pieces(Binaries, [], 0, Connection)
+    end.
+
+cut_up(<<Piece:?PIECE/binary, Rest/binary>>) when Rest =/= <<>> -> [Piece | cut_up(Rest)];
+cut_up(Piece) -> [Piece].
 
 send(Bytes, #connection{socket = Socket, transport = Transport} = Connection) ->
     Sent = case Transport of

@@ -12,14 +12,11 @@ looked up when the module is loaded.
 Internal.
 """.
 
--export([send/2, pieces/1, keeps_its_turn/0]).
+-export([send/2, keeps_its_turn/0]).
 
 -on_load(look_at_release/0).
 
 -define(KNOWN, "29").
-
-%% The most bytes of a piece.
--define(PIECE, 65_536).
 
 %% The tag of a send command, which the driver returns in its reply: as a term, and in the form that
 %% the driver needs (its length and its external term format). `prim_inet` makes a new reference for
@@ -34,33 +31,6 @@ look_at_release() ->
 -doc "Returns `true` if `send/2` keeps the scheduler, for a socket that is a port.".
 -spec keeps_its_turn() -> boolean().
 keeps_its_turn() -> persistent_term:get(?MODULE).
-
--doc """
-Divides bytes into pieces of at most 65,536 bytes, which are parts of the binaries and not copies.
-Before the driver accepts a piece, the client has to read the one before it, except what the buffers
-of the operating system take. So the socket's `send_timeout` applies to each piece. Bytes that are
-sent at once are all accepted at once, and then the next ones have to wait until all of them are
-read.
-""".
--spec pieces(iodata()) -> [iodata(), ...].
-pieces(Bytes) ->
-    case iolist_size(Bytes) of
-        Size when Size =< ?PIECE ->
-            [Bytes];
-        _ ->
-            Binaries = lists:append([cut_up(Binary) || Binary <- erlang:iolist_to_iovec(Bytes)]),
-            pieces(Binaries, [], 0)
-    end.
-
-pieces([Binary | Binaries], Piece, Size) when Size =:= 0; Size + byte_size(Binary) =< ?PIECE ->
-    pieces(Binaries, [Binary | Piece], Size + byte_size(Binary));
-pieces([], Piece, _) ->
-    [lists:reverse(Piece)];
-pieces(Binaries, Piece, _) ->
-    [lists:reverse(Piece) | pieces(Binaries, [], 0)].
-
-cut_up(<<Piece:?PIECE/binary, Rest/binary>>) when Rest =/= <<>> -> [Piece | cut_up(Rest)];
-cut_up(Piece) -> [Piece].
 
 -doc "Sends as `gen_tcp:send/2` does. The calling process must be the owner of the socket.".
 -spec send(inet:socket(), iodata()) -> ok | {error, closed | timeout | inet:posix()}.
