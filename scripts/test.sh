@@ -28,16 +28,14 @@ failed=0
 left_out=0
 
 folders='apps/*/test examples/*/test'
-bench=apps/erlmcp_bench/test
-cluster=apps/erlmcp_cluster/test
+programs='apps/erlmcp_bench/test apps/erlmcp_cluster/test apps/erlmcp_cli/test'
 if [ -n "${ERLMCP_OTP:-}" ]; then
     folders=apps/erlmcp/test
-    bench=''
-    cluster=''
+    programs=''
 fi
 
-# The suites run in three nodes at the same time, since they wait more than they work. Two nodes run
-# the suites of these folders, and the third all others. Each takes about as long. One suite comes
+# The suites run in four nodes at the same time, since they wait more than they work. Three nodes run
+# the suites of these folders, and the fourth all others. Each takes about as long. One suite comes
 # after them, alone, since it judges how soon a server notices faults and recovers.
 clients='client spec/tasks'
 inside='observe outbound protocol schema spec/transports text wire server/call server/catalog
@@ -62,18 +60,21 @@ node() {
 # The counts come from the records that the test server writes, not from its printed output.
 suites() {
     rm -rf "$logs"
-    clients=$(suites_in $(printf 'apps/erlmcp/test/%s ' $clients) $cluster)
-    inside=$(suites_in $(printf 'apps/erlmcp/test/%s ' $inside) $bench | grep -v -x -F "$alone")
+    clients=$(suites_in $(printf 'apps/erlmcp/test/%s ' $clients))
+    inside=$(suites_in $(printf 'apps/erlmcp/test/%s ' $inside))
+    [ -z "$programs" ] || programs=$(suites_in $programs | grep -v -x -F "$alone")
     others=$(suites_in $folders | grep -v -x -F "$clients
 $inside
+$programs
 $alone")
     node clients $clients >"$work/clients" 2>&1 &
     node inside $inside >"$work/inside" 2>&1 &
+    [ -z "$programs" ] || node programs $programs >"$work/programs" 2>&1 &
     node others $others
     # Also for the peers that are being installed.
     wait
-    [ -z "$bench" ] || node alone $alone
     cat "$work/clients" "$work/inside"
+    [ -z "$programs" ] || { node alone $alone && cat "$work/programs"; }
     status=$(cat "$work"/suites.* | LC_ALL=C sort -n | tail -n 1)
     # No sum counts the failure of an end_per_suite or end_per_group, or of a suite's groups.
     counts=$(find "$logs" -name suite.log -exec cat {} + | awk '
