@@ -1,8 +1,9 @@
 -module(erlmcp_bench_baseline).
 -moduledoc """
 Makes, writes and reads baselines: the figures that later results are compared with. A baseline is
-of one kind of machine, and is made of at least three runs of each workload. Each kind of machine
-has a file, such as `bench/baselines/2-core-x86_64.json`.
+of one kind of machine, and is made of at least three runs of each workload. For runs of half an
+hour or more one is enough. Each kind of machine has a file, such as
+`bench/baselines/2-core-x86_64.json`.
 """.
 
 -export([make/1, stable/1, write/2, read/1, format_error/1]).
@@ -23,12 +24,13 @@ the `environment` of the first run, and `figures`. Each figure has `median`, `mi
     | {several_commits, [{Workload :: binary(), [binary()]}, ...]}
     | {no_baseline, file:filename()}.
 
-%% The fewest runs of a workload.
+%% The fewest runs of a workload, and the seconds from which a run stands for itself.
 -define(FEWEST_RUNS, 3).
+-define(LONG_S, 1_800).
 
 -doc """
 Makes a baseline from the results of files and folders. All results must be of one kind of machine.
-Each workload needs at least three runs, all of one commit. A figure that a run lacks, or that is
+Each workload needs at least three runs, or one of half an hour, all of one commit. A figure that a run lacks, or that is
 not above 0 in every run, is left out.
 """.
 -spec make([file:filename()]) -> {ok, baseline()} | {error, reason()}.
@@ -41,13 +43,17 @@ make(Paths) ->
         {ok, Kind} ?= kind(Results),
         ok ?= complaints(too_few_runs, [{label(Identity), length(Runs)}
                                         || {Identity, Runs} <- Ordered,
-                                           length(Runs) < ?FEWEST_RUNS]),
+                                           length(Runs) < ?FEWEST_RUNS,
+                                           not lists:all(fun is_long/1, Runs)]),
         ok ?= complaints(several_commits, [{label(Identity), Commits}
                                            || {Identity, Runs} <- Ordered,
                                               Commits <- [commits(Runs)], length(Commits) > 1]),
         {ok, #{~"kind" => Kind,
                ~"workloads" => [workload(Identity, Runs) || {Identity, Runs} <- Ordered]}}
     end.
+
+is_long(#{~"duration_s" := Seconds}) -> Seconds >= ?LONG_S;
+is_long(_) -> false.
 
 complaints(_, []) -> ok;
 complaints(Why, Found) -> {error, {Why, Found}}.

@@ -56,10 +56,11 @@ machine({File, #{~"kind" := Kind, ~"workloads" := Workloads}}, AsOf) ->
     [~"\n## ", cell(Kind), ~"\n\nThe figures are those of `bench/baselines/", File, ~"`.\n\n",
      erlmcp_bench_sources:table(Sources),
      $\n, erlmcp_bench_peers:section(Workloads, Sources),
-     request(Workloads, Sources), memory(Workloads, Sources),
+     request(Workloads, Sources), memory(Workloads, Sources), faults(Workloads, Sources),
      ~"\n### Compared with the marks\n\n", summary(Marked), marks(Marked, Sources),
      ~"\n### All workloads\n\n",
-     everything([Of || Of <- Workloads, not erlmcp_bench_peers:is_of_peers(Of)], Sources),
+     everything([Of || #{~"benchmark" := Benchmark} = Of <- Workloads, Benchmark =/= ~"chaos",
+                       not erlmcp_bench_peers:is_of_peers(Of)], Sources),
      ~"\n### Scaling\n\n", scaling(models({File, Workloads}))].
 
 %% The stages of a request, and its growth with the size of the server.
@@ -178,6 +179,35 @@ notified(Held) ->
      || Workload <- Held,
         #{~"notified_count" := Count, ~"notified_ms" := Ms, ~"notified_cpu_us_per_item" := Us}
             <- [medians(Workload)]].
+
+%% The faults, and their bounds.
+
+faults(Workloads, Sources) ->
+    Bounds = #{Id => Of || #{id := Id, bounds := Of} <- erlmcp_bench_chaos:scenarios()},
+    [[~"\n### Faults\n\n",
+      ~"`erlmcp chaos all` injects each fault into a server under load. Detection is the time\n",
+      ~"from the injection until the server notices the fault. Recovery is the time from the\n",
+      ~"end of the fault until the load is served as before it. In a run with several rounds\n",
+      ~"both are those of the worst one. Pauses of the machine may move the bounds.\n\n",
+      ~"| fault | detection ms | bound | recovery ms | bound | length | source |\n",
+      ~"| --- | ---: | ---: | ---: | ---: | --- | ---: |\n",
+      [fault(Workload, maps:get(Id, Bounds, #{}), Sources)
+       || #{~"workload_id" := Id} = Workload <- Faults]]
+     || [_ | _] = Faults <- [of_benchmark(~"chaos", Workloads)]].
+
+fault(#{~"workload_id" := Id} = Workload, Bounds, Sources) ->
+    [~"| ", lists:join(~" | ", [[$`, Id, $`],
+                                shown(figure(~"detection_ms", Workload)),
+                                bound(detect_ms, Bounds),
+                                shown(figure(~"recovery_ms", Workload)),
+                                bound(recover_ms, Bounds),
+                                erlmcp_bench_sources:cells(Workload, Sources)]), ~" |\n"].
+
+bound(Name, Bounds) ->
+    case Bounds of
+        #{Name := Ms} when is_integer(Ms), Ms > 0 -> number(Ms);
+        #{} -> []
+    end.
 
 medians(#{~"figures" := Figures}) ->
     #{Name => Median || Name := #{~"median" := Median} <- Figures}.

@@ -93,8 +93,13 @@ length_of(#{~"runs_count" := Runs} = Workload) ->
       || #{~"figures" := #{~"duration_s" := #{~"median" := Seconds}}} <- [Workload]],
      integer_to_binary(Runs)].
 
-%% Twelve digits identify a commit.
-short(<<Commit:12/binary, _/binary>>) -> erlmcp_bench_text:cell(Commit);
-short(Commit) -> erlmcp_bench_text:cell(Commit).
+%% Twelve digits identify a commit, and `-changed` behind them sources that were not committed.
+short(<<Commit:12/binary, Rest/binary>>) ->
+    case binary:split(Rest, ~"-") of
+        [_, Changed] -> cell(<<Commit/binary, $-, Changed/binary>>);
+        [_] -> cell(Commit)
+    end;
+short(Commit) ->
+    cell(Commit).
 
 cell(Text) -> erlmcp_bench_text:cell(Text).

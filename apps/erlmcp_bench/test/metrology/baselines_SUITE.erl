@@ -7,7 +7,7 @@
 
 -export([suite/0, all/0]).
 -export([a_baseline_keeps_its_runs/1, a_baseline_has_the_day_of_its_last_run/1,
-         three_runs_at_least/1, what_does_not_belong_together/1,
+         three_runs_at_least/1, one_long_run_is_enough/1, what_does_not_belong_together/1,
          a_new_baseline_keeps_other_workloads/1, no_baselines/1,
          bounds_of_what_is_worse/1, within_the_spread_nothing_changed/1,
          several_results_are_their_median/1, only_what_is_newest_counts/1,
@@ -21,7 +21,7 @@ suite() ->
 
 all() ->
     [a_baseline_keeps_its_runs, a_baseline_has_the_day_of_its_last_run,
-     three_runs_at_least, what_does_not_belong_together,
+     three_runs_at_least, one_long_run_is_enough, what_does_not_belong_together,
      a_new_baseline_keeps_other_workloads, no_baselines,
      bounds_of_what_is_worse, within_the_spread_nothing_changed,
      several_results_are_their_median, only_what_is_newest_counts,
@@ -63,6 +63,15 @@ three_runs_at_least(Config) ->
     _ = written(Folder, [valid()]),
     {error, {too_few_runs, [{~"tcp_burst_100_1kib tcp connections=10", 1}]}} =
         erlmcp_bench_baseline:make([Two]).
+
+%% A long run has seen more than three short ones.
+one_long_run_is_enough(Config) ->
+    {error, {too_few_runs, [{_, 1}]}} = made(Config, [lasting(1_799.9)]),
+    {ok, #{~"workloads" := [#{~"runs_count" := 1}]}} = made(Config, [lasting(1_800.0)]),
+    {error, {too_few_runs, [{_, 2}]}} = made(Config, [lasting(1_800.0), lasting(60.0)]).
+
+lasting(Seconds) ->
+    valid(#{~"duration_s" => Seconds, ~"throughput_msg_per_s" => 120_000 / Seconds}).
 
 what_does_not_belong_together(Config) ->
     Other = fun(Name, Value) -> valid(#{~"environment" => (environment())#{Name := Value}}) end,

@@ -13,8 +13,8 @@ loads nothing. The pages of the documentation are what the baselines make.
          nothing_is_a_page_too/1, there_is_no_such_folder/1, models_are_marked/1,
          numbers_are_readable/1, the_performance_page_is_the_baselines/1,
          the_capacity_page_has_the_model/1, marks_are_judged/1, shortened_runs_have_no_mark/1,
-         figures_have_a_length_a_source_and_an_age/1, ages_are_checked/1,
-         hostile_baselines_stay_text/1]).
+         faults_have_their_times_and_bounds/1, figures_have_a_length_a_source_and_an_age/1,
+         ages_are_checked/1, hostile_baselines_stay_text/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -26,8 +26,8 @@ all() ->
      backlogs_stand_over_time, every_plot_has_a_table, lists_are_counted,
      nothing_is_a_page_too, there_is_no_such_folder, models_are_marked, numbers_are_readable,
      the_performance_page_is_the_baselines, the_capacity_page_has_the_model, marks_are_judged,
-     shortened_runs_have_no_mark, figures_have_a_length_a_source_and_an_age, ages_are_checked,
-     hostile_baselines_stay_text].
+     shortened_runs_have_no_mark, faults_have_their_times_and_bounds,
+     figures_have_a_length_a_source_and_an_age, ages_are_checked, hostile_baselines_stay_text].
 
 init_per_suite(Config) ->
     %% Fetched once, where this machine has not had it.
@@ -285,6 +285,24 @@ shortened_runs_have_no_mark(_) ->
     [_] = found(Page, "^\\| `core_ops_100k_registry` \\| 610,000 .*"
                       "\\| \\*\\*shortened\\*\\*, 3 \\| 1 \\|$").
 
+%% A table of their own, with the bounds of each fault, and no row among all workloads.
+faults_have_their_times_and_bounds(_) ->
+    Length = [17.5, 18.0, 18.5],
+    Page = performance([workload(~"chaos_disk_full", ~"chaos",
+                                 #{~"detection_ms" => [11.5, 12.5, 14.5], ~"duration_s" => Length,
+                                   ~"recovery_ms" => [101.0, 102.0, 103.0]}, #{}),
+                        workload(~"drill_latency", ~"chaos",
+                                 #{~"recovery_ms" => [201.0, 202.0, 203.0],
+                                   ~"duration_s" => Length}, #{~"shortened" => true})]),
+    #{detect_ms := Detect, recover_ms := Recover} = erlmcp_chaos_disk_full:bounds(),
+    [_] = found(Page, ["^\\| `chaos_disk_full` \\| 12.5 \\(11.5 - 14.5\\) \\| ",
+                       erlmcp_bench_text:number(Detect), " \\| 102 \\(101 - 103\\) \\| ",
+                       erlmcp_bench_text:number(Recover), " \\| 18 s × 3 \\| 1 \\|$"]),
+    [_] = found(Page, "^\\| `drill_latency` \\|  \\| .*\\| 202 \\(201 - 203\\) .*"
+                      "\\| \\*\\*shortened\\*\\*, 18 s × 3 \\| 1 \\|$"),
+    [_] = found(Page, "chaos_disk_full"),
+    [] = found(performance([]), "^### Faults").
+
 figures_have_a_length_a_source_and_an_age(_) ->
     Old = workload(~"growth_old", ~"network_real",
                    #{~"throughput_msg_per_s" => [1.0, 2.0, 3.0], ~"duration_s" => [8.0, 8.1, 8.2]},
@@ -300,6 +318,9 @@ figures_have_a_length_a_source_and_an_age(_) ->
     [_] = found(Page, "^\\| 2 \\| `0123abc` \\| 2026-11-20 \\| 17 \\| 12 \\| A processor, "),
     [_] = found(Page, "^\\| `growth_old` \\| 2 \\(1 - 3\\) \\| 8.1 s × 3 \\| 2 \\|$"),
     [_] = found(Page, "^\\| `growth_new` \\| 2 \\(1 - 3\\) \\| 8.1 s × 3 \\| 1 \\|$"),
+    Changed = Environment#{~"erlmcp_commit" := ~"0123456789abcdef0123-changed"},
+    [_] = found(performance([Old#{~"environment" := Changed}]),
+                "^\\| 1 \\| `0123456789ab-changed` \\| 2026-11-20 "),
     %% Without ages the rest stands.
     [_] = found(performance([Old]), "^\\| 1 \\| `0123abc` \\| 2026-11-20 \\| unknown \\| unknown ").
 
