@@ -146,7 +146,8 @@ checked already. Waits for the client's process. The error is `{overload, Limit}
 -spec subscribe(client(), Subscriber :: pid(), Filter :: erlmcp_client:filter()) ->
     {ok, reference()} | {error, term()}.
 subscribe(#{peer := Peer}, Subscriber, Filter) ->
-    ask(Peer, {subscribe, Subscriber, Filter}, erlmcp_clock:now_ms() + 5000).
+    Deadline = erlmcp_clock:now_ms() + 5000,
+    ask(Peer, {subscribe, Subscriber, Filter, Deadline}, Deadline).
 
 -doc "Asks the client's process to end a subscription, and does not wait for that.".
 -spec unsubscribe(client(), reference()) -> ok.
@@ -240,13 +241,16 @@ handle_event({call, From}, {lost, Epoch}, _, #peer{live = #{epoch := Epoch}} = P
     {keep_state, wait(From, forget(Peer))};
 handle_event({call, From}, {lost, _}, State, Peer) ->
     handle_event({call, From}, ready, State, Peer);
-handle_event({call, From}, {subscribe, Subscriber, Filter}, _, Peer) ->
+handle_event({call, From}, {subscribe, Subscriber, Filter, Deadline}, _, Peer) ->
     #peer{subscriptions = Subscriptions} = Peer,
-    case erlmcp_client_subscriptions:add(Subscriber, Filter, server(Peer), Subscriptions) of
-        {ok, Reference, Next} ->
-            {keep_state, Peer#peer{subscriptions = Next}, {reply, From, {ok, Reference}}};
-        {error, _} = Error ->
-            {keep_state_and_data, {reply, From, Error}}
+    maybe
+        %% The caller of a late one could not end it.
+        true ?= erlmcp_clock:now_ms() < Deadline orelse {error, timeout},
+        {ok, Reference, Next} ?=
+            erlmcp_client_subscriptions:add(Subscriber, Filter, server(Peer), Subscriptions),
+        {keep_state, Peer#peer{subscriptions = Next}, {reply, From, {ok, Reference}}}
+    else
+        {error, _} = Error -> {keep_state_and_data, {reply, From, Error}}
     end;
 handle_event(info, {unsubscribe, Reference}, _, Peer) ->
     #peer{subscriptions = Subscriptions} = Peer,
@@ -282,6 +286,9 @@ handle_event(info, {'DOWN', Monitor, process, _, _}, _, Peer) ->
     {keep_state, Peer#peer{subscriptions = Next}};
 handle_event(info, {subscribed, Pid, Outcome}, _, #peer{subscriptions = Subscriptions} = Peer) ->
     Next = erlmcp_client_subscriptions:subscribed(Pid, Outcome, server(Peer), Subscriptions),
+    {keep_state, Peer#peer{subscriptions = Next}};
+handle_event(info, {unwatched, Uris}, _, #peer{subscriptions = Subscriptions} = Peer) ->
+    Next = erlmcp_client_subscriptions:unwatched(Uris, server(Peer), Subscriptions),
     {keep_state, Peer#peer{subscriptions = Next}};
 handle_event(info, {stream, Pid, State}, _, #peer{subscriptions = Subscriptions} = Peer) ->
     Next = erlmcp_client_subscriptions:stream_event(Pid, State, server(Peer), Subscriptions),

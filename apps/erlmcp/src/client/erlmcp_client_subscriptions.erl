@@ -18,7 +18,8 @@ Internal.
 """.
 
 -export([check/1, new/0, is_empty/1, add/4, remove/3, worker_ended/3, restart/2]).
--export([end_all/2, notify_all/4, answer/3, subscribed/4, stream_event/4, is_opening/1]).
+-export([end_all/2, notify_all/4, answer/3, subscribed/4, unwatched/3, stream_event/4,
+         is_opening/1]).
 
 -export_type([subscriptions/0, watching/0]).
 
@@ -73,7 +74,7 @@ check(_) ->
     {error, {bad_option, filter, ~"a map"}}.
 
 filter(resources, Uris) ->
-    is_list(Uris) andalso lists:all(fun is_binary/1, Uris) orelse ~"a list of URIs";
+    erlmcp_user_term:is_list_of(fun is_binary/1, Uris) orelse ~"a list of URIs";
 filter(Key, Value) when
     Key =:= tools_changed; Key =:= prompts_changed; Key =:= resources_changed; Key =:= logs;
     Key =:= elicitations
@@ -177,10 +178,12 @@ unwatch(Uris, Others, {Client, #{revision := Revision} = Live}) when Uris =/= []
                             || _ := #subscription{filter = Filter} <- Others]),
     case {erlmcp_revision:era(Revision), lists:usort(Uris) -- Watched} of
         {session, [_ | _] = Last} ->
+            Peer = self(),
             _ = spawn(fun() ->
                 [erlmcp_client_exchange:request({~"resources/unsubscribe", #{~"uri" => Uri}},
                                                 Client, Live)
-                 || Uri <- Last]
+                 || Uri <- Last],
+                Peer ! {unwatched, Last}
             end),
             ok;
         _ ->
@@ -266,6 +269,27 @@ subscribed(Worker, Outcome, Server, #subscriptions{all = All} = Subscriptions) -
         [] ->
             Subscriptions
     end.
+
+-doc """
+Asks the server of a session once more to watch those of the resources `Uris` that a subscription
+watches. The server has answered the requests to stop watching them. It may have handled such a
+request after that of a newer subscription. The subscriber gets `subscribed` again.
+""".
+-spec unwatched(Uris :: [binary()], server(), subscriptions()) -> subscriptions().
+unwatched(Uris, {_, #{revision := _}} = Server, #subscriptions{all = All} = Subscriptions) ->
+    Subscriptions#subscriptions{all = maps:map(
+        fun(Reference, #subscription{filter = Filter, worker = Worker} = Subscription) ->
+            case [Uri || Uri <- maps:get(resources, Filter, []), lists:member(Uri, Uris)] of
+                [] ->
+                    Subscription;
+                _ ->
+                    ok = end_worker(Worker),
+                    start(Reference, Subscription#subscription{ready = false}, Server)
+            end
+        end, All)};
+%% All subscriptions start again after the next negotiation.
+unwatched(_, _, Subscriptions) ->
+    Subscriptions.
 
 -doc """
 Handles an event of the session's stream: it is `open`, or the server has `refused` it. After

@@ -9,7 +9,7 @@ once, and the server is told where it still does something.
 -export([subscription_ends_on_the_server/1, subscription_ends_with_its_owner/1,
          ended_subscription_is_over/1, cut_off_subscriber_watches_nothing/1,
          refused_subscription_watches_nothing/1, resource_of_another_stays_watched/1,
-         subscription_comes_when_the_server_does/1,
+         resource_stays_watched_after_a_late_end/1, subscription_comes_when_the_server_does/1,
          killed_client_is_forgotten/1, killed_client_leaves_no_call_waiting/1,
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
          question_before_the_session_is_known/1, busy_stream_is_asked_for_again/1,
@@ -31,7 +31,7 @@ all() ->
     [subscription_ends_on_the_server, subscription_ends_with_its_owner,
      ended_subscription_is_over, cut_off_subscriber_watches_nothing,
      refused_subscription_watches_nothing, resource_of_another_stays_watched,
-     subscription_comes_when_the_server_does,
+     resource_stays_watched_after_a_late_end, subscription_comes_when_the_server_does,
      killed_client_is_forgotten, killed_client_leaves_no_call_waiting, killed_pool_is_forgotten,
      crashed_call_says_so, stopped_application_ends_clients,
      question_before_the_session_is_known, busy_stream_is_asked_for_again,
@@ -219,6 +219,26 @@ resource_of_another_stays_watched(_) ->
     subscribed = event(Ends),
     ok = erlmcp_client:unsubscribe(Client, Ends),
     ~"test://b" = unsubscribed(),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% This server handles the end of a subscription after the beginning of the next one.
+resource_stays_watched_after_a_late_end(_) ->
+    {Peer, Client} = watched(fun
+        (#{~"method" := ~"resources/unsubscribe"} = Message) ->
+            undefined = put(late, Message),
+            [];
+        (Message) ->
+            [result(Message, #{}) | [result(Late, #{}) || #{} = Late <- [erase(late)]]]
+    end),
+    Filter = #{resources => [~"test://a"]},
+    {ok, First} = erlmcp_client:subscribe(Client, Filter),
+    subscribed = event(First),
+    ok = erlmcp_client:unsubscribe(Client, First),
+    ~"test://a" = unsubscribed(),
+    {ok, Second} = erlmcp_client:subscribe(Client, Filter),
+    [subscribed = event(Second) || _ <- [at_first, again]],
+    [erlmcp_test_peer:received(~"resources/subscribe") || _ <- [first, second, again]],
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 
