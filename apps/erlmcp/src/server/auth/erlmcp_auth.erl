@@ -51,7 +51,7 @@ identity(Authenticate, #{headers := Headers} = Request, Key) ->
             {ok, #{principal => Principal, scopes => all}};
         {ok, {ok, Principal, #{} = More}} ->
             case maps:fold(fun is_valid/3, true, More) of
-                true -> {ok, maps:merge(#{scopes => all}, More#{principal => Principal})};
+                true -> unexpired(maps:merge(#{scopes => all}, More#{principal => Principal}));
                 false -> {error, bad_return(Key)}
             end;
         {ok, {error, Reason}} when is_binary(Reason) ->
@@ -64,6 +64,14 @@ identity(Authenticate, #{headers := Headers} = Request, Key) ->
         {error, Refusal} ->
             {error, Refusal}
     end.
+
+unexpired(#{expires_at := Second} = Identity) when is_integer(Second) ->
+    case erlang:system_time(second) < Second of
+        true -> {ok, Identity};
+        false -> {error, erlmcp_refusal:new(auth_expired, ~"the credentials have expired")}
+    end;
+unexpired(Identity) ->
+    {ok, Identity}.
 
 is_valid(scopes, all, Good) -> Good;
 is_valid(scopes, Scopes, Good) -> Good andalso erlmcp_scope:are_scopes(Scopes);

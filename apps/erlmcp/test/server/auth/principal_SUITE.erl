@@ -15,7 +15,8 @@ what was made for one principal is nobody else's. Quotes are of specification 20
          identities_of_certificates_expire_with_them/1, names_of_certificates_are_written/1,
          certificates_without_a_name_are_refused/1, options_of_certificates/1,
          what_authenticate_leaves_out/1]).
--export([missing_credentials_are_401/1, wrong_credentials_are_401/1, refused_before_the_body/1,
+-export([missing_credentials_are_401/1, wrong_credentials_are_401/1,
+         expired_credentials_are_401/1, refused_before_the_body/1,
          every_method_is_asked/1, a_crash_refuses/1, a_return_that_is_none_refuses/1,
          wrong_options_are_refused/1]).
 -export([session_is_its_principals/1, stream_is_its_principals/1, delete_is_its_principals/1,
@@ -39,8 +40,9 @@ groups() ->
               identities_of_certificates_expire_with_them, names_of_certificates_are_written,
               certificates_without_a_name_are_refused, options_of_certificates,
               what_authenticate_leaves_out]},
-     {refused, [missing_credentials_are_401, wrong_credentials_are_401, refused_before_the_body,
-                every_method_is_asked, a_crash_refuses, a_return_that_is_none_refuses,
+     {refused, [missing_credentials_are_401, wrong_credentials_are_401,
+                expired_credentials_are_401, refused_before_the_body, every_method_is_asked,
+                a_crash_refuses, a_return_that_is_none_refuses,
                 wrong_options_are_refused]},
      {bound, [session_is_its_principals, stream_is_its_principals, delete_is_its_principals,
               calls_are_their_principals, state_is_its_principals, sessions_keep_no_request]}].
@@ -252,18 +254,23 @@ names_of_certificates_are_different(_) ->
 
 %% RFC 5280, 4.1.2.5.1: "Where YY is less than 50, the year SHALL be interpreted as 20YY".
 identities_of_certificates_expire_with_them(_) ->
+    Ending = fun(NotAfter) ->
+        identity(#{}, fun(Certificate) ->
+            #'OTPTBSCertificate'{validity = Validity} = Certificate,
+            Until = Validity#'Validity'{notAfter = NotAfter},
+            Certificate#'OTPTBSCertificate'{validity = Until}
+        end)
+    end,
     [begin
          Seconds = calendar:rfc3339_to_system_time(End),
-         {End, {ok, #{expires_at := Seconds}}} =
-             {End, identity(#{}, fun(Certificate) ->
-                 #'OTPTBSCertificate'{validity = Validity} = Certificate,
-                 Until = Validity#'Validity'{notAfter = NotAfter},
-                 Certificate#'OTPTBSCertificate'{validity = Until}
-             end)}
+         {End, {ok, #{expires_at := Seconds}}} = {End, Ending(NotAfter)}
      end || {NotAfter, End} <- [{{utcTime, "491231235958Z"}, "2049-12-31T23:59:58Z"},
-                                  {{utcTime, "400102030405Z"}, "2040-01-02T03:04:05Z"},
-                                  {{utcTime, "500101000000Z"}, "1950-01-01T00:00:00Z"},
-                                  {{generalTime, "20500304050607Z"}, "2050-03-04T05:06:07Z"}]].
+                                {{utcTime, "400102030405Z"}, "2040-01-02T03:04:05Z"},
+                                {{generalTime, "20500304050607Z"}, "2050-03-04T05:06:07Z"}]],
+    %% The year 1950, on a connection that was opened before.
+    {error, Expired} = Ending({utcTime, "500101000000Z"}),
+    {authz_forbidden, ~"the credentials have expired"} =
+        {erlmcp_refusal:name(Expired), erlmcp_refusal:message(Expired)}.
 
 %% What a certificate says of a client, for a listener with these options.
 identity(Options, Change) ->
@@ -330,8 +337,8 @@ what_authenticate_leaves_out(_) ->
      || {Return, Identity} <- [
             {{ok, a}, #{principal => a, scopes => all}},
             {{ok, a, #{}}, #{principal => a, scopes => all}},
-            {{ok, a, #{claims => #{}, expires_at => 7}},
-             #{principal => a, scopes => all, claims => #{}, expires_at => 7}},
+            {{ok, a, #{claims => #{}, expires_at => 4_000_000_000}},
+             #{principal => a, scopes => all, claims => #{}, expires_at => 4_000_000_000}},
             {{ok, a, #{scopes => [~"s"]}}, #{principal => a, scopes => [~"s"]}}]].
 
 %% Refusals.
@@ -351,6 +358,21 @@ wrong_credentials_are_401(Config) ->
         erlmcp_test_http:call(server(Config), ~"tools/list", #{},
                               #{headers => #{~"authorization" => ~"Bearer other"}}),
     ~"Bearer error=\"invalid_token\", error_description=\"the token is not known\"" =
+        Challenge.
+
+%% RFC 6750, section 3.1: `invalid_token` is for an expired token, too.
+expired_credentials_are_401(_) ->
+    Now = erlang:system_time(second),
+    Listed = fun(ExpiresAt) ->
+        Server = serve(fun(_) -> {ok, a, #{expires_at => ExpiresAt}} end),
+        #{status := Status, headers := Headers} =
+            erlmcp_test_http:call(Server, ~"tools/list", #{}, as(~"secret")),
+        erlmcp_test_http:stop(Server),
+        {Status, maps:get(~"www-authenticate", Headers, none)}
+    end,
+    {200, none} = Listed(Now + 1_000),
+    {401, Challenge} = Listed(Now),
+    ~"Bearer error=\"invalid_token\", error_description=\"the credentials have expired\"" =
         Challenge.
 
 refused_before_the_body(Config) ->

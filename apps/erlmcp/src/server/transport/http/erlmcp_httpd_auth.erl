@@ -56,7 +56,7 @@ identified({ok, Identity}) ->
     {ok, Identity};
 identified({error, Refusal}) ->
     case erlmcp_refusal:name(Refusal) of
-        auth_invalid_credentials ->
+        Invalid when Invalid =:= auth_invalid_credentials; Invalid =:= auth_expired ->
             {error, #{refusal => Refusal, error => ~"invalid_token"}};
         _ ->
             {error, #{refusal => Refusal}}
