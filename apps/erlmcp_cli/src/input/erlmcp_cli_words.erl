@@ -107,7 +107,7 @@ unknown_options([], _) ->
 %% A short option may be followed by its value without a space.
 is_option(Name, Specs) ->
     lists:any(fun(#{long := Long}) when Long =:= Name -> true;
-                 (#{short := Short}) -> hd(Name) =:= Short;
+                 (#{short := Short}) -> lists:prefix([Short], Name);
                  (_) -> false
               end, Specs).
 

@@ -10,6 +10,8 @@ Specification".
 -export([given/1, environment/0]).
 
 -define(PATH, ~"/v1/traces").
+%% The first one that is set counts.
+-define(HEADERS, ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"]).
 
 -doc """
 Returns the option for the collector at the URL `Base`, to which `/v1/traces` is added unless it
@@ -68,7 +70,7 @@ with_path(Base) ->
 
 options(Source, Url) ->
     maybe
-        {ok, Headers} ?= pairs(["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"]),
+        {ok, Headers} ?= pairs(?HEADERS),
         {ok, Attributes} ?= pairs(["OTEL_RESOURCE_ATTRIBUTES"]),
         {ok, Ratio} ?= ratio(variable(["OTEL_TRACES_SAMPLER"])),
         Resource = maps:merge(Attributes, service(variable(["OTEL_SERVICE_NAME"]))),
@@ -80,7 +82,7 @@ options(Source, Url) ->
     end.
 
 source(endpoint, Source) -> Source;
-source(headers, _) -> "OTEL_EXPORTER_OTLP_HEADERS";
+source(headers, _) -> element(1, variable(?HEADERS));
 source(resource, _) -> "OTEL_RESOURCE_ATTRIBUTES".
 
 %% The value may be a key of the collector's, so it is in no sentence.

@@ -312,7 +312,7 @@ returns `true` if this node will hear no more of a stream.
 """.
 -spec expire(Now :: integer(), IsOver :: fun(({key(), stream()}) -> boolean()), copies()) -> ok.
 expire(Now, IsOver, #{streams := Streams, sessions := Sessions} = Copies) ->
-    ok = expire_events(Now, Copies),
+    lists:foreach(fun({Key, _, _}) -> ok = expire_events(Key, Now, Copies) end, sessions(Copies)),
     Remembered = ets:select(Streams, [{{'$1', '_', '_', '$2', '$3'}, [{'=/=', '$2', true}],
                                        [{{'$1', '$2', '$3'}}]}]),
     lists:foreach(fun({{Key, Stream} = Row, Ended, Until}) ->
@@ -327,17 +327,18 @@ expire(Now, IsOver, #{streams := Streams, sessions := Sessions} = Copies) ->
         streams(Key, Copies) =:= [] andalso ets:delete(Sessions, Key)
     end, sessions(Copies)).
 
-expire_events(Now, #{order := Order, events := Events} = Copies) ->
-    First = ets:first(Order),
-    case First =/= '$end_of_table' andalso ets:lookup_element(Order, First, 2) of
-        false ->
-            ok;
-        EventKey ->
+%% The events of one session get too old in their order. Those of another server may do so earlier.
+expire_events(Key, Now, #{of_sessions := OfSessions, events := Events} = Copies) ->
+    case ets:next(OfSessions, {Key, 0}) of
+        {Key, _} = Oldest ->
+            EventKey = ets:lookup_element(OfSessions, Oldest, 2),
             case ets:lookup_element(Events, EventKey, 4) =< Now of
                 true ->
                     ok = drop(EventKey, Copies),
-                    expire_events(Now, Copies);
+                    expire_events(Key, Now, Copies);
                 false ->
                     ok
-            end
+            end;
+        _ ->
+            ok
     end.

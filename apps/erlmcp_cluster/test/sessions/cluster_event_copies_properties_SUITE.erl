@@ -11,7 +11,8 @@ of a stream in their order, and some again.
 -export([a_stream_has_no_gap/1, sessions_are_bounded/1, the_node_is_bounded/1,
          each_event_is_sent_once/1, a_new_target_is_sent_everything/1, all_gets_old/1,
          a_lost_end_is_known/1, an_end_without_its_event_is_forgotten/1,
-         what_is_sent_again_gets_old_too/1, copies_outlast_whatever_is_sent_again/1]).
+         each_server_has_its_own_time/1, what_is_sent_again_gets_old_too/1,
+         copies_outlast_whatever_is_sent_again/1]).
 
 -define(OVERHEAD, 200).
 -define(STORED, #{stored_events => 4, stored_bytes => 50, stored_ms => 1_000}).
@@ -23,7 +24,8 @@ suite() ->
 all() ->
     [a_stream_has_no_gap, sessions_are_bounded, the_node_is_bounded, each_event_is_sent_once,
      a_new_target_is_sent_everything, all_gets_old, a_lost_end_is_known,
-     an_end_without_its_event_is_forgotten, what_is_sent_again_gets_old_too,
+     an_end_without_its_event_is_forgotten, each_server_has_its_own_time,
+     what_is_sent_again_gets_old_too,
      copies_outlast_whatever_is_sent_again].
 
 %% Whatever was lost on the way.
@@ -189,6 +191,17 @@ an_end_without_its_event_is_forgotten(_) ->
     ok = erlmcp_cluster_event_copies:expire(500, fun(_) -> false end, Copies),
     [] = erlmcp_cluster_event_copies:sessions(Copies),
     ok = erlmcp_cluster_event_copies:expire(1_000, fun(_) -> false end, Copies).
+
+%% A server may keep its events for a shorter time than another one.
+each_server_has_its_own_time(_) ->
+    Copies = copies([]),
+    Event = (event(1, 1, 1))#{ended := true},
+    [ok = erlmcp_cluster_event_copies:add(Key, ?STORED#{stored_ms => Ms}, Event, 0, Copies)
+     || {Key, Ms} <- [{key(1), 10_000}, {key(2), 1_000}]],
+    ok = erlmcp_cluster_event_copies:expire(1_000, fun(_) -> false end, Copies),
+    [{ok, _, [{1, _}], 1, true}, none] =
+        [erlmcp_cluster_event_copies:stream(Key, map_get(stream, Event), Copies)
+         || Key <- [key(1), key(2)]].
 
 %% A home that has not yet dropped an old event sends it again. At the other node it is younger then
 %% than the events after it, and goes with the last of them.
