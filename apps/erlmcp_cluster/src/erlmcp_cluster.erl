@@ -437,10 +437,11 @@ check(size, Size) when is_integer(Size), Size >= 1, Size =< ?MOST_NODES ->
     ok;
 check(size, _) ->
     {bad, ~"an integer from 1 to 64"};
-check(join_ms, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 1 ->
-    ok;
-check(join_ms, _) ->
-    {bad, ~"a positive integer"};
+check(join_ms, Milliseconds) ->
+    case erlmcp_user_term:is_wait(Milliseconds) of
+        true -> ok;
+        false -> {bad, ~"milliseconds, 1 to 4294967295"}
+    end;
 check(_, _) ->
     {bad, ~"no such option"}.
 

@@ -143,7 +143,8 @@ option(limits, Limits) when is_map(Limits) ->
                 end
             end, Limits);
 option(limits, _) -> ~"a map of limits";
-option(_, Value) -> positive(Value).
+option(Key, Value) when Key =:= calls; Key =:= subscriptions -> positive(Value);
+option(_, Value) -> erlmcp_user_term:is_wait(Value) orelse ~"milliseconds, 1 to 4294967295".
 
 positive(Value) ->
     is_integer(Value) andalso Value > 0 orelse ~"a positive integer".
@@ -151,7 +152,7 @@ positive(Value) ->
 input(Key, Fun) when Key =:= elicit; Key =:= elicit_url; Key =:= sample ->
     is_function(Fun, 1) orelse ~"a fun of one argument";
 input(roots, Roots) ->
-    is_function(Roots, 0) orelse is_list(Roots) andalso lists:all(fun is_map/1, Roots)
+    is_function(Roots, 0) orelse erlmcp_user_term:is_list_of(fun is_map/1, Roots)
         orelse ~"a list of maps, or a fun that gives one";
 input(_, _) ->
     ~"no such input".

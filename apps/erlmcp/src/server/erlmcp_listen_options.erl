@@ -53,8 +53,8 @@ expected(path, none) -> ok;
 expected(path, _) -> ~"a binary that begins with a slash, or none";
 expected(tls, Tls) when length(Tls) >= 0 ->
     %% The options that are read before ssl checks them.
-    case {[Versions || {versions, Versions} <- Tls, not is_proper(Versions)],
-          [Pairs || {certs_keys, Pairs} <- Tls, not is_list_of(fun is_map/1, Pairs)]} of
+    case {[Versions || {versions, Versions} <- Tls, not erlmcp_user_term:is_proper_list(Versions)],
+          [Pairs || {certs_keys, Pairs} <- Tls, not erlmcp_user_term:is_list_of(fun is_map/1, Pairs)]} of
         {[], []} -> ok;
         {[_ | _], _} -> {versions, ~"a list of versions"};
         {[], _} -> {certs_keys, ~"a list of maps"}
@@ -95,7 +95,7 @@ expected(metrics, true) ->
 expected(metrics, Value) -> ok_or(Value =:= false, ~"true or false");
 expected(_, any) -> ok;
 expected(_, Names) ->
-    ok_or(is_list_of(fun is_text/1, Names), ~"any, or a list of binaries, UTF-8").
+    ok_or(erlmcp_user_term:is_list_of(fun is_text/1, Names), ~"any, or a list of binaries, UTF-8").
 
 networks([]) ->
     ok;
@@ -108,11 +108,6 @@ networks([Other | _]) ->
     {Other, ~"a binary: an IP address, or a network like 10.0.0.0/8"};
 networks(_) ->
     ~"a list of addresses and networks, one at least".
-
-is_proper(List) when length(List) >= 0 -> true;
-is_proper(_) -> false.
-
-is_list_of(Is, List) -> is_proper(List) andalso lists:all(Is, List).
 
 is_text(Value) -> is_binary(Value) andalso unicode:characters_to_binary(Value) =:= Value.
 
@@ -129,7 +124,7 @@ fields([{Name, Value} | Fields]) ->
 
 field(resource, Value) -> {is_url(Value), ~"a URL without a fragment"};
 field(authorization_servers, [_ | _] = Values) ->
-    {is_list_of(fun is_url/1, Values), ~"a list of URLs"};
+    {erlmcp_user_term:is_list_of(fun is_url/1, Values), ~"a list of URLs"};
 field(authorization_servers, _) -> {false, ~"a list of URLs"};
 field(scopes_supported, Value) -> {erlmcp_scope:are_scopes(Value), ~"a list of scopes"};
 field(resource_name, Value) -> {is_text(Value), ~"a binary, UTF-8"};

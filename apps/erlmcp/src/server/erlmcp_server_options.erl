@@ -13,9 +13,6 @@ Internal.
 
 -export_type([limits/0, settings/0, handler/0]).
 
-%% The most milliseconds that a process can wait in `receive`.
--define(LONGEST_MS, 16#FFFFFFFF).
-
 -type limits() :: erlmcp:limits().
 -doc """
 The handler module of a server, the definitions that the options add to those of the module, and the
@@ -418,7 +415,7 @@ range(queue_per_connection) -> {0, infinity};
 range(call_heap_bytes) -> {erlmcp_heap:least_of_call(), infinity};
 range(Name) ->
     case lists:suffix("_ms", atom_to_list(Name)) of
-        true -> {1, ?LONGEST_MS};
+        true -> {1, erlmcp_user_term:longest_wait_ms()};
         false -> {1, infinity}
     end.
 

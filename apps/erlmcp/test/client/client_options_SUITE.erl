@@ -8,6 +8,8 @@
          wrong_targets_are_refused/1]).
 
 -define(WAIT, 30_000).
+%% One millisecond more than a process can wait.
+-define(TOO_LONG, 4_294_967_296).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -28,18 +30,23 @@ wrong_options_are_named(_) ->
     %% The one who starts a client is linked to what finds the option wrong.
     process_flag(trap_exit, true),
     Common = [{Key, Value} || {Key, Values} <- [
-                  {timeout, [0, ~"1"]}, {calls, [0]}, {name, [name]}, {era, ['1999-01-01']},
-                  {inputs, [none]}, {capabilities, [#{~"a" => self()}]}, {tasks, [yes]},
+                  {timeout, [0, ~"1", ?TOO_LONG]}, {connect_timeout, [?TOO_LONG]}, {calls, [0]},
+                  {name, [name]}, {era, ['1999-01-01']}, {inputs, [none]},
+                  {capabilities, [#{~"a" => self()}]}, {tasks, [yes]},
                   {log_level, [loud]}, {cache, [true]}, {limits, [10]}, {bogus, [1]}],
                               Value <- Values],
-    Stdio = [{args, ~"x"}, {args, [1]}, {env, x}, {env, [{~"A", 1}]}, {cd, none}, {stop_ms, 0},
+    Stdio = [{args, ~"x"}, {args, [1]}, {args, [~"x" | y]}, {env, x}, {env, [{~"A", 1}]},
+             {env, [{~"A", ~"1"} | x]}, {cd, none}, {stop_ms, 0}, {stop_ms, ?TOO_LONG},
              {inherit, none}, {inherit, [~"A"]}, {principal, ada}, {token, ~"t"}],
+    Http = [{connections, 0}, {args, []}, {idle_ms, ?TOO_LONG}, {headers, [{~"a", ~"b"} | c]},
+            {tls, [verify | none]}],
     [{error, {bad_option, Key, <<_, _/binary>>}} = start(Target, #{Key => Value})
-     || {Target, Own} <- [{http, [{connections, 0}, {args, []}]}, {stdio, Stdio},
+     || {Target, Own} <- [{http, Http}, {stdio, Stdio},
                           {tcp, [{tls, []}, {args, []}]}, {server, [{args, []}]}],
         {Key, Value} <- Common ++ Own],
     {error, {bad_option, {limits, dept}, _}} = start(http, #{limits => #{dept => 1}}),
     {error, {bad_option, {inputs, elicit}, _}} = start(tcp, #{inputs => #{elicit => yes}}),
+    {error, {bad_option, {inputs, roots}, _}} = start(tcp, #{inputs => #{roots => [#{} | x]}}),
     {error, {bad_option, {cache, size}, _}} = start(server, #{cache => #{size => 1}}),
     {error, {bad_option, target, _}} = erlmcp_client:start_link(~"http://127.0.0.1:1/mcp"),
     {error, {bad_option, url, _}} = erlmcp_client:start_link({http, ~"ftp://a.example", #{}}).
@@ -57,7 +64,7 @@ wrong_filters_are_named(_) ->
     {ok, Client} = start(server, #{}),
     [{error, {bad_option, Key, _}} = erlmcp_client:subscribe(Client, #{Key => Value})
      || {Key, Value} <- [{tools_change, true}, {tools_changed, yes}, {resources, ~"a:b"},
-                         {resources, [1]}, {logs, info}]],
+                         {resources, [1]}, {resources, [~"a:b" | ~"a:c"]}, {logs, info}]],
     {error, {bad_option, filter, _}} = erlmcp_client:subscribe(Client, tools_changed),
     ok = erlmcp_client:stop(Client).
 
@@ -116,7 +123,8 @@ what_crashes_a_call_is_named(_) ->
 wrong_options_of_a_call_are_refused(_) ->
     {ok, Client} = erlmcp_client:start_link({server, nobody, #{}}),
     {ok, Pool} = erlmcp_pool:start_link(#{targets => [{server, nobody, #{}}]}),
-    Wrong = [{timeout, soon}, {timeout, 0}, {max_timeout, -1}, {progress, fun() -> ok end},
+    Wrong = [{timeout, soon}, {timeout, 0}, {max_timeout, -1}, {timeout, ?TOO_LONG},
+             {max_timeout, ?TOO_LONG}, {progress, fun() -> ok end},
              {log, log}, {log_level, loud}, {meta, []}, {fresh, yes}, {repeatable, 1}, {task, wait},
              {timeot, 100}],
     [begin
@@ -140,8 +148,9 @@ wrong_targets_are_refused(_) ->
      || Command <- [cat, 5, [], ["cat", cat], ~""]],
     {ok, Client} = erlmcp_client:start_link({stdio, "cat", #{}}),
     ok = erlmcp_client:stop(Client),
-    {error, {bad_option, url, _}} =
-        erlmcp_client:start_link({http, "http://127.0.0.1/mcp", #{}}),
+    [{error, {bad_option, url, _}} = erlmcp_client:start_link({http, Url, #{}})
+     || Url <- ["http://127.0.0.1/mcp", <<"http://", 255, "/mcp">>, <<"http://a/", 255>>,
+                <<255>>]],
     {error, {bad_option, bogus, _}} =
         erlmcp_pool:start_link(#{targets => [{http, ~"http://127.0.0.1/mcp", #{bogus => 1}}]}).
 

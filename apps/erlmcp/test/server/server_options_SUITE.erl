@@ -257,6 +257,7 @@ wrong(completions) -> [[], undefined, #{1 => []}, #{~"a" => ~"text"}, #{~"a" => 
                        #{~"a" => [~"b" | ~"c"]}, #{~"a" => [<<255>>]}, #{~"a" => fun(_) -> [] end},
                        #{~"no such" => []}];
 wrong(milliseconds) -> [-1, 1.5, infinity, ~"1", undefined];
+wrong(wait) -> [4_294_967_296 | wrong(milliseconds)];
 wrong(size) -> [-1, 1.5, ~"1", undefined];
 wrong(flag) -> [yes, 1, ~"true", undefined];
 wrong(scope) -> [everybody, ~"public", undefined];

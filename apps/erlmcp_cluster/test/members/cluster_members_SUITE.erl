@@ -87,7 +87,7 @@ options_are_checked(Config) ->
         true = is_binary(Expected)
     end,
     [Bad(Name, Value)
-     || {Name, Values} <- [{data_dir, [none, ""]}, {join_ms, [0, infinity]},
+     || {Name, Values} <- [{data_dir, [none, ""]}, {join_ms, [0, infinity, 4_294_967_296]},
                            {size, [0, 65, three]},
                            {discovery, [{seeds, []}, {seeds, [mcp]}, {seeds, ["mcp@a"]},
                                         {seeds, lists:duplicate(65, 'mcp@a')}, {dns, ""}, dns]},

@@ -260,7 +260,7 @@ remedy(_, _, _) -> none.
 
 remedied(headers, Request, {Reason, _}, Call) ->
     #call{options = Options} = Call,
-    case perform({list, tools}, Call#call{options = Options#{fresh => true}}) of
+    case perform({list, tools}, Call#call{options = Options#{fresh => true}, rounds = 0}) of
         {ok, _} -> send(Request, Call);
         {error, _} -> {error, Reason}
     end;

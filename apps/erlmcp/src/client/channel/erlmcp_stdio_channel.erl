@@ -78,7 +78,7 @@ checked([Program | _] = Command) ->
 
 -doc false.
 option(args, Args) ->
-    is_list(Args) andalso lists:all(fun is_text/1, Args) orelse ~"a list of binaries";
+    erlmcp_user_term:is_list_of(fun is_text/1, Args) orelse ~"a list of binaries";
 option(env, Env) ->
     erlmcp_stdio_environment:is_env(Env)
         orelse ~"a map or list of names and values, or false for one to be removed";
@@ -87,7 +87,7 @@ option(inherit, Value) ->
 option(cd, Folder) ->
     is_text(Folder) orelse ~"the path of a folder";
 option(stop_ms, Value) ->
-    is_integer(Value) andalso Value > 0 orelse ~"a positive integer";
+    erlmcp_user_term:is_wait(Value) orelse ~"milliseconds, 1 to 4294967295";
 option(_, _) ->
     ~"no such option of a client on stdio".
 

@@ -48,7 +48,7 @@ is_inherit(Value) -> Value =:= safe orelse Value =:= all.
 -doc "Returns `true` if `Env` is a valid value of the option `env`.".
 -spec is_env(term()) -> boolean().
 is_env(Env) when is_map(Env) -> is_env(maps:to_list(Env));
-is_env(Env) -> is_list(Env) andalso lists:all(fun is_variable/1, Env).
+is_env(Env) -> erlmcp_user_term:is_list_of(fun is_variable/1, Env).
 
 is_variable({Name, Value}) -> is_text(Name) andalso (Value =:= false orelse is_text(Value));
 is_variable(_) -> false.

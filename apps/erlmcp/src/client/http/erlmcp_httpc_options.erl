@@ -67,7 +67,7 @@ check(Target, Options) ->
     end.
 
 option(headers, Headers) ->
-    is_proper(Headers) andalso lists:all(fun is_own/1, Headers)
+    erlmcp_user_term:is_list_of(fun is_own/1, Headers)
         orelse ~"a list of names and values of headers that the client does not send itself";
 option(token, Token) ->
     is_function(Token, 0) orelse is_token(Token)
@@ -80,9 +80,9 @@ option(Key, Value) when Key =:= connections; Key =:= streams ->
 option(transport, Value) ->
     Value =:= sse orelse ~"sse";
 option(idle_ms, Value) ->
-    is_integer(Value) andalso Value > 0 orelse ~"a positive integer";
+    erlmcp_user_term:is_wait(Value) orelse ~"milliseconds, 1 to 4294967295";
 option(tls, Value) ->
-    is_proper(Value) orelse ~"a list of options of ssl";
+    erlmcp_user_term:is_proper_list(Value) orelse ~"a list of options of ssl";
 option(protocols, Value) ->
     lists:member(Value, [[http], [http2], [http, http2], [http2, http]])
         orelse ~"a list of http and http2, each at most once";
@@ -97,9 +97,6 @@ one_authorization(Options) ->
         [_, Second | _] -> {error, {bad_option, Second, ~"one of token, auth and authorization"}};
         _ -> ok
     end.
-
-is_proper([_ | Rest]) -> is_proper(Rest);
-is_proper(Rest) -> Rest =:= [].
 
 own(Headers) ->
     [{string:lowercase(iolist_to_binary(Name)), iolist_to_binary(Value)}

@@ -14,7 +14,8 @@ any other term.
 """.
 -spec parse(term()) -> {ok, uri_string:uri_map()} | error.
 parse(Url) when is_binary(Url) ->
-    case uri_string:parse(Url) of
+    %% uri_string takes text.
+    case unicode:characters_to_binary(Url) =:= Url andalso uri_string:parse(Url) of
         #{scheme := Scheme, host := Host} = Parts
           when Host =/= ~"", not is_map_key(userinfo, Parts) ->
             Port = port(Parts, 80),

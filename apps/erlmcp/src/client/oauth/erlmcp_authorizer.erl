@@ -468,7 +468,7 @@ outcome({ok, Tokens}, _, #state{kept = Kept, dpop = Dpop} = State) ->
 outcome({stored, Stored}, _, State) ->
     {retry, restored(Stored(), false, State)};
 outcome({error, Reason} = Error, renew, State) ->
-    case {is_refused(Reason), serves(State)} of
+    case {erlmcp_oauth_token:is_refused(Reason), serves(State)} of
         {true, true} -> {retry, later(without_refresh(State))};
         {true, false} -> {retry, dropped(State)};
         %% The token still serves, so requests that joined are sent again.
@@ -477,12 +477,6 @@ outcome({error, Reason} = Error, renew, State) ->
     end;
 outcome({error, _} = Error, _, State) ->
     {Error, State}.
-
-%% Other statuses of 4xx ask for the same request at another time.
-is_refused({token_refused, Status, _, _}) ->
-    Status < 500 andalso not lists:member(Status, [408, 425, 429]);
-is_refused(_) ->
-    false.
 
 %% Pauses before the next renewal. From its end on, the token is renewed without a pause.
 later(#state{table = Table, tokens = Tokens, settings = Settings} = State) ->

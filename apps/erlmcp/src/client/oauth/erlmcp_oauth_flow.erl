@@ -182,10 +182,10 @@ run(renew, #{tokens := #{server := Server} = Tokens} = Context) ->
     case Tokens of
         #{refresh_token := _} ->
             maybe
-                {error, {token_refused, Status, _, _}} = Refused ?= refreshed(Tokens, Context),
-                true ?= Status < 500 orelse Refused,
+                {error, Reason} = Error ?= refreshed(Tokens, Context),
+                true ?= erlmcp_oauth_token:is_refused(Reason) orelse Error,
                 none ?= newer(Context),
-                Refused
+                Error
             end;
         #{resource := Resource, requested := Scopes} ->
             Protected = #{resource => Resource, scopes => none, server => Server},
@@ -237,17 +237,24 @@ try_refresh(#{server := #{issuer := Issuer} = Server, resource := Resource},
             #{tokens := #{refresh_token := _, server := #{issuer := Issuer},
                           resource := Resource} = Tokens} = Context) ->
     case refreshed(Tokens#{server := Server}, Context) of
-        {ok, New} -> {ok, New};
-        {error, {token_refused, Status, _, _}} when Status < 500 ->
-            case newer(Context) of
-                none -> again;
-                Stored -> Stored
-            end;
-        {error, {no_client, _}} -> again;
-        {error, _} = Error -> Error
+        {ok, New} ->
+            {ok, New};
+        {error, {no_client, _}} ->
+            again;
+        {error, Reason} = Error ->
+            case erlmcp_oauth_token:is_refused(Reason) of
+                true -> renewed_by_another(Context);
+                false -> Error
+            end
     end;
 try_refresh(_, _) ->
     again.
+
+renewed_by_another(Context) ->
+    case newer(Context) of
+        none -> again;
+        Stored -> Stored
+    end.
 
 refreshed(Tokens, Context) ->
     maybe

@@ -77,12 +77,12 @@ option(store, {Module, _}) when is_atom(Module) ->
 option(store, _) ->
     ~"{Module, Options}";
 option(allow_hosts, Value) ->
-    is_function(Value, 1) orelse is_list(Value) andalso lists:all(fun is_host/1, Value)
+    is_function(Value, 1) orelse erlmcp_user_term:is_list_of(fun is_host/1, Value)
         orelse ~"a list of hosts, in lower case and without a port, or a fun of a question";
 option(tls, Value) ->
-    is_list(Value) orelse ~"a list of options of ssl";
+    erlmcp_user_term:is_proper_list(Value) orelse ~"a list of options of ssl";
 option(login_timeout, Value) ->
-    is_integer(Value) andalso Value > 0 orelse ~"milliseconds, at least 1";
+    erlmcp_user_term:is_wait(Value) orelse ~"milliseconds, 1 to 4294967295";
 option(_, _) ->
     ~"an option of auth".
 

@@ -9,7 +9,7 @@ Source: OAuth 2.1 (draft 13), sections 3.2 and 4; RFC 9449, sections 5 and 8.
 Internal.
 """.
 
--export([request/5, exchange/4, refresh/3, error_text/2]).
+-export([request/5, exchange/4, refresh/3, is_refused/1, error_text/2]).
 
 -export_type([tokens/0, reason/0]).
 
@@ -181,6 +181,16 @@ expiry(#{~"expires_in" := Seconds}) when is_number(Seconds), Seconds >= 0 ->
     erlang:system_time(second) + min(trunc(Seconds), ?MOST_SECONDS);
 expiry(_) ->
     infinity.
+
+-doc """
+Returns `true` if the authorization server has refused a grant, and `false` if the same request may
+succeed at another time (408, 425, 429 and all statuses from 500 on), and for other reasons.
+""".
+-spec is_refused(reason() | term()) -> boolean().
+is_refused({token_refused, Status, _, _}) ->
+    Status < 500 andalso not lists:member(Status, [408, 425, 429]);
+is_refused(_) ->
+    false.
 
 -doc """
 Returns a member of an authorization server's error as ASCII text of at most 256 bytes; `none` if

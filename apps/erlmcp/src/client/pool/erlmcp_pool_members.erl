@@ -77,7 +77,8 @@ try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, {Retries, Last}) ->
         {{ok, Index, Client}, _} ->
             Outcome = erlmcp_client_call:run(Operation, Client, in_time(Options, Client)),
             _ = report(Outcome, breaker(Index, Pool)),
-            case Retries > 0 andalso is_repeated(Outcome, Repeatable) of
+            case Retries > 0 andalso is_repeated(Outcome, Repeatable)
+                     andalso left_ms(timeout, Options, Client) > 0 of
                 true ->
                     try_at(Operation, Options, {Key, [Index | Tried], Pool}, Repeatable,
                            {Retries - 1, {some, Outcome}});
@@ -109,12 +110,12 @@ refused(Operation, Reason, #{members := Table}) ->
     end.
 
 %% Sets the times of a try to what is left of the call's, which began with the first try.
-in_time({Options, Begun}, #{settings := Settings}) ->
-    Left = fun(Name) ->
-        Milliseconds = maps:get(Name, Options, map_get(Name, Settings)),
-        max(1, Begun + Milliseconds - erlmcp_clock:now_ms())
-    end,
-    Options#{timeout => Left(timeout), max_timeout => Left(max_timeout)}.
+in_time({Options, _} = Call, Client) ->
+    Options#{timeout => max(1, left_ms(timeout, Call, Client)),
+             max_timeout => max(1, left_ms(max_timeout, Call, Client))}.
+
+left_ms(Name, {Options, Begun}, #{settings := Settings}) ->
+    Begun + maps:get(Name, Options, map_get(Name, Settings)) - erlmcp_clock:now_ms().
 
 %% A call that was not sent says nothing about the member.
 report({error, {overload, _}}, Breaker) -> erlmcp_breaker:spare(Breaker);

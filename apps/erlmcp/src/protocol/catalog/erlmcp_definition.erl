@@ -38,7 +38,7 @@ The principals that may see a definition: all, or those for which its `visible` 
     | erlmcp_skill:error().
 -type type() ::
     name | text | object | objects | schema | uri_template | handler | completions | texts
-    | milliseconds | size | scope | scopes | visibility | middleware | cache | ui
+    | milliseconds | wait | size | scope | scopes | visibility | middleware | cache | ui
     | task_support | task_start | count | rates | breaker | label | flag.
 
 -doc """
@@ -49,9 +49,9 @@ or `hidden`, its type, and whether it is required.
 fields(tool) ->
     [{name, ~"name", name, required}, {input_schema, ~"inputSchema", schema, optional},
      {output_schema, ~"outputSchema", schema, optional}, annotations(),
-     {timeout_ms, hidden, milliseconds, optional}, {ui, hidden, ui, optional},
+     {timeout_ms, hidden, wait, optional}, {ui, hidden, ui, optional},
      {task, hidden, task_support, optional}, {task_starts, hidden, task_start, optional},
-     {task_timeout_ms, hidden, milliseconds, optional}, {repeatable, hidden, flag, optional}
+     {task_timeout_ms, hidden, wait, optional}, {repeatable, hidden, flag, optional}
      | common()];
 fields(resource) ->
     [{uri, ~"uri", name, required}, {name, ~"name", name, required},
@@ -230,6 +230,7 @@ is_a(completions, _) -> false;
 is_a(texts, [Text | Texts]) -> is_utf8(Text) andalso is_a(texts, Texts);
 is_a(texts, Value) -> Value =:= [];
 is_a(milliseconds, Value) -> is_integer(Value) andalso Value >= 0;
+is_a(wait, Value) -> Value =:= 0 orelse erlmcp_user_term:is_wait(Value);
 is_a(size, Value) -> is_integer(Value) andalso Value >= 0;
 is_a(scope, Value) -> Value =:= public orelse Value =:= private;
 is_a(scopes, Value) -> erlmcp_scope:are_scopes(Value);
@@ -263,6 +264,7 @@ expected(handler) -> ~"a fun of two arguments";
 expected(completions) ->
     ~"a map of argument names to lists of binaries or funs of two arguments";
 expected(milliseconds) -> ~"milliseconds, 0 or more";
+expected(wait) -> ~"milliseconds, 0 to 4294967295";
 expected(size) -> ~"bytes, 0 or more";
 expected(scope) -> ~"public or private";
 expected(scopes) -> ~"a list of scopes: binaries of printable ASCII, without a space";

@@ -86,7 +86,7 @@ option(resource, Value) ->
     one_or_more(Value, fun is_resource/1)
         orelse ~"an http or https URL without a fragment, or a list of them";
 option(authorization_servers, Value) ->
-    is_list_of(fun is_issuer/1, Value)
+    erlmcp_user_term:is_list_of(fun is_issuer/1, Value)
         orelse ~"a list of https URLs";
 option(principal, Value) ->
     is_function(Value, 1) orelse ~"a fun of one argument";
@@ -97,9 +97,9 @@ option(dpop_nonce, Value) ->
 option(Name, Value) when Name =:= dpop_proofs; Name =:= dpop_proofs_per_key ->
     is_integer(Value) andalso Value > 0 orelse ~"a number of proofs, at least 1";
 option(wait_ms, Value) ->
-    is_integer(Value) andalso Value > 0 orelse ~"milliseconds, at least 1";
+    erlmcp_user_term:is_wait(Value) orelse ~"milliseconds, 1 to 4294967295";
 option(tls, Value) ->
-    is_list(Value) orelse ~"a list of options of ssl";
+    erlmcp_user_term:is_proper_list(Value) orelse ~"a list of options of ssl";
 option(_, _) ->
     ~"an option of bearer".
 
@@ -122,7 +122,7 @@ sources([{Index, {introspection, #{} = Introspection}} | Sources]) ->
     end,
     members(Index, Introspection, [uri, issuer, client_id, Secret], fun introspection/2, Sources);
 sources([{Index, {static, Tokens}} | Sources]) ->
-    case is_list_of(fun is_static/1, Tokens) andalso length(Tokens) =< ?STATIC of
+    case erlmcp_user_term:is_list_of(fun is_static/1, Tokens) andalso length(Tokens) =< ?STATIC of
         true -> sources(Sources);
         _ -> {{tokens, Index, static},
               ~"a list of maps with token or sha256, principal, and if need be scopes, expires_at"}
@@ -168,7 +168,7 @@ jwt(algorithms, [_ | _] = Value) when length(Value) > 0 ->
 jwt(algorithms, _) ->
     ~"a list of at least one algorithm";
 jwt(types, Value) ->
-    Value =/= [] andalso is_list_of(fun is_text/1, Value)
+    Value =/= [] andalso erlmcp_user_term:is_list_of(fun is_text/1, Value)
         orelse ~"a list of values of typ";
 jwt(leeway_s, Value) ->
     is_seconds(Value) orelse ~"seconds, 0 to 300";
@@ -263,7 +263,7 @@ is_sha256(Hash) ->
 is_text(Value) -> is_binary(Value) andalso Value =/= ~"".
 
 is_scopes(all) -> true;
-is_scopes(Values) -> is_list_of(fun is_text/1, Values).
+is_scopes(Values) -> erlmcp_user_term:is_list_of(fun is_text/1, Values).
 
 is_seconds(Value) -> is_integer(Value) andalso Value >= 0 andalso Value =< ?MOST_S.
 
@@ -274,12 +274,8 @@ is_issuer(Value) -> is_binary(Value) andalso erlmcp_oauth_url:allowed(Value, [lo
 
 is_resource(Value) -> is_binary(Value) andalso element(1, erlmcp_oauth_url:canonical(Value)) =:= ok.
 
-one_or_more([_ | _] = Values, Is) -> is_list_of(Is, Values);
+one_or_more([_ | _] = Values, Is) -> erlmcp_user_term:is_list_of(Is, Values);
 one_or_more(Value, Is) -> Is(Value).
-
-%% An improper list is none.
-is_list_of(Is, [Value | Values]) -> Is(Value) andalso is_list_of(Is, Values);
-is_list_of(_, Values) -> Values =:= [].
 
 -doc """
 Returns the settings for options that `check/1` accepted. Each call makes a new secret, so a

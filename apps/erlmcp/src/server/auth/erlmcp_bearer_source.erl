@@ -128,7 +128,7 @@ verified({ok, {ok, #{principal := Principal} = Given}}, Now, Key) ->
     Identity = maps:merge(#{scopes => [], expires_at => infinity, claims => #{}},
                           maps:with([scopes, expires_at, claims], Given)),
     #{scopes := Scopes, expires_at := End, claims := Claims} = Identity,
-    case (Scopes =:= all orelse is_list(Scopes) andalso lists:all(fun is_binary/1, Scopes))
+    case (Scopes =:= all orelse erlmcp_user_term:is_list_of(fun is_binary/1, Scopes))
              andalso (is_integer(End) orelse End =:= infinity) andalso is_map(Claims) of
         true when Now >= End -> {error, erlmcp_bearer_failure:expired()};
         true -> {ok, Identity#{principal => Principal}, erlmcp_token_claims:confirmation(Claims)};

@@ -9,7 +9,8 @@ kept, and that no secret is seen in a log or an error.
 -export([one_login_for_many_callers/1, one_renewal_for_many_callers/1,
          a_valid_token_is_used_while_it_is_renewed/1,
          a_refused_renewal_leaves_a_valid_token/1]).
--export([a_refused_token_is_refreshed/1, a_refused_refresh_leads_to_a_login/1]).
+-export([a_refused_token_is_refreshed/1, a_refused_refresh_leads_to_a_login/1,
+         a_refresh_at_another_time_leads_to_no_login/1]).
 -export([a_token_that_is_refused_after_a_refresh_leads_to_a_login/1]).
 -export([a_refresh_token_is_replaced_or_kept/1, a_failing_refresh_keeps_the_token/1]).
 -export([a_refresh_token_is_of_one_resource/1, a_malformed_registration_is_not_used/1,
@@ -215,6 +216,22 @@ a_refused_refresh_leads_to_a_login(Config) ->
     {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     [~"authorization_code", ~"refresh_token", ~"authorization_code"] = grants(Peer),
     [_] = erlmcp_test_oauth:asked(Peer, ~"/register").
+
+%% RFC 6585, section 4: 429 asks for the same request later. Nobody has to log in for that.
+a_refresh_at_another_time_leads_to_no_login(Config) ->
+    Peer = peer(Config),
+    Handle = started(#{}, Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    revoke(Peer),
+    erlmcp_test_oauth:change(Peer, ~"/token", {429, #{}, ~""}),
+    {error, {auth, {token_refused, 429, none, none}}} = erlmcp_test_oauth:call(Handle, Peer),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
+    erlmcp_test_oauth:change(Peer, ~"/token", fun(_) ->
+        erlmcp_test_oauth:json(200, erlmcp_test_oauth:token_answer(Peer))
+    end),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
+    [~"authorization_code", ~"refresh_token", ~"refresh_token"] = grants(Peer).
 
 a_token_that_is_refused_after_a_refresh_leads_to_a_login(Config) ->
     Peer = peer(Config),

@@ -1,0 +1,34 @@
+-module(erlmcp_user_term).
+-moduledoc """
+Checks of terms that a user gives in options and definitions. Pure.
+
+Internal.
+""".
+
+-export([is_proper_list/1, is_list_of/2, is_wait/1, longest_wait_ms/0]).
+
+-doc """
+Returns `true` for a list that ends with `[]`, and `false` for any other term.
+
+## Examples
+
+```erlang
+1> [erlmcp_user_term:is_proper_list(Term) || Term <- [[], [1, 2], [1 | 2], 3]].
+[true, true, false, false]
+```
+""".
+-spec is_proper_list(term()) -> boolean().
+is_proper_list(List) when length(List) >= 0 -> true;
+is_proper_list(_) -> false.
+
+-doc "Returns `true` for a proper list, if `Is` returns `true` for each of its elements.".
+-spec is_list_of(Is :: fun((term()) -> boolean()), term()) -> boolean().
+is_list_of(Is, List) -> is_proper_list(List) andalso lists:all(Is, List).
+
+-doc "Returns `true` for an integer of 1 to `longest_wait_ms/0`.".
+-spec is_wait(term()) -> boolean().
+is_wait(Ms) -> is_integer(Ms) andalso Ms > 0 andalso Ms =< longest_wait_ms().
+
+-doc "Returns 4,294,967,295, the most milliseconds that a process can wait in `receive`.".
+-spec longest_wait_ms() -> pos_integer().
+longest_wait_ms() -> 16#FFFFFFFF.
