@@ -406,7 +406,7 @@ deadline, or returns a refusal whose HTTP status is 500 or more.
   again.
 - `longest_open_ms`: the most milliseconds that the breaker is open (30,000).
 
-A random time is added to each of these times, at most a tenth or a millisecond.
+Each of these times is lengthened at random, by at most a tenth, or a millisecond if that is more.
 """.
 -type breaker() :: #{
     failures => pos_integer(), open_ms => pos_integer(), longest_open_ms => pos_integer()
@@ -665,9 +665,10 @@ The figures of a server, as `metrics/1` returns them.
   the server's own faults. A message that could not be read counts as a request. So does the run of
   a task, apart from the request that asked for it.
 - `refusals`: how many requests ended with each refusal, by its number.
-- `methods`: requests by their method. `_OTHER` are methods that MCP does not have, and failures
-  that are one too many to be counted apart. `_TASK` are the runs of tasks. `_UNREAD` are requests
-  that were refused before their message was read, and messages without a method.
+- `methods`: requests by their method. `_OTHER` are methods that MCP does not have. If there are too
+  many different failures, it also has those that are not counted apart. `_TASK` are the runs of
+  tasks. `_UNREAD` are requests that were refused before their message was read, and messages
+  without a method.
 - `tools`, `prompts`, `resources`: requests by the definition that they were for. At most 200
   definitions have figures of their own. `other` has those of all others.
 - `removed`: requests for definitions that the server no longer has. If very many different failures
@@ -854,10 +855,9 @@ it into your own supervision tree with `child_spec/1`.
   errors, `not_found`, or `{mount_loop, Servers}` for a server that would be mounted in itself.
   `{duplicate, mount, Id}` is the reason if another one of these servers has its `id`.
 
-After `listen`, `already_started` and, without `mounts`, `not_started` the caller also receives an
-exit signal, as from any failed `start_link`. The same can happen after
-`{bad_option, {http, tls, _}, Expected}` and `{mount, Prefix, Reason}`: some of these are found only
-when the listener or the mounted server starts.
+If the error is found only when the processes of the server start, the caller also receives an exit
+signal, as from any failed `start_link`. `listen` and `already_started` are always found then, and
+`not_started`, `mount` and `{bad_option, {http, tls, _}, Expected}` sometimes.
 
 If a callback of the `handler`, the fun of `keys`, or that of a secret for JWTs
 (`t:erlmcp_listen:token_source/0`) raises an error, so does this function. If the `task_store` or
@@ -947,9 +947,10 @@ Options of `drain/2`.
 Takes a server out of service before it is stopped. An integer stands for `timeout_ms` alone.
 
 With `lame_ms` the server fails its health check `drain` at once, and goes on to serve. Each
-response on HTTP/1.1 is the last of its connection. Then the server accepts no more connections.
-Idle connections of HTTP that have served a request end, those of HTTP/2 with GOAWAY. So do all open
-streams except those of running calls. A listener that has only pages stays open.
+response on HTTP/1.1 is the last of its connection. When that time is over, the server accepts no
+more connections. Idle connections of HTTP that have served a request end, those of HTTP/2 with
+GOAWAY. So do all open streams except those of running calls. A listener that has only pages stays
+open.
 
 After that, or at once without `lame_ms`, the server accepts no connections, refuses new requests
 with error 1077, and ends its open subscriptions. When `timeout_ms` have passed, or as soon as no

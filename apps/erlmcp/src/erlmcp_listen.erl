@@ -36,7 +36,7 @@ Options of Streamable HTTP.
   machine's own name; `any` accepts all.
 - `allowed_origins`: origins whose pages may call the server and read its answers (CORS). Pages of
   the same host and of the loopback address may always call it, and with `any` pages of every
-  origin. Of these, a browser lets only pages of the server's own origin read the answers.
+  origin. A browser does not let these read the answers, unless they have the server's own origin.
 - `authenticate`: identifies clients, see `t:authenticate/0`. Without it all clients are
   `anonymous`.
 - `scopes`: the scopes that every request needs.

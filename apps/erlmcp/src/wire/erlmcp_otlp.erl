@@ -39,9 +39,9 @@ are two more attributes, or `none`: the client's port, and the id of the request
 -define(TEXT_BYTES, 256).
 
 -doc """
-Encodes a span that has ended, and adds it to `Part`, the encoded spans of a part of a request. The
-times of a span are monotonic, in nanoseconds. With `Offset` added, in microseconds, they are system
-time.
+Encodes a span that has ended, and adds it to `Part`, the encoded spans of a part of a request. At
+first `Part` is empty. `Offset` is the difference of system time and monotonic time, in
+microseconds.
 
 ## Examples
 
@@ -157,7 +157,7 @@ text(Text, Most) when byte_size(Text) =< Most ->
 text(Text, Most) ->
     text(valid(binary:part(Text, 0, Most)), Most).
 
--doc "Returns the first 256 bytes of a text, or all of a shorter text. Further bytes are not sent.".
+-doc "Returns the first 256 bytes of a text, which are all that is sent of it.".
 -spec beginning(binary()) -> binary().
 beginning(Text) when byte_size(Text) =< ?TEXT_BYTES -> Text;
 beginning(Text) -> binary:part(Text, 0, ?TEXT_BYTES).
