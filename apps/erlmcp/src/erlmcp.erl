@@ -204,7 +204,8 @@ of the wrong type, is an error that names the field. Definitions of every kind h
 - `cache`: keeps results that are no errors for `ttl_ms` milliseconds, for calls with the same
   arguments: those of the same principal or, with the `scope` `public`, those of everybody.
 - `max_calls`: the most calls that run at once; further ones are refused.
-- `rates`: the most calls in a `second`, `minute` or `day`; further ones are refused.
+- `rates`: the most calls in a `second`, `minute` or `day`; further ones are refused. Each node of a
+  cluster counts these calls, and those of `max_calls`, for itself.
 - `breaker`: a circuit breaker, or the name of one of the server's `breakers`.
 - `workers`: the name of one of the server's `workers`. The context has the worker of the call.
 """.
@@ -1072,8 +1073,8 @@ nothing is replaced.
 ## Errors
 
 `{bad_definition, Kind, Name, Field, Expected}` and `{duplicate, Kind, Name}` as in
-`start_server/1`, `{bad_option, Key, Expected}` for a wrong list, and `not_found` if the server does
-not run.
+`start_server/1`, `{bad_option, Key, Expected}` for an unknown key or a wrong list, and `not_found`
+if the server does not run.
 
 ## Examples
 

@@ -151,7 +151,8 @@ the local address of the connection, whatever `Host` says.
 
 -doc """
 Options of client certificates. TLS accepts only certificates that an authority in `cacertfile` or
-`cacerts` of `tls` has signed. A request without a certificate is refused with 403.
+`cacerts` of `tls` has signed. A request without a certificate is refused with 403. Open streams of
+a client end when its certificate expires.
 
 - `principal`: `subject`, the default, is the pair of the issuer's and the subject's distinguished
   names. `san` is `{uri, Name}` with the first alternative name that is a URI, or else
