@@ -947,21 +947,19 @@ Options of `drain/2`.
 -doc """
 Takes a server out of service before it is stopped. An integer stands for `timeout_ms` alone.
 
-With `lame_ms` the server fails its health check `drain` at once, and goes on to serve. Each
-response on HTTP/1.1 is the last of its connection. When that time is over, the server accepts no
-more connections. Idle connections of HTTP that have served a request end, those of HTTP/2 with
-GOAWAY. So do all open streams except those of running calls. A listener that has only pages stays
-open.
+1. With `lame_ms`, the server fails its health check `drain` for that time, and still serves. Each
+   response on HTTP/1.1 is the last of its connection. At the end of that time, idle connections of
+   HTTP that have served a request end, those of HTTP/2 with GOAWAY. So do all open streams except
+   those of running calls.
+2. The server accepts no more connections, except those of a listener that has only pages. It
+   refuses new requests with error 1077, and ends its open subscriptions.
+3. As soon as no call or task runs, or when `timeout_ms` have passed, the server ends its sessions,
+   and `drain/2` returns. A call that still runs is ended before, and its client gets error 1077.
+   The last answers and the ends of the sessions can take two seconds more.
 
-After that, or at once without `lame_ms`, the server accepts no connections, refuses new requests
-with error 1077, and ends its open subscriptions. When `timeout_ms` have passed, or as soon as no
-call or task runs, the server ends its sessions, and `drain/2` returns. The last answers and the
-ends of the sessions can take two seconds more.
-
-A call that has not answered in its time is ended, and its client gets error 1077. `calls` is the
-number of these calls, and `tasks` that of the tasks which still run. The drained server refuses
-requests until it is stopped. Returns `{error, not_found}` if the server does not run, or is stopped
-meanwhile.
+`calls` is the number of calls that were ended before they had answered, and `tasks` that of the
+tasks which still run. The drained server refuses requests until it is stopped. Returns
+`{error, not_found}` if the server does not run, or is stopped meanwhile.
 
 ## Examples
 

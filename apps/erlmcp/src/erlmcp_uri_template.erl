@@ -21,8 +21,8 @@ operator excludes:
 
 - In an expression with several variables and no operator, a value contains no `,`, unless its
   variable has `*`.
-- If an expression of the template has the operator `?`, `;` or `&`, values of `+`, `.` and `/`, and
-  those without an operator, do not contain this character.
+- An expression with the operator `?`, `;` or `&` excludes this character from the values of other
+  expressions, except those of `#`, `?`, `;` and `&`.
 - Only variables of `?`, `;` and `&` may be absent or empty. They may stand in any order. A URI with
   a parameter that the template does not have does not match.
 - A URI does not match if a value is longer than its prefix allows (`{id:3}`).

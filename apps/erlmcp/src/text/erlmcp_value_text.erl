@@ -21,8 +21,8 @@ field(Pointer) -> iolist_to_binary(name(Pointer)).
 
 -doc """
 Returns a name that a peer sent, for use in a sentence. A name of more than 200 bytes is cut. A name
-with characters that a terminal would obey or hide is put in quotes, and all of it that is not
-printable ASCII is escaped. A name that is not UTF-8 is shown by `erlmcp_printable:quoted/1`.
+with characters that a terminal would obey or hide is put in quotes, with everything except
+printable ASCII escaped. A name that is not UTF-8 is shown by `erlmcp_printable:quoted/1`.
 """.
 -spec name(binary()) -> iodata().
 name(Name) ->

@@ -20,8 +20,8 @@ Internal.
 
 -doc """
 A span that has ended. `ids` has the ids of its trace and of the span itself, and its `tracestate`.
-`parent` is the id of a span, which is the client's if the span is a server's. `links` are further
-spans that have led to it. `began` and `ended` are in monotonic nanoseconds.
+`parent` is the id of its parent span. `links` are further spans that have led to it. `began` and
+`ended` are in monotonic nanoseconds.
 
 Two encoded texts may be shared by many spans. `described` has the name, the status and the first
 attributes (`described/3`), and `more` has further attributes (`attributes/1`). `port` and `request`

@@ -178,9 +178,9 @@ number({_, {Number, _, _, _}, _, _}) -> Number.
 message({_, _, Message, _}) -> Message.
 
 -doc """
-Returns `true` if a refusal is the server's own fault, and counts against its error budget. Such a
-refusal has the name `timeout`, or in the table a status of 500 or more, a severity above `warning`,
-and `delay` as its `retry`. A refusal whose detail `fault` is `false` does not count in any case.
+Returns `true` if a refusal is the server's own fault, and counts against its error budget. Its name
+is `timeout`, or its row has a status of 500 or more, a severity above `warning`, and the retry
+`delay`. A refusal whose detail `fault` is `false` does not count in any case.
 """.
 -spec is_fault(refusal()) -> boolean().
 %% Errors of callers, limits of one client, and the refusals of a drain are no faults.
