@@ -947,7 +947,7 @@ Options of `drain/2`.
 -doc """
 Takes a server out of service before it is stopped. An integer stands for `timeout_ms` alone.
 
-1. With `lame_ms`, the server fails its health check `drain` for that time, and still serves. Each
+1. With `lame_ms`, the server still serves for that time, but fails its health check `drain`. Each
    response on HTTP/1.1 is the last of its connection. At the end of that time, idle connections of
    HTTP that have served a request end, those of HTTP/2 with GOAWAY. So do all open streams except
    those of running calls.
