@@ -204,7 +204,8 @@ of the wrong type, is an error that names the field. Definitions of every kind h
 - `cache`: keeps results that are no errors for `ttl_ms` milliseconds, for calls with the same
   arguments: those of the same principal or, with the `scope` `public`, those of everybody.
 - `max_calls`: the most calls that run at once; further ones are refused.
-- `rates`: the most calls in a `second`, `minute` or `day`; further ones are refused.
+- `rates`: the most calls in a `second`, `minute` or `day`; further ones are refused. Each node of a
+  cluster counts these calls, and those of `max_calls`, for itself.
 - `breaker`: a circuit breaker, or the name of one of the server's `breakers`.
 - `workers`: the name of one of the server's `workers`. The context has the worker of the call.
 """.
@@ -406,7 +407,7 @@ deadline, or returns a refusal whose HTTP status is 500 or more.
   again.
 - `longest_open_ms`: the most milliseconds that the breaker is open (30,000).
 
-A random time is added to each of these times, at most a tenth or a millisecond.
+Each of these times is lengthened at random, by at most a tenth, or a millisecond if that is more.
 """.
 -type breaker() :: #{
     failures => pos_integer(), open_ms => pos_integer(), longest_open_ms => pos_integer()
@@ -665,9 +666,10 @@ The figures of a server, as `metrics/1` returns them.
   the server's own faults. A message that could not be read counts as a request. So does the run of
   a task, apart from the request that asked for it.
 - `refusals`: how many requests ended with each refusal, by its number.
-- `methods`: requests by their method. `_OTHER` are methods that MCP does not have, and failures
-  that are one too many to be counted apart. `_TASK` are the runs of tasks. `_UNREAD` are requests
-  that were refused before their message was read, and messages without a method.
+- `methods`: requests by their method. `_OTHER` are methods that MCP does not have. If there are too
+  many different failures, it also has those that are not counted apart. `_TASK` are the runs of
+  tasks. `_UNREAD` are requests that were refused before their message was read, and messages
+  without a method.
 - `tools`, `prompts`, `resources`: requests by the definition that they were for. At most 200
   definitions have figures of their own. `other` has those of all others.
 - `removed`: requests for definitions that the server no longer has. If very many different failures
@@ -854,10 +856,9 @@ it into your own supervision tree with `child_spec/1`.
   errors, `not_found`, or `{mount_loop, Servers}` for a server that would be mounted in itself.
   `{duplicate, mount, Id}` is the reason if another one of these servers has its `id`.
 
-After `listen`, `already_started` and, without `mounts`, `not_started` the caller also receives an
-exit signal, as from any failed `start_link`. The same can happen after
-`{bad_option, {http, tls, _}, Expected}` and `{mount, Prefix, Reason}`: some of these are found only
-when the listener or the mounted server starts.
+If the error is found only when the processes of the server start, the caller also receives an exit
+signal, as from any failed `start_link`. `listen` and `already_started` are always found then, and
+`not_started`, `mount` and `{bad_option, {http, tls, _}, Expected}` sometimes.
 
 If a callback of the `handler`, the fun of `keys`, or that of a secret for JWTs
 (`t:erlmcp_listen:token_source/0`) raises an error, so does this function. If the `task_store` or
@@ -946,20 +947,19 @@ Options of `drain/2`.
 -doc """
 Takes a server out of service before it is stopped. An integer stands for `timeout_ms` alone.
 
-With `lame_ms` the server fails its health check `drain` at once, and goes on to serve. Each
-response on HTTP/1.1 is the last of its connection. Then the server accepts no more connections.
-Idle connections of HTTP that have served a request end, those of HTTP/2 with GOAWAY. So do all open
-streams except those of running calls. A listener that has only pages stays open.
+1. With `lame_ms`, the server still serves for that time, but fails its health check `drain`. Each
+   response on HTTP/1.1 is the last of its connection. At the end of that time, idle connections of
+   HTTP that have served a request end, those of HTTP/2 with GOAWAY. So do all open streams except
+   those of running calls.
+2. The server accepts no more connections, except those of a listener that has only pages. It
+   refuses new requests with error 1077, and ends its open subscriptions.
+3. As soon as no call or task runs, or when `timeout_ms` have passed, the server ends its sessions,
+   and `drain/2` returns. A call that still runs is ended before, and its client gets error 1077.
+   The last answers and the ends of the sessions can take two seconds more.
 
-After that, or at once without `lame_ms`, the server accepts no connections, refuses new requests
-with error 1077, and ends its open subscriptions. When `timeout_ms` have passed, or as soon as no
-call or task runs, the server ends its sessions, and `drain/2` returns. The last answers and the
-ends of the sessions can take two seconds more.
-
-A call that has not answered in its time is ended, and its client gets error 1077. `calls` is the
-number of these calls, and `tasks` that of the tasks which still run. The drained server refuses
-requests until it is stopped. Returns `{error, not_found}` if the server does not run, or is stopped
-meanwhile.
+`calls` is the number of calls that were ended before they had answered, and `tasks` that of the
+tasks which still run. The drained server refuses requests until it is stopped. Returns
+`{error, not_found}` if the server does not run, or is stopped meanwhile.
 
 ## Examples
 
@@ -1071,8 +1071,8 @@ nothing is replaced.
 ## Errors
 
 `{bad_definition, Kind, Name, Field, Expected}` and `{duplicate, Kind, Name}` as in
-`start_server/1`, `{bad_option, Key, Expected}` for a wrong list, and `not_found` if the server does
-not run.
+`start_server/1`, `{bad_option, Key, Expected}` for an unknown key or a wrong list, and `not_found`
+if the server does not run.
 
 ## Examples
 

@@ -36,7 +36,7 @@ Options of Streamable HTTP.
   machine's own name; `any` accepts all.
 - `allowed_origins`: origins whose pages may call the server and read its answers (CORS). Pages of
   the same host and of the loopback address may always call it, and with `any` pages of every
-  origin. Of these, a browser lets only pages of the server's own origin read the answers.
+  origin. A browser does not let these read the answers, unless they have the server's own origin.
 - `authenticate`: identifies clients, see `t:authenticate/0`. Without it all clients are
   `anonymous`.
 - `scopes`: the scopes that every request needs.
@@ -151,7 +151,8 @@ the local address of the connection, whatever `Host` says.
 
 -doc """
 Options of client certificates. TLS accepts only certificates that an authority in `cacertfile` or
-`cacerts` of `tls` has signed. A request without a certificate is refused with 403.
+`cacerts` of `tls` has signed. A request without a certificate is refused with 403. Open streams of
+a client end when its certificate expires.
 
 - `principal`: `subject`, the default, is the pair of the issuer's and the subject's distinguished
   names. `san` is `{uri, Name}` with the first alternative name that is a URI, or else

@@ -94,13 +94,16 @@ Options of a login.
 }.
 
 -doc """
-Exceptions to two rules about the hosts that a login may contact. An endpoint must have the origin
-of its issuer. A host other than those of the MCP server and of the option `issuer` must not be
-deeper inside the network than the MCP server. A private address is deeper inside than a public one,
-and an address of this machine or its link is deeper still. A list has the names of the permitted
-hosts, in lower case and without a port. A fun decides once for each host and reason, and again
-after it returned `false`. The client keeps the last 100 permissions. The fun runs in the process of
-the login, which waits for it.
+Exceptions to two rules about the hosts that a login may contact:
+
+1. An endpoint must have the origin of its issuer.
+2. A host must not be deeper inside the network than the MCP server. A private address is deeper
+   inside than a public one, and an address of this machine or its link is deeper still. The hosts
+   of the MCP server and of the option `issuer` are exempt.
+
+A list has the names of the permitted hosts, in lower case and without a port. A fun is asked once
+for each host and reason, and again after it returned `false`. The client keeps the last 100
+permissions. The fun runs in the process of the login, which waits for it.
 """.
 -type allow_hosts() :: [binary()] | fun((host_question()) -> boolean()).
 

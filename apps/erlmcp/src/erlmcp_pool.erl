@@ -17,11 +17,10 @@ the same member while that member works. If a member fails, only its own keys mo
 A member whose calls fail in a row gets no calls for a while: its circuit breaker is open. Then the
 breaker is half-open, until one call has tried the member again.
 
-A call that no server has run is tried again, at other members first: it was not sent, or was
-refused with the HTTP status 429 or 503. After a lost connection, the end of a member or another 5xx
-a server may have run the call. Such a call is tried again only if its option `repeatable` is
-`true`, the default for calls that only read. After an answer of the server, or a timeout, no call
-is tried again.
+A call that was not sent, or was refused with the HTTP status 429 or 503, is tried again, at other
+members first. After a lost connection, the end of a member or another 5xx, a server may have run
+the call. Such a call is tried again only if its option `repeatable` is `true`, the default for
+calls that only read. After an answer of the server, or a timeout, no call is tried again.
 """.
 
 -export([start_link/1, start_link/2, child_spec/1, stop/1, info/1]).
@@ -36,7 +35,8 @@ The options of a pool.
 - `retries`: how often a failed call is tried again (2).
 - `failures`: after how many failed calls in a row a member gets no calls for a while (5).
 - `open_ms`: milliseconds for which a member then gets no calls (1,000). Each new failure doubles
-  them, up to `longest_open_ms` (30,000). A random time is added, at most a tenth or a millisecond.
+  them, up to `longest_open_ms` (30,000). The time is lengthened at random, by at most a tenth, or a
+  millisecond if that is more.
 """.
 -type options() :: #{
     targets := [erlmcp_client:target(), ...],

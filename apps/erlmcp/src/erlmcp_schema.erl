@@ -234,10 +234,9 @@ metaschemas() ->
          {ok, Document} <- [erlmcp_schema_meta:document(Uri)]}.
 
 -doc """
-Validates a value. Returns at most `max_errors` errors, for `explain/1` and `details/1`. The kinds
-of keywords decide their order, and not how the schema was written. Returns `{error, budget}` if the
-validation takes more than `max_steps`. If a pattern takes too long for a text, that is the only
-error.
+Validates a value. Returns at most `max_errors` errors, for `explain/1` and `details/1`, or
+`{error, budget}` if the validation takes more than `max_steps`. If a pattern takes too long for a
+text, that is the only error.
 
 ## Examples
 

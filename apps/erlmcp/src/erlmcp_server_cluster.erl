@@ -21,10 +21,10 @@ Changes and questions are terms that only the library reads.
 
 ## Rates
 
-The rates of a client are those of all nodes together. Each node counts what it lets in, and what
-others tell it. A message of which the others have not heard counts `c:rate_nodes/1` times, as if
-each node had let in one. So all nodes together let in no more than the rate. When all others have
-heard of the message, it counts once, as on each of them (`heard_by_all/3`).
+The rates of a client are those of all nodes together. Each node counts the messages that it lets
+in, and those of other nodes when it hears of them. Until all others have heard of a message, each
+of them may let one in at the same moment. So the message counts `c:rate_nodes/1` times until then,
+and once after that (`heard_by_all/3`).
 
 After `c:counted/2` a cluster asks how many messages the others have not heard of (`unheard/1`), and
 tells them (`count_messages/2`), until that number is 0.
@@ -121,8 +121,8 @@ supervisor calls this callback when the server starts.
 -doc """
 Returns the number of this node's present incarnation: its last start in the cluster. Returns `none`
 while the other nodes may have declared this one dead. This node must then neither serve a session
-nor change a task. After `c:leaving/1` this node serves no session, and runs tasks until it stops.
-Each request of a session calls this function, so it must be quick.
+nor change a task. For `sessions`, also returns `none` when the node gives its sessions up
+(`c:leaving/1`). Each request of a session calls this function, so it must be quick.
 """.
 -callback incarnation(sessions | tasks, State :: term()) -> pos_integer() | none.
 
@@ -261,8 +261,8 @@ heard_one(Change, Instance) ->
 
 -doc """
 Answers a question of the server `Id` on another node. Returns `gone` if the server does not run
-here, or has started again since the question's subject came from it. Returns `unsupported` for a
-question of a later release.
+here, or if the question is for an earlier start of it. Returns `unsupported` for a question of a
+later release.
 """.
 -spec answer(Id :: term(), Question :: term()) -> Answer :: term().
 answer(Id, {use_state, Server, State, Tenant}) ->
@@ -293,8 +293,8 @@ client(Account) ->
     erlmcp_gate_counters:client(Account).
 
 -doc """
-Returns how many messages of an account this node has counted, less those of which all other nodes
-have heard (`heard_by_all/3`). The number is negative if a message was taken back after that.
+Returns how many messages of an account the other nodes have not heard of (`heard_by_all/3`). The
+number is negative if a message was taken back after they had heard of it.
 """.
 -spec unheard(account()) -> integer().
 unheard(Account) ->

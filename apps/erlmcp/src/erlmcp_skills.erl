@@ -33,7 +33,7 @@ The reason why a file could not be read. `not_in_skill`: the skill has no file w
 -doc """
 Returns the `SKILL.md` of a skill, after a check of its size, digest and frontmatter. If the check
 fails, do not use the skill, and do not read its other files. The error is then
-`{unverified, What, Uri}`.
+`{unverified, What, Uri}`. A frontmatter in YAML that this library does not read fails it, too.
 """.
 -spec load(erlmcp_client:client(), skill()) -> {ok, binary()} | {error, reason()}.
 load(Client, Skill) ->

@@ -10,13 +10,19 @@ Uri = erlmcp_uri_template:expand(Template, #{~"owner" => ~"erlang", ~"path" => ~
 ```
 
 The RFC does not define matching, so these are erlmcp's own rules. A URI matches if it can be read
-from the left to its end. Each variable takes as many characters as it can:
+from the left to its end. Each variable takes as many characters as it can, except those that its
+operator excludes:
 
-- A value contains no `/`, `?` or `#`. But a value of `+` or `#` may contain all of these, and a
-  value of `?` or `&` all except `#`. In an expression with several variables and no operator, a
-  value contains no `,`, unless its variable has `*`. If the template has an expression with the
-  operator `?`, `;` or `&`, values of other operators contain no such character, except those of
-  `#`.
+| operator | a value contains no |
+| --- | --- |
+| none, `.`, `/`, `;` | `/`, `?`, `#` |
+| `?`, `&` | `#` |
+| `+`, `#` | (may contain any character) |
+
+- In an expression with several variables and no operator, a value contains no `,`, unless its
+  variable has `*`.
+- An expression with the operator `?`, `;` or `&` excludes this character from the values of other
+  expressions, except those of `#`, `?`, `;` and `&`.
 - Only variables of `?`, `;` and `&` may be absent or empty. They may stand in any order. A URI with
   a parameter that the template does not have does not match.
 - A URI does not match if a value is longer than its prefix allows (`{id:3}`).

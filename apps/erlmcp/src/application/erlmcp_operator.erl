@@ -16,7 +16,8 @@ Internal.
 
 -doc """
 An answer as JSON: `{"ok": ...}`, or `{"error": "a sentence"}`. If a question cannot be answered
-because of a fault, the sentence has the id of an incident (`m:erlmcp_incident`).
+because of a fault, the sentence has the id of an incident (`m:erlmcp_incident`). These are the
+questions, with what `ok` has for each:
 
 - `{"command": "servers"}`: the servers that run.
 - `{"command": "sessions"}`: the open sessions of each server, 100 at most (`erlmcp:sessions/1`).
@@ -36,7 +37,7 @@ because of a fault, the sentence has the id of an incident (`m:erlmcp_incident`)
 - `{"command": "cluster", ...}`: asks the cluster of the node's servers
   (`c:erlmcp_server_cluster:operate/2`).
 - `{"command": "reload"}`: reloads all servers with a handler module (`erlmcp:reload/1`). The entry
-  of a server that is not reloaded has the sentence `error`.
+  of a server that was not reloaded has the reason as `error`, a sentence.
 """.
 -type answer() :: iodata().
 
@@ -48,9 +49,8 @@ because of a fault, the sentence has the id of an incident (`m:erlmcp_incident`)
 -define(LINES, 10).
 
 -doc """
-Answers a question of an operator. An error is an answer, too. Waits until a drain, a reload or a
-cancelled call has ended. Also waits for the processes of the calls in a list of calls, and for
-other nodes if the cluster is asked.
+Answers a question of an operator. An error is an answer, too. May wait long: for a drain, a reload,
+the processes of calls, or other nodes of the cluster.
 """.
 -spec ask(Question :: binary()) -> answer().
 ask(Question) ->

@@ -1,13 +1,8 @@
 -module(erlmcp_sup).
 -moduledoc """
 The application's own supervisor, with the processes that all servers and clients of the node share.
-Servers and clients themselves are in their users' trees.
-
-Its children are the registry of servers, the table of clients, the exporter of spans, and the
-forecaster of bounds. Another child is the watchdog of calls inside a connection's process. In
-addition there are three guards: of unfinished messages, of memory and of processor time. The
-supervisor owns those tables that must outlive a child, and those of events, of incidents and of
-recent requests.
+Servers and clients themselves are in their users' trees. The supervisor also owns tables that must
+outlive a child, and tables that have no process of their own.
 
 Internal.
 """.

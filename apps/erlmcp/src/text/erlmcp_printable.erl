@@ -99,10 +99,10 @@ spelled(16#7f) -> <<16#2421/utf8>>;
 spelled(C) -> <<"\\u{", (integer_to_binary(C, 16))/binary, "}">>.
 
 -doc """
-Returns `true` if a character is visible or a space, and has no effect on a terminal. Controls and
-separators of lines or paragraphs are not. Neither are interlinear annotations, nor Unicode's
-`Default_Ignorable_Code_Point`s: overrides of direction, joiners and spaces without width, variation
-selectors, fillers, tags.
+Returns `true` if a character is visible or a space, and has no effect on a terminal. Returns
+`false` for controls, separators of lines and paragraphs, and interlinear annotations. Also returns
+`false` for the `Default_Ignorable_Code_Point`s of Unicode, such as overrides of direction and
+joiners.
 
 ## Examples
 

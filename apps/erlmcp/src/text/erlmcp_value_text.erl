@@ -20,9 +20,9 @@ field(~"") -> ~"The value";
 field(Pointer) -> iolist_to_binary(name(Pointer)).
 
 -doc """
-Returns a name that a peer sent, for use in a sentence. A name of more than 200 bytes is cut. If it
-has characters that a terminal would obey or hide, it is in quotes, with these and all characters
-outside of ASCII escaped. A name that is not UTF-8 is shown as `erlmcp_printable:quoted/1` shows it.
+Returns a name that a peer sent, for use in a sentence. A name of more than 200 bytes is cut. A name
+with characters that a terminal would obey or hide is put in quotes, with everything except
+printable ASCII escaped. A name that is not UTF-8 is shown by `erlmcp_printable:quoted/1`.
 """.
 -spec name(binary()) -> iodata().
 name(Name) ->

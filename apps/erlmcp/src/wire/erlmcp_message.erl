@@ -82,10 +82,9 @@ is_message(Json) -> is_single(Json).
 is_single(Json) -> not lists:member(element(1, parse(Json)), [invalid, batch]).
 
 -doc """
-Returns the id of an encoded request, and the number of bytes up to the id's end. The request must
-begin with `{"jsonrpc":"2.0","id":`, as most clients write it. The id must be an integer of at most
-15 digits, without a sign, and a comma must follow. Otherwise returns `unseen`. The rest of the
-request is not checked.
+Returns the id of an encoded request, and the number of bytes up to the id's end. Returns `unseen`
+unless the request begins with `{"jsonrpc":"2.0","id":`, and an integer of 1 to 15 digits with a
+comma behind it. The rest of the request is not checked.
 """.
 -spec first_id(binary()) -> {ok, id(), Bytes :: pos_integer()} | unseen.
 first_id(<<"{\"jsonrpc\":\"2.0\",\"id\":", Rest/binary>>) -> first_id(Rest, 0, 0);

@@ -75,8 +75,8 @@ validate(Params, Header) ->
     {error, missing(maps:get(~"_meta", Params, undefined), Header)}.
 
 -doc """
-Validates a request as `validate/2` does. The third argument is the outcome for an equal `_meta`
-(`reusable/1`), which saves validating it again, or `none`.
+Validates a request as `validate/2` does. The third argument is what `reusable/1` returned for an
+equal `_meta`, or `none`.
 """.
 -spec validate(Params :: map(), Header :: binary() | undefined | none, validated() | none) ->
     {ok, erlmcp_revision:revision(), meta()} | {error, erlmcp_refusal:refusal()}.

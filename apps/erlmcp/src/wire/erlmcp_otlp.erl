@@ -20,8 +20,8 @@ Internal.
 
 -doc """
 A span that has ended. `ids` has the ids of its trace and of the span itself, and its `tracestate`.
-`parent` is the id of a span, which is the client's if the span is a server's. `links` are further
-spans that have led to it. `began` and `ended` are in monotonic nanoseconds.
+`parent` is the id of its parent span. `links` are further spans that have led to it. `began` and
+`ended` are in monotonic nanoseconds.
 
 Two encoded texts may be shared by many spans. `described` has the name, the status and the first
 attributes (`described/3`), and `more` has further attributes (`attributes/1`). `port` and `request`
@@ -39,9 +39,9 @@ are two more attributes, or `none`: the client's port, and the id of the request
 -define(TEXT_BYTES, 256).
 
 -doc """
-Encodes a span that has ended, and adds it to `Part`, the encoded spans of a part of a request. The
-times of a span are monotonic, in nanoseconds. With `Offset` added, in microseconds, they are system
-time.
+Encodes a span that has ended, and adds it to `Part`, the encoded spans of a part of a request. At
+first `Part` is empty. `Offset` is the difference of system time and monotonic time, in
+microseconds.
 
 ## Examples
 
@@ -157,7 +157,7 @@ text(Text, Most) when byte_size(Text) =< Most ->
 text(Text, Most) ->
     text(valid(binary:part(Text, 0, Most)), Most).
 
--doc "Returns the first 256 bytes of a text, or all of a shorter text. Further bytes are not sent.".
+-doc "Returns the first 256 bytes of a text, which are all that is sent of it.".
 -spec beginning(binary()) -> binary().
 beginning(Text) when byte_size(Text) =< ?TEXT_BYTES -> Text;
 beginning(Text) -> binary:part(Text, 0, ?TEXT_BYTES).

@@ -3,10 +3,9 @@
 The refusals of erlmcp, for requests that it cannot or must not serve: the table of all refusals,
 and their encoding. Pure.
 
-A refusal has a number and a name of its own. If the MCP revision in use defines an error code, that
-code is the JSON-RPC `code`. If MCP defines none (overload, size, shutdown, ...), the number is the
-code. `data` always has the number as `refusal`, and the `name`. It has `retryAfterMs`, `limit`,
-`observed`, `incident` and `scopes` where they apply. erlmcp puts no stack, pid or path there.
+A refusal has a number and a name of its own. The JSON-RPC code of its error is its detail `code`,
+for which callers take a code that MCP defines, or else its number. The `data` of the error has the
+number as `refusal`, the `name`, and the details that apply. No stack, pid or path belongs there.
 
 Internal.
 """.
@@ -94,19 +93,7 @@ table has no such name.
 new(Name, Message) ->
     new(Name, Message, #{}).
 
--doc """
-Returns a refusal as `new/2` does, with details.
-
-- `code`, `status`: the JSON-RPC code and the HTTP status, in place of the number and the status of
-  the table.
-- `retry_after_ms`: milliseconds until a retry may help.
-- `limit`, `observed`: a limit, and the value that exceeds it.
-- `incident`: the id of an entry in the log.
-- `scopes`: the scopes that the request needs.
-- `fault`: `false` if this refusal is not the server's fault, although the table counts its name as
-  one.
-- `data`: further members of the error's `data`.
-""".
+-doc "Returns a refusal as `new/2` does, with details (`t:erlmcp:refusal_details/0`).".
 -spec new(erlmcp:refusal_name(), iodata(), erlmcp:refusal_details()) -> refusal().
 new(Name, Message, Details) ->
     {Name, maps:get(Name, ?TABLE), unicode:characters_to_binary(Message), Details}.
@@ -191,14 +178,12 @@ number({_, {Number, _, _, _}, _, _}) -> Number.
 message({_, _, Message, _}) -> Message.
 
 -doc """
-Returns `true` if a refusal is the server's own fault, and counts against its error budget. Such a
-refusal has the name `timeout`, or in the table a status of 500 or more, a severity above `warning`,
-and `delay` as its `retry`. A refusal whose detail `fault` is `false` does not count in any case.
-
-So errors of the caller and limits of one client do not count. Neither does the refusal of a server
-that drains, or of a request whose client did not answer.
+Returns `true` if a refusal is the server's own fault, and counts against its error budget. Its name
+is `timeout`, or its row has a status of 500 or more, a severity above `warning`, and the retry
+`delay`. A refusal whose detail `fault` is `false` does not count in any case.
 """.
 -spec is_fault(refusal()) -> boolean().
+%% Errors of callers, limits of one client, and the refusals of a drain are no faults.
 is_fault({_, _, _, #{fault := false}}) -> false;
 is_fault({timeout, _, _, _}) -> true;
 is_fault({_, {_, Status, Severity, delay}, _, _}) -> Status >= 500 andalso Severity =/= warning;

@@ -140,7 +140,7 @@ batches(Revision) ->
 
 -doc """
 Returns `true` if clients reconnect to a stream whose connection the server has ended before the
-answer. An event without data at the beginning of the stream then names the id to resume after.
+answer. Such a stream begins with an event without data, which has the id to resume after.
 """.
 -spec polls(revision()) -> boolean().
 polls(Revision) ->
