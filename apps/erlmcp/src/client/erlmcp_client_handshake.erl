@@ -3,7 +3,7 @@
 The negotiation with a server, in a process of its own. With `auto` as the option `era`,
 `server/discover` is sent first, and then `initialize` if the server is an older one. If the URL
 accepts no `initialize`, it is sent again on a stream of HTTP+SSE. With the option `transport =>
-sse`, it is sent there at once. The node remembers the eras of HTTP servers, so that later clients
+sse` that stream is opened first. The node remembers the eras of HTTP servers, so that later clients
 begin with the right request.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility", "Streamable HTTP / Backward

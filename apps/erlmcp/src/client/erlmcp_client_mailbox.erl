@@ -70,9 +70,8 @@ dropped(#{ids := Counters}) ->
     atomics:get(Counters, 3).
 
 -doc """
-Returns a decoded term without references to the message that it came in, whose sub-binaries its
-strings may be (`m:erlmcp_json`). A term that is stored, or sent to another process, would otherwise
-keep that message in memory.
+Returns a decoded term without references to the message that it came in. A term that is stored, or
+sent to another process, would otherwise keep the whole message in memory (`m:erlmcp_json`).
 """.
 -spec own(Term) -> Term.
 own(Term) ->

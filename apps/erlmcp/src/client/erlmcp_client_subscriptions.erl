@@ -1,7 +1,7 @@
 -module(erlmcp_client_subscriptions).
 -moduledoc """
-The subscriptions of a client's processes, as a value of the client's process, and the streams that
-serve them.
+The subscriptions that processes have at a client, and the streams that serve them. A value of the
+client's process.
 
 In 2026-07-28 each subscription to changes has a stream of its own. In a session all subscriptions
 share the notifications of the server. On HTTP those that belong to no call come on the session's

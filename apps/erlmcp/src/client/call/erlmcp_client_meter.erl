@@ -38,9 +38,7 @@ that have made room for others. Requests that have no such name have `none`, and
 a new name that the server answers with -32602.
 """.
 -type name() :: binary() | other | removed | none.
--doc """
-What was counted at a sweep, as a sum for each key of requests. The sum rises with each request.
-""".
+-doc "The counts at a sweep: for each key of requests, a sum that rises with each request.".
 -type seen() :: #{pos_integer() => non_neg_integer()}.
 
 -define(SERVERS, 20).

@@ -28,8 +28,8 @@ Internal.
 
 -doc """
 Returns the state for a process of the program `Command` that has written nothing yet. Lines of the
-script `Starter` itself are not logged, since the exit status says, too, that the program could not
-be started.
+script `Starter` itself say that the program could not be started. They are not logged, since the
+exit status says the same.
 """.
 -spec new(Command :: term(), Starter :: file:filename()) -> lines().
 new(Command, Starter) ->

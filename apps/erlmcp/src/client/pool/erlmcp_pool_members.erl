@@ -52,9 +52,9 @@ member_started(Index, Pid, #{members := Table}) ->
 
 -doc """
 Runs an operation at a member, and returns its outcome. If the operation fails and may be repeated,
-tries again up to `retries` times, at other members first. If no member works at the first try, returns `{error,
-{unavailable, Milliseconds}}`; one may be tried after that time. The call options `key` and
-`repeatable` are those of `m:erlmcp_pool`.
+tries again up to `retries` times, at other members first. If no member works at the first try,
+returns `{error, {unavailable, Milliseconds}}`; one may be tried after that time. The call options
+`key` and `repeatable` are those of `m:erlmcp_pool`.
 """.
 -spec run(erlmcp_client:operation(), pool(), map()) ->
     {ok, term()} | {error, erlmcp_client:reason()}.
