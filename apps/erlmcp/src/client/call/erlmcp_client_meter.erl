@@ -426,8 +426,8 @@ shared(~"prompts/get") -> ?OTHER_NAME;
 shared(_) -> 0.
 
 -doc """
-Returns the failures of requests. Failures that have found no free slot are counted for the server
-0, and for a method that MCP does not have.
+Returns the failures of requests. Failures that have found no free slot count as those of the server
+0, and of methods that MCP does not have.
 """.
 -spec failures() ->
     [{requests(), Error :: atom(), Code :: integer() | other | none, erlmcp_meter_counts:times()}].
