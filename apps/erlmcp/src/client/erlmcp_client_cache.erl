@@ -56,10 +56,10 @@ changes(none) -> 0;
 changes({_, _, Numbers}) -> atomics:get(Numbers, 2).
 
 -doc """
-Keeps a result for the time that the server allows, at most a day. Other results are removed to make
-room. A result is not kept if the server allows no time, or its method is not cacheable. A result
-larger than a quarter of `bytes` is not kept, either. The same holds if `changes/1` no longer
-returns `Changes`: the result may have been sent before a change notification, and arrived after it.
+Keeps a result for its `ttlMs`, at most a day, and removes others to make room. Does nothing if the
+result has no positive `ttlMs`, if its method is not cacheable, or if it is larger than a quarter of
+`bytes`. The same holds if `changes/1` no longer returns `Changes`: the result may be older than a
+change.
 """.
 -spec keep(key(), Result :: map(), Changes :: non_neg_integer(), cache()) -> ok.
 keep({Method, _} = Key, #{~"ttlMs" := Ttl} = Result, Changes, {Table, Options, Size} = Cache) when

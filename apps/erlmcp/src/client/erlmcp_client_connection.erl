@@ -76,8 +76,8 @@ it is 0, except with HTTP+SSE.
 }).
 
 -doc """
-Starts a client with checked options, linked to the calling process. `Name` is a name as in
-`gen_statem:start_link/4`, or `none`. The function does not wait for the negotiation. The error is
+Starts a client with checked options, linked to the calling process, and does not wait for the
+negotiation. `Name` is a name as in `gen_statem:start_link/4`, or `none`. The error is
 `{already_started, Pid}` if a process has the name. It is `{shutdown, Reason}` if the application
 does not run, or if the channel refuses its target or options.
 """.
@@ -107,10 +107,9 @@ stop(Client) ->
     end.
 
 -doc """
-Returns the outcome of the negotiation with the server. While there is none, waits for it at most
-until `Deadline`, in monotonic milliseconds. The wait begins a negotiation if none runs and the
-connection is up. The error is `timeout` after `Deadline`, the reason of a failed negotiation or a
-failed attempt to connect, or `stopped` if the client has ended.
+Returns the outcome of the negotiation with the server. While there is none, waits for one, at most
+until `Deadline`, in monotonic milliseconds. The error is `timeout` after `Deadline`, `stopped` if
+the client has ended, or else the reason why the negotiation or the connection failed.
 """.
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 live(#{peer := Peer}, Deadline) ->
@@ -121,8 +120,8 @@ live(#{peer := Peer}, Deadline) ->
     end.
 
 -doc """
-Reports that `Live` has proved wrong, as when its session ended. Then waits for a new outcome, as
-`live/2` does, with the same `Deadline` and errors.
+Reports that `Live` has proved wrong, as when its session ended, and waits for a new outcome, as
+`live/2` does.
 """.
 -spec renegotiate(client(), Live :: live(), Deadline :: integer()) ->
     {ok, live()} | {error, term()}.

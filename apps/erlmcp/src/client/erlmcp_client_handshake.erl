@@ -1,15 +1,10 @@
 -module(erlmcp_client_handshake).
 -moduledoc """
-The negotiation with a server, in a process of its own. With `auto`, the default of the option
-`era`, it first sends `server/discover` of 2026-07-28. If the answer is that of an older server, or
-if there is none on a line transport, `initialize` follows, which opens a session. If HTTP refuses
-`initialize` with 405, or with 400 or 404 and without a JSON-RPC error, the stream of HTTP+SSE is
-opened, and `initialize` is sent again. With an era or a revision as `era`, only requests of that
-era are sent. The option `transport => sse` opens the stream of HTTP+SSE first, and then `auto`
-begins with `initialize`.
-
-With `auto`, the node remembers the eras of up to 1,000 HTTP URLs. So the next client of a URL
-begins with the right request.
+The negotiation with a server, in a process of its own. With `auto` as the option `era`,
+`server/discover` is sent first, and then `initialize` if the server is an older one. If the URL
+accepts no `initialize`, it is sent again on a stream of HTTP+SSE. With the option `transport =>
+sse` that stream is opened first. The node remembers the eras of HTTP servers, so that later clients
+begin with the right request.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility", "Streamable HTTP / Backward
 Compatibility", "stdio / Backward Compatibility"; 2025-11-25, "Lifecycle", "Transports / Backwards
@@ -29,10 +24,9 @@ Internal.
 -define(LEAVE, 2_000).
 
 -doc """
-Negotiates with the server of a client. Returns the outcome, with which all calls are made, or the
-reason of the failure. Each request takes at most the client's `timeout`. `Epoch` is the number of
-this negotiation. `Generation` is the number of the channel's connection. On HTTP it is 0, unless a
-stream of HTTP+SSE has been opened again.
+Negotiates with the server of a client, and returns the outcome, or the reason of the failure. Each
+request takes at most the client's `timeout`. `Epoch` and `Generation` are the numbers of this
+negotiation and of the channel's connection, as in `t:erlmcp_client_connection:live/0`.
 """.
 -spec run(erlmcp_client_connection:client(),
           {Epoch :: pos_integer(), Generation :: non_neg_integer()}) ->

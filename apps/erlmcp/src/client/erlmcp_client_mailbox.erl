@@ -16,9 +16,9 @@ Internal.
 
 -doc """
 Sends a copy of a message, which does not keep a larger binary in memory. Returns `full`, and sends
-nothing, if more than 1000 messages wait in the receiver's mailbox. It also does so if the number of
-waiting messages times the size of this one is more than 8 MiB. A process that has ended counts as
-one that reads. The mailbox of a process on another node is not checked.
+nothing, if more than 1000 messages wait in the receiver's mailbox. The same holds if their number
+times the size of `Message` is more than 8 MiB. Returns `ok` for a process that has ended. The
+mailbox of a process on another node is not checked.
 """.
 -spec offer(pid(), Message :: term()) -> ok | full.
 offer(Pid, Message) when node(Pid) =:= node() ->
@@ -43,8 +43,8 @@ offer(Pid, Message) ->
 
 -doc """
 Passes a server's notification that belongs to no call to the client's process, with its weight: 1,
-and 1 more for each 8 KiB. If the notifications that wait would weigh more than 1000 together, this
-one is dropped and counted. One that waits alone is always passed on.
+and 1 more for each 8 KiB. The notification is dropped and counted if those that wait would weigh
+more than 1000 together with it. One that waits alone is always passed on.
 """.
 -spec notify(erlmcp_client_connection:client(), Method :: binary(), Params :: map()) -> ok.
 notify(#{peer := Peer, ids := Counters}, Method, Params) ->
@@ -70,9 +70,8 @@ dropped(#{ids := Counters}) ->
     atomics:get(Counters, 3).
 
 -doc """
-Returns a decoded term without references to the message that it came in. The strings of a decoded
-term may be sub-binaries of that message (`m:erlmcp_json`), and would keep it in memory. So call
-this function for a term that is stored, or sent to another process.
+Returns a decoded term without references to the message that it came in. A term that is stored, or
+sent to another process, would otherwise keep the whole message in memory (`m:erlmcp_json`).
 """.
 -spec own(Term) -> Term.
 own(Term) ->

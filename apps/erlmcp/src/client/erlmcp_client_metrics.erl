@@ -1,7 +1,7 @@
 -module(erlmcp_client_metrics).
 -moduledoc """
 The figures of all clients of the node, read from their meter and their tables without asking a
-process. All pages and reports that show figures of clients get them here.
+process.
 
 Internal.
 """.
@@ -11,10 +11,13 @@ Internal.
 -export_type([upstream/0, pool/0]).
 
 -doc """
-A server that the node's clients call. `name` is its host and port, its program, or its `id` in this
-node; `other` are all servers without figures of their own. `clients`, `calls`, `connections` and
-`waiting` are numbers: of its clients, of their running calls, of their open connections, and of
-their requests that wait for one. `row` has its requests of all revisions and methods.
+A server that the node's clients call.
+
+- `name`: its host and port, its program, or its `id` in this node; `other` stands for all servers
+  without figures of their own.
+- `clients`: its clients. `calls`: their running calls. `connections`: their open connections.
+  `waiting`: their requests that wait for a connection.
+- `row`: its requests, of all revisions and methods.
 """.
 -type upstream() :: #{
     name := binary() | other, clients := non_neg_integer(), calls := non_neg_integer(),
@@ -31,8 +34,8 @@ them.
 -define(POOLS, 20).
 
 -doc """
-Returns the figures of the clients of each server and revision. There are none if the application
-does not run.
+Returns the figures of the clients of each server and revision, or `[]` if the application does not
+run.
 """.
 -spec report() -> [erlmcp_client:metrics()].
 report() ->
@@ -84,8 +87,8 @@ upstreams() ->
      || {Server, _} = Kind <- lists:ukeysort(1, Kinds)].
 
 -doc """
-Returns the `name` that an upstream at a target has if it has figures of its own. The name has
-neither the path nor the query of a URL, and no arguments of a program.
+Returns the `name` that the server at a target has in `t:upstream/0` if it has figures of its own.
+The name has neither the path of a URL nor the arguments of a program.
 """.
 -spec server_name(Target :: term()) -> binary().
 server_name(Target) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_client_options).
 -moduledoc """
-Checks the target and the options of a client. The module has the transport of each target, and the
-allowed values and the default of each option. A transport checks its own options.
+Checks the target and the options of a client, and has the defaults of the options. A transport
+checks its own options.
 
 Internal.
 """.
@@ -96,9 +96,8 @@ cache(Given) -> maps:merge(?CACHE, Given).
 
 -doc """
 Returns the error of a wrong option, or `ok` if there is none. `Check` returns `true` for an option
-that is right. Otherwise it returns a text that says what was expected. If a member of a map is
-wrong, `Check` returns the member's name with the text. The error has `{Key, Member}` then, in place
-of the key.
+that is right, or else a text that says what was expected. For a wrong member of a map, it returns
+the member's name with the text. The error then has `{Key, Member}` in place of the key.
 """.
 -spec first_wrong(#{term() => term()},
                   fun((Key :: term(), Value :: term()) ->
@@ -180,10 +179,9 @@ without_options(Target) ->
     erlang:delete_element(tuple_size(Target), Target).
 
 -doc """
-Returns the kind of a target and the location of its server, for labels. The location is a host and
-port, or the name of a program or of a server of this node. `Target` is the one in `t:settings/0`.
-Paths and arguments are left out, since they may have secrets. For a malformed URL, returns the kind
-`http` alone.
+Returns the kind of a target, and the location of its server, for labels. The location is a host and
+port, the name of a program, or the `id` of a server of this node. Paths and arguments may have
+secrets, and are left out. `Target` is the one in `t:settings/0`. A malformed URL gives `[http]`.
 """.
 -spec label(Target :: term()) -> [term()].
 label({stdio, [Program | _]}) when not is_integer(Program) ->

@@ -4,12 +4,9 @@ The subscriptions that processes have at a client, and the streams that serve th
 client's process.
 
 In 2026-07-28 each subscription to changes has a stream of its own. In a session all subscriptions
-share the notifications of the server. The server is asked to stop watching a resource when no
-subscription watches it any more. On HTTP, messages of a session that belong to no call come on its
-GET stream, which a server need not offer. The stream's process answers the requests among them.
-
-Each stream has a process, linked to the client's. When the stream ends, the process opens it again,
-after a pause that grows with each failure, unless the server has no such streams.
+share the notifications of the server. On HTTP those that belong to no call come on the session's
+GET stream, which a server need not offer. A process, linked to the client's, opens each stream
+again when it ends, unless the server offers none.
 
 Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Subscriptions",
 "Transports / Listening for Messages from the Server".
@@ -95,9 +92,9 @@ is_empty(#subscriptions{all = All}) ->
 
 -doc """
 Adds a subscription of a process, which is monitored from now on. The reference is the monitor, and
-is in each event for the process. Before the negotiation the subscription waits for `restart/2`.
-`{overload, Limit}` is the error if the client has `Limit` subscriptions already, the most that its
-option `subscriptions` allows.
+is in each event for the process. Before the negotiation the subscription waits for `restart/2`. The
+error is `{overload, Limit}` if the client has `Limit` subscriptions, as its option `subscriptions`
+allows.
 """.
 -spec add(pid(), erlmcp_client:filter(), server(), subscriptions()) ->
     {ok, reference(), subscriptions()} | {error, {overload, pos_integer()}}.
@@ -145,10 +142,9 @@ watch([Uri | Uris], Watched, Client, Live) ->
     end.
 
 -doc """
-Removes a subscription: its process has ended it, has died or does not read its messages, or its
-stream is over. In a session the server is then asked to stop watching those resources that no other
-subscription watches. `Reference` may also be the monitor of a question whose process has ended; the
-question is removed then. Does nothing for any other reference.
+Removes the subscription with a reference. In a session the server is then asked to stop watching
+those resources that no other subscription watches. If `Reference` is the monitor of a question
+whose process has ended, removes the question. Does nothing for any other reference.
 """.
 -spec remove(Reference :: reference(), server(), subscriptions()) -> subscriptions().
 remove(Reference, Server, #subscriptions{all = All, questions = Questions} = Subscriptions) ->
@@ -193,8 +189,8 @@ unwatch(_, _, _) ->
     ok.
 
 -doc """
-Removes a linked process that has ended: that of the session's stream, or that of a subscription.
-The subscription stays.
+Handles the end of a linked process, that of the session's stream or of a subscription. The
+subscription stays.
 """.
 -spec worker_ended(pid(), server(), subscriptions()) -> subscriptions().
 worker_ended(Pid, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
@@ -249,8 +245,7 @@ session_stream(_) ->
 -doc """
 Handles the outcome of the process `Worker`, which has asked the server of a session to watch
 resources. After `ok` the subscriber gets `subscribed`, as soon as the session's stream is not being
-opened any more. After an error its subscription is removed, and the subscriber gets `{ended,
-Reason}`. The server is then asked to stop watching what no other subscription watches.
+opened any more. After an error it gets `{ended, Reason}`, and its subscription is removed.
 """.
 -spec subscribed(Worker :: pid(), watching(), server(), subscriptions()) -> subscriptions().
 subscribed(Worker, Outcome, Server, #subscriptions{all = All} = Subscriptions) ->
@@ -292,9 +287,9 @@ unwatched(_, _, Subscriptions) ->
     Subscriptions.
 
 -doc """
-Handles an event of the session's stream: it is `open`, or the server has `refused` it. After
-either, the subscribers that have waited for the stream get `subscribed`. If the stream is open
-again, all subscribers get `subscribed`, since they may have missed changes.
+Handles an event of the session's stream: it is `open`, or the server has `refused` it. Then the
+subscribers that have waited for the stream get `subscribed`. If the stream is open again, all
+subscribers get `subscribed`, since they may have missed changes.
 """.
 -spec stream_event(pid(), open | refused, server(), subscriptions()) -> subscriptions().
 stream_event(Pid, open, Server, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->

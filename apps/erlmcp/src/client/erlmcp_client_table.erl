@@ -1,10 +1,9 @@
 -module(erlmcp_client_table).
 -moduledoc """
 The table of the node's clients and pools, from which every call reads its client and the outcome of
-the negotiation. Another table has the eras of at most 1,000 HTTP servers. The process of this
-module owns both tables, and removes the rows of dead clients. A row also has the time at which the
-client's session was opened. When the session ends, its duration is counted
-(`m:erlmcp_client_meter`). Once a minute the process makes room for new names in the meter.
+the negotiation. A second table has the eras of HTTP servers. The process of this module owns both,
+and removes the rows of dead clients. Once a minute it makes room for new names in
+`m:erlmcp_client_meter`.
 
 Internal.
 """.
@@ -64,9 +63,9 @@ join_pool(#{pool := Pid} = Pool) ->
     end.
 
 -doc """
-Returns the meter's number of the server at `Target`. The calling process is a client of that
-server, which keeps its number as long as the client lives. Returns 0 if the server has no figures
-of its own, or if the table has ended.
+Returns the meter's number of the server at `Target`, of which the calling process is a client. The
+server keeps its number while the client lives. Returns 0 if the server has no figures of its own,
+or if the table has ended.
 """.
 -spec server(Target :: term()) -> erlmcp_client_meter:server().
 server(Target) ->
@@ -79,8 +78,8 @@ server(Target) ->
     end.
 
 -doc """
-Removes a client or pool that has ended, and counts the end of its session. Does nothing if the
-table has ended.
+Removes the row of a client or pool that ends, and counts the end of its session. Does nothing if
+there is no such row.
 """.
 -spec leave(pid()) -> ok.
 leave(Pid) ->

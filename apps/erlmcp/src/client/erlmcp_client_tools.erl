@@ -25,11 +25,9 @@ new() ->
     Table.
 
 -doc """
-Remembers the tools of a list, and returns those that can be called. If headers mirror arguments
-(`Mirrors`), tools with invalid declarations of headers are left out and logged. If the table would
-have more than 10,000 tools or 16 MiB, further tools are returned but not remembered. A tool that
-has changed and does not fit any more is forgotten, since its former declarations and schema may be
-wrong now.
+Remembers the tools of a list, at most 10,000 and 16 MiB in total, and returns those that can be
+called. If headers mirror arguments (`Mirrors`), tools with invalid declarations of headers are left
+out and logged. Tools that do not fit into the table are returned, too.
 """.
 -spec learn(Tools :: [map()], Mirrors :: boolean(), ets:table()) -> [map()].
 learn(Tools, Mirrors, Table) ->

@@ -1,11 +1,8 @@
 -module(erlmcp_client_calls).
 -moduledoc """
-The table of a client's running calls. Its size is their number, and a row whose process is dead is
-that of a killed call. This module counts calls that were killed, or ended with their client
-(`m:erlmcp_client_meter`).
-
-A call that was started without waiting for it has a receiver of its outcome. The process that
-removes the row of the call sends the outcome, so a receiver gets it exactly once.
+The table of a client's running calls. A call that was started without waiting for it has a
+receiver, which gets its outcome exactly once. Calls that were killed, or ended with their client,
+are counted in `m:erlmcp_client_meter`.
 
 Internal.
 """.

@@ -14,14 +14,15 @@ Internal.
 -export_type([watch/0, outcome/0]).
 
 -doc """
-The time limits of a request, and the receivers of its notifications. `deadline` and `last_deadline`
-are in milliseconds of `erlang:monotonic_time/1`. A progress notification moves `deadline` to
-`timeout` milliseconds from then, if that is later, but not past `last_deadline`. `watch/2` sets
-`last_deadline` `max_timeout` milliseconds ahead. The time that the user takes for answers is added
-to both. The call is cancelled when the process of the monitor `caller` dies, or when the message
-`{erlmcp_cancel, Reference}` comes with the reference `cancel`. `progress` and `log` get the
-parameters of notifications, in the process that waits. `trace` is the context of the parent of the
-request's span.
+The time limits of a request, and the receivers of its notifications.
+
+- `deadline`, `last_deadline`: in milliseconds of `erlang:monotonic_time/1`. A progress notification
+  moves `deadline` to `timeout` milliseconds from then, if that is later, but not past
+  `last_deadline`. The time that the user takes for answers is added to both.
+- `caller`, `cancel`: the call is cancelled when the process of the monitor `caller` dies, or when
+  the message `{erlmcp_cancel, Reference}` comes with the reference `cancel`.
+- `progress`, `log`: funs that get the parameters of notifications, in the process that waits.
+- `trace`: the context of the parent of the request's span.
 """.
 -type watch() :: #{
     timeout := pos_integer(), deadline := integer(), last_deadline := integer(),
@@ -59,8 +60,8 @@ request's span.
 
 -doc """
 Returns the time limits, the receivers and the trace context of a call from its options. `caller`
-and `cancel` are kept if `Options` has them. The settings of the client are the defaults of
-`timeout` and `max_timeout`, which count from now. `max_timeout` is at least `timeout`.
+and `cancel` are kept if `Options` has them. `timeout` and `max_timeout` count from now, and have
+the client's settings as their defaults. `max_timeout` is at least `timeout`.
 """.
 -spec watch(Options :: map(), erlmcp_client_connection:client()) -> watch().
 watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}}) ->
@@ -73,8 +74,7 @@ watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}})
 
 -doc """
 Sends a request and waits for its response. Throws `cancelled` if the caller dies or cancels the
-call. In that case the server is told of the cancellation. The server is also told when the deadline
-passes, and when a message before the response makes the request fail.
+call. In that case, and when the deadline passes, the server is told that the request is cancelled.
 """.
 -spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
           {erlmcp_client_connection:client(), erlmcp_client_connection:live()}, watch()) ->

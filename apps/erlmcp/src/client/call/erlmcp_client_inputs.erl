@@ -45,12 +45,10 @@ is_for_user(_, _) ->
     false.
 
 -doc """
-Returns the answers to the `inputRequests` of a result, by the requests' names. All requests, at
-most 16, are answered at the same time, each in a process of its own, within `timeout/1`. The error
-has the name of a request without an answer. `Why` is then a text, `timeout` or `crashed`. With more
-than 16 requests the name is empty, and `Why` is `{too_many, 16}`. After an error the other
-processes end, and all end with the calling process. If the call is cancelled, they end, and the
-function throws `cancelled`.
+Returns the answers to the `inputRequests` of a result, by the requests' names. All are answered at
+the same time, within `timeout/1`. The error has the name of a request without an answer, and `Why`
+is a text, `timeout` or `crashed`. With more than 16 requests the name is empty, and `Why` is
+`{too_many, 16}`. Throws `cancelled` if the call is cancelled.
 """.
 -spec gather(Requests :: #{binary() => term()}, erlmcp_client_exchange:watch(),
              erlmcp_client_connection:client()) ->

@@ -1,16 +1,9 @@
 -module(erlmcp_client_meter).
 -moduledoc """
 The meter of all clients of the node. It counts each request once, when it ends: with its response,
-without one, or before it was sent. It counts in the calling process. Only the first use of a name
-or a server writes to a table.
-
-Clients come and go, and a pool has many for one server. So requests are counted by the server that
-they are for, and by the revision that they speak. At most 20 servers and 200 names of tools and
-prompts have figures of their own. All others have theirs together. A server without clients gives
-its place to another one that needs it. Names that are not used make room for others.
-
-Prometheus adds up how much each series rises. So counts never go from one series to another, where
-they would seem to be new requests. Removed names have no series.
+without one, or before it was sent. Requests are counted by server, revision and method, and by the
+names of tools and prompts. At most 20 servers and 200 names have figures of their own. Servers
+without clients, and names that are not used, make room for others.
 
 Internal.
 """.
@@ -45,9 +38,7 @@ that have made room for others. Requests that have no such name have `none`, and
 a new name that the server answers with -32602.
 """.
 -type name() :: binary() | other | removed | none.
--doc """
-What was counted at a sweep, as a sum for each key of requests. The sum rises with each request.
-""".
+-doc "The counts at a sweep: for each key of requests, a sum that rises with each request.".
 -type seen() :: #{pos_integer() => non_neg_integer()}.
 
 -define(SERVERS, 20).
@@ -110,8 +101,8 @@ server(Address, Servers) ->
 
 -doc """
 Returns the number of the server at an address, for a new client. A server without a place takes a
-free one, or that of a server which is not `Busy`. If all are busy, returns 0. Only one process may
-call this function at a time.
+free one, or that of a server which is not in `Busy`. If all are busy, returns 0. Only one process
+may call this function at a time.
 """.
 -spec take(address(), Busy :: [server()]) -> server().
 take(Address, Busy) ->
@@ -167,12 +158,9 @@ take(From, Words, To, Counters) ->
     end, lists:seq(0, Words - 1)).
 
 -doc """
-Makes room for new names, if more than three quarters of the names are taken, or more than half of
-the rows or the failures. Requests with a name (`t:requests/0`) lose their own counts if none of
-them was counted since the last sweep. These counts go to those of all removed names of the same
-server, revision and method, unless no slot is free for these. A name that no requests have any more
-is removed. `Seen` is the result of the last sweep, at first `#{}`. Only the process that calls
-`take/2` may call this.
+Makes room for new names, if most names or counters are taken. The counts of a name without a
+request since the last sweep are added to those of `removed` (`t:name/0`). `Seen` is the result of
+the last sweep, at first `#{}`. Only the process that calls `take/2` may call this.
 """.
 -spec sweep(seen()) -> seen().
 sweep(Seen) ->
@@ -203,7 +191,8 @@ is_crowded(Taken) ->
     Free = length(ets:lookup_element(?MODULE, free_names, 2)),
     2 * max(Rows, length(Taken) - Rows) > ?SLOTS orelse 4 * Free < ?NAMES.
 
-%% Without a slot for those of the removed names, counts stay where they are.
+%% Prometheus adds up how much each series rises, so counts must not move from one series to
+%% another. Removed names have no series. Without a slot for those, counts stay where they are.
 remove(Unused, Counters) ->
     lists:foreach(fun({Requests, {_, Key} = Slot, #table{slots = Slots, bits = Bits} = Table}) ->
         Removed = Key + ((?REMOVED_NAME - name_index(Requests)) bsl (8 + Bits)),
@@ -437,8 +426,8 @@ shared(~"prompts/get") -> ?OTHER_NAME;
 shared(_) -> 0.
 
 -doc """
-Returns the failures of requests. Failures that have found no free slot are counted for the server
-0, and for a method that MCP does not have.
+Returns the failures of requests. Failures that have found no free slot count as those of the server
+0, and of methods that MCP does not have.
 """.
 -spec failures() ->
     [{requests(), Error :: atom(), Code :: integer() | other | none, erlmcp_meter_counts:times()}].

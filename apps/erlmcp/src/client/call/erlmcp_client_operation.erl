@@ -60,8 +60,7 @@ pages(skills) -> {~"skills/list", ~"skills"}.
 
 -doc """
 Returns `true` if requests of the method are known to only read. Such a request may be repeated even
-if the server may have served it already. A tool call must not be repeated then, since a tool can do
-anything.
+if the server may have served it already.
 """.
 -spec is_safe(Method :: binary()) -> boolean().
 is_safe(~"prompts/get") -> true;
@@ -82,10 +81,9 @@ is_cacheable(~"skills/list") -> true;
 is_cacheable(_) -> false.
 
 -doc """
-Checks that a result is an object, and that it has the array of its method, if there is one, such as
-`tools` or `content`. Each item must have the string that callers rely on, such as `name` or `type`;
-the values of a completion are not checked. A `nextCursor` in a result with such items must be a
-string or `null`. The error says which member is wrong.
+Checks those members of a result that callers rely on. They are the array of its method, such as
+`tools` or `content`, the `name` or similar of each item, and `nextCursor`. Any object fits a method
+without such members. The error says which member is wrong, and what was expected.
 """.
 -spec check(Method :: binary(), Result :: term()) -> ok | {error, What :: binary()}.
 check(Method, Result) when not is_map(Result) ->

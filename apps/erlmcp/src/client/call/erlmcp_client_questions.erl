@@ -1,15 +1,13 @@
 -module(erlmcp_client_questions).
 -moduledoc """
 Answers the requests that the server of a session sends to its client (here: questions). Each
-question has a process, which ends when the answer is delivered. A second process, which the first
-one starts, computes the answer. No answer is sent if the server withdraws the question, or if the
-process that read the question ends.
+question has a process. No answer is sent if the server withdraws the question, or if the process
+that read the question ends.
 
 Questions that come outside of calls are kept by the process that reads them, as a value of this
 module. At most 16 at a time are put to the client's funs. A hundred more wait, of 1 MB together,
-and further ones are refused at once. Questions that need no fun (`ping`, an unknown method) are
-answered when they come. A server that leaves a hundred of these answers unread gets no more.
-Questions that come before the session is known are kept within the same bounds.
+and further ones are refused. Refusals, and answers that need no fun, as to `ping`, are sent at
+once; beyond a hundred at a time they are dropped.
 
 Source: specification 2025-11-25, "Cancellation".
 
@@ -124,8 +122,8 @@ new() ->
 
 -doc """
 Keeps a request that comes before the session is known. `Early` are the kept questions, the latest
-first, which the caller passes to `ask/3` when the session is known. Of a request over the bounds of
-this module, only the id is kept, for the refusal; of further ones, nothing.
+first, which the caller passes to `ask/3` when the session is known. If there are too many, only the
+id is kept, for the refusal, or nothing.
 """.
 -spec keep(erlmcp_message:message(), Early :: [question()]) -> [question()].
 keep(Request, Early) when length(Early) < ?AT_ONCE ->
@@ -147,8 +145,8 @@ keep(_, Early) ->
 
 -doc """
 Adds a request of the server. A process of its own answers it, at once or when others have ended. A
-request over the bounds of this module is refused, or dropped. The calling process monitors the
-process that answers, and passes the monitor to `ended/2` when that process ends.
+request over the bounds of this module is refused, or dropped. The calling process gets the `'DOWN'`
+message of the process that answers, and passes its monitor to `ended/2`.
 """.
 -spec ask(question(), server(), questions()) -> questions().
 ask({refused, _} = Question, Server, Questions) ->

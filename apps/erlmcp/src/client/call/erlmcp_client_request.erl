@@ -17,8 +17,8 @@ Internal.
 -type identity() :: #{info := map(), capabilities := map()}.
 
 -doc """
-Those parts of a request that are not in its parameters. They are the progress token, the log level,
-other members of `_meta`, and the declarations of the arguments that headers mirror.
+The parts of a request besides its parameters: the progress token, the log level, other members of
+`_meta`, and the declarations of the arguments that headers mirror.
 """.
 -type extra() :: #{
     token => erlmcp_message:id(),

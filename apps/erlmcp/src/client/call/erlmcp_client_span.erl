@@ -1,10 +1,9 @@
 -module(erlmcp_client_span).
 -moduledoc """
-The span of one request of a client, and the trace context that the request carries in `_meta`.
-
-The span's parent is the context in the option `trace` of the call, by default the caller's current
-context. The client's tracer makes the span, or else the tracer of the parent. Without a tracer, the
-request carries the parent's context. A call whose option `meta` has a `traceparent` is left alone.
+The span of one request of a client, and the trace context that the request carries in `_meta`. The
+client's tracer makes the span, or else the tracer of its parent, which is the option `trace` of the
+call. Without a tracer, the request carries the parent's context. A request with a `traceparent` in
+the option `meta` has no span.
 
 Source: `open-telemetry/semantic-conventions-genai`, `docs/gen-ai/mcp.md`, "Client".
 

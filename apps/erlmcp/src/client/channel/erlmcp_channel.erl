@@ -4,12 +4,8 @@ The channel of a client to its server: the behaviour of every client transport, 
 it shares with calls.
 
 A channel has a process, linked to the client's, and a handle, with which any process can send
-messages itself. Each message that is sent begins an exchange. The events of the exchange come to
-the process that sent it, usually that of a call. This process passes each message of its mailbox to
-`c:received/2`.
-
-A channel transports bytes and headers. It decodes JSON within limits, and finds the exchange that
-each response belongs to. Methods, eras and results are not its concern.
+messages. Each message that is sent begins an exchange, whose events come to the process that sent
+it. This process passes each message of its mailbox to `c:received/2`.
 
 Internal.
 """.

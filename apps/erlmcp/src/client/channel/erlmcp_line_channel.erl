@@ -3,18 +3,10 @@
 A channel that sends and receives one message per line. Its transports are TCP, the pipes of a child
 process, and messages to a server of this node. They implement the behaviour of this module.
 
-The channel's process connects. When the connection ends it connects again, after a pause that grows
-with each failure. It reads lines, and finds the exchange of each (`m:erlmcp_line_inbox`). A second
-process writes, so that a server that does not read its input cannot stop the channel from reading.
-Senders never wait: up to 16 MiB of unsent lines are queued, and further ones are refused. A queued
-line is dropped if its sender has ended, has aborted the exchange, or has passed its deadline.
-
-A line that is for any connection waits during an attempt to connect. It fails with `{connect, Why}`
-if the attempt fails, and at once in the pause before an attempt. When an open connection is lost,
-exchanges whose line was written fail with `{closed, Why}`, and the others with `{closed,
-unprocessed}`. In place of `{closed, Why}` there is `{too_large, Limit}` if a received line was too
-large, and `{connect, Why}` if a program could not be run. The owner also gets `{down, {connect,
-Why}}` for each attempt that failed.
+The channel's process connects and reads. When the connection ends it connects again, after a pause
+that grows with each failure. A second process writes, so that a server that does not read its input
+cannot stop the channel from reading. Senders never wait: up to 16 MiB of unsent lines are queued. A
+queued line is dropped if its exchange has ended, or its deadline has passed.
 
 Internal.
 """.
@@ -153,11 +145,13 @@ started(Module, Target, Settings) ->
     end.
 
 -doc """
-Queues a message, and does not wait. `generation` is the connection that the message must go to,
-since its session belongs to that connection. If that connection is not up, the exchange fails with
-`{closed, unprocessed}`. A request or a stream fails with `{overload, Limit}` if too many exchanges
-are open, and with `{protocol, What}` if another one has its id or token. The error is `{overload,
-Bytes}` if more than 16 MiB of lines would be unsent.
+Queues a message, and does not wait. The error is `{overload, Bytes}` if more than 16 MiB of lines
+would be unsent.
+
+The exchange fails with `{closed, unprocessed}` if the connection `generation`, which the message
+must go to, is not up. It fails with `{connect, Why}` if no connection can be opened. A request or a
+stream fails with `{overload, Limit}` if too many exchanges are open. It fails with `{protocol,
+What}` if another one has its id or token.
 """.
 -spec send(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.

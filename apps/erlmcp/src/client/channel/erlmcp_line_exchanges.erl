@@ -2,7 +2,7 @@
 -moduledoc """
 The open exchanges of a line channel or of a stream of HTTP+SSE, by id, by progress token and by
 subscription. A value of the process that reads the messages, which monitors the process of each
-exchange; `by_monitor/2` finds the exchange of a dead process.
+exchange.
 
 Internal.
 """.

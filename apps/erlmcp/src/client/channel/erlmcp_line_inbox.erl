@@ -1,23 +1,14 @@
 -module(erlmcp_line_inbox).
 -moduledoc """
-Decodes the received lines of a line channel, or the events of a stream of HTTP+SSE. Passes each
-message to the process that it is for. A value of the process that reads the messages.
-
-A line is decoded within the limits. A response goes to the exchange with its id, and a notification
-to the exchange of its `progressToken` or subscription. Requests, and notifications of no exchange,
-go to the channel's owner. A server that cannot read a message answers with an error without an id.
-Such an error goes to the waiting request, if there is only one. A line that is not a message is
-logged and skipped, since programs may print to their output by mistake. So is a response of no
-exchange. Warnings of one kind are logged at most once in ten seconds. An invalid response ends the
-exchange with its id, with the reason `protocol`.
+Decodes the received lines of a line channel, or the events of a stream of HTTP+SSE, and passes each
+message on. A response goes to the exchange with its id, and a notification to the exchange of its
+`progressToken` or subscription. Requests, and notifications of no exchange, go to the channel's
+owner. A value of the process that reads the messages.
 
 An exchange gets `{Ref, {message, Message}, Bytes}`, in which `Bytes` is the size of the line, or
-`{Ref, {failed, Reason}}`.
-
-A process that reads notifications more slowly than they come misses some. Its mailbox is looked at
-once in 32 notifications or more often. The mailbox is full if it has more than 1000 messages, or
-more than 8 MiB if all were as large as the next one. Then notifications are dropped until the next
-bytes arrive. If the owner's mailbox is full, requests of the server are refused.
+`{Ref, {failed, Reason}}`. Lines that are not messages, and responses of no exchange, are logged and
+skipped. If a receiver has too many unread messages, notifications for it are dropped, and requests
+are refused.
 
 Internal.
 """.
@@ -138,6 +129,8 @@ route({request, Id, _, _} = Message, _, Exchanges, #inbox{owner = Owner} = Inbox
             {[erlmcp_message:error(Id, Refusal)], Exchanges,
              warn(refused_requests, #{limit => ?MAILBOX}, Inbox)}
     end;
+%% A server that cannot read a message answers with an error without an id. Such an error goes to
+%% the waiting request, if there is only one.
 route({invalid, undefined, Refusal}, #{~"jsonrpc" := ~"2.0", ~"error" := Error} = Json, Exchanges,
       Inbox) when not is_map_key(~"method", Json) ->
     case erlmcp_line_exchanges:only_request(Exchanges) of

@@ -1,26 +1,12 @@
 -module(erlmcp_stdio_channel).
 -moduledoc """
-The transport of a line channel to a server that is a child process of this node. `Command` is a
-path, a name on the `PATH`, or a list of one of these and its first arguments. Options:
+The transport of a line channel to a server that is a child process of this node. Its options are
+`t:erlmcp_client:stdio_options/0`.
 
-- `args`: more arguments;
-- `env`: a map or list of environment variables for the server; `false` removes one;
-- `inherit`: the variables of the node's own environment that the server gets: `safe`, a few without
-  secrets (see `m:erlmcp_stdio_environment`), which is the default, or `all`;
-- `cd`: the folder that the server runs in;
-- `stop_ms`: the milliseconds that the server has to end after its input is closed, and again after
-  SIGTERM (2000). Closing the channel takes at most twice that and five seconds.
-
-The server's standard error is logged, each line as a notice with the domain `[erlmcp, client,
-stderr]`, at most 200 lines a second. The server is ended in the order of the specification: its
-input is closed, then SIGTERM and SIGKILL go to its whole process group. A script outside of the
-node, the guard, does this, so the server ends even if the node is killed: see
-`priv/erlmcp_stdio.sh`. A server that ends is started again, after a pause that grows while the
-server ends soon after each start.
-
-A server that writes faster than the channel reads has to wait, as at a full pipe. Ports of the
-runtime read ahead without a bound, so a program between the server and the port copies one portion
-at a time. It reports each portion, and copies the next one only when the channel allows that.
+The server's standard error is logged (`m:erlmcp_stdio_stderr`). To end the server, its input is
+closed, and then SIGTERM and SIGKILL go to its whole process group. A script outside of the node,
+the guard, does this, so the server ends even if the node is killed (`priv/erlmcp_stdio.sh`). A
+server that writes faster than the channel reads has to wait, as at a full pipe.
 
 Source: specification 2026-07-28, "Transports / stdio".
 
@@ -34,7 +20,9 @@ Internal.
 
 -define(STOP_MS, 2000).
 %% A portion of the server's output or standard error, in records of at most 2048 bytes. Up to two
-%% portions of each may wait in the channel's mailbox.
+%% portions of each may wait in the channel's mailbox. Ports of the runtime read ahead without a
+%% bound, so a program between the server and the port copies one portion at a time, and the next
+%% one only when the channel allows that.
 -define(PORTION, 1024).
 %% The most milliseconds from the end of the server to the end of its output, which another process
 %% may keep open. The time must also suffice for the programs that copy the output, if the

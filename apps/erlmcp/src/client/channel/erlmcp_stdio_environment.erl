@@ -1,9 +1,8 @@
 -module(erlmcp_stdio_environment).
 -moduledoc """
-The environment of a server that the client starts as a child process. The node's own environment
-may have secrets, such as API keys, which another program must not see. So, by default, a server
-inherits only a few variables, such as `HOME`, `PATH` and those of the locale. It also gets the ones
-that the client's user sets.
+The environment of a server that runs as a child process of the node. By default the server inherits
+only a few variables of the node, such as `HOME`, `PATH` and those of the locale. Others may have
+secrets, such as API keys. It also gets the variables that the client's user sets.
 
 Internal.
 """.

@@ -1,12 +1,9 @@
 -module(erlmcp_stdio_stderr).
 -moduledoc """
-Logs the standard error of a child process. Each line that is not blank becomes a notice with the
-domain `[erlmcp, client, stderr]`. A line of more than 8192 bytes is replaced by a short text. Of
-more than 200 lines in a second, the further ones are only counted. A notice has their number when a
-line of a later second comes. The level is always notice, since programs write all kinds of text
-there.
-
-A value of the process that reads the lines.
+Logs the standard error of a child process, as a value of the process that reads it. Each line that
+is not blank becomes a notice with the domain `[erlmcp, client, stderr]`. A line of more than 8192
+bytes is replaced by a short text. At most 200 lines a second are logged; the number of the others
+comes with a later line.
 
 Internal.
 """.
@@ -30,9 +27,9 @@ Internal.
 -opaque lines() :: #lines{}.
 
 -doc """
-Returns the state for a process of the program `Command` that has written nothing yet. Lines that
-come from the script `Starter` itself are not logged: they say that the program could not be
-started, which the exit status also says.
+Returns the state for a process of the program `Command` that has written nothing yet. Lines of the
+script `Starter` itself say that the program could not be started. They are not logged, since the
+exit status says the same.
 """.
 -spec new(Command :: term(), Starter :: file:filename()) -> lines().
 new(Command, Starter) ->

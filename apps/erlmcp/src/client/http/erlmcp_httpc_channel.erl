@@ -125,13 +125,7 @@ cancellation. Returns `false` for HTTP+SSE, where a request has no stream of its
 abort({http, Exchange}) -> erlmcp_httpc_exchange:abort(Exchange);
 abort({sse, Exchange}) -> erlmcp_httpc_sse:abort(Exchange).
 
--doc """
-Opens an HTTP+SSE stream at the channel's URL, in place of an earlier one. Waits until the stream is
-open, at most until `Deadline`, in monotonic milliseconds. Returns the generation of the stream,
-which each message sent on it must carry. A stream that ends later is opened again with a new
-generation, and the channel's owner is told. The error says why the stream could not be opened, or
-is `timeout`.
-""".
+-doc "Opens a stream of HTTP+SSE, as `erlmcp_httpc_sse:open/2` does.".
 -spec fall_back(handle(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
 fall_back(#{sse := Stream}, Deadline) ->

@@ -34,18 +34,9 @@ Checked options.
 -define(SLOTS, 10_000).
 
 -doc """
-Checks a URL and options, and returns the settings. The error names a wrong option, and what was
-expected; or it is `{secret, Reason}` if the fun of `token` has returned `{error, Reason}`.
-
-- `headers`: a list of names and values, sent with every request; it must not have names that the
-  client sets itself
-- `token`: the bearer token of the `authorization` header, or a fun that returns it as `{ok, Token}`
-  when the client starts
-- `auth`: the options of OAuth, `t:erlmcp_oauth:options/0`; only one of `token`, `auth` and a header
-  `authorization` may be there
-- `transport`: `sse` if the URL is the stream of an HTTP+SSE server (2024-11-05); without this
-  option such a server is recognised by its answers
-- `connections`, `streams`, `idle_ms`, `tls`, `protocols`: see `t:erlmcp_httpc_pool:options/0`
+Checks a URL and the options (`t:erlmcp_client:http_options/0`), and returns the settings. The error
+names a wrong option, and what was expected. It is `{secret, Reason}` if the fun of `token` has
+returned `{error, Reason}`.
 """.
 -spec check(Url :: term(), map()) ->
     {ok, settings()}

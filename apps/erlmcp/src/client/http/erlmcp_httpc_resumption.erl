@@ -95,8 +95,8 @@ headers(#resumption{last_id = Id}) -> [{~"last-event-id", Id}].
 -doc """
 Returns the milliseconds until the next attempt, and the next state, which counts the attempt. The
 milliseconds are at least those that the server asks for, 1,000 if it does not, and at least 100.
-Unless the server asks for more, they grow with each attempt: up to 30,000 if the attempts fail, and
-up to 1,000 if they bring no event. Up to a quarter of them is added at random.
+Unless the server asks for more, they grow to 30,000 while attempts fail, and to 1,000 while
+attempts bring no event. Up to a quarter of them is added at random.
 """.
 -spec delay(resumption()) -> {non_neg_integer(), resumption()}.
 delay(#resumption{retry = Retry, failures = Failures, quiet = Quiet} = Resumption) ->

@@ -1,16 +1,12 @@
 -module(erlmcp_httpc_sse).
 -moduledoc """
-The client of HTTP+SSE, the transport of 2024-11-05: a process that keeps a stream open, and the
-exchanges of messages, which are sent by POST.
+The client of HTTP+SSE, the transport of 2024-11-05: a process that keeps a stream open after
+`open/2`, and the exchanges of messages. The process that sends a message makes a POST request for
+it; the answer comes on the stream.
 
-Few servers have this transport, so the process does nothing until it is asked to open the stream.
-Then it keeps the stream open, with a pause that grows with each failure. The stream's first event
-tells the URL for messages. A session ends with its stream, so each opened stream has a generation
-of its own. The owner gets `down` at the end of a stream, and after each failure to open it again.
-It gets `up` when the stream is open again. The outcome of `open/2` is only returned to its caller.
-
-The process that sends a message makes the POST request itself. It gets the messages of the exchange
-from the stream's process.
+A session ends with its stream, so each opened stream has a generation of its own. The owner gets
+`down` at the end of a stream, and after each failure to open it again. It gets `up` when the stream
+is open again.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE"; 2025-11-25, "Transports / Backwards
 Compatibility".

@@ -3,16 +3,10 @@
 The authorization of one client at one MCP server: the headers of its requests, and the reaction to
 a refusal. Requests read the token from a table in their own process.
 
-The process of this module, a child of the client's channel, owns the table. Requests ask it only
-when the server has refused them, when a token has expired or soon will, and when the DPoP nonce
-changes. To get another token it starts a flow (`m:erlmcp_oauth_flow`). At most one flow runs at a
-time. Requests wait for it, except while a token that is still valid is renewed. The flow goes on
-even if all waiting requests give up, since a login may take minutes.
-
-Secrets are in the table and in funs, so neither the printed state nor a message shows one. The
-table has up to three rows. `{token, Token, bearer | dpop, RenewAt, End, Renewable}` has times in
-seconds of system time. `{key, Key}` is for DPoP proofs, and `{nonce, Nonce}` has the latest DPoP
-nonce of the server.
+The process of this module, a child of the client's channel, owns the table. To get another token it
+starts a flow (`m:erlmcp_oauth_flow`), one at a time. Requests wait for the flow, except while a
+token that is still valid is renewed. The flow goes on even if all waiting requests give up, since a
+login may take minutes.
 
 Internal.
 """.
@@ -60,6 +54,10 @@ The reason for a failed authorization, in addition to those of a flow.
 -record(state, {
     url :: binary(),
     settings :: fun(() -> erlmcp_oauth_options:settings()),
+    %% The table has up to three rows. `{token, Token, bearer | dpop, RenewAt, End, Renewable}` has
+    %% times in seconds of system time. `{key, Key}` is for DPoP proofs, and `{nonce, Nonce}` has
+    %% the latest DPoP nonce of the server. Secrets are there and in funs, so neither the printed
+    %% state nor a message shows one.
     table :: ets:table(),
     kept :: erlmcp_oauth_credentials:kept(),
     dpop :: fun(() -> erlmcp_dpop:key() | none),
@@ -124,11 +122,11 @@ handle(Pid) ->
 -doc """
 Returns the authorization headers for a request to the MCP server. There are none for a URL of
 another origin, and while there is no token, or only one that has expired and cannot be renewed.
-Waits only while a token that has expired is being renewed, at most until `Deadline`, in monotonic
-milliseconds. A token that will soon expire is used while it is being renewed; if that fails, the
-next try follows after a pause. There are no headers, either, if the authorization server refuses
-the renewal. The error is any other reason why the renewal failed, `timeout` after `Deadline`, or
-`stopped` if the authorizer has ended.
+
+Waits only while an expired token is being renewed, at most until `Deadline`, in monotonic
+milliseconds. There are no headers if the authorization server refuses the renewal. The error is any
+other reason why the renewal failed, `timeout` after `Deadline`, or `stopped` if the authorizer has
+ended.
 """.
 -spec headers(handle(), Method :: post | get | delete, Url :: binary(), Deadline :: integer()) ->
     {ok, [{binary(), iodata()}]} | {error, reason()}.
@@ -197,10 +195,9 @@ looked_up(Table, Name) ->
     end.
 
 -doc """
-Reports that the server refused a request with the headers `Used`. If this needs a login, a renewal
-or a step-up, waits for its end, at most until `Deadline`, in monotonic milliseconds; the flow goes
-on after it. After `retry` the request may be sent again with new headers; the caller bounds how
-often. The error says why the client got no other token.
+Reports that the server refused a request with the headers `Used`, and waits for another token, at
+most until `Deadline`, in monotonic milliseconds. After `retry` the request may be sent again with
+new headers; the caller bounds how often. The error says why the client got no other token.
 
 `Status` and the headers next to it are those of the refusal. `Reached` is the depth of the
 outermost address that the server was reached at (`erlmcp_outbound_hosts:inwards/1`), or `none`.

@@ -78,10 +78,7 @@ keep_client({Issuer, Client}, #kept{module = Module, store = Store}) ->
 drop_client(Issuer, #kept{module = Module, store = Store}) ->
     log_failure(Module:delete({client, Issuer}, Store)).
 
--doc """
-Returns the stored tokens with the DPoP key that they are bound to, or with `none` if they have no
-key. Returns `none` alone if no tokens are stored.
-""".
+-doc "Returns the stored tokens, as described at `t:stored/0`.".
 -spec tokens(kept()) -> stored().
 tokens(#kept{module = Module, store = Store, tokens = Key}) ->
     maybe
@@ -152,12 +149,11 @@ keep_tokens(Tokens, Dpop, #kept{module = Module, store = Store, tokens = Key}) -
             end,
     log_failure(Module:put(Key, Bound, Store)).
 
--doc """
-Deletes the stored tokens, unless another client has stored others. Tokens that another client
-stores between the check and the deletion are deleted, too, but that client goes on with them.
-""".
+-doc "Deletes the stored tokens, unless another client has stored others.".
 -spec drop_tokens(erlmcp_oauth_token:tokens(), kept()) -> ok.
 drop_tokens(#{access_token := Token}, #kept{module = Module, store = Store, tokens = Key} = Kept) ->
+    %% Tokens that another client stores after this check are deleted, too, but that client goes on
+    %% with them.
     case tokens(Kept) of
         {ok, #{access_token := Other}, _} when Other =/= Token -> ok;
         _ -> log_failure(Module:delete(Key, Store))

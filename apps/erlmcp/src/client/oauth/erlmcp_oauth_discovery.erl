@@ -4,11 +4,8 @@ Finds the authorization server of an MCP server. It reads the metadata of the pr
 (RFC 9728), and then that of the authorization server (RFC 8414, OpenID Connect Discovery). It runs
 in the calling process.
 
-An MCP server without resource metadata is one of 2025-03-26, and its own authorization server. Its
-metadata as an authorization server is at its origin. Without that metadata, the endpoints have the
-default paths of that revision. If the user has configured an issuer, the metadata of that issuer is
-read instead. An issuer that the user has configured must be in the resource metadata, if there is
-any.
+An MCP server without resource metadata is one of 2025-03-26. It is its own authorization server,
+unless the user has configured an issuer.
 
 Source: specification 2026-07-28, "Authorization Server Discovery"; 2025-03-26, "Authorization".
 

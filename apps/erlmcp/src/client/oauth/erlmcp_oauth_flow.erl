@@ -1,16 +1,10 @@
 -module(erlmcp_oauth_flow).
 -moduledoc """
 A flow gets a token, after a challenge or when the token in use expires: discovery, the choice of
-scopes, and renewal or login. It runs in a process of its own, linked to its starter, since a
-user may take minutes. It returns tokens in a fun, so that no message shows them. A crash is
-reported as its result, too.
-
-The metadata of the resource is read again at each challenge, since the authorization server may
-have changed. Credentials for the old one are not sent to the new one.
+scopes, and renewal or login. It runs in a process of its own, since a user may take minutes.
 
 Other clients may share the token store. If one of them has stored newer tokens, a flow ends with
-these. It looks for them when it begins, and again when its refresh token is refused: another client
-may have used that token just before.
+these.
 
 Internal.
 """.

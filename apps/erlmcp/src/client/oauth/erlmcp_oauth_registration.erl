@@ -4,8 +4,6 @@ The identity of the client at an authorization server. The first of these counts
 user has registered, the URL of the client's metadata document, or a dynamic registration. The URL
 counts only if the server reads such documents. The functions run in the calling process.
 
-Credentials for one authorization server are used with its issuer alone.
-
 Source: specification 2026-07-28, "Client Registration"; RFC 7591.
 
 Internal.

@@ -1,10 +1,8 @@
 -module(erlmcp_pool_members).
 -moduledoc """
 The members of a pool, and the calls that they run. A call is tried at one member and, where
-repeating is safe, at others, within one timeout.
-
-The process that makes a call chooses the member, and asks no other process for that. The tables of
-the clients count running calls, and each member has a breaker (`erlmcp_breaker`) in atomics.
+repeating is safe, at others, within one timeout. The process that makes the call chooses the
+member, and asks no other process. Each member has a breaker (`m:erlmcp_breaker`).
 
 Internal.
 """.
@@ -53,10 +51,10 @@ member_started(Index, Pid, #{members := Table}) ->
     ok.
 
 -doc """
-Runs an operation at a member. If the operation fails and may be repeated, tries again up to
-`retries` times, at other members first. Returns the outcome of the last try. If no member works at
-the first try, returns `{error, {unavailable, Milliseconds}}`; one may be tried after that time. The
-call options `key` and `repeatable` concern the pool (`m:erlmcp_pool`).
+Runs an operation at a member, and returns its outcome. If the operation fails and may be repeated,
+tries again up to `retries` times, at other members first. If no member works at the first try,
+returns `{error, {unavailable, Milliseconds}}`; one may be tried after that time. The call options
+`key` and `repeatable` are those of `m:erlmcp_pool`.
 """.
 -spec run(erlmcp_client:operation(), pool(), map()) ->
     {ok, term()} | {error, erlmcp_client:reason()}.
@@ -175,8 +173,8 @@ take([{_, Index, Client} | Ranked], Others, Pool) ->
 
 -doc """
 Starts an operation without waiting for it, as described at `erlmcp_client:async/3`. `Receiver` is
-the process that gets the messages. As at `erlmcp_client_call:start/4`, a notification is dropped
-while `Receiver` does not read its messages.
+the process that gets the messages. Notifications are dropped while `Receiver` does not read its
+messages.
 """.
 -spec start(erlmcp_client:operation(), pool(), map(), Receiver :: pid()) ->
     reference().

@@ -1,9 +1,8 @@
 -module(erlmcp_httpc_gun_bound).
 -moduledoc """
 Bounds the memory of a gun connection's process. Some releases of gun buffer headers, and requests
-that the server does not read, without a bound. Gun calls this event handler in the process of the
-connection, for the first time when the process starts. A later event has the address that was
-reached, which the handler passes to a fun of the pool.
+that the server does not read, without a bound. Gun calls this event handler in that process. The
+handler also passes the address that was reached to a fun of the pool.
 
 Internal.
 """.

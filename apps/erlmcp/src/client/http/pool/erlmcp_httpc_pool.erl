@@ -1,23 +1,15 @@
 -module(erlmcp_httpc_pool).
 -moduledoc """
-The pool of a client's connections to one origin. Its process opens and closes them, and calls
-borrow them. A call gets a free connection without asking a process (`m:erlmcp_httpc_pool_table`).
-The pool's process is asked for each long stream, and if a call has to wait for a connection.
+The pool of a client's connections to one origin. Its process opens and closes them. A call borrows
+a free connection without asking a process (`m:erlmcp_httpc_pool_table`). The pool's process is
+asked for each long stream, and if a call has to wait for a connection.
 
 On HTTP/1.1 a connection carries one exchange at a time, and long streams have connections of their
 own. On HTTP/2 calls and streams share connections, up to the number of streams that the server
-allows. Another connection is opened when all are full. Idle connections are closed after `idle_ms`.
+allows. Idle connections are closed after `idle_ms`.
 
 If the server cannot be reached, no connection is tried during a pause, which grows with each
-failure (`m:erlmcp_client_backoff`). If none is open, calls fail at once in this pause, with the
-reason.
-
-The holder of a loan monitors gun's process of the connection, since no answer comes from a process
-that has just ended. A connection of HTTP/1.1 in the clear is a socket without such a process, and
-belongs to the holder during the loan (`m:erlmcp_httpc_socket`). A loan is given back as `broken` if
-its exchange on HTTP/1.1 is not complete, or if the server closes the connection. The same holds if
-gun reports that an HTTP/2 connection accepts no more streams. The loan of a dead holder is found
-within a second.
+failure. If none is open, calls fail at once in this pause, with the reason.
 
 Internal.
 """.

@@ -3,14 +3,9 @@
 The connections of a pool, from their opening to their end. A value of the pool's process, which
 owns the processes of gun and the sockets, and passes their messages to this module.
 
-A connection is `opening` until it can be used; on HTTP/2 that is when the server's settings, with
-the number of streams, have come. Then it is `open`. It is `draining` when it still has loans, but
-gets no more, and `closing` while HTTP/2 closes in order.
-
 Gun opens a connection, except for HTTP/1.1 in the clear, which is a mere socket
 (`m:erlmcp_httpc_socket`). If a host name has no address of IPv4, or none at which the server can be
-reached, IPv6 is tried. `localhost` means both loopback addresses, whatever the system's resolver
-says (RFC 6761, 6.3).
+reached, IPv6 is tried. `localhost` means both loopback addresses (RFC 6761, 6.3).
 
 Internal.
 """.
@@ -31,6 +26,9 @@ Internal.
 -record(connection, {
     id :: integer(),
     slot :: erlmcp_httpc_pool_table:slot(),
+    %% A connection is `opening` until it can be used; on HTTP/2 that is when the server's settings,
+    %% with the number of streams, have come. It is `draining` when it still has loans, but gets no
+    %% more, and `closing` while HTTP/2 closes in order.
     stage = opening :: opening | open | draining | closing,
     protocol = http :: erlmcp_httpc_pool_table:protocol(),
     seats = 0 :: non_neg_integer(),

@@ -4,10 +4,8 @@ The connections of a pool and their loans, in tables that every process of the c
 writes. So a connection is lent and given back without asking a process.
 
 A pool has a fixed number of slots, each for one connection or none. A connection has numbered
-seats: one on HTTP/1.1, and one for each possible stream on HTTP/2. A loan is a row whose key is a
-seat, and whose value is the holder of the loan. So taking a seat is one atomic step, and the
-loans of dead holders can be found. The load counters of slots only say where to look first: the
-rows decide, and the pool's sweep corrects the counters.
+seats: one on HTTP/1.1, and one for each possible stream on HTTP/2. A loan is a row with a seat and
+its holder.
 
 Internal.
 """.
@@ -87,8 +85,9 @@ claim(First, Last, Pid, Kind, Slots, Tried) ->
             end
     end.
 
-%% Of equally loaded connections the first is chosen, so that superfluous ones stay idle and are
-%% closed.
+%% The load counters of slots only say where to look first: the rows decide, and the pool's sweep
+%% corrects the counters. Of equally loaded connections the first is chosen, so that superfluous
+%% ones stay idle and are closed.
 least(Slot, Last, _, _, {_, Best}) when Slot > Last ->
     Best;
 least(Slot, Last, #slots{numbers = Numbers} = Slots, Tried, Best) ->
@@ -239,7 +238,7 @@ forget(Id, #slots{loans = Loans}) ->
 settle(Slot, Load, #slots{numbers = Numbers}) ->
     atomics:put(Numbers, load(Slot), Load).
 
--doc "Returns the number of loans for calls or for streams, by the kind.".
+-doc "Returns the number of loans of a kind.".
 -spec count_loans(kind(), slots()) -> non_neg_integer().
 count_loans(Kind, #slots{loans = Loans}) ->
     ets:select_count(Loans, [{{'_', '_', Kind, '_'}, [], [true]}]).

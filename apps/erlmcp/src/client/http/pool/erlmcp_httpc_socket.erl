@@ -78,8 +78,8 @@ is_open(Socket) ->
     end.
 
 -doc """
-Gives a connection back to the process `Pool`. `Monitor` is the one of `take/1`. If unexpected bytes
-came on the connection, it is closed instead. Then, and if it has ended, the result is `ended`.
+Gives a connection back to the process `Pool`. `Monitor` is the one of `take/1`. Returns `ended` if
+the connection has ended, or was closed here because unexpected bytes came on it.
 """.
 -spec give(inet:socket(), Monitor :: reference(), Pool :: pid()) -> ok | ended.
 give(Socket, Monitor, Pool) ->

@@ -32,11 +32,12 @@ follow.
 
 -doc """
 Parses the head at the beginning of a binary, and returns it with the bytes after it. `informed` is
-an interim response (1xx). `more` means that the head is not complete. The next call gets all bytes
-again, together with the new ones, and this `From`, where the search for the end of the head
-continues. A head of more than 100,000 bytes or 100 headers is the error `head_too_large`. Any other
-head is `malformed` if it is not one of HTTP/1.1 or 1.0, has the status 101, or has a wrong length
-or an encoding other than `chunked` and `identity`.
+an interim response (1xx).
+
+`more` means that the head is not complete. The next call gets all bytes again, together with the
+new ones, and this `From`, where the search for the end of the head continues. A head of more than
+100,000 bytes or 100 headers is the error `head_too_large`. Any other head that cannot be used is
+`malformed`, also one with the status 101.
 """.
 -spec head(binary(), From :: non_neg_integer()) ->
     {ok, 200..999, erlmcp_httpc_answer:fields(), {body(), Closes :: boolean()}, Behind :: binary()}

@@ -1,7 +1,7 @@
 -module(erlmcp_browser).
 -moduledoc """
-Opens the browser of the user on this machine: with `open` on macOS, `wslview` in WSL, and
-`xdg-open` on other Unix systems that have a display.
+Opens the user's browser on this machine: with `open` on macOS, `wslview` in WSL, and `xdg-open` on
+other Unix systems with a display.
 
 Internal.
 """.

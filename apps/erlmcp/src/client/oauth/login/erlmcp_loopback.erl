@@ -1,14 +1,11 @@
 -module(erlmcp_loopback).
 -moduledoc """
 Runs a login in the user's browser that redirects to this machine: a listener on 127.0.0.1, open
-during the login, waits for the redirect.
+during the login, waits for the redirect. Any other request is refused without details.
 
-The calling process owns the listener, which is closed when the function returns. Eight processes
-accept connections, since browsers open some that they do not use. Requests are bounded: 8192 bytes
-a line, 64 headers, 5 seconds a request, 100 requests a login.
-
-Any request except the redirect is refused without details. The header `Host` must name this
-listener, which protects from pages that rebind their own host name to 127.0.0.1.
+Requests are bounded: 8192 bytes a line, 64 headers, 5 seconds a request, 100 requests a login. The
+header `Host` must name this listener, which protects from pages that rebind their own host name to
+127.0.0.1.
 
 Source: RFC 8252, section 7.3.
 
