@@ -1,8 +1,8 @@
 -module(erlmcp_histogram).
 -moduledoc """
 The buckets of latencies, and the figures that they give. Pure. A fine histogram has 13 buckets in
-each decade, from a microsecond to 300 seconds, so a quantile is wrong by less than 12 %. A coarse
-one has the buckets of OpenTelemetry, whose bounds are bounds of the fine one, too.
+each decade from a microsecond to 300 seconds. A quantile in this range is wrong by less than 12 %.
+A coarse histogram has the buckets of OpenTelemetry, whose bounds are bounds of the fine one, too.
 
 Internal.
 """.
