@@ -129,7 +129,7 @@ opens_in({Numbers, _, _, _}) ->
     max(1, atomics:get(Numbers, ?UNTIL) - since_start_ms()).
 
 -doc """
-Reports that a call that `enter/1` let go ahead has no outcome, so that another one may be the trial.
+Reports that a call that `enter/1` let go ahead has no outcome. Another call may be the trial then.
 """.
 -spec spare(breaker()) -> ok.
 spare({Numbers, _, _, _}) ->

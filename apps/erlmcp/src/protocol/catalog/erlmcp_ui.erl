@@ -38,7 +38,7 @@ The field `ui` of a resource whose URI has the scheme `ui`: the sandbox that the
 }.
 
 -doc """
-Converts the `ui` of a definition to `_meta`, and adds the media type of views to a view. The error
+Converts the `ui` of a definition to `_meta`, and gives a view the media type of views. The error
 has the wrong field and what was expected there.
 """.
 -spec with_meta(erlmcp_definition:kind(), erlmcp_definition:source()) ->
