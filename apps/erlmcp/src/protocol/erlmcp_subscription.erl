@@ -10,10 +10,7 @@ Internal.
 
 -export_type([closing/0]).
 
--doc """
-The data for the messages at the end of a subscription, which are kept while the subscription is
-open.
-""".
+-doc "The data for the messages at the end of a subscription (`closed/1`).".
 -opaque closing() :: {erlmcp_message:id(), erlmcp_revision:revision(), ServerMeta :: binary()}.
 
 %% The most URIs in one filter, and the most bytes of one.

@@ -110,8 +110,8 @@ name(Name, Path) -> throw({bad_shorthand, Path, Name}).
 
 -doc """
 Returns `true` if a map counts as JSON Schema, and not as a shorthand. Such a map has a key that
-begins with `$`, or a `type` with names of types. Or it has the key `properties`,
-`additionalProperties`, `anyOf`, `oneOf` or `allOf`.
+begins with `$`, a `type` with names of types, or one of the keys `properties`,
+`additionalProperties`, `anyOf`, `oneOf` and `allOf`.
 """.
 -spec is_json_schema(map()) -> boolean().
 is_json_schema(Map) ->
