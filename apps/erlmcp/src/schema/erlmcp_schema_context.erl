@@ -16,8 +16,8 @@ Internal.
 -type context() :: #{
     index := erlmcp_schema_index:index(),
     place := erlmcp_schema_place:subschema(),
-    %% Returns the check and the finder of a subschema inside this one. With this fun of the compiler
-    %% the modules of keywords call no module above them, although schemas contain schemas.
+    %% Returns the check and the finder of a subschema inside this one. With this fun of the
+    %% compiler, the modules of keywords call no module above them.
     compile := fun((erlmcp_schema_place:subschema(), context()) -> erlmcp_schema_run:node_pair()),
     %% The compiler's numbers of subschemas.
     numbers := #{erlmcp_schema_place:key() => pos_integer()},

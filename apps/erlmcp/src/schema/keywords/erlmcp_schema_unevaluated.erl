@@ -10,6 +10,7 @@ Internal.
 
 -export([resolved/2, finders/2]).
 
+%% Keywords that apply a subschema to the same value. That of `not` evaluates nothing.
 -define(HERE, [~"$ref", ~"$dynamicRef", ~"$recursiveRef", ~"allOf", ~"anyOf", ~"oneOf", ~"if",
                ~"dependentSchemas", ~"dependencies"]).
 
