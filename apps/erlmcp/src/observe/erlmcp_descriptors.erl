@@ -1,7 +1,7 @@
 -module(erlmcp_descriptors).
 -moduledoc """
-Keeps some of the node's file descriptors free for files. The runtime counts ports, and each socket
-is a port. So the count includes everything that the node has open, except files.
+Keeps some of the node's file descriptors free for files. The descriptors in use are counted by the
+node's ports: each socket is a port, and a file is none.
 
 When few descriptors are free (`scarce`), connections are refused with an answer. When even fewer
 are free (`spent`), they are closed without one.

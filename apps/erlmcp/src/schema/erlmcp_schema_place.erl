@@ -2,7 +2,7 @@
 -moduledoc """
 Subschemas and the ways to them: the root, a subschema inside another one, and the target of a
 reference. Dynamic references are resolved here, too, at compile time. A subschema that is reached
-in two ways is two values if its dynamic references have other targets on each of them. Pure.
+in two ways is two values if its dynamic references have different targets then. Pure.
 
 Internal.
 """.

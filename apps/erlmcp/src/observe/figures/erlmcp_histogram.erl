@@ -39,14 +39,16 @@ middle_bounds() ->
 coarse_bounds() -> ?COARSE.
 
 -doc """
-Returns the latencies with the sum `Sum`, in nanoseconds, and the counts `Counts` by fine buckets.
+Returns the figures of latencies, of which `Sum` is the sum in nanoseconds, and `Counts` has the
+counts by fine buckets.
 """.
 -spec fine(Sum :: non_neg_integer(), Counts :: [non_neg_integer()]) -> erlmcp:latency().
 fine(Sum, Counts) ->
     latency(Sum, Counts, fine_bounds()).
 
 -doc """
-Returns the latencies with the sum `Sum`, in nanoseconds, and the counts `Counts` by coarse buckets.
+Returns the figures of latencies, of which `Sum` is the sum in nanoseconds, and `Counts` has the
+counts by coarse buckets.
 """.
 -spec coarse(Sum :: non_neg_integer(), Counts :: [non_neg_integer()]) -> erlmcp:latency().
 coarse(Sum, Counts) ->

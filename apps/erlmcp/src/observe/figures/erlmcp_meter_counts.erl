@@ -77,8 +77,8 @@ slots(Size) ->
     atomics:new(?KEY(Size) - 1, []).
 
 -doc """
-Returns the slot of a key. A key without a slot takes a free one of the 32 that it may have. Returns
-`full` if none of these is free.
+Returns the slot of a key. `Size` is that of `slots/1`. A key without a slot takes a free one of the
+32 that it may have. Returns `full` if none of these is free.
 """.
 -spec slot(Key :: pos_integer(), Size :: pos_integer(), slots()) -> slot() | full.
 slot(Key, Size, Slots) ->

@@ -36,9 +36,10 @@ answer of a call that was killed.
 """.
 -type payload() :: {Arguments :: map() | none, Answer :: term()}.
 -doc """
-A payload without secrets. If a part, or the message that has it, has more than 16,384 bytes, only
-that number of bytes is kept. A part that is not known is absent, and so is a result that is not
-JSON. The result of a refused request is its JSON-RPC error; that of a refused task is absent.
+A payload without secrets. A part is `omitted` if the part, or the message that has it, has more
+than 16,384 bytes; `Bytes` is that size. A part that is not known is absent, and so is a result that
+is not JSON. The result of a refused request is its JSON-RPC error; that of a refused task is
+absent.
 """.
 -type kept() :: #{arguments | result => Json :: binary() | {omitted, Bytes :: pos_integer()}}.
 

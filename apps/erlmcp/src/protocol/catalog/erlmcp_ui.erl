@@ -144,8 +144,8 @@ permission(clipboard_write) -> ~"clipboardWrite";
 permission(_) -> throw(~"permissions: of camera, microphone, geolocation and clipboard_write").
 
 -doc """
-Checks the URI of the view that a tool names in `_meta`, which may come from the definition's own
-`meta`. The error has the field `meta` and what was expected there.
+Checks that the URI of the view that a tool names in its `_meta`, if there is one, is a binary. The
+error has the field `meta` and what was expected there.
 """.
 -spec check_meta(erlmcp_definition:kind(), Wire :: #{binary() => term()}) ->
     ok | {error, meta, Expected :: binary()}.
