@@ -55,8 +55,8 @@ closing_begins_at(Number) -> spare(Number) div 2.
 refusing_begins_at(Number) -> spare(Number) * 3 div 4.
 
 -doc """
-Stores how many descriptors the node may have, and returns that number. It is the smaller one of the
-node's limits on descriptors and on ports, as far as they are known.
+Stores and returns how many descriptors the node may have: the smaller one of its limits on
+descriptors and on ports, as far as they are known.
 """.
 -spec measure(erlmcp_machine:facts()) -> pos_integer().
 measure(#{ports := Ports} = Facts) ->

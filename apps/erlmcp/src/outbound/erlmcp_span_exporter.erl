@@ -1,8 +1,8 @@
 -module(erlmcp_span_exporter).
 -moduledoc """
 The process of the node that sends spans to collectors, as JSON of OTLP/HTTP. Servers and clients
-with the same `t:collector/0` share one buffer (`m:erlmcp_span_buffer`). It is deleted after the
-last of them has ended, and its spans were sent or dropped.
+with the same `t:collector/0` share one buffer (`m:erlmcp_span_buffer`). The buffer is deleted after
+the last of them has ended, and its spans were sent or dropped.
 
 Each buffer is sent once a second, and earlier if a whole request waits. A request to a collector
 has ten seconds. If the collector gives no answer, or is not ready (429, 502, 503, 504), the request

@@ -228,8 +228,7 @@ era(_, Params, RequestContext) ->
     end.
 
 -doc """
-Returns the request context for an identity and HTTP headers. It serves for all requests with the
-same identity and headers.
+Returns the request context for all requests with an identity and HTTP headers.
 """.
 -spec request_context(erlmcp_auth:identity(), erlmcp_header:headers()) -> request_context().
 request_context(Identity, Headers) ->

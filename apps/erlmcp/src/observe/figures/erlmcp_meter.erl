@@ -71,10 +71,9 @@ request without a call.
 -type error() :: tool_error | cancelled | erlmcp:refusal_name().
 -doc """
 An ended request, for observers. `target` is the name or the URI that its call is for. `context` is
-the context of its call. It is `none` if there was no call, or if another process than the call's
-ended the request. `principal` is absent if there was no call. `params` are those of a request
-without a call; for others they have `_meta` at most. Times are in nanoseconds of the monotonic
-clock.
+that of its call, or `none` if there was no call, or another process than the call's ended the
+request. `principal` is absent if there was no call. `params` are those of a request without a call;
+for others they have `_meta` at most. Times are in nanoseconds of the monotonic clock.
 """.
 -type ended() :: #{
     server := reference(), id := erlmcp_message:id() | task | undefined,

@@ -44,7 +44,7 @@ before their message was read, and for runs of tasks.
     | {lines, inet:ip_address() | local}
     | none.
 -doc """
-The part of an origin that is in a span: it has the id of the session in place of the headers. The
+The part of an origin that is in a span, with the id of the session in place of the headers. The
 port `any` stands for all ports of an address (`common/2`).
 """.
 -type client() ::

@@ -5,8 +5,8 @@ list, its first page is encoded in advance. Otherwise each request gets a page o
 that its principal sees. Pure.
 
 A cursor has the position of the definition that a page begins after, so it stays valid while others
-are added and removed. It also has the name or URI of that definition, by which another server with
-the same definitions finds the place.
+are added and removed. The cursor also has the name or URI of that definition, by which another
+server with the same definitions finds the place.
 
 A cursor is sealed, so that no client can find out how many definitions it does not see. If a list
 differs between principals, a cursor is valid for one principal alone. When a list begins or ceases
