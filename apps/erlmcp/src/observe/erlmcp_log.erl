@@ -56,7 +56,7 @@ text(Level, Format, Arguments) ->
 
 -doc """
 Returns the status of a process (`c:gen_server:format_status/1`) with an empty log, and with
-`hidden` as its state and its last message, which may have secrets of clients.
+`hidden` as its state and its last message. These may have secrets of clients.
 """.
 -spec without_state(gen_server:format_status()) -> gen_server:format_status().
 without_state(Status) ->

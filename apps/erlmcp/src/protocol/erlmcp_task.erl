@@ -136,8 +136,8 @@ operation(~"tasks/result") -> result.
 Returns the tasks of a subscription filter: the ids that are honoured, and their topics. A topic
 contains the principal, so that clients are notified of tasks of their own principal only. Ids of
 more than 64 bytes are left out, and so are all ids if the server has no tasks (`Offered` is
-`false`). Otherwise, more than 1,000 ids, anything else than a list of strings, and the ids of a
-client that does not declare the extension are refused.
+`false`). Otherwise, more than 1,000 ids are refused, and so is anything else than a list of
+strings. Any ids of a client that does not declare the extension are refused, too.
 """.
 -spec topics(Filter :: map(), erlmcp_engine:client(), Offered :: boolean()) ->
     {ok, [binary()], [erlmcp_engine:topic()]} | {error, erlmcp_refusal:refusal()}.

@@ -51,9 +51,9 @@ target(_) -> undefined.
 
 -doc """
 Starts the span of the call of a task, and returns the call with the span and its trace context. The
-span begins a trace, with a link to the span of the request that asked for the task, if that request
-has a trace context. If the trace is not to be recorded, the span is `unsampled`, and the call has
-no trace context. Without a tracer the call stays as it is.
+span begins a trace. If the request that asked for the task has a trace context, the span has a link
+to it. If the trace is not to be recorded, the span is `unsampled`, and the call has no trace
+context. Without a tracer the call stays as it is.
 """.
 -spec start_task(erlmcp_engine:call(), erlmcp_meter:arrival(), erlmcp_tracer:tracer() | none) ->
     erlmcp_engine:call().

@@ -34,9 +34,9 @@ client, and the revision, which is `undefined` for a request without a call.
 -type target() :: binary() | {unknown, binary()} | undefined.
 -doc """
 The origin of a request. `http` has the version, the address of the connection and the headers.
-`lines` has the address of a connection of lines, or `local` for stdio and clients of this node. The
-origin is `none` for HTTP requests to a server without a tracer, for requests that were refused
-before their message was read, and for runs of tasks.
+`lines` has the address of a connection of lines, or `local` for stdio and clients of this node.
+`none` is the origin of HTTP requests to a server without a tracer, of requests that were refused
+unread, and of runs of tasks.
 """.
 -type origin() ::
     {http, Version :: atom(), {inet:ip_address(), inet:port_number()},

@@ -67,8 +67,8 @@ says_nothing(#{} = Schema) -> maps:keys(Schema) -- ?SILENT =:= [];
 says_nothing(Schema) -> Schema =:= true.
 
 -doc """
-Checks the arguments of a call. Arguments that do not fit are answered with an encoded result that
-has up to ten errors for the model (`tool_error`), or before 2025-11-25 with a refusal.
+Checks the arguments of a call. If they do not fit, returns an encoded result with up to ten errors
+for the model (`tool_error`). Before 2025-11-25, a refusal is returned instead.
 """.
 -spec check_arguments(Arguments :: map(), erlmcp_schema:compiled(), erlmcp_result:context()) ->
     ok | {tool_error, iodata()} | {error, erlmcp_refusal:refusal()}.
