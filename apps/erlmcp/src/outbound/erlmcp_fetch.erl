@@ -15,9 +15,9 @@ Internal.
 -export_type([settings/0, answer/0, reason/0]).
 
 -doc """
-Settings of requests. `deadline` is in milliseconds of `erlang:monotonic_time/1`. A request, even
-one after a redirect, also ends 30 seconds after the lookup of its host's name. `plain` has the
-hosts that may be called over plain http, and `tls` the options of TLS. Without `hosts` all
+Settings of requests. `deadline` is in milliseconds of `erlang:monotonic_time/1`. A request has at
+most 30 seconds after the lookup of its host's name; one after a redirect has as many again. `plain`
+has the hosts that may be called over plain http, and `tls` the options of TLS. Without `hosts` all
 addresses are allowed.
 """.
 -type settings() :: #{

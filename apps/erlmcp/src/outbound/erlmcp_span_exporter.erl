@@ -6,9 +6,9 @@ the last of them has ended, and its spans were sent or dropped.
 
 Each buffer is sent once a second, and earlier if a whole request waits. A request to a collector
 has ten seconds. If the collector gives no answer, or is not ready (429, 502, 503, 504), the request
-is sent again, at most six times in all. The wait before grows each time. A `Retry-After` in seconds
-lengthens the wait, to 30 seconds at most. Any other refusal is final. So is any failure of a
-request after the last user of its buffer has ended.
+is sent again, at most six times in all. The waits in between grow, and a `Retry-After` in seconds
+lengthens a wait, to 30 seconds at most. Any other refusal is final. So is any failure of a request
+after the last user of its buffer has ended.
 
 The log and the event `spans_dropped` report dropped spans, at most once a minute for each buffer.
 When the application stops, it waits at most two seconds until the remaining spans are sent.

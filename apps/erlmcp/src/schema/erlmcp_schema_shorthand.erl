@@ -109,9 +109,9 @@ name(Name, _) when is_binary(Name) -> Name;
 name(Name, Path) -> throw({bad_shorthand, Path, Name}).
 
 -doc """
-Returns `true` if a map counts as JSON Schema, and not as a shorthand. So does a map with a key that
-begins with `$`, or with a `type` that has names of types. So does a map with one of the keys
-`properties`, `additionalProperties`, `anyOf`, `oneOf` and `allOf`.
+Returns `true` if a map counts as JSON Schema, and not as a shorthand. Such a map has a key that
+begins with `$`, or a `type` with names of types. Or one of its keys is `properties`,
+`additionalProperties`, `anyOf`, `oneOf` or `allOf`.
 """.
 -spec is_json_schema(map()) -> boolean().
 is_json_schema(Map) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_span_ids).
 -moduledoc """
 Random ids of traces and spans, as hexadecimal digits. The ids are no secrets. The state of their
-generator is in the process dictionary. It is not the state of `m:rand`, which a handler may seed.
+generator is in the process dictionary, apart from that of `m:rand`, which a handler may seed.
 
 Internal.
 """.
