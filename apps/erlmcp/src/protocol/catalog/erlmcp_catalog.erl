@@ -74,9 +74,9 @@ Settings of a catalog.
 -type metaschemas() :: #{Uri :: binary() => erlmcp_schema:compiled()}.
 
 -doc """
-Creates a catalog with the given definitions. Lists have them in the given order. The meta-schemas are
-those of `erlmcp_schema:metaschemas/0`. The error has the first wrong field, the wrong place in a
-skill, or the key that two definitions have.
+Creates a catalog with the given definitions. Lists have them in the given order. The meta-schemas
+are those of `erlmcp_schema:metaschemas/0`. The error has the first wrong field, the wrong place in
+a skill, or the key that two definitions have.
 """.
 -spec new(erlmcp_greeting:identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}],
           settings(), metaschemas()) ->
