@@ -1,12 +1,10 @@
 -module(erlmcp_descriptors).
 -moduledoc """
-Keeps some of the node's file descriptors free of connections. Each socket is a port of the node,
-and the runtime counts ports. So the count includes the connections of all servers, and everything
-else that the node has open except files. A reserve of descriptors is kept for files.
+Keeps some of the node's file descriptors free for files. The descriptors in use are counted by the
+node's ports: each socket is a port, and a file is none.
 
 When few descriptors are free (`scarce`), connections are refused with an answer. When even fewer
-are free (`spent`), they are closed without one. The last descriptors are for files, and for
-connections that acceptors have just accepted.
+are free (`spent`), they are closed without one.
 
 Internal.
 """.
@@ -28,7 +26,7 @@ Internal.
 -define(CLOSED, 2).
 
 -doc """
-Returns the reserve for a number of file descriptors or ports: how many of them are not for
+Returns how many of `Number` file descriptors or ports are reserved for other things than
 connections. The reserve is a fourth, at least 256 and at most 1,024, but never more than half.
 
 ## Examples
@@ -44,7 +42,7 @@ spare(Number) ->
 
 -doc """
 Returns how many processes of a listener accept connections if the node may have `Number`
-descriptors: 1 to 100. Each process may have a connection that is not counted yet.
+descriptors: 1 to 100.
 """.
 -spec acceptors(Number :: pos_integer()) -> pos_integer().
 acceptors(Number) ->
@@ -57,9 +55,8 @@ closing_begins_at(Number) -> spare(Number) div 2.
 refusing_begins_at(Number) -> spare(Number) * 3 div 4.
 
 -doc """
-Stores how many descriptors the node may have, and returns that number: the smaller one of the
-node's limits on descriptors and ports. If the limit on descriptors is not known, the limit on ports
-counts.
+Stores and returns how many descriptors the node may have: the smaller one of its limits on
+descriptors and on ports, as far as they are known.
 """.
 -spec measure(erlmcp_machine:facts()) -> pos_integer().
 measure(#{ports := Ports} = Facts) ->
@@ -107,8 +104,8 @@ figures() ->
     end.
 
 -doc """
-Returns the refusal of a connection for which file descriptors are too scarce, with a retry after
-`RetryAfterMs` milliseconds. Logs the shortage, too (`report/0`). `measure/1` must have been called.
+Logs the shortage of descriptors (`report/0`), and returns the refusal for a connection, with the
+retry time `RetryAfterMs` in milliseconds. `measure/1` must have been called.
 """.
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
@@ -127,8 +124,8 @@ closed() ->
     report().
 
 -doc """
-Logs the shortage of descriptors, at most once a minute, with the number of connections closed since
-the last time. `measure/1` must have been called.
+Logs the shortage of descriptors, at most once a minute, with the number of connections that were
+closed since the last entry (`closed/0`). `measure/1` must have been called.
 """.
 -spec report() -> ok.
 report() ->

@@ -1,14 +1,10 @@
 -module(erlmcp_incident).
 -moduledoc """
-Incidents, which are internal errors: the log gets a report with an id, and the peer gets the id
-alone.
+Logs incidents, which are internal errors. The log gets a report with an id, and the peer gets the
+id alone.
 
-`log/1` and `log/2` wait while the log handlers block. A process that others wait for calls
-`log_apart/2`, which logs in a process of its own. At most 1,000 such processes wait in the node.
-Further reports are dropped, and the next one that is logged apart has their number as `dropped`.
-
-The arguments of a call are not for the log. So a report has only the outline of an exception's
-reason and stack (`outline/2`).
+`log/1` and `log/2` wait while the log handlers block, and `log_apart/2` does not. The caller
+outlines exceptions (`outline/2`), since the arguments of a call are not for the log.
 
 Internal.
 """.
@@ -46,9 +42,9 @@ log(Report, Key) ->
     Id.
 
 -doc """
-Logs a report of an error of the server with the key `Key` in another process, without waiting, and
-returns the report's id. If 1,000 reports wait already, the report is dropped, and its id is
-returned nevertheless. After the application has stopped, the calling process logs the report.
+Logs a report of an error of the server with the key `Key` in another process, and returns the
+report's id. If 1,000 reports of the node wait already, the report is dropped. The next one that is
+logged has the number of dropped reports as `dropped`.
 """.
 -spec log_apart(#{what := atom(), atom() => term()}, Key :: reference()) -> Id :: binary().
 log_apart(Report, Key) ->
@@ -77,11 +73,10 @@ waiting(Report, Key, Backlog) ->
     end.
 
 -doc """
-Returns the reason and the stack of an exception for a report. The stack has arities in place of
-arguments, and so has the reason of an exit. The value in a reason of the runtime, such as
-`badmatch`, is replaced by its kind, such as `'a binary'`. Atoms stay, and of small tuples each
-element is replaced. The fields `key`, `term` and `args` of an Elixir exception are replaced in the
-same way. Other reasons stay.
+Returns the reason and the stack of an exception for a report, with arities in place of arguments.
+In reasons of the runtime, such as `badmatch`, values are replaced by their kinds, such as
+`'a binary'`. Atoms and the shape of small tuples stay. The fields `key`, `term` and `args` of an
+Elixir exception are replaced in the same way. Other reasons stay as they are.
 
 ## Examples
 

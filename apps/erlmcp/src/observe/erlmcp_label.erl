@@ -1,12 +1,11 @@
 -module(erlmcp_label).
 -moduledoc """
 Labels of long-lived processes, for observer, `i/0` and crash reports. A label is a tuple of the
-kind of process and of what the process serves. The label of a server's process ends with the
-server's `id`. Only the processes of its gate, and the one that checks a listener's tokens, have
-labels without it. An example is `{erlmcp_connection, tcp, {{127, 0, 0, 1}, 50132}, my_server}`.
+kind of process and of what the process serves. Most labels of a server's processes end with the
+server's `id`. An example is `{erlmcp_connection, tcp, {{127, 0, 0, 1}, 50132}, my_server}`.
 
-A label is small: parts that come from users are cut. A label has no secrets: no token, path, header
-or argument, and no id of a session or of a task.
+A label is small, and has no secrets: no token, path, header or argument, and no id of a session or
+of a task.
 
 Internal.
 """.
@@ -19,16 +18,17 @@ Internal.
 
 -doc """
 Sets the label of the calling process to a tuple of `Parts`. Atoms, integers, pids and references
-stay, and binaries are cut to 64 bytes. Tuples of at most 8 elements stay, but not tuples inside of
-them, except in a pair. Everything else becomes `'...'`.
+stay, and binaries are cut to 64 bytes. The elements of tuples are treated in the same way. Tuples
+of more than 8 elements, and everything else, become `'...'`. So do tuples in tuples, except in a
+pair, such as an address with its port.
 """.
 -spec set(Parts :: [term(), ...]) -> ok.
 set(Parts) ->
     proc_lib:set_label(list_to_tuple([bounded(Part) || Part <- Parts])).
 
 -doc """
-Sets the label of the calling process to a tuple of `Parts` and the `id` of the server with the key
-`Key` (`erlmcp_log:server/1`). The parts and the `id` are cut as `set/1` does it.
+Sets the label of the calling process, as `set/1` does, to a tuple of `Parts` and the `id` of the
+server with the key `Key`.
 """.
 -spec set(Parts :: [term(), ...], Key :: reference()) -> ok.
 set(Parts, Key) ->

@@ -1,17 +1,14 @@
 -module(erlmcp_log).
 -moduledoc """
-Writes the log reports of the library. Each has `library => erlmcp` in its metadata. A report that
-concerns one server has the server's `id` as `server`, as events have, unless the server has ended.
-Lines that a client's server writes to standard error are logged by `m:erlmcp_stdio_stderr` instead.
-
-The metadata has no `domain`, since OTP's default handler drops reports with a domain other than
-OTP's own.
+Writes log reports with `library => erlmcp` in their metadata. A report that concerns one server has
+the server's `id` as `server`, as events have, unless the server has ended.
 
 Internal.
 """.
 
 -export([name/2, server/1, forget/1, report/2, report/3, text/3, without_state/1]).
 
+%% There is no `domain`, since OTP's default handler drops reports with a domain other than OTP's.
 -define(METADATA, #{library => erlmcp}).
 
 -doc "Sets the name of the server with the key `Key` in log reports to `Server`, its `id`.".
@@ -59,8 +56,7 @@ text(Level, Format, Arguments) ->
 
 -doc """
 Returns the status of a process (`c:gen_server:format_status/1`) with an empty log, and with
-`hidden` as its state and its last message. State and message may have results or other secrets of
-clients.
+`hidden` as its state and its last message. These may have secrets of clients.
 """.
 -spec without_state(gen_server:format_status()) -> gen_server:format_status().
 without_state(Status) ->

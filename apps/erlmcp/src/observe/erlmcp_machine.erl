@@ -1,13 +1,9 @@
 -module(erlmcp_machine).
 -moduledoc """
-Reads facts about the machine, the control group and the node: memory, descriptors, ports,
-processes, cores, and limits of the kernel on sockets. Ports, processes, schedulers and cores are
-the runtime's own numbers, and so are descriptors if `/proc` does not say them. The other facts are
-read from `/proc` and `/sys/fs/cgroup` under a root folder, which is `/` except in tests. Facts that
-are not known are left out.
+Reads facts about the machine, its control groups (version 1 or 2) and the node. The facts are those
+of the runtime, of `/proc` and of `/sys/fs/cgroup`. Facts that are not known are left out.
 
-The limit and the usage of memory are read from control groups of version 1 or 2: the node's group,
-and each one above it. Cached file pages that are not in use do not count as used, since the kernel
+In a control group, cached file pages that are not in use do not count as used memory. The kernel
 reclaims them before it kills a process.
 
 Internal.
@@ -20,9 +16,8 @@ Internal.
 -doc """
 Facts about the machine, the control group and the node.
 
-- `descriptors`: how many file descriptors the node may open. If `/proc` has no such number, the
-  limit counts that the runtime found at its start. `descriptors_hard`: the number to which the node
-  may raise this limit without privileges.
+- `descriptors`: how many file descriptors the node may open. `descriptors_hard`: the number to
+  which the node may raise this limit without privileges.
 - `ports`, `processes`: how many of them the node may have at once.
 - `schedulers`: the number of schedulers that are online. `cores`: the number of processors that the
   node may use.
@@ -46,7 +41,10 @@ Facts about the machine, the control group and the node.
     source := machine | group, used := non_neg_integer(), total := pos_integer()
 }.
 
--doc "Returns the facts that the runtime knows, and those that can be read under `Root`.".
+-doc """
+Returns the facts that the runtime knows, and those that can be read under the folder `Root`, which
+is `/` except in tests.
+""".
 -spec facts(Root :: file:filename()) -> facts().
 facts(Root) ->
     Facts = #{ports => erlang:system_info(port_limit),

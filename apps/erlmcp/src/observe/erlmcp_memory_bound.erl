@@ -4,9 +4,8 @@
 -export([set/2]).
 
 -doc """
-Bounds the memory of the calling process to `Bytes`. If the process takes more, it is killed.
-`Report` says whether its end is reported in the log. From OTP 28 on, binaries outside of its heap
-count, too.
+Bounds the memory of the calling process to `Bytes`. If the process takes more, it is killed, and
+its end is logged if `Report` is `true`. From OTP 28 on, binaries outside of its heap count, too.
 """.
 -spec set(Bytes :: pos_integer(), Report :: boolean()) -> ok.
 set(Bytes, Report) ->

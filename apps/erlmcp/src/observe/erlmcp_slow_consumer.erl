@@ -1,6 +1,6 @@
 -module(erlmcp_slow_consumer).
 -moduledoc """
-Reports a client whose connection or stream was closed since the client did not read (refusal 1055).
+Reports a client that did not read, so that its connection or stream was closed (refusal 1055).
 The report goes to the log, and to the handlers of the event `slow_consumer`.
 
 Internal.

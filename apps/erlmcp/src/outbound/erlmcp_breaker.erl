@@ -5,7 +5,7 @@ A circuit breaker, without a process: a few atomics that each call reads and cha
 A breaker is closed at first. After `failures` failures in a row it opens, and calls are refused.
 After `open_ms` it is half-open: one trial call may go ahead. If the call succeeds the breaker
 closes, otherwise it opens for twice as long, up to `longest_open_ms`. Each of these times is
-lengthened at random, by at least a millisecond and at most a tenth.
+lengthened by a random part, up to a tenth.
 
 Source: M. Nygard, "Release It!", Circuit Breaker.
 
@@ -56,8 +56,7 @@ new(Options) ->
 -doc """
 Returns `ok` if a call may go ahead, and otherwise the milliseconds until the breaker is half-open,
 or 1 while a trial call is running. After `ok`, the caller reports the outcome with `leave/2`, or
-calls `spare/1`. In the half-open state the trial call may die before it reports, so another one may
-go ahead after `longest_open_ms`.
+calls `spare/1`. If a trial call reports nothing, another one may go ahead after `longest_open_ms`.
 """.
 -spec enter(breaker()) -> ok | {open, Milliseconds :: pos_integer()}.
 enter({Numbers, _, _, Longest} = Breaker) ->
@@ -111,8 +110,8 @@ open({Numbers, _, First, Longest}) ->
     end.
 
 -doc """
-Returns `true` if a call may go ahead now: the breaker is closed, or is half-open and waits for no
-trial call. It waits for one at most `longest_open_ms` (`enter/1`).
+Returns `true` if `enter/1` would let a call go ahead now: the breaker is closed, or is half-open
+and waits for no trial call.
 """.
 -spec works(breaker()) -> boolean().
 works({Numbers, _, _, _}) ->
@@ -130,7 +129,7 @@ opens_in({Numbers, _, _, _}) ->
     max(1, atomics:get(Numbers, ?UNTIL) - since_start_ms()).
 
 -doc """
-Reports that the call of `enter/1` has no outcome, so that another call may be the trial.
+Reports that a call that `enter/1` let go ahead has no outcome. Another call may be the trial then.
 """.
 -spec spare(breaker()) -> ok.
 spare({Numbers, _, _, _}) ->

@@ -1,12 +1,11 @@
 -module(erlmcp_fetch).
 -moduledoc """
-Makes the HTTP requests of authorization, and those that send spans to a collector. A request runs
-in the calling process. It has a deadline, and its answer has a bound on its bytes.
+Makes the HTTP requests of authorization, and those that send spans to a collector, in the calling
+process.
 
 A URL is called only if `m:erlmcp_oauth_url` allows it, and only at an address that
-`m:erlmcp_outbound_hosts` allows. The name is looked up once, for the check and the connection.
-Redirects are followed only for GET, within the origin, and at most three times. Any other redirect
-is an error. A body may have at most 1 MiB. JSON is accepted only under a JSON media type.
+`m:erlmcp_outbound_hosts` allows. Redirects are followed only for GET, within the origin, and at
+most three times. Any other redirect is an error. The body of an answer may have at most 1 MiB.
 
 Internal.
 """.
@@ -16,9 +15,9 @@ Internal.
 -export_type([settings/0, answer/0, reason/0]).
 
 -doc """
-Settings of requests. `deadline` is in milliseconds of `erlang:monotonic_time/1`. Each request, also
-one after a redirect, has at most 30 seconds after the lookup of its host's name. `plain` has the
-hosts that may be called over plain http, and `tls` the options of TLS. Without `hosts` all
+Settings of requests. `deadline` is in milliseconds of `erlang:monotonic_time/1`. A request has at
+most 30 seconds after the lookup of its host's name; one after a redirect has as many again. `plain`
+has the hosts that may be called over plain http, and `tls` the options of TLS. Without `hosts` all
 addresses are allowed.
 """.
 -type settings() :: #{
@@ -54,8 +53,8 @@ more than 16 levels or 5,000 members.
 -define(LIMITS, #{message_bytes => ?BODY_BYTES, depth => 16, members => 5_000}).
 
 -doc """
-Gets the JSON document at `Url`. The answer may have any status, and need not have JSON. The error
-says why there is no answer, such as a redirect that is not followed.
+Gets the JSON document at `Url`. The answer may have any status, and need not have JSON. A redirect
+that is not followed is an error.
 """.
 -spec get_json(Url :: binary(), settings()) -> {ok, answer()} | {error, reason()}.
 get_json(Url, Settings) ->

@@ -2,11 +2,9 @@
 -moduledoc """
 Reads public keys in JSON (JWK), and verifies signatures with them. Pure.
 
-Keys from outside are read member by member, and only the members of the key's type, `alg` and `kid`
-are kept. Symmetric keys (`oct`) and keys of a wrong size are refused; in a set, so are keys for
-another use. The only symmetric keys are secrets that the server's owner configures (`secret/1`),
-for `HS256` and similar algorithms, which accept no public key. So no public key can be used to sign
-a token.
+Symmetric keys (`oct`) and keys of a wrong size are refused; in a set, so are keys for another use.
+The only symmetric keys are secrets that the server's owner configures (`secret/1`), for `HS256` and
+similar algorithms, which accept no public key. So no public key can be used to sign a token.
 
 Sources: RFC 7517, RFC 7518, RFC 8037; RFC 7638 for the thumbprint; RFC 8725, sections 3.1 to 3.5.
 
@@ -152,10 +150,10 @@ secret(Secret) ->
     #{map => #{~"kty" => ~"oct"}, jose => jose_jwk:from_oct(Secret)}.
 
 -doc """
-Returns `none` if a secret is valid for `Algorithms`, of which there must be at least one. Otherwise
-returns a text that says what was expected, without a byte of the secret. A secret must have at
-least as many bytes as the longest hash of the algorithms (RFC 7518, section 3.2). The text of a key
-or a certificate is refused, since it may be public.
+Returns `none` if a secret is valid for `Algorithms`, which are one or more of
+`secret_algorithms/0`. Otherwise returns a text that says what was expected, without a byte of the
+secret. A secret must have at least as many bytes as the longest hash of the algorithms (RFC 7518,
+section 3.2). The text of a key or a certificate is refused, since it may be public.
 """.
 -spec secret_problem(Secret :: term(), Algorithms :: [binary()]) -> none | binary().
 secret_problem(Secret, Algorithms) when is_binary(Secret) ->
@@ -259,8 +257,8 @@ text(Format, Arguments) ->
 
 -doc """
 Returns the keys that may verify a signature with `Algorithm`, the first 8 at most. They have the id
-`Kid` of the token's header; for `none` their ids do not matter. A key that names an algorithm is
-used for no other.
+`Kid`, the `kid` of the token's header; for `none` their ids do not matter. A key that names an
+algorithm is used for no other.
 """.
 -spec candidates(Algorithm :: binary(), Kid :: binary() | none, [key()]) -> [key()].
 candidates(Algorithm, Kid, Keys) ->

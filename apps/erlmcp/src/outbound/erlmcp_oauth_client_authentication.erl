@@ -42,9 +42,8 @@ its secret or key has returned an error.
 -define(SECONDS, 60).
 
 -doc """
-Posts `Form` to `Url` with the authentication of a client, and returns the answer. `settings` are
-those of `authenticate/3`, and `Url` is the audience of an assertion. The error says why the client
-cannot authenticate itself, or why there is no answer.
+Posts `Form` to `Url` with the authentication of a client, and returns the answer, of any status.
+`settings` are those of `authenticate/3`, and `Url` is the audience of an assertion.
 """.
 -spec post(Url :: binary(), Form :: [{binary(), binary()}], client(),
            #{fetch := erlmcp_fetch:settings(), settings := map(), _ => _}) ->

@@ -1,19 +1,15 @@
 -module(erlmcp_outbound_hosts).
 -moduledoc """
-Decides which hosts a login may be led to. The hosts' names are looked up in the calling process,
-such as that of the login.
+Decides which hosts a login may be led to, and looks their names up in the calling process.
 
-The user names the MCP server, and perhaps an issuer; their metadata names other hosts. All of these
-are allowed, except in two cases, which the option `allow_hosts` decides. The first is an endpoint
-of another origin than its issuer's. The second is an address further inside than the MCP server's
-own, at an origin that the user has not named. For a public server that is a private address, this
-machine or its link; for a server on a private network it is this machine or its link.
+The user names the MCP server, and perhaps an issuer; their metadata names other hosts. The option
+`allow_hosts` decides about two kinds of these, and all others are allowed. The first is an endpoint
+of another origin than its issuer's. The second is a host with an address further inside
+(`inwards/1`) than the MCP server's own, at an origin that the user has not named.
 
-A server with several addresses counts as being at the outermost of them. These are the addresses
-that it was reached at, and those that its name had during the login. So a name that gets a private
-address later does not make a public server private. A server with a name other than `localhost`
-never counts as one on this machine. A connection goes to the address that was checked, so a name
-cannot get another address in between.
+A server with several addresses counts as being at the outermost of them. So a name that gets a
+private address later does not make a public server private. A server with a name other than
+`localhost` never counts as one on this machine.
 
 Internal.
 """.
@@ -62,9 +58,9 @@ new({ServerUrl, Reached}, #{allow_hosts := Allow} = Settings, Consents, Learned)
       allow => Allow, consents => Table, learned => Learned}.
 
 -doc """
-Returns the addresses at which a URL may be called. `any` allows all addresses, for a URL that the
-user has named. If the name has no address, the error is `{connect, Posix}`. If the host is not
-allowed, the error says why. If `allow_hosts` is a fun, the function may call it, and wait for it.
+Returns the addresses at which a URL may be called; `any` allows all. If the name has no address,
+the error is `{connect, Posix}`. If the host is not allowed, the error says why. If `allow_hosts` is
+a fun, the function may call it, and wait for it.
 """.
 -spec addresses(Url :: binary(), hosts() | any) ->
     {ok, [inet:ip_address(), ...]} | {error, reason() | {connect, inet:posix()}}.
@@ -164,9 +160,8 @@ embedded(C, D) ->
 -doc """
 Returns `ok` if the endpoint `Url` in the metadata of `Issuer` may be used. Otherwise the error says
 why not, such as `{url_not_allowed, Url}`. The function may call `allow_hosts`, like `addresses/2`.
-The caller asks before a user logs in, and before anything is sent to the endpoint. A name that has
-no address yet is checked again when the endpoint is called. Without `hosts` in the settings, any
-URL may be used that `erlmcp_oauth_url:allowed/2` allows.
+A name without an address is no error here. Without `hosts` in the settings, any URL may be used
+that `erlmcp_oauth_url:allowed/2` allows.
 """.
 -spec endpoint(Url :: binary(), Issuer :: binary(), erlmcp_fetch:settings()) ->
     ok | {error, reason() | {url_not_allowed, binary()}}.

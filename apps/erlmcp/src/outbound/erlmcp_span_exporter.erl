@@ -1,19 +1,17 @@
 -module(erlmcp_span_exporter).
 -moduledoc """
 The process of the node that sends spans to collectors, as JSON of OTLP/HTTP. Servers and clients
-with the same collector and the same resource share one buffer (`m:erlmcp_span_buffer`), which is
-deleted after the last of them has ended.
+with the same `t:collector/0` share one buffer (`m:erlmcp_span_buffer`). The buffer is deleted after
+the last of them has ended, and its spans were sent or dropped.
 
 Each buffer is sent once a second, and earlier if a whole request waits. A request to a collector
-runs in a process of its own, one at a time for each buffer, and has ten seconds. If the collector
-gives no answer, or is not ready (429, 502, 503, 504), the same request is sent again, at most six
-times in all. A request that fails when its buffer has no users is not sent again. The first wait is
-at most a second, and this bound is doubled each time. A `Retry-After` in seconds lengthens a wait,
-to 30 seconds at most. Any other refusal is final.
+has ten seconds. If the collector gives no answer, or is not ready (429, 502, 503, 504), the request
+is sent again, at most six times in all. The waits in between grow, and a `Retry-After` in seconds
+lengthens a wait, to 30 seconds at most. Any other refusal is final. So is any failure of a request
+after the last user of its buffer has ended.
 
-The log and the event `spans_dropped` tell of dropped spans, at most once a minute for each buffer.
-They also tell of them before a buffer is deleted. The spans that are left in a buffer are sent when
-its last user ends, and when the application stops. Stopping waits for them for at most two seconds.
+The log and the event `spans_dropped` report dropped spans, at most once a minute for each buffer.
+When the application stops, it waits at most two seconds until the remaining spans are sent.
 
 Source: opentelemetry-proto, `docs/specification.md`, "OTLP/HTTP".
 

@@ -59,8 +59,8 @@ is_attribute({Name, Value}) ->
 -doc """
 Returns the tracer for checked options. That is `{Module, Configuration}` itself, or for a map a
 tracer that sends its spans to the collector at `endpoint`. `Name` and `Version` are those of the
-program. The calling process is a user of that collector until the process ends. Returns `{error,
-{not_started, erlmcp}}` if the collector is needed and the application does not run.
+program. The calling process is a user of that collector until the process ends. For a map, returns
+`{error, {not_started, erlmcp}}` if the application does not run.
 """.
 -spec tracer(erlmcp_tracer:options(), {Name :: binary(), Version :: binary()}) ->
     {ok, erlmcp_tracer:tracer()} | {error, {not_started, erlmcp}}.

@@ -1,12 +1,8 @@
 -module(erlmcp_engine).
 -moduledoc """
 The protocol as a function: it takes a message and returns effects. Pure; the calling process, such
-as that of a connection, performs the effects.
-
-A request is stateless if its `_meta` names a protocol version, or if it has a header
-`MCP-Protocol-Version` that is none of the older revisions. `server/discover` is always stateless.
-`initialize` opens a session. The eras differ only in the steps before and after the dispatch of the
-request by its method, which is the same for all revisions.
+as that of a connection, performs the effects. `era/2` tells stateless messages from those of
+sessions, which `initialize` opens.
 
 Each request gives exactly one effect: its answer, the call that will answer it, or the subscription
 that it begins or ends. A notification or a response gives `accepted`; a cancellation gives `cancel`
@@ -58,9 +54,9 @@ default), and the HTTP headers by lower-case names. `headers` is `none` if the t
 }.
 -type context() :: erlmcp:context().
 -doc """
-The `call` of a handler's context. `server_meta` is the server's identity, encoded as every
-stateless result has it. `owner` is the process that the call reports to, `progressed` has its last
-progress, and `window` bounds its notifications.
+The `call` of a handler's context. `server_meta` is the encoded `_meta` of every stateless result.
+`owner` is the process that the call reports to, `progressed` has the last progress of the call, and
+`window` bounds its notifications.
 """.
 -type call_reference() :: #{
     server_meta := iodata(),
@@ -232,8 +228,7 @@ era(_, Params, RequestContext) ->
     end.
 
 -doc """
-Returns the request context for an identity and HTTP headers. All requests with the same identity
-and headers may use it.
+Returns the request context for all requests with an identity and HTTP headers.
 """.
 -spec request_context(erlmcp_auth:identity(), erlmcp_header:headers()) -> request_context().
 request_context(Identity, Headers) ->

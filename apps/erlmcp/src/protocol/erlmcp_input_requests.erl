@@ -78,8 +78,8 @@ encode(Requests) ->
                          || Name := #{params := Params} = Request <- Requests}).
 
 -doc """
-Returns the forms of requests, to be kept until they are answered. An invalid schema is the
-handler's fault: the function raises `error({bad_return, requested_schema, Why})`.
+Returns the forms of requests that `check/3` has accepted. An invalid schema is the handler's fault:
+the function raises `error({bad_return, requested_schema, Why})`.
 """.
 -spec forms(erlmcp_input:requests(), Metaschemas :: #{binary() => erlmcp_schema:compiled()}) ->
     forms().

@@ -20,7 +20,7 @@ result(Id, Result) ->
 
 -doc """
 Returns the refusal that is sent in place of an answer of `Observed` bytes, where `Max` are allowed.
-`Details` are its other details.
+`Details` are further details of the refusal.
 """.
 -spec too_large(Observed :: pos_integer(), Max :: pos_integer(),
                 Details :: erlmcp:refusal_details()) ->
@@ -31,12 +31,12 @@ too_large(Observed, Max, Details) ->
 
 -doc """
 Returns the effect that answers a request of a revision with an error. In a session the HTTP status
-is 200: some clients take any other status for the end of the session or the transport. The
-exception is a lack of scopes: only a 403 makes a client ask for them. A stateless request gets the
-status that `refuse/2` chooses.
+is 200, and 403 for a lack of scopes. A stateless request gets the status that `refuse/2` chooses.
 """.
 -spec refuse(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(),
              erlmcp_revision:revision()) -> reply().
+%% Some clients of sessions take any other status than 200 for the end of the session or of the
+%% transport. Only a 403 makes a client ask for scopes.
 refuse(Id, Refusal, Revision) ->
     case erlmcp_revision:era(Revision) =:= session
         andalso erlmcp_refusal:scopes(Refusal) =:= undefined of
@@ -45,9 +45,9 @@ refuse(Id, Refusal, Revision) ->
     end.
 
 -doc """
-Returns the effect that answers with an error. The HTTP status is the refusal's own, with the
-seconds of `Retry-After` if the refusal has a retry time. For a lack of scopes the status is 403,
-with the scopes.
+Returns the effect that answers a request with an error. The HTTP status is the refusal's own, with
+the seconds of `Retry-After` if the refusal has a retry time. For a lack of scopes the status is
+403, with the scopes.
 """.
 -spec refuse(erlmcp_message:id() | undefined, erlmcp_refusal:refusal()) -> reply().
 refuse(Id, Refusal) ->

@@ -3,10 +3,7 @@
 Converts the return value of a handler to the result or the error on the wire. Pure.
 
 A return value that has none of the documented forms raises `error({bad_return, Kind, Value,
-Expected})`, which the caller treats like a crash of the handler. The values in content items and in
-a resource's contents are not checked.
-
-Structured content that is missing or does not fit the tool's output schema raises
+Expected})`. Structured content that is missing or does not fit the tool's output schema raises
 `error({bad_return, structured_content, Errors})`. A term that JSON does not have raises the error
 of `erlmcp_json:encode/1`.
 
@@ -29,9 +26,9 @@ Internal.
 -type member() :: {binary(), term() | {encoded, iodata()}} | {text, binary()}.
 
 -doc """
-Returns the encoded result, or the refusal, for the return value of a handler; `tool_error` with a
-result that has `isError`. `Definition` is the tool, resource or prompt of the handler, and the
-context is the one that the handler got. `{ok, Return}` means the same as `Return`.
+Returns the encoded result, or the refusal, for the return value of a handler. `tool_error` has a
+result with `isError`. `Definition` is the tool, resource or prompt of the handler, and the context
+is the one that the handler got. `{ok, Return}` means the same as `Return`.
 """.
 -spec from(erlmcp_definition:kind() | completion, Return :: term(), Definition :: map(),
            context()) ->
@@ -74,9 +71,9 @@ complete(Members, #{revision := Revision, call := #{server_meta := ServerMeta}})
 
 -doc """
 Encodes a result object with the given members, whose names are those of the protocol. For a
-stateless revision it also has `resultType` and `_meta`. `ServerMeta` is the whole `_meta` object,
-encoded, such as that of `erlmcp_catalog:server_meta/1`. A value that is encoded already is given as
-`{encoded, Json}`. `{text, Text}` is the member `content` with `[erlmcp_content:text(Text)]`.
+stateless revision it also has `resultType` and `_meta`, the encoded object `ServerMeta`. A value
+that is encoded already is given as `{encoded, Json}`. `{text, Text}` is the member `content` with
+`[erlmcp_content:text(Text)]`.
 """.
 -spec object([member()], erlmcp_revision:revision(), ServerMeta :: iodata()) -> iodata().
 object(Members, Revision, ServerMeta) ->

@@ -10,10 +10,7 @@ Internal.
 
 -export_type([closing/0]).
 
--doc """
-The data for the messages at the end of a subscription. It is small, since it is kept while the
-subscription is open.
-""".
+-doc "The data for the messages at the end of a subscription (`closed/1`).".
 -opaque closing() :: {erlmcp_message:id(), erlmcp_revision:revision(), ServerMeta :: binary()}.
 
 %% The most URIs in one filter, and the most bytes of one.
@@ -21,8 +18,8 @@ subscription is open.
 -define(MAX_URI_BYTES, 8192).
 
 -doc """
-Returns the URI of `resources/subscribe` or `resources/unsubscribe`. The URI is a copy, since it is
-kept. A URI that is missing, is no string, or has more than 8,192 bytes is refused.
+Returns a copy of the URI of `resources/subscribe` or `resources/unsubscribe`. A URI that is
+missing, is no string, or has more than 8,192 bytes is refused.
 """.
 -spec uri(Params :: map()) -> {ok, binary()} | {error, erlmcp_refusal:refusal()}.
 uri(Params) ->
@@ -40,10 +37,9 @@ bounded(Field, Uri) ->
                                  observed => byte_size(Uri)})}.
 
 -doc """
-Returns the effect of a `subscriptions/listen` request, which only the stateless era has. The effect
-has the part of the filter that the server honours. A filter that is missing or malformed, or has
-more than 1,000 URIs or a URI of more than 8,192 bytes, is refused. So is a filter whose ids of
-tasks `erlmcp_task:topics/3` refuses.
+Returns the effect of a stateless `subscriptions/listen` request, with the part of its filter that
+the server honours. A filter that is missing or malformed, or has more than 1,000 URIs or a URI of
+more than 8,192 bytes, is refused. So is a filter whose ids of tasks `erlmcp_task:topics/3` refuses.
 """.
 -spec listen(erlmcp_message:id(), Params :: map(), erlmcp_engine:client(),
              erlmcp_catalog:catalog()) ->

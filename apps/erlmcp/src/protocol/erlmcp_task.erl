@@ -92,10 +92,10 @@ no_method(Message) ->
     erlmcp_refusal:new(protocol_error, Message, #{code => -32601, status => 404}).
 
 -doc """
-Returns the operation that a request about tasks asks for, and its arguments. `erlmcp_engine` has
-checked that the revision has the method. The request is refused if the server has no tasks
-(`Offered` is `false`). It is also refused if its client does not declare the extension
-(2026-07-28), or if its parameters are malformed.
+Returns the operation that a request about tasks asks for, and its arguments. The revision must have
+the method. The request is refused if the server has no tasks (`Offered` is `false`). It is also
+refused if its client does not declare the extension (2026-07-28), or if its parameters are
+malformed.
 """.
 -spec operation(Method :: binary(), Params :: map(), erlmcp_engine:client(),
                 Offered :: boolean()) ->
@@ -135,9 +135,9 @@ operation(~"tasks/result") -> result.
 -doc """
 Returns the tasks of a subscription filter: the ids that are honoured, and their topics. A topic
 contains the principal, so that clients are notified of tasks of their own principal only. Ids of
-more than 64 bytes are left out. More than 1,000 ids are refused, and so is anything else than a
-list of strings. Any ids of a client that does not declare the extension are refused, too. If the
-server has no tasks (`Offered` is `false`), all ids are left out instead.
+more than 64 bytes are left out, and so are all ids if the server has no tasks (`Offered` is
+`false`). Otherwise, more than 1,000 ids are refused, and so is anything else than a list of
+strings. Any ids of a client that does not declare the extension are refused, too.
 """.
 -spec topics(Filter :: map(), erlmcp_engine:client(), Offered :: boolean()) ->
     {ok, [binary()], [erlmcp_engine:topic()]} | {error, erlmcp_refusal:refusal()}.

@@ -4,10 +4,8 @@ Compiles a schema to funs: a check and a finder (`m:erlmcp_schema_run`) for each
 which contain the funs of the subschemas inside it. Pure.
 
 The root, the targets of references, and some others (`stands_apart/1`) have numbers. Their funs are
-called by number, through a table, so a schema may refer to itself. The funs of every other
-subschema are contained once, in those of the schema around it. So the size of all funs is linear in
-the schema's, even after a copy into a persistent term. A reference that leads back to itself
-without going deeper into the instance is refused, since its validation would never end.
+called by number, through a table, so a schema may refer to itself. A reference that leads back to
+itself without going deeper into the instance is refused, since its validation would never end.
 
 Internal.
 """.
@@ -207,7 +205,8 @@ visit(N, Open, Done0, Places, Edges) ->
 
 %% Such a subschema has a number even without a reference to it. Its funs contain those of its own
 %% subschemas more than once. If the funs around it contained it, too, the copies would multiply
-%% with each level.
+%% with each level. So the size of all funs stays linear in the schema's, even after a copy into a
+%% persistent term.
 stands_apart(#place{schema = #{} = Schema}) ->
     lists:any(fun(Keyword) -> is_map_key(Keyword, Schema) end,
               [~"anyOf", ~"oneOf", ~"unevaluatedProperties", ~"unevaluatedItems"]);

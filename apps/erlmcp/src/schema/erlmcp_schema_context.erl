@@ -4,9 +4,6 @@ The context in which the keywords of a schema are compiled: the subschema, and t
 context, a keyword compiles its subschemas (`child/4`, `children/4`) and checks its own value
 (`integral/2`, `names/2`). Pure.
 
-The compiler puts a fun of its own into the context. So the modules of keywords call no module above
-them, although schemas contain schemas.
-
 Internal.
 """.
 
@@ -19,7 +16,8 @@ Internal.
 -type context() :: #{
     index := erlmcp_schema_index:index(),
     place := erlmcp_schema_place:subschema(),
-    %% Returns the check and the finder of a subschema inside this one.
+    %% Returns the check and the finder of a subschema inside this one. With this fun of the
+    %% compiler, the modules of keywords call no module above them.
     compile := fun((erlmcp_schema_place:subschema(), context()) -> erlmcp_schema_run:node_pair()),
     %% The compiler's numbers of subschemas.
     numbers := #{erlmcp_schema_place:key() => pos_integer()},

@@ -197,8 +197,7 @@ find(Uri, #index{resources = Resources} = Index) ->
 
 -doc """
 Returns the targets of the dynamic anchors that a resource brings into scope, by the anchors' names;
-`recursive` is that of `$recursiveAnchor`. Names that no dynamic reference uses are left out. The
-map is empty if the index does not have the resource.
+`recursive` is that of `$recursiveAnchor`. Names that no dynamic reference uses are left out.
 """.
 -spec dynamic(binary(), index()) -> #{binary() | recursive => {binary(), [binary()]}}.
 dynamic(Uri, #index{dynamic = Used, resources = Resources}) ->

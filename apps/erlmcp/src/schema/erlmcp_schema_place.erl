@@ -1,9 +1,8 @@
 -module(erlmcp_schema_place).
 -moduledoc """
 Subschemas and the ways to them: the root, a subschema inside another one, and the target of a
-reference. Dynamic references are resolved here too, at compile time. Their target depends on the
-resources that led to the reference. So one subschema is two values here if its dynamic references
-have two targets. Pure.
+reference. Dynamic references are resolved here, too, at compile time. A subschema that is reached
+in two ways is two values if its dynamic references have different targets then. Pure.
 
 Internal.
 """.

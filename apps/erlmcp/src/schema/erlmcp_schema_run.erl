@@ -139,8 +139,8 @@ holds(Find, Table, Budget) ->
     end.
 
 -doc """
-Adds an error to a run. Throws `{full, Run}` if there is no room for another one after it. The run
-of a branch does not throw, and further errors are left out.
+Adds an error to a run. Throws `{full, Run}` if there is no room for another one after it. In a
+branch, further errors are left out instead.
 """.
 -spec fail(erlmcp_schema_error:kind(), Expected :: term(), Value :: term(), Instance :: path(),
            Schema :: path(), run()) -> run().

@@ -110,7 +110,7 @@ name(Name, Path) -> throw({bad_shorthand, Path, Name}).
 
 -doc """
 Returns `true` if a map counts as JSON Schema, and not as a shorthand. Such a map has a key that
-begins with `$`, or a `type` with names of types. Or it has the key `properties`,
+begins with `$`, or a `type` with names of types. Or one of its keys is `properties`,
 `additionalProperties`, `anyOf`, `oneOf` or `allOf`.
 """.
 -spec is_json_schema(map()) -> boolean().

@@ -1,12 +1,11 @@
 -module(erlmcp_event_handler).
 -moduledoc """
 Calls a handler of events: a fun that a server has by its option `on_event`, by
-`erlmcp_event:attach/3`, or for the application telemetry. Each handler has a process of its own.
-The process that emits an event never waits. At most 1,000 events wait for a fun; further ones are
+`erlmcp_event:attach/3`, or for the application telemetry. Each handler has a process of its own, so
+a process that emits an event never waits. At most 1,000 events wait for a fun; further ones are
 dropped. The next event that the fun gets has their number as `dropped`.
 
-One table of the node has these processes, by the keys of their servers. `m:erlmcp_event_table`
-lists all events.
+`m:erlmcp_event_table` lists all events.
 
 Internal.
 """.
@@ -59,7 +58,7 @@ emit(Key, Name, Fields) ->
 
 -doc """
 Emits an event that concerns the whole node to the handlers of all of its servers, without waiting.
-The table (`open/0`) must be there.
+The table of `open/0` must exist.
 """.
 -spec broadcast(erlmcp_event_table:name(), #{atom() => term()}) -> ok.
 broadcast(Name, Fields) ->

@@ -33,8 +33,8 @@ start_link(Key, OnEvent) ->
 
 -doc """
 Starts a process for a handler of the server with the key `Key`. `already_attached` means that
-another handler has the id. `too_many` means that users have attached 100 handlers already. Callers
-at the same moment may each attach a handler above that bound. Exits if the supervisor does not run.
+another handler has the id. `too_many` means that users have attached 100 handlers already. Exits if
+the supervisor does not run.
 """.
 -spec attach(Supervisor :: pid(), id(), erlmcp_event_handler:handler(), Key :: reference()) ->
     ok | {error, already_attached | {too_many, pos_integer()}}.

@@ -20,9 +20,8 @@ module() ->
 
 -doc """
 Returns a handler that executes the telemetry event `[erlmcp, server, Name]` for an event, or `none`
-if there is no application telemetry. The measurements of an event are those of its row in
-`erlmcp_event_table:table/0`, and `at` and `dropped`. Its metadata are its other fields, except its
-name.
+if there is no application telemetry. The measurements are `at`, `dropped`, and those of
+`erlmcp_event_table:table/0`. The metadata are the other fields of the event, except its name.
 """.
 -spec handler() -> erlmcp_event_handler:handler() | none.
 handler() ->
@@ -40,8 +39,8 @@ execute(#{event := Name} = Event, Telemetry) ->
 -doc """
 Runs a call in a span of telemetry: the events `[erlmcp, call, start]`, and `[erlmcp, call, stop]`
 or `[erlmcp, call, exception]`. Returns or raises what `Run` does. In addition to telemetry's own,
-the metadata are the server, the method and the target of the call. The metadata of `stop` also have
-the `outcome`: `ok`, `tool_error`, or the name of a refusal.
+the metadata are `server`, `method` and `target`, the name or URI of the call or `undefined`. The
+metadata of `stop` also have `outcome`: `ok`, `tool_error`, or the name of a refusal.
 """.
 -spec span(Run, erlmcp:context(),
            #{telemetry := module(), key := reference(), atom() => term()}) -> Result when

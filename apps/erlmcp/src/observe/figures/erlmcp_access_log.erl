@@ -3,8 +3,8 @@
 The access log of a server: an entry of the log at the end of one in `sample` requests. The module
 is an observer of `m:erlmcp_meter`. An entry has no arguments and no results.
 
-No request waits for the log: each entry has a process of its own. At most 1,000 such processes wait
-in a server. Further entries are dropped, and the next one has their number as `dropped`.
+No request waits for the log. At most 1,000 entries of a server wait. Further ones are dropped, and
+the next entry has their number as `dropped`.
 
 Internal.
 """.
@@ -24,8 +24,8 @@ observer(Options) ->
     [{?MODULE, {maps:get(sample, Options, 1), erlmcp_drop_counter:new()}}].
 
 -doc """
-Logs the end of a request, or leaves it out by chance: one request in `sample` is logged. An entry
-is dropped if 1,000 wait already.
+Logs the end of one request in `sample`, chosen at random, in another process. The entry is dropped
+if 1,000 wait already.
 """.
 -spec request_ended(erlmcp_meter:ended(), {pos_integer(), erlmcp_drop_counter:backlog()}) -> ok.
 request_ended(Ended, {Sample, Backlog}) ->

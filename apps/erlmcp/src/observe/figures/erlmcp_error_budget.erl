@@ -1,9 +1,8 @@
 -module(erlmcp_error_budget).
 -moduledoc """
-The error budget of a server. A process reads once a second how many requests have ended, and how
-many of them were faults (`m:erlmcp_meter`). The process updates the windows
-(`m:erlmcp_error_budget_window`), and emits an event when a window changes its zone. Reading never
-waits.
+The error budget of a server: the share of faults among its requests, over sliding windows
+(`m:erlmcp_error_budget_window`). A process updates the windows once a second, and emits the event
+`error_budget_changed` when a window changes its zone.
 
 A fault is a refusal that is the server's own doing (`erlmcp_refusal:is_fault/1`). A wrong request
 is no fault, nor is an error that a tool returns.
@@ -63,8 +62,8 @@ index(Zone) ->
                            erlmcp_error_budget_window:zones())).
 
 -doc """
-Starts the process that updates the windows of the server with the key `Key`. A window with fewer
-than `Least` requests stays in its zone; without a fault it is green.
+Starts the process that updates the windows of the server with the key `Key`. `Least` is that of
+`erlmcp_error_budget_window:new/3`.
 """.
 -spec start_link(Key :: reference(), budget(), Least :: pos_integer()) -> gen_server:start_ret().
 start_link(Key, Budget, Least) ->

@@ -45,8 +45,8 @@ windows() ->
     [10, 60, 300].
 
 -doc """
-Creates windows that are all green, from the present totals. A window with fewer than `Least`
-requests stays in its zone; without a fault it is green.
+Creates windows that are all green, from the present totals. Later a window without a fault is
+green, and one with faults among fewer than `Least` requests stays in its zone.
 """.
 -spec new(Least :: pos_integer(), Requests :: non_neg_integer(), Faults :: non_neg_integer()) ->
     windows().

@@ -31,7 +31,7 @@ Internal.
 Returns when `Bound` will be met if the trend of the points goes on. The points are in the order of
 their times. Returns `none` if they are fewer than 10, or span less than five minutes. Returns
 `none`, too, if the trend may be noise, does not grow, has met the bound already, or meets it later
-than in a day. A bound of `infinity` is never met.
+than in a day.
 
 ## Examples
 

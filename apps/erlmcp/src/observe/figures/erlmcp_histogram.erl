@@ -1,8 +1,8 @@
 -module(erlmcp_histogram).
 -moduledoc """
 The buckets of latencies, and the figures that they give. Pure. A fine histogram has 13 buckets in
-each decade, from a microsecond to 300 seconds, so a quantile is wrong by less than 12 %. A coarse
-one has the buckets of OpenTelemetry, whose bounds are bounds of the fine one, too.
+each decade from a microsecond to 300 seconds. A quantile in this range is wrong by less than 12 %.
+A coarse histogram has the buckets of OpenTelemetry, whose bounds are bounds of the fine one, too.
 
 Internal.
 """.
@@ -39,14 +39,16 @@ middle_bounds() ->
 coarse_bounds() -> ?COARSE.
 
 -doc """
-Returns the latencies with the sum `Sum`, in nanoseconds, and the counts `Counts` by fine buckets.
+Returns the figures of latencies, of which `Sum` is the sum in nanoseconds, and `Counts` has the
+counts by fine buckets.
 """.
 -spec fine(Sum :: non_neg_integer(), Counts :: [non_neg_integer()]) -> erlmcp:latency().
 fine(Sum, Counts) ->
     latency(Sum, Counts, fine_bounds()).
 
 -doc """
-Returns the latencies with the sum `Sum`, in nanoseconds, and the counts `Counts` by coarse buckets.
+Returns the figures of latencies, of which `Sum` is the sum in nanoseconds, and `Counts` has the
+counts by coarse buckets.
 """.
 -spec coarse(Sum :: non_neg_integer(), Counts :: [non_neg_integer()]) -> erlmcp:latency().
 coarse(Sum, Counts) ->

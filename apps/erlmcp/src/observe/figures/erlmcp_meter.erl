@@ -31,10 +31,9 @@ Internal.
 
 -doc "The counts of a server, and which rows its definitions have.".
 -opaque meter() :: {counters:counters_ref(), failures(), Rows :: atomics:atomics_ref()}.
--doc """
-The slots of the failures of methods, and those of definitions. Clients can provoke most failures of
-methods, and these keep their slots. So they must not take those of definitions.
-""".
+%% Clients can provoke most failures of methods, and these keep their slots. So they must not take
+%% those of definitions.
+-doc "The slots of the failures of methods, and those of definitions.".
 -type failures() :: {OfMethods :: erlmcp_meter_counts:slots(),
                      OfDefinitions :: erlmcp_meter_counts:slots()}.
 -doc "A map with the meter of a server: the server's instance, or the part of it that calls use.".
@@ -72,10 +71,9 @@ request without a call.
 -type error() :: tool_error | cancelled | erlmcp:refusal_name().
 -doc """
 An ended request, for observers. `target` is the name or the URI that its call is for. `context` is
-the context of its call, and `none` for a request without a call. `context` is `none`, too, if
-another process than the call's ended the request. A request without a call has no `principal`.
-`params` are those of a request without a call;
-otherwise they have `_meta` at most. Times are in nanoseconds of the monotonic clock.
+that of its call, or `none` if there was no call, or another process than the call's ended the
+request. `principal` is absent if there was no call. `params` are those of a request without a call;
+for others they have `_meta` at most. Times are in nanoseconds of the monotonic clock.
 """.
 -type ended() :: #{
     server := reference(), id := erlmcp_message:id() | task | undefined,
@@ -92,13 +90,13 @@ otherwise they have `_meta` at most. Times are in nanoseconds of the monotonic c
 -doc """
 The definitions whose requests a row counts. `own` is a single one. `other` are those definitions of
 a family that found no free row. `removed` are removed ones whose rows other definitions have taken.
-The row of the removed ones also has the failures that `sweep/1` takes from other rows.
+That row also has the failures that `sweep/1` takes from other rows.
 """.
 -type whose() :: own | other | removed.
 -doc """
 The requests of a row that ended with the same error, and with the same JSON-RPC code in their
-answers. The code is `none` if their answers had none, or if it is not known any more. The code is
-`other` for all codes that are not counted apart (`erlmcp_meter_counts:code_index/1`).
+answers. The code is `none` if their answers had none, or if it is not known. The code is `other`
+for all codes that share an index (`erlmcp_meter_counts:code_index/1`).
 """.
 -type failure() ::
     {row(), error(), Code :: integer() | other | none, erlmcp_meter_counts:times()}.
@@ -317,8 +315,7 @@ answered(About, Outcome, {reply, _, Bytes} = Reply, Server) ->
 
 -doc """
 Counts a request that was refused before its message was read. `Method` is the one that the head of
-an HTTP request names, or else `undefined`. A client may name any method in the head, so all such
-requests have one row. Observers get the method. A request without a method has no span.
+an HTTP request names, or else `undefined`. All such requests have one row, whatever their methods.
 """.
 -spec refused(Method :: binary() | undefined, erlmcp_refusal:refusal(), server()) -> ok.
 refused(Method, Refusal, Server) ->
@@ -445,9 +442,9 @@ refused_connections({Counters, _, _}) ->
 
 -doc """
 Returns the row of a definition, which has the row until `free/4` or `free/2`. A key whose row was
-freed gets that row again, with its counts, unless another definition has taken it. A row that
-another definition has taken begins at zero. At most 200 definitions have rows of their own. All
-other definitions of a family share one row. Only one process may call this function at a time.
+freed gets that row again, with its counts, unless another definition has taken it. At most 200
+definitions have rows of their own. All other definitions of a family share one row. Only one
+process may call this function at a time.
 """.
 -spec definition_row(family() | resource_template, Key :: binary(), meter()) -> row().
 definition_row(resource_template, Key, Meter) ->
@@ -625,8 +622,8 @@ read(Row, {Counters, _, _}) ->
     erlmcp_meter_counts:row(Row, Counters).
 
 -doc """
-Returns the failures of all rows. Failures that have found no slot count as requests of a method
-that is not MCP's. Their codes are not known.
+Returns the failures of all rows. Failures that have found no slot have the row of methods that are
+not MCP's, and the code `none`.
 """.
 -spec failures(meter()) -> [failure()].
 failures({Counters, {OfMethods, OfDefinitions}, _}) ->

@@ -1,11 +1,10 @@
 -module(erlmcp_meter_counts).
 -moduledoc """
 The counters that the meters of servers and of clients have in common. A row counts requests that
-belong together: their bytes, and the times of those that ended well in fine buckets. A failure
-counts the times of requests that ended with the same error, in coarse buckets. A result with
-`isError` is such an error. `m:erlmcp_histogram` has the buckets. Failures, and the rows of clients,
-take a slot when they are first needed. Requests that ended well are counted by
-`erlmcp_meter:add_result/5`, so that a call passes one module less.
+belong together: their bytes, and the times of those that ended well, in fine buckets. A failure
+counts the times of requests that ended with the same error, in coarse buckets
+(`m:erlmcp_histogram`). Failures, and the rows of clients, take a slot when they are first needed.
+`erlmcp_meter:add_result/5` counts requests that ended well.
 
 Internal.
 """.
@@ -24,8 +23,8 @@ Internal.
 -doc "The first word of a row or a failure in the counters.".
 -type row() :: pos_integer().
 -doc """
-The slots, each with the key that has taken it. The words before them count the moves of counts:
-those that have begun, and those that have ended.
+The slots, each with the key that has taken it, and the numbers of moves of counts that have begun
+and ended (`moving/2`).
 """.
 -type slots() :: atomics:atomics_ref().
 -type slot() :: non_neg_integer().
@@ -71,16 +70,15 @@ these times in nanoseconds, and `counts` has their counts by fine buckets (`m:er
 }).
 
 -doc """
-Creates `Size` free slots, numbered from 0. `Size` must be a power of 2, and at least 32. So the 32
-slots that a key may have differ.
+Creates `Size` free slots, numbered from 0. `Size` must be a power of 2, and at least 32.
 """.
 -spec slots(Size :: pos_integer()) -> slots().
 slots(Size) ->
     atomics:new(?KEY(Size) - 1, []).
 
 -doc """
-Returns the slot of a key. A key without a slot takes a free one of the 32 that it may have. Returns
-`full` if none of these is free.
+Returns the slot of a key. `Size` is that of `slots/1`. A key without a slot takes a free one of the
+32 that it may have. Returns `full` if none of these is free.
 """.
 -spec slot(Key :: pos_integer(), Size :: pos_integer(), slots()) -> slot() | full.
 slot(Key, Size, Slots) ->
@@ -121,8 +119,8 @@ has_slot(Key, Size, Slots) ->
     end, lists:seq(0, ?PROBES - 1)).
 
 -doc """
-Closes the slot of a key, which the calling process may empty then, and returns `true`. Returns
-`false` if another process has closed or renamed it before.
+Closes the slot of a key, so that the calling process may empty it, and returns `true`. Returns
+`false` if another process has closed or renamed the slot before.
 """.
 -spec close(slot(), Key :: pos_integer(), slots()) -> boolean().
 close(Slot, Key, Slots) ->
@@ -135,7 +133,7 @@ release(Slot, Slots) ->
 
 -doc """
 Gives the slot of a key to another key, and returns `true`. Returns `false` if another process has
-closed or renamed it before. Only `taken/1` is sure to find a renamed slot.
+closed or renamed the slot before. Only `taken/1` is sure to find a renamed slot.
 """.
 -spec rename(slot(), Key :: pos_integer(), Other :: pos_integer(), slots()) -> boolean().
 rename(Slot, Key, Other, Slots) ->
@@ -149,9 +147,8 @@ taken(Slots) ->
                     Key <- [atomics:get(Slots, ?KEY(Slot))], Key > ?CLOSED].
 
 -doc """
-Returns the value of `Move`, a fun that moves counts from one place to another. A process that reads
-them meanwhile with `steady/2` reads them again. If the caller is killed meanwhile, all later
-readers read ten times.
+Calls `Move`, a fun that moves counts from one place to another, and returns its value. Processes
+that read meanwhile with `steady/2` read again.
 """.
 -spec moving(slots(), Move :: fun(() -> Result)) -> Result.
 moving(Slots, Move) ->
@@ -163,8 +160,8 @@ moving(Slots, Move) ->
     end.
 
 -doc """
-Returns the value of `Read`, a fun that reads counts. If counts were moved meanwhile, `Read` is
-called again. The value of the tenth call is returned even if counts were moved.
+Calls `Read`, a fun that reads counts, and returns its value. If counts were moved meanwhile, `Read`
+is called again, ten times at most.
 """.
 -spec steady(slots(), Read :: fun(() -> Result)) -> Result.
 steady(Slots, Read) ->
@@ -263,8 +260,8 @@ methods() ->
      | lists:sort(maps:to_list(?METHODS))].
 
 -doc """
-Returns the index of a JSON-RPC error code: one of JSON-RPC, of MCP, of its libraries, or the number
-of a refusal. All other codes share an index.
+Returns the index of an error code of JSON-RPC, of MCP or of its SDKs, or of the number of a
+refusal. All other codes share an index.
 """.
 -spec code_index(Code :: integer()) -> 1..127.
 code_index(Code) when Code > 1000, Code < 1090 -> Code - 1000;

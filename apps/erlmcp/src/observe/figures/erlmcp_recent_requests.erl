@@ -1,11 +1,11 @@
 -module(erlmcp_recent_requests).
 -moduledoc """
 Records the requests of the node's servers while an operator looks at them, and none at other times.
-The last 1,000 are kept. The operator's page allows some requests a second. Failed requests have a
-share of their own, so that they are seen among many others.
+The last 1,000 are kept. The operator's page allows a number of requests a second, and as many
+failed ones (`allow/2`).
 
-The payload of a request is its arguments and its result. Payloads are kept only for a server whose
-page asks for them, without secrets (`m:erlmcp_redaction`), and no longer than an operator looks.
+The payload of a request is its arguments and its result. Payloads are kept only for servers whose
+page asks for them, and without secrets (`m:erlmcp_redaction`).
 
 Internal.
 """.
@@ -20,7 +20,7 @@ and `target` have 256 bytes at most. `took_us` has the microseconds from its arr
 `error` is the number of a refusal, `tool_error` or `cancelled`, and `none` if there was none.
 `trace` is the id of its trace, or `none`. `payload` is `true` if its payload is kept.
 
-The principal is `anonymous`, and the trace `none`, if the request had no call. The trace is `none`,
+`principal` is `anonymous`, and `trace` is `none`, if the request had no call. `trace` is `none`,
 too, if another process than the call's ended the request, as after a timeout.
 """.
 -type row() :: #{
@@ -36,10 +36,10 @@ answer of a call that was killed.
 """.
 -type payload() :: {Arguments :: map() | none, Answer :: term()}.
 -doc """
-A payload without secrets. A part is omitted if the part, or the message that has it, has more than
-16,384 bytes. The size of the part or the message is kept instead. A part that is not known is
-absent, and so is a result that is not JSON. The result of a refused request is its JSON-RPC error;
-that of a refused task is absent.
+A payload without secrets. A part is `omitted` if the part, or the message that has it, has more
+than 16,384 bytes; `Bytes` is that size. A part that is not known is absent, and so is a result that
+is not JSON. The result of a refused request is its JSON-RPC error; that of a refused task is
+absent.
 """.
 -type kept() :: #{arguments | result => Json :: binary() | {omitted, Bytes :: pos_integer()}}.
 
@@ -70,9 +70,9 @@ open() ->
     persistent_term:put(?MODULE, atomics:new(2, [{signed, true}])).
 
 -doc """
-Sets how many more requests may be added: `Count` that ended well, and `Count` others. With 0, none
-is added any more. Payloads are kept for the servers whose keys are in `Payloads`, with the rules by
-which secrets are taken out of them. Payloads of other servers are deleted.
+Sets how many more requests may be added: `Count` that ended well, and `Count` others. Payloads are
+kept for the servers whose keys are in `Payloads`, redacted by the rules there
+(`erlmcp_redaction:redacted/2`). Payloads of other servers are deleted.
 """.
 -spec allow(Count :: non_neg_integer(),
             Payloads :: #{Key :: reference() => [erlmcp_redaction:rule()]}) -> ok.

@@ -4,9 +4,7 @@ Takes secrets out of the arguments and results of requests, for an operator who 
 value is a secret if the name of its member looks like a secret's, or if the operator has named the
 member. So is a member `value` beside a member `name` or `key` that holds such a name. In texts,
 tokens are found by their form, and values by the names in front of them. A text that is JSON is
-read as JSON.
-
-The rules cannot know every secret. What they leave is for a person who debugs, not for the public.
+read as JSON. Not every secret is found.
 
 Internal.
 """.

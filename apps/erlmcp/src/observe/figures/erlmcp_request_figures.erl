@@ -14,9 +14,8 @@ Internal.
 -type counted() :: {erlmcp_meter_counts:figures(), #{error() => erlmcp_meter_counts:times()}}.
 
 -doc """
-Adds up failures that have the same error and code, for each value of `Requests`, which stands for
-the requests that are counted together. A meter may have several such failures: two processes may be
-the first to count one, and those that found no slot are counted apart.
+Adds up failures that have the same `Requests`, error and code. `Requests` is any term that stands
+for requests that are counted together.
 """.
 -spec failures([{Requests, Error :: atom(), Code :: integer() | other | none,
                  erlmcp_meter_counts:times()}]) ->

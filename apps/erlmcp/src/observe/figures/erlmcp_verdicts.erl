@@ -1,8 +1,7 @@
 -module(erlmcp_verdicts).
 -moduledoc """
 Keeps the last verdict on each server of the node: whether it is well, since when, and why not. The
-console judges servers while it runs. Other modules read the verdicts here, and show them to an
-operator.
+console judges the servers while it runs.
 
 Internal.
 """.

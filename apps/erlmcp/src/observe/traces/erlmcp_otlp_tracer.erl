@@ -1,11 +1,8 @@
 -module(erlmcp_otlp_tracer).
 -moduledoc """
-The library's own tracer, which decides by chance whether a trace that begins here is recorded. The
-spans that are recorded wait in a buffer until they are sent (`m:erlmcp_span_buffer`). Spans are
-encoded only then, many at a time (`m:erlmcp_span_batch`).
-
-A span with a parent has a context even if it is not recorded. So all servers of a trace record
-their spans, or none does.
+The library's own tracer. It decides by chance whether a trace that begins here is recorded. A span
+with a parent is recorded if its parent is. Recorded spans wait in a buffer until they are sent
+(`m:erlmcp_span_buffer`).
 
 Internal.
 """.
@@ -24,9 +21,7 @@ trace.
 -type ids() :: {Trace :: binary(), Span :: binary(), State :: binary() | none}.
 -doc """
 A span that has ended, with the state of its trace. `Parent` is `none` if the span has begun the
-trace. `Began` and `Ended` are in monotonic nanoseconds. The texts of the span keep no request in
-memory. The texts have at most 256 bytes, except for states and the last attributes of a client's
-span.
+trace. `Began` and `Ended` are in monotonic nanoseconds.
 """.
 -type ended() ::
     {ids(), Parent :: binary() | none, server | client | internal, Links :: [ids()],
@@ -55,7 +50,7 @@ is_recorded({Threshold, _}) ->
 -doc """
 Starts a span below `Parent`. Returns its context and the span, or `none` for the span if the parent
 is not recorded. A span without a parent begins a trace that is recorded. `Baggage` takes the place
-of the parent's baggage; with `none` that stays.
+of the parent's baggage, unless it is `none`.
 """.
 -spec started(Parent :: erlmcp_tracer:context() | none, Baggage :: binary() | none,
               erlmcp_tracer:tracer()) ->
@@ -78,8 +73,8 @@ with_baggage(none, Context) -> Context;
 with_baggage(Baggage, Context) -> Context#{baggage => Baggage}.
 
 -doc """
-Ends a span at `Ended`, in monotonic nanoseconds. The span waits until it is sent. A span is dropped
-if 10,000 spans wait, or after the application has stopped (`erlmcp_span_buffer:add/2`).
+Ends a span at `Ended`, in monotonic nanoseconds, and adds it to the tracer's buffer
+(`erlmcp_span_buffer:add/2`).
 """.
 -spec ended(started(), erlmcp_span:start(), erlmcp_span:last(), Ended :: integer(), config()) -> ok.
 ended({Context, Parent}, {Kind, Links, About, Began}, Last, Ended, {_, Buffer}) ->

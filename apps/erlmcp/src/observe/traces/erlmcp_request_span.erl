@@ -17,16 +17,15 @@ Internal.
 -export_type([started/0]).
 
 -doc """
-The span of a call. The maps of the call and of its subject have it as `span`. `unsampled` stands
-for the span of a trace that would begin here and is not recorded. The ids of such a trace are made
-only if the handler asks for them.
+The span of a call. `unsampled` stands for the span of a trace that would begin here and is not
+recorded.
 """.
 -type started() :: erlmcp_span:span() | unsampled.
 
 -doc """
-Starts the span of a call that has arrived. Returns the span, and the context of the call with the
-span's trace context. If the tracer fails, the call has the trace context of the parent, if there is
-one. Returns `unsampled` if a trace would begin here and is not to be recorded.
+Starts the span of a call. Returns the span, and the call's context with the trace context that
+`erlmcp_span:start/3` returns. Returns `unsampled` if a trace would begin here and is not to be
+recorded.
 """.
 -spec start(erlmcp:context(), erlmcp_meter:arrival(), erlmcp_tracer:tracer()) ->
     {erlmcp_span:span(), erlmcp:context()} | unsampled.
@@ -51,11 +50,10 @@ target(#{uri := Uri}) -> Uri;
 target(_) -> undefined.
 
 -doc """
-Starts the span of the call of a task, and returns the call with the span. The span begins a trace.
-If the request that asked for the task had a trace context, the span has a link to it. In the
-context of the call, the span's trace context takes the place of the request's. If the trace is not
-to be recorded, the span is `unsampled`, and the context has no trace context. Without a tracer the
-call stays as it is.
+Starts the span of the call of a task, and returns the call with the span and its trace context. The
+span begins a trace. If the request that asked for the task has a trace context, the span has a link
+to it. If the trace is not to be recorded, the span is `unsampled`, and the call has no trace
+context. Without a tracer the call stays as it is.
 """.
 -spec start_task(erlmcp_engine:call(), erlmcp_meter:arrival(), erlmcp_tracer:tracer() | none) ->
     erlmcp_engine:call().
@@ -86,9 +84,9 @@ parents(_, _) ->
     {{none, none}, []}.
 
 -doc """
-Runs a fun while the trace context of a call's span is that of the calling process. The ids of the
-trace and the span, if there are any, are in the process's metadata for the log meanwhile. Returns
-or raises what `Run` does.
+Calls `Run` while the calling process has the trace context of a call, and the ids of that trace and
+span in its log metadata. Without a trace context, the process has none meanwhile. Returns or raises
+what `Run` does.
 """.
 -spec run(erlmcp_engine:call(), fun(() -> Result)) -> Result.
 run(#{context := #{trace := #{trace_id := Trace, span_id := Span} = Context}}, Run) ->

@@ -4,11 +4,8 @@ Spans of requests, as OpenTelemetry's conventions for MCP describe them, of serv
 A tracer (`m:erlmcp_tracer`) makes them. If a tracer fails, the failure is logged, and the request
 goes on.
 
-The subject of a span and the end of its request are given as small terms. For a tracer of the user,
-names and attributes are made of them at once. For the library's own tracer they are made when the
-span is sent (`m:erlmcp_span_batch`).
-
-No attribute has arguments, results, tokens, states or texts of errors.
+The subject and the end of a span are small terms, from which its name and attributes are made. No
+attribute has arguments, results, tokens, states or texts of errors.
 
 Source: `open-telemetry/semantic-conventions-genai`, `docs/gen-ai/mcp.md`.
 
@@ -28,9 +25,8 @@ Internal.
     {server | client | internal, Links :: [erlmcp_tracer:context()], about(), Began :: integer()}.
 -doc """
 The request of a span: its method, and the name or the URI that it is for, or `undefined` for none.
-A name or URI that may belong to no definition is marked as `unknown`, and is not in the name of the
-span. A server's span also has the client, and the revision, which is `undefined` for a request
-without a call.
+A name or URI that may belong to no definition is marked as `unknown`. A server's span also has the
+client, and the revision, which is `undefined` for a request without a call.
 """.
 -type about() ::
     {Method :: binary(), target()}
@@ -39,8 +35,8 @@ without a call.
 -doc """
 The origin of a request. `http` has the version, the address of the connection and the headers.
 `lines` has the address of a connection of lines, or `local` for stdio and clients of this node.
-HTTP requests to a server without a tracer have the origin `none`. So do requests that were refused
-before their message was read, and work that no message has brought, such as the run of a task.
+`none` is the origin of HTTP requests to a server without a tracer, of requests that were refused
+unread, and of runs of tasks.
 """.
 -type origin() ::
     {http, Version :: atom(), {inet:ip_address(), inet:port_number()},
@@ -48,8 +44,8 @@ before their message was read, and work that no message has brought, such as the
     | {lines, inet:ip_address() | local}
     | none.
 -doc """
-The part of an origin that is in a span: in place of the headers, the id of the session. The port is
-`any` for the clients of a machine together (`common/2`).
+The part of an origin that is in a span, with the id of the session in place of the headers. The
+port `any` stands for all ports of an address (`common/2`).
 """.
 -type client() ::
     {http, Version :: atom(), {inet:ip_address(), inet:port_number() | any},
@@ -66,9 +62,8 @@ span has its status and its last attributes instead.
 -type id() :: erlmcp_message:id() | task | undefined.
 
 -doc """
-Returns `true` if a trace would begin now, and the library's own tracer is not to record it. Such a
-trace has no span. In a server its ids are made only if the handler asks for them. A tracer of the
-user decides for itself, so the function returns `false` for it.
+Returns `true` if a trace would begin now that the library's own tracer is not to record. A tracer
+of the user decides for itself, so the function returns `false` for it.
 """.
 -spec is_unsampled(Parent :: erlmcp_tracer:context() | none, erlmcp_tracer:tracer()) -> boolean().
 is_unsampled(none, {erlmcp_otlp_tracer, Config}) -> not erlmcp_otlp_tracer:is_recorded(Config);
@@ -258,8 +253,8 @@ refusal(Code) ->
     #{~"error.type" => Text, ~"rpc.response.status_code" => Text}.
 
 -doc """
-Returns the text for a session. A reader of the traces could use an anonymous client's session with
-its id. So the text is the beginning of the id's hash, 16 hexadecimal digits.
+Returns the text that stands for a session in a span: the first 16 hexadecimal digits of the SHA-256
+hash of its id. With the id itself, a reader of the traces could use an anonymous client's session.
 """.
 -spec session(Id :: binary()) -> binary().
 session(Id) ->

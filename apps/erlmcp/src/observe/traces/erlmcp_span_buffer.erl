@@ -1,12 +1,11 @@
 -module(erlmcp_span_buffer).
 -moduledoc """
-Spans that wait until they are sent to a collector, at most 10,000 in each buffer. Further spans are
-dropped and counted. A process that adds a span never waits.
+Spans that wait until they are sent to a collector, at most 10,000 in each buffer. Spans that are
+being sent count as waiting. Further spans are dropped and counted. A process that adds a span never
+waits.
 
-The spans of all buffers of the node are in tables that the application's supervisor owns. So spans
-outlive the process that sends them (`m:erlmcp_span_exporter`). Each scheduler has a table, into
-which only the processes that it runs add spans. So they do not wait for each other, and the table
-needs no finer locks. Spans that are being sent count as waiting.
+Spans are in tables that the application's supervisor owns, so they outlive the process that sends
+them (`m:erlmcp_span_exporter`).
 
 Internal.
 """.
@@ -17,7 +16,8 @@ Internal.
 -export_type([buffer/0, counts/0]).
 
 -opaque buffer() :: {Id :: integer(), atomics:atomics_ref(), tables()}.
-%% Those of all buffers: one for each scheduler.
+%% The tables of all buffers. Each scheduler has a table, into which only the processes that it runs
+%% add spans. So they do not wait for each other, and the table needs no finer locks.
 -type tables() :: tuple().
 -type counts() :: #{
     waiting := non_neg_integer(), sent := non_neg_integer(), dropped := non_neg_integer()
@@ -104,9 +104,9 @@ tell(Exporter, Id) ->
     end.
 
 -doc """
-Takes spans for one request out of a buffer. Calls `Add` with some of them at a time, and with its
-own last value, which is `Acc` at first. Spans that were taken count as waiting until `done/3`.
-Returns how many spans were taken, and the last value of `Add`, or `Acc` if none were taken.
+Takes spans for one request out of a buffer, and folds `Add` over them, some spans at a time, from
+`Acc` on. Returns how many spans were taken, and the last value. Spans that were taken count as
+waiting until `done/3`.
 """.
 -spec take(fun(([erlmcp_otlp_tracer:ended(), ...], Acc) -> Acc), Acc, buffer()) ->
     {Spans :: non_neg_integer(), Acc}.

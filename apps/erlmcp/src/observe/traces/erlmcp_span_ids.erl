@@ -1,8 +1,7 @@
 -module(erlmcp_span_ids).
 -moduledoc """
-Random ids of traces and spans, as hexadecimal digits. The ids are no secrets, so `m:rand` is enough
-for them. The state of their generator is in the process dictionary, apart from that of a handler,
-which may set its own seed.
+Random ids of traces and spans, as hexadecimal digits. The ids are no secrets. The state of their
+generator is in the process dictionary, apart from that of `m:rand`, which a handler may seed.
 
 Internal.
 """.

@@ -1,13 +1,12 @@
 -module(erlmcp_catalog).
 -moduledoc """
 Everything that a server offers, compiled so that requests only read it. A catalog has the
-definitions (`erlmcp_catalog_entries`), and answers that are encoded already for each revision.
-These are the answers to list requests (`erlmcp_listing`), to `initialize` and to `server/discover`
-(`erlmcp_greeting`). Pure; requests read the current catalog from `erlmcp_published_catalog`.
+definitions (`m:erlmcp_catalog_entries`), and the encoded answers to list requests
+(`m:erlmcp_listing`), `initialize` and `server/discover` (`m:erlmcp_greeting`). Pure; requests read
+the current catalog from `m:erlmcp_published_catalog`.
 
-A definition does not exist for a principal that may not see it. Skills are visible to all. They do
-not change while the server runs, since users approve their content, and no notification tells
-clients of a change. The files of skills are resources with fixed contents.
+A definition does not exist for a principal that may not see it. Skills are visible to all, and do
+not change while the server runs. Their files are resources with fixed contents.
 
 Internal.
 """.
@@ -75,9 +74,9 @@ Settings of a catalog.
 -type metaschemas() :: #{Uri :: binary() => erlmcp_schema:compiled()}.
 
 -doc """
-Creates a catalog with the given definitions. Lists keep their order. The meta-schemas are those of
-`erlmcp_schema:metaschemas/0`, and check the schemas of the definitions. The error has the first
-wrong field, the wrong place in a skill, or the key that two definitions have.
+Creates a catalog with the given definitions. Lists have them in the given order. The meta-schemas
+are those of `erlmcp_schema:metaschemas/0`. The error has the first wrong field, the wrong place in
+a skill, or the key that two definitions have.
 """.
 -spec new(erlmcp_greeting:identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}],
           settings(), metaschemas()) ->
@@ -343,9 +342,8 @@ whole(#{entries := Entries} = Catalog) ->
     end.
 
 -doc """
-Splits a catalog into a small one, which each change makes again, and the parts that most changes do
-not touch, each with its id. The small catalog cannot be read until `join/2` has put it together
-with the parts again.
+Splits a catalog into a small one and the parts that most changes do not touch, each with its id.
+The small catalog cannot be read until `join/2` has put it together with the parts again.
 """.
 -spec split(catalog()) ->
     {catalog(), [{erlmcp_catalog_entries:id() | {directories, Keys :: integer()}, part()}]}.
@@ -539,7 +537,7 @@ reply_bytes(#{settings := Settings}) ->
     maps:find(reply_bytes, Settings).
 
 -doc """
-Returns `true` if a tool may run as a task, or if a removed tool could: its tasks may still run.
+Returns `true` if a tool may run as a task, or if a removed tool could, whose tasks may still run.
 """.
 -spec has_tasks(catalog()) -> boolean().
 has_tasks(#{extensions := Extensions}) ->

@@ -5,12 +5,8 @@ number that no other definition of its kind has. Listed definitions are encoded 
 Pure.
 
 The definitions are in layers, so that a change is cheap however many there are. A change becomes a
-layer of its own, on top of the others. When a layer has grown to an eighth of the one below, the
-two are merged. So there are few layers, each several times as large as the one above.
-
-A layer has its definitions by kind and key, and the order of those that are listed. Definitions
-that it removes from the layers below are marked as `gone`. In lists, definitions of an upper layer
-come after those of lower layers. Up to 16 definitions are a single layer.
+layer of its own, on top of the others. A layer that is not much smaller than the one below is
+merged with it, so there are few layers.
 
 Internal.
 """.
@@ -37,13 +33,15 @@ is not listed has no JSON.
 -opaque layer() :: #{
     id := id(),
     size := pos_integer(),
+    %% `gone` marks a definition that this layer removes from the layers below.
     known := #{erlmcp_definition:kind() => #{Key :: binary() => entry() | gone}},
     %% Tuples of {position(), Key}, in the order of positions.
     order := #{erlmcp_definition:kind() => tuple()}
 }.
 -opaque entries() :: #{
     next := position(),
-    %% The layers from top to bottom.
+    %% The layers from top to bottom. In lists, definitions of an upper layer come after those of
+    %% lower layers.
     layers := [layer()],
     %% The number of definitions that are listed for some principals only.
     restricted := #{erlmcp_definition:kind() => non_neg_integer()}
@@ -180,8 +178,7 @@ filtered(Wanted, Id, #{known := Known, order := Order}) ->
 
 -doc """
 Replaces the rows that definitions have in the server's meter by those that a fun returns. A
-definition without a row gets none. Lists stay as they are, since they do not show rows. The entries
-must not have been published.
+definition without a row gets none. The entries must not have been published.
 """.
 -spec with_rows(fun((erlmcp_definition:kind(), Key :: binary(), Row :: dynamic()) -> Row :: term()),
                 entries()) -> entries().

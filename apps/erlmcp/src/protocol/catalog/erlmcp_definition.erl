@@ -1,10 +1,7 @@
 -module(erlmcp_definition).
 -moduledoc """
-Definitions of tools, resources, resource templates and prompts: checked once, when they are added,
-and compiled for requests. Pure.
-
-A definition is a map. Its fields are data in this module (`fields/1`). A field that is unknown,
-missing or of the wrong type is refused by name.
+Checks the definitions of tools, resources, resource templates and prompts when they are added, and
+compiles them for requests. A definition is a map with the fields of `fields/1`. Pure.
 
 Internal.
 """.
@@ -42,8 +39,8 @@ The principals that may see a definition: all, or those for which its `visible` 
     | task_support | task_start | count | rates | breaker | label | flag.
 
 -doc """
-Returns the fields of a kind of definition, not of skills. Each has its name, its name on the wire
-or `hidden`, its type, and whether it is required.
+Returns the fields of a kind of definition, other than `skill`. Each has its name, its name on the
+wire or `hidden`, its type, and whether it is required.
 """.
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
 fields(tool) ->
@@ -82,8 +79,8 @@ common() ->
      {scopes, hidden, scopes, optional}].
 
 -doc """
-Compiles a definition for the catalog. The error has the first wrong field and what was expected
-there. The meta-schemas are those of `erlmcp_schema:metaschemas/0`.
+Compiles a definition for the catalog. The error has a field that is unknown, missing or wrong, and
+what was expected there. The meta-schemas are those of `erlmcp_schema:metaschemas/0`.
 """.
 -spec compile(erlmcp:kind(), source(), #{binary() => erlmcp_schema:compiled()}) ->
     {ok, definition()} | {error, error()}.
@@ -362,7 +359,7 @@ shown(_, Wire, _) ->
 audience(#{visible := Visible}) -> Visible;
 audience(#{}) -> all.
 
--doc "Returns `true` if a principal belongs to an audience, so that it sees the definition.".
+-doc "Returns `true` if a principal belongs to an audience.".
 -spec sees(erlmcp_auth:principal(), audience()) -> boolean().
 sees(_, all) -> true;
 sees(Principal, Visible) -> Visible(Principal).

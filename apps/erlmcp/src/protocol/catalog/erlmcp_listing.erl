@@ -1,22 +1,16 @@
 -module(erlmcp_listing).
 -moduledoc """
-The list of one kind of definitions, as the pages of its list method. `erlmcp_catalog_entries` has
-each definition encoded for each revision, and a listing has the first page encoded whole. Pure.
-
-If some definitions have a `visible` fun, no page is encoded in advance. Each request then gets a
-page of the definitions that its principal sees: their `visible` funs are called in order until the
-page is full.
+The list of one kind of definitions, as the pages of its list method. If all principals see the same
+list, its first page is encoded in advance. Otherwise each request gets a page of the definitions
+that its principal sees. Pure.
 
 A cursor has the position of the definition that a page begins after, so it stays valid while others
-are added and removed. Positions are numbers of one server. A server may get the cursor of another
-one, and knows by the cursor's `numbering` that the position is none of its own. Then the page
-begins after this server's definition with the name or URI that is in the cursor. If there is no
-such definition, the server takes the position as its own.
+are added and removed. The cursor also has the name or URI of that definition, by which another
+server with the same definitions finds the place.
 
 A cursor is sealed, so that no client can find out how many definitions it does not see. If a list
 differs between principals, a cursor is valid for one principal alone. When a list begins or ceases
-to differ, its cursors become invalid, since all pages of one traversal must have the same cache
-scope.
+to differ, its cursors become invalid.
 
 Source: specification 2026-07-28, "Pagination" and "Caching".
 
@@ -183,6 +177,8 @@ position_here(Position, _, Key, #{kind := Kind}, Entries) ->
         error -> Position
     end.
 
+%% A cursor does not survive a change of the scope, since all pages of one traversal must have the
+%% same cache scope.
 bound(#{scope := public, kind := Kind}, _) -> method(Kind);
 bound(#{kind := Kind}, Principal) -> term_to_binary({method(Kind), Principal}, [deterministic]).
 

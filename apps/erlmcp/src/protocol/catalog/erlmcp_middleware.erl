@@ -7,7 +7,7 @@ fun(Arguments, Context, Next) -> Next(Arguments, Context) end
 ```
 
 `Next` calls the next middleware or the handler, and returns its return value. A middleware may call
-it with other arguments or another context, several times or not at all, and may return another
+`Next` with other arguments or another context, several times or not at all, and may return another
 value.
 
 Internal.

@@ -10,8 +10,6 @@ and URIs get a prefix, which handlers do not see. Pure.
 | `data://{id}` | `data://files/{id}` |
 | `urn:isbn:1` | `urn:files/isbn:1` |
 
-The separator is `_`, and not `.` or `/`: all clients allow it in tool names.
-
 Internal.
 """.
 
@@ -109,10 +107,6 @@ Definitions that the server no longer offers are removed, and unchanged ones kee
 definition is left out if its name or URI is taken, or too long with the prefix. A name may have at
 most 128 bytes, and a URI 8,192. All handlers are wrapped in the middleware of the settings, and
 each definition gets a row of this server's meter.
-
-If the changes since the earlier mount are known, only changed definitions are mounted again, and
-left-out ones whose name is free now. If a resource or template that may be a view of MCP Apps has
-changed, all definitions are mounted again.
 """.
 -spec mount(Prefix :: prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
             erlmcp_catalog:settings(), erlmcp_catalog_entries:entries()) -> mounted().
@@ -245,6 +239,7 @@ definition(Prefix, Kind, #{key := Own, handler := Handler} = Definition, Offers)
             returned(Kind, Handler(Arguments, Inward(Context)), Inward, Prefix, Offers)
         end})).
 
+%% The separator is `_`, and not `.` or `/`, since all clients allow it in tool names.
 key(Prefix, Kind, Name) when Kind =:= tool; Kind =:= prompt -> <<Prefix/binary, $_, Name/binary>>;
 key(Prefix, _, Uri) -> uri(Prefix, Uri).
 

@@ -6,7 +6,8 @@ folders, whose children `resources/directory/read` returns in the order of their
 
 The error of an invalid skill is `{bad_skill, Skill, Where, Expected}`. `Where` is a file, a line of
 the frontmatter (`SKILL.md:3`), a field of the frontmatter, or a key of the skill's source, such as
-`prefix`. `Where` is `skills` if the source has another form. `Expected` is what was expected there.
+`prefix`. `Where` is `skills` if the source is no skill at all. `Expected` is what was expected
+there.
 
 Source: the Skills extension, <https://github.com/modelcontextprotocol/ext-skills>, and
 <https://agentskills.io/specification>.
@@ -71,8 +72,7 @@ max_files() -> ?MAX_FILES.
 max_bytes() -> ?MAX_BYTES.
 
 -doc """
-Compiles a skill for the catalog. The error, `bad_skill`, has the wrong place in the skill, and what
-was expected there.
+Compiles a skill for the catalog. The error has the first wrong place in the skill.
 """.
 -spec compile(erlmcp:skill()) -> {ok, definition()} | {error, error()}.
 compile(Source) ->

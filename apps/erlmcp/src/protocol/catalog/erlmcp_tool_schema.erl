@@ -19,9 +19,9 @@ Internal.
 
 -doc """
 Returns the validators for the arguments and the structured content of a tool, given as its JSON
-object. If it is obvious that every object fits the input schema, the arguments have no validator,
-so checking them costs nothing. The structured content has one if the tool has an output schema. The
-error names the wrong schema, and `Why` says what is wrong in it.
+object. The arguments have none if it is obvious that every object fits the input schema. The
+structured content has one if the tool has an output schema. The error names the wrong schema, and
+`Why` says what is wrong in it.
 """.
 -spec compile(Wire :: #{binary() => term()}, metaschemas()) ->
     {ok, validators()} | {error, input_schema | output_schema, Why :: binary()}.
@@ -67,8 +67,8 @@ says_nothing(#{} = Schema) -> maps:keys(Schema) -- ?SILENT =:= [];
 says_nothing(Schema) -> Schema =:= true.
 
 -doc """
-Checks the arguments of a call. If they do not fit, the function returns the answer to the request.
-Since 2025-11-25 it is a result with up to ten errors for the model, and before that a refusal.
+Checks the arguments of a call. If they do not fit, returns an encoded result with up to ten errors
+for the model (`tool_error`). Before 2025-11-25, a refusal is returned instead.
 """.
 -spec check_arguments(Arguments :: map(), erlmcp_schema:compiled(), erlmcp_result:context()) ->
     ok | {tool_error, iodata()} | {error, erlmcp_refusal:refusal()}.

@@ -38,7 +38,7 @@ The field `ui` of a resource whose URI has the scheme `ui`: the sandbox that the
 }.
 
 -doc """
-Converts the `ui` of a definition to `_meta`, and adds the media type of views to a view. The error
+Converts the `ui` of a definition to `_meta`, and gives a view the media type of views. The error
 has the wrong field and what was expected there.
 """.
 -spec with_meta(erlmcp_definition:kind(), erlmcp_definition:source()) ->
@@ -144,8 +144,8 @@ permission(clipboard_write) -> ~"clipboardWrite";
 permission(_) -> throw(~"permissions: of camera, microphone, geolocation and clipboard_write").
 
 -doc """
-Checks the URI of the view that a tool names in `_meta`, which may come from the definition's own
-`meta`. The error has the field `meta` and what was expected there.
+Checks that the URI of the view that a tool names in its `_meta`, if there is one, is a binary. The
+error has the field `meta` and what was expected there.
 """.
 -spec check_meta(erlmcp_definition:kind(), Wire :: #{binary() => term()}) ->
     ok | {error, meta, Expected :: binary()}.

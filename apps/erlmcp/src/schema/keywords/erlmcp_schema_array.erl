@@ -1,7 +1,7 @@
 -module(erlmcp_schema_array).
 -moduledoc """
-The keywords for an array's items. The first items (`prefixItems`, and before 2020-12 a list in
-`items`) and the rest have one common check. Pure.
+The keywords for arrays. Those for the first items (`prefixItems`, and before 2020-12 a list in
+`items`) and for the other items have one common check. Pure.
 
 Internal.
 """.
@@ -46,8 +46,8 @@ sized(Least, Most, Items) ->
     end.
 
 -doc """
-Returns `true` if a schema has a keyword for items. If its `type` is `array`, the check of that
-keyword also refuses all other values.
+Returns `true` if a schema has a keyword for items. If its `type` is `array`, the common check of
+these keywords also refuses all other values.
 """.
 -spec has_items(map()) -> boolean().
 has_items(Schema) ->

@@ -1,9 +1,8 @@
 -module(erlmcp_schema_object).
 -moduledoc """
 The keywords for objects. Those for single members (`properties`, `patternProperties`,
-`additionalProperties`, `required`) have one common check, since nearly every object schema has them
-together. The others concern the object as a whole: the number of its members, their names, and
-members that require others. Pure.
+`additionalProperties`, `required`) have one common check. The others concern the object as a whole:
+the number of its members, their names, and members that require others. Pure.
 
 Internal.
 """.
@@ -22,8 +21,8 @@ Internal.
 -type rest() :: [{Keyword :: binary(), Sub :: term(), erlmcp_schema_run:node_pair()}].
 
 -doc """
-Returns `true` if a schema has a keyword that one check for all members implements. If its `type` is
-`object`, this check also refuses all other values.
+Returns `true` if a schema has a keyword for single members. If its `type` is `object`, the common
+check of these keywords also refuses all other values.
 """.
 -spec has_check(map()) -> boolean().
 has_check(Schema) ->

@@ -3,10 +3,9 @@
 The patterns of schemas: regular expressions of ECMA-262 in its Unicode mode. Most patterns are
 simple, and `m:erlmcp_schema_shape` matches them; `m:re` matches the others. Pure.
 
-No pattern can run without a bound. A match is tried with a bound on its steps, then at most twice
-more with larger bounds, at larger costs to the validation's budget. After the last try the value is
-refused. This can also happen with a harmless pattern: one with a repetition and without `^`, if it
-has no early match in a text of more than 10,000 bytes.
+The steps of a match are bounded, and a value whose match takes too long is refused. This can also
+happen with a harmless pattern: one with a repetition and without `^`, if it has no early match in a
+text of more than 10,000 bytes.
 
 Internal.
 """.
@@ -21,7 +20,8 @@ Internal.
 %% `m:re` can read the whole text. `Open`: how many steps may wait for the end of others.
 -type nature() :: {Anchored :: boolean(), Runs :: boolean(), Open :: pos_integer()}.
 
-%% The three tries: the steps that `m:re` may take, and the cost to the budget, for an empty text.
+%% A match is tried at most three times, with larger bounds and costs each time. These are the steps
+%% that `m:re` may take, and the cost to the budget, for an empty text.
 -define(TRIES, [{500, 20}, {20_000, 1_000}, {1_000_000, 50_000}]).
 %% The steps of the tries if one step may read the whole text. The costs grow with the text's bytes.
 %% Of a long text no try may take more steps than the first, so there are fewer tries.

@@ -10,15 +10,14 @@ Internal.
 
 -export([resolved/2, finders/2]).
 
+%% Keywords that apply a subschema to the same value. That of `not` evaluates nothing.
 -define(HERE, [~"$ref", ~"$dynamicRef", ~"$recursiveRef", ~"allOf", ~"anyOf", ~"oneOf", ~"if",
                ~"dependentSchemas", ~"dependencies"]).
 
 -doc """
-Splits off the `unevaluated` keywords that need evaluations at run time. Returns the schema without
-these keywords, and a map of these keywords alone. Both keywords need evaluations if a subschema,
-other than that of `not`, is applied to the same value. In 2020-12, `unevaluatedItems` also needs
-them next to `contains`. A keyword that needs none stays in the schema, since it means the same as
-`additionalProperties`, or as `items` for the remaining items.
+Splits off the `unevaluated` keywords whose result depends on what other keywords evaluate at run
+time. Returns the schema without these keywords, and a map of these keywords alone. A keyword that
+stays in the schema means the same as `additionalProperties`, or as `items` for the other items.
 """.
 -spec resolved(map(), erlmcp_schema_dialect:dialect()) -> {map(), Sought :: map()}.
 resolved(Schema, Dialect) when is_map_key(~"unevaluatedProperties", Schema);

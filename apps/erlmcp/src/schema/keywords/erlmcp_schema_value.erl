@@ -279,8 +279,8 @@ enum(Values) ->
     end.
 
 -doc """
-Returns the number of characters in a text. In bytes that are not UTF-8, all except continuation
-bytes (`10xxxxxx`) count as characters.
+Returns the number of characters in a text. In bytes that are not UTF-8, each byte except those of
+the form `10xxxxxx` counts as a character.
 """.
 -spec characters(binary()) -> non_neg_integer().
 characters(Text) ->
