@@ -557,7 +557,7 @@ run_again(Call, #{version := Version} = Task, Why, Swap, Instance) ->
     end.
 
 -doc """
-Ends the task processes that this node started in other incarnations than `Incarnation`. Raises
+Ends the task processes that this node started in incarnations other than `Incarnation`. Raises
 `badarg` if the server has ended.
 """.
 -spec end_others(Incarnation :: pos_integer(), erlmcp_instance:instance()) -> ok.

@@ -41,8 +41,12 @@ Internal.
 
 -opaque body() :: #body{}.
 -doc """
-The state of a body: it needs more bytes, or is complete. With `ended` its request was answered
-without it, and with `refused` its request is to be refused, with further headers.
+The state of a body.
+
+- `more`: it is not complete.
+- `whole`: it is complete.
+- `ended`: its request is answered, and the rest of the body is not needed.
+- `refused`: its request is to be refused, with further headers.
 """.
 -type progress() ::
     {more, cowboy_stream:commands(), body()}

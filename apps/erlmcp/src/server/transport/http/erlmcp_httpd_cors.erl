@@ -48,7 +48,7 @@ methods(Path, SsePaths) ->
 
 -doc """
 Returns the answer to a preflight request to an endpoint, by which a browser asks whether a page may
-send its request. Such a request has no token. Returns `none` for any other request.
+send its request. Returns `none` for any other request.
 """.
 -spec preflight(cowboy_req:req(), methods()) -> cowboy_stream:commands() | none.
 preflight(#{method := ~"OPTIONS", path := Path, has_body := false,

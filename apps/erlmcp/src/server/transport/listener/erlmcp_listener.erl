@@ -47,10 +47,7 @@ hard_stop(Connections) ->
 -spec backlog() -> pos_integer().
 backlog() -> ?BACKLOG.
 
--doc """
-Returns how many processes of a listener accept connections. Each accepts one connection each time
-that it is scheduled.
-""".
+-doc "Returns how many processes of a listener accept connections.".
 -spec acceptors() -> pos_integer().
 acceptors() ->
     erlmcp_descriptors:acceptors(erlmcp_descriptors:measure(erlmcp_machine:facts("/"))).
@@ -84,15 +81,15 @@ accept(Accept, Close) ->
 
 -doc """
 Returns the socket options of a listener with `Options`. A client that reads nothing for
-`Milliseconds` loses its connection. Bytes that a process has sent stay in the kernel after the
-process has ended. So the operating system must give up too (TCP_USER_TIMEOUT, RFC 5482). Only Linux
-has that option.
+`Milliseconds` loses its connection. On Linux this is also true after the process of the connection
+has ended (TCP_USER_TIMEOUT, RFC 5482).
 """.
 -spec socket_options(Options :: map(), Milliseconds :: pos_integer()) -> [gen_tcp:listen_option()].
 socket_options(Options, Milliseconds) ->
     [{ip, maps:get(ip, Options, {127, 0, 0, 1})}, {port, maps:get(port, Options, 0)},
      {nodelay, true}, {backlog, ?BACKLOG},
      {send_timeout, Milliseconds}, {send_timeout_close, true}
+     %% Bytes that a process has sent stay in the kernel after the process has ended.
      | case os:type() of
            {unix, linux} -> [{raw, 6, 18, <<Milliseconds:32/native>>}];
            _ -> []
@@ -106,13 +103,14 @@ is_loopback({0, 0, 0, 0, 0, 16#FFFF, High, _}) -> High bsr 8 =:= 127;
 is_loopback(_) -> false.
 
 -doc """
-Starts the process of a connection, for ranch. The calling process starts all connections of a
-listener, and gets a high priority here. With the normal priority it would start about ten
-connections in the time in which 1,000 busy processes each run once. A flood is slowed down by
-ranch's acceptors, which have the normal priority.
+Starts the process of a connection, for ranch. The calling process, which starts all connections of
+a listener, gets a high priority.
 """.
 -spec start_connection({module(), atom(), [term()]}) -> {ok, pid()}.
 start_connection({Module, Function, Arguments}) ->
+    %% With the normal priority, the calling process would start about ten connections in the time
+    %% in which 1,000 busy processes each run once. A flood is slowed down by ranch's acceptors,
+    %% which have the normal priority.
     _ = process_flag(priority, high),
     {ok, proc_lib:spawn_link(Module, Function, Arguments)}.
 
