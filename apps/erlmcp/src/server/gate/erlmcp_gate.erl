@@ -494,7 +494,10 @@ entered on one scheduler, only the `Most` oldest are returned.
 oldest_calls(#{permits := Permits}, Most) ->
     erlmcp_gate_permits:oldest_calls(Permits, Most).
 
--doc "Returns the tenants that are counted in rates. There are none without a rate of a tenant.".
+-doc """
+Returns the accounts of the tenants whose messages are counted in rates. Returns `[]` if the gate
+has no rates of a tenant.
+""".
 -spec accounts(gate()) -> [erlmcp_gate_counters:account()].
 accounts(#{principal_rates := []}) ->
     [];

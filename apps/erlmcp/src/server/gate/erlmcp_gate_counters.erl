@@ -141,8 +141,9 @@ The number of requests that have started until a moment, and the sum of their wa
 
 -doc """
 Makes counters with up to `Keys` keys of tenants and addresses. The limits of requests in flight and
-of waiting requests are `most/0` until `limit/2` and `queue_limit/2` set others. The counters belong
-to the calling process. With a `Cluster`, the rates of a tenant are those of all its nodes.
+of waiting requests are `most/0` until `limit/2` and `queue_limit/2` set others. With a `Cluster`,
+the rates of a tenant are those of all its nodes. The tables of the counters belong to the calling
+process.
 """.
 -spec new(Keys :: pos_integer(), Cluster :: none | {module(), State :: term()}) -> counters().
 new(Keys, Cluster) ->

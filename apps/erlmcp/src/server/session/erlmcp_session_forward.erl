@@ -19,7 +19,7 @@ The connection is sent `t:erlmcp_call_messages:to_waiting/0` and, in addition:
 - `{forwarded, attached}`: the session's stream is open.
 - `{forwarded, accepted}`: the home has taken a message that has no answer.
 - `{forwarded, ended}`: DELETE has ended the session.
-- `{forwarded, {refused, Refusal, Reply}}`: a message was refused, and was counted.
+- `{forwarded, {refused, Refusal, Reply}}`: a message was refused. The refusal is counted.
 - `{forwarded, {refuse, Refusal}}`: GET or DELETE is refused.
 - `{forwarded, {gone, Id}}`: the session has ended while the message began a call.
 

@@ -316,7 +316,7 @@ delete(Id, Principal, Instance) ->
 
 -doc """
 Handles a request that was passed on, in a process of its own, which exits with
-`{erlmcp_visited, Outcome}`. The outcome is `unsupported` for any other version of the message.
+`{erlmcp_visited, Outcome}`. The outcome is `unsupported` for a `Version` other than 1.
 """.
 -spec visit({visit, Version :: pos_integer(), visit()}) -> no_return().
 visit({visit, 1, Visit}) -> exit({erlmcp_visited, visited(Visit)});

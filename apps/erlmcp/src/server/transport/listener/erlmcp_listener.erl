@@ -1,7 +1,6 @@
 -module(erlmcp_listener).
 -moduledoc """
-Starts a ranch listener. If its port is still in use, the start waits for up to half a second. After
-a restart of a server, the old listening socket may be closed a moment later.
+Starts a ranch listener. If its port is still in use, the start waits for up to half a second.
 
 All listeners have the bounds of this module. They limit the connections that wait to be accepted,
 the connections that get a descriptor, and the time of clients that do not read.
@@ -13,7 +12,8 @@ Internal.
 -export([socket_options/2, backlog/0, acceptors/0, is_loopback/1, accept/2]).
 -export([start_connection/1, load/1]).
 
-%% Milliseconds between two attempts to use the port, and how many attempts there are.
+%% Milliseconds between two attempts to use the port, and how many attempts there are. After a
+%% restart of a server, the old listening socket may be closed a moment later.
 -define(LOOK, 20).
 -define(LOOKS, 25).
 %% Connections that may be refused at the same time, in addition to an eighth of the limit of
@@ -36,8 +36,8 @@ child_spec(#{start := Start} = Spec, SocketOptions) ->
 
 -doc """
 Returns the number of connections at which a listener stops accepting. It is somewhat greater than
-`Connections`, the limit of those that are served. So the connections in between can be refused with
-a reason.
+`Connections`, the limit of those that are served, so that further ones can be refused with a
+reason.
 """.
 -spec hard_stop(Connections :: pos_integer()) -> pos_integer().
 hard_stop(Connections) ->

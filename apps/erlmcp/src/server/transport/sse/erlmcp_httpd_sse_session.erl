@@ -43,9 +43,9 @@ Internal.
 
 -doc """
 Opens a session for a stream, or refuses it. The stream is sent `{Tag, {write, Bytes}}`, one piece
-at a time, and calls `written/1` when it has written a piece. If the session ends for the server,
-the stream is sent all remaining bytes at once. The session is linked to the stream's process, and
-ends with `{shutdown, slow_consumer}` if the client does not read.
+at a time, and calls `written/1` when it has written a piece. When the server ends the session, the
+stream is sent all remaining bytes at once. The session is linked to the stream's process, and ends
+with `{shutdown, slow_consumer}` if the client does not read.
 """.
 -spec open(erlmcp_call:owner(), erlmcp_auth:principal(), inet:ip_address(),
            erlmcp_instance:instance()) ->
