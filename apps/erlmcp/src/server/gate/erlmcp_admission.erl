@@ -2,8 +2,8 @@
 -moduledoc """
 Brings the connections and messages of the transports to their server's gate (`m:erlmcp_gate`). Each
 connection of a socket needs a permit, and so does each message before the engine gets it. Each
-message of a batch needs a permit of its own. The permit of a message that becomes a call is passed
-to the call (`m:erlmcp_call`), and that of any other message is given back at once.
+message of a batch needs a permit of its own. A message that becomes a call passes its permit on to
+the call (`m:erlmcp_call`). Any other message gives its permit back at once.
 
 On HTTP a request may be refused by its head, before its body is read. The requests of a connection
 may have different principals. A stateless request whose head announces its method can enter before
@@ -409,8 +409,8 @@ enter_announced(_, _, _, _, _) ->
 
 -doc """
 Returns the refusal for the method that the head of a request names. The status of `server/discover`
-is 503 in place of 429: a client that finds out the era of a server takes 429 for the answer of an
-older one.
+is 503 in place of 429. A client that explores a server's era would take 429 for the answer of an
+older server.
 """.
 -spec refused_by_head(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}) ->
     erlmcp_refusal:refusal().

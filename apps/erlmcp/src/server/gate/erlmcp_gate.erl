@@ -513,8 +513,8 @@ count_heard(Key, Count, #{principal_rates := Rates, counters := Counters} = Gate
     erlmcp_gate_counters:count_heard(Key, Count, Rates, now(Gate), Counters).
 
 -doc """
-Moves the time until which the messages of the tenant `Key` are paid for, in each rate, at least to
-the one that another node has reported as `Paid` (`erlmcp_gate_counters:pay/5`).
+Moves the time until which the messages of the tenant `Key` are paid for, in each rate. The new time
+is at least the one that another node has reported as `Paid` (`erlmcp_gate_counters:pay/5`).
 """.
 -spec pay(erlmcp_gate_counters:key(), [erlmcp_gate_counters:paid()], gate()) -> ok.
 pay(Key, Paid, #{principal_rates := Rates, counters := Counters} = Gate) ->

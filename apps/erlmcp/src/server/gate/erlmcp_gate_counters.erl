@@ -1,8 +1,8 @@
 -module(erlmcp_gate_counters).
 -moduledoc """
 The counters of a gate, as words of `atomics` arrays that every process changes itself. The server
-has a counter of each kind. A tenant, an address or a definition with a limit of its own has one
-under a key, which is made when it is first needed and removed when it is idle.
+has a counter of each kind. A tenant, an address or a definition with a limit of its own has a
+counter under a key. This counter is made when it is first needed, and removed when it is idle.
 
 The rates of messages are counted here, too, with the generic cell rate algorithm of "Traffic
 Control and Congestion Control in B-ISDN" (ITU-T I.371). A tenant may use its whole rate at once,
@@ -391,7 +391,7 @@ add_key(Key, #counters{keyed = Bounded, keys = Most} = Counters) ->
     end.
 
 -doc """
-Takes a share of a tenant's requests in flight if these have a limit, and counts the message in all
+Takes a share of a tenant's requests in flight if these have a limit. Counts the message in all
 rates of the tenant, at `Now` (`now/1`). Returns `full` if the limit is reached, and otherwise
 refuses as `count_rates/4` does. A refused message has no share and is counted in no rate.
 """.
@@ -585,8 +585,9 @@ change(Words, Index, Change) ->
     end.
 
 -doc """
-Returns for how many nanoseconds from now the messages of an account are paid for, in each period,
-as if each message had paid for itself alone. Leaves out the periods that are not paid beyond now.
+Returns for how many nanoseconds from now the messages of an account are paid for, in each period.
+Each message counts as if it had paid for itself alone. Leaves out the periods that are not paid
+beyond now.
 """.
 -spec paid(account()) -> [paid()].
 paid({_, Array, Rates, Counters}) ->
@@ -598,9 +599,9 @@ paid({_, Array, Rates, Counters}) ->
                         Ahead > 0].
 
 -doc """
-Moves the time until which the messages of the tenant `Key` are paid for, in each rate, at least to
-the one that another node has reported as `Paid` (`paid/1`). Messages of this node of which others
-have not heard are added to it. Does nothing if there is no room for another key.
+Moves the time until which the messages of the tenant `Key` are paid for, in each rate. The new time
+is at least the one that another node has reported as `Paid` (`paid/1`). Messages of this node of
+which others have not heard are added to it. Does nothing if there is no room for another key.
 """.
 -spec pay(key(), [paid()], Rates :: [rate()], Now :: pos_integer(), counters()) -> ok.
 pay(Key, Paid, Rates, Now, Counters) ->

@@ -109,9 +109,9 @@ stored_in(Incarnation, _, [], #{cluster := {Module, State}}) ->
     end.
 
 -doc """
-Makes this node the home of a session whose home was another one. When its client has a stream
-again, it is notified of changes of all lists, and of the resources that it watches, since it may
-have missed some. Waits for other nodes. Returns `unknown` if the principal has no such session, and
+Makes this node the home of a session whose home was another one. The client may have missed
+changes. When it has a stream again, it is notified of changes of all lists, and of the resources
+that it watches. Waits for other nodes. Returns `unknown` if the principal has no such session, and
 `unavailable` if this node cannot be its home now. Returns a refusal if a limit is reached
 (`reserve/5`).
 """.
@@ -144,8 +144,9 @@ still_inherited(Id, Principal, #{cluster := {Module, State}} = Instance) ->
 
 -doc """
 Stores a change of a session for its next home. Returns `ended` if the session has ended. Returns a
-refusal if it is not certain that the change was stored, or if the cluster keeps too many changes,
-of all clients or of the session's client. Without a cluster, stores nothing and returns `ok`.
+refusal if it is not certain that the change was stored. Also returns one if the cluster keeps too
+many changes, of all clients or of the session's client. Without a cluster, stores nothing and
+returns `ok`.
 """.
 -spec change(Id :: binary(), erlmcp_server_cluster:change(), erlmcp_instance:instance()) ->
     ok | ended | {error, erlmcp_refusal:refusal()}.

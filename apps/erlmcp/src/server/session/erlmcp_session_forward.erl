@@ -8,11 +8,11 @@ Such a request has a process of its own on the node where it came in. For the co
 process stands for the session, and for the session it stands for the connection. On the home,
 another process handles the request (`erlmcp_session_request:visit/1`).
 
-The request waits for up to two seconds while no home can be reached, and for up to 300 milliseconds
-while this node may serve no sessions. If the home dies before it has sent anything, and the request
-is safe to repeat, the request waits for the next home. Otherwise the client gets an error, as it
-does if the home has not begun with the request after five seconds. A stream that GET has opened
-ends instead.
+The request waits for up to two seconds while no home can be reached. It waits for up to 300
+milliseconds while this node may serve no sessions. If the home dies before it has sent anything,
+and the request is safe to repeat, the request waits for the next home. Otherwise the client gets an
+error, as it does if the home has not begun with the request after five seconds. A stream that GET
+has opened ends instead.
 
 The connection is sent `t:erlmcp_call_messages:to_waiting/0` and, in addition:
 

@@ -377,7 +377,7 @@ retry_ms(#{retry_ms := Milliseconds}) ->
 
 -doc """
 Answers a call that ends with its session here. If the session goes on at another node of a cluster
-(`GoesOn`), a call whose stream has begun is not answered: its client gets the rest from the next
+(`GoesOn`), a call whose stream has begun is not answered. Its client gets the rest from the next
 home (`resume/3`).
 """.
 -spec end_call(Call :: pid(), binary(), GoesOn :: boolean(), streams()) -> streams().

@@ -4,9 +4,10 @@ The subscribers of a server by topic, in a table, and the functions that publish
 change is encoded once, and sent to the subscribers whose principals may see it.
 
 A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}`. It calls
-`received/1` with `Pending` when it is about to write or keep the event. Until then it is sent no
-other event of this topic, if that is a list or a resource: its client reads the newest state after
-the event. About 1,000 events of a task may wait for a subscriber, and later ones are left out.
+`received/1` with `Pending` when it is about to write or keep the event. If the topic is a list or a
+resource, the subscriber is sent no other event of it until then. Its client reads the newest state
+after the event. About 1,000 events of a task may wait for a subscriber, and later ones are left
+out.
 
 Topics that clients name, which are resources and tasks, are counted for the client's tenant
 (`m:erlmcp_tenant_counts`).

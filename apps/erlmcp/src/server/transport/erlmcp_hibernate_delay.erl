@@ -2,7 +2,7 @@
 -moduledoc """
 Computes how long the process of a connection waits for its client before it hibernates. The first
 delay is a second. If the client sends a request soon after the process has hibernated, the next
-delay is one and a half times the time from one request to the other. Pure.
+delay is longer. It is one and a half times the time from one request to the other. Pure.
 
 Internal.
 """.

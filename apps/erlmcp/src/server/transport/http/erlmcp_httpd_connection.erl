@@ -1,9 +1,9 @@
 -module(erlmcp_httpd_connection).
 -moduledoc """
 The process of an HTTP connection from its accept on. It asks the server's gate for a permit before
-a TLS handshake, and before it reads anything except the header of a trusted proxy, which names the
-client (`m:erlmcp_trusted_proxies`). If ALPN selects HTTP/2, cowboy serves the connection. Any other
-connection begins as HTTP/1.1 (`erlmcp_httpd_http1`).
+it reads anything, and before a TLS handshake. Only the header of a trusted proxy, which names the
+client, is read earlier (`m:erlmcp_trusted_proxies`). If ALPN selects HTTP/2, cowboy serves the
+connection. Any other connection begins as HTTP/1.1 (`erlmcp_httpd_http1`).
 
 On a connection that gets no permit, requests for pages are answered. Any other request gets the
 refusal, and then the connection ends (`m:erlmcp_httpd_refused`).

@@ -6,8 +6,8 @@ it is quick and no other call runs on the connection (`m:erlmcp_inline_call`).
 
 `m:erlmcp_httpd_route` decides from the head what to do with a request. `m:erlmcp_httpd_sse` handles
 requests of HTTP+SSE, and `m:erlmcp_httpd_page` those for pages. Any other answer is JSON, or a
-stream: for GET, for a subscription, for a client that reads only streams, and for a handler that
-reports something before its result.
+stream. GET and subscriptions get a stream, and so do clients that read only streams. A call gets
+one if its handler reports something before its result.
 
 A stateless call ends with its request: a client that disconnects cancels the call. A call of a
 session is owned by the session, and goes on.

@@ -80,7 +80,7 @@ count_calls(More) ->
 
 -doc """
 Returns `true` if calls of the connection run in processes of their own. Then no quick call may run
-in the connection's process (`m:erlmcp_inline_call`): one that does not end in time ends the
+in the connection's process (`m:erlmcp_inline_call`). If it did not end in time, it would end the
 connection, and these calls with it.
 """.
 -spec has_calls() -> boolean().
