@@ -1,15 +1,13 @@
 -module(erlmcp_admission).
 -moduledoc """
 Brings the connections and messages of the transports to their server's gate (`m:erlmcp_gate`). Each
-connection of a socket needs a permit. So does each message, before the engine gets it.
+connection of a socket needs a permit, and so does each message before the engine gets it. Each
+message of a batch needs a permit of its own. A message that becomes a call passes its permit on to
+the call (`m:erlmcp_call`). Any other message gives its permit back at once.
 
-The permit of a message that becomes a call is passed to the call, which gives it back when it ends
-(`m:erlmcp_call`). A message that is answered at once gives its permit back at once. Each message of
-a batch needs a permit of its own, and the answer of the batch has the refusals.
-
-On HTTP the head of a request tells more. The request may be refused before a byte of its body is
-read. The head has the principal, so each request of a connection may have another one. A stateless
-request whose head announces its method can enter before it is decoded.
+On HTTP a request may be refused by its head, before its body is read. The requests of a connection
+may have different principals. A stateless request whose head announces its method can enter before
+it is decoded.
 
 Internal.
 """.
@@ -39,7 +37,10 @@ counted when they are answered.
     | {cancel, erlmcp_message:id()}
     | {response, erlmcp_message:id(), {ok, term()} | {error, term()}}
     | accepted.
--doc "A stateless request of `Method`. `Text` stands in its body between its id and its params.".
+-doc """
+A stateless request of `Method`. `Text` is what most clients write in its body between its id and
+its params.
+""".
 -type announced() :: {announced, Method :: binary(), Text :: binary()}.
 
 %% The most principals that are counted on one connection. Only a proxy's connection has more.
@@ -98,11 +99,14 @@ tenant(Principal, _) -> Principal.
 is_open(#{gate := Gate}) -> erlmcp_gate:state(Gate) =:= open.
 
 -doc """
-Lets a decoded message enter, and returns the message for the engine. The messages of a batch that
-may not enter are left out of it. Returns the refusal of a message that may not enter, or the answer
-to a batch of which no message may. Notifications and responses are not answered, whether they may
-enter or not. So a refusal is `unanswered` if the message is one of these, or a batch of them. A
-batch with more messages than `erlmcp_engine:max_batch/0` counts as one message.
+Lets a decoded message enter, and returns it for the engine. A batch is returned without the
+messages that may not enter.
+
+- `refuse`: a request may not enter.
+- `unanswered`: a notification or a response may not enter, or a batch of these.
+- `answer`: no message of a batch may enter. The answer has the errors of its requests.
+
+A batch with more messages than `erlmcp_engine:max_batch/0` counts as one message.
 """.
 -spec enter(Json :: term(), erlmcp_meter:arrival(), tenant(), erlmcp_instance:instance()) ->
     {ok, Json :: term(), admitted()}
@@ -139,9 +143,9 @@ enter_one(Kind, Asked, {_, Bytes, _} = Arrival, Tenant, #{gate := Gate} = Instan
     end.
 
 -doc """
-Gives the calling process a permit for a message that it passes on to another node, where the
-message will enter. A request is refused if this node takes no requests now. Any message is refused
-if too many, or too many bytes, are on their way (`erlmcp_gate:forward/2`).
+Gives the calling process a permit for a message that it passes on to the home of its session, where
+the message will enter. A request is refused if this node takes no requests now. Any message is
+refused if too many, or too many bytes, are on their way (`erlmcp_gate:forward/2`).
 """.
 -spec forward(Json :: term(), Bytes :: non_neg_integer(), erlmcp_instance:instance()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -157,9 +161,9 @@ forward(Json, Bytes, #{gate := Gate} = Instance) ->
     end.
 
 -doc """
-Returns the id and the method of a decoded message that is refused before the engine gets it. Each
-is `undefined` if the message has no valid one. The id of a response is left out, since it is that
-of a request of the server. The parameters are left out, too.
+Returns the id and the method of a decoded message, and no parameters. The id or the method is
+`undefined` if the message has no valid one. The id of a response is left out, since it is that of a
+request of the server.
 """.
 -spec summary(Json :: term()) -> erlmcp_engine:summary().
 summary(#{~"method" := Method} = Json) when is_binary(Method) -> {id(Json), Method, #{}};
@@ -213,11 +217,11 @@ id(_) ->
 
 -doc """
 Turns the engine's effects for an admitted message into effects for the transport. Counts the
-requests that the engine has answered, and adds the refusals of a batch to the batch's answer. Gives
-back the permits of messages that do not become calls. Adds to each call its permit, its tenant, its
-arrival and its span, if any.
+requests that the engine has answered, and adds the refusals of a batch to its answer. Gives back
+the permits of messages that do not become calls. Adds to each call its permit, its tenant, its
+arrival and, with a tracer, its span.
 
-A subscription, or its end, is left to the transport, which answers it by `watched/4`.
+The transport begins and ends subscriptions, and answers their requests by `watched/4`.
 """.
 -spec effects([erlmcp_engine:effect(), ...], admitted(), tenant(), erlmcp_instance:instance()) ->
     [effect(), ...].
@@ -296,9 +300,9 @@ abandon({_, Permit}) -> erlmcp_gate:leave(Permit).
 
 -doc """
 Returns `{announced, Method, Text}` if the head of a stateless request names its method. Such a
-request can enter before it is decoded. Returns `{post, Accept}` for any other message, for
-`server/discover`, and for a method that needs escapes in JSON. The names of `Headers` are in lower
-case.
+request can enter before it is decoded (`enter_announced/5`). Returns `{post, Accept}` for any other
+message, for `server/discover`, and for a method that needs escapes in JSON. The names of `Headers`
+are in lower case.
 """.
 -spec announced(Headers :: #{binary() => binary()}, Accept :: erlmcp_httpd_route:accept()) ->
     announced() | {post, erlmcp_httpd_route:accept()}.
@@ -312,15 +316,15 @@ announced(_, Accept) ->
     {post, Accept}.
 
 -doc """
-Returns `ok`, or a refusal with further headers of its answer. A message, or a new stream of
-HTTP+SSE, is refused if the server takes no requests now. Any request is refused if the principal
-may have no further connection (`erlmcp_gate:connect_tenant/2`). Only the head of the request is
-needed. A message in a session, also in one of HTTP+SSE, may be an answer that a call waits for, and
-is read in any state of the server. For an announced request
-(`announced/2`) the state is checked later, when it enters.
+Returns `ok`, or a refusal with further headers of its answer, by the head of a request:
 
-A connection counts as one of each principal from the principal's first request on it. Principals
-after the first 100 on a connection are not counted there.
+- A message outside a session, or a new stream of HTTP+SSE, is refused if the server takes no
+  requests now. The state is checked later for an announced request (`enter_announced/5`).
+- Any request is refused if its principal may have no further connection
+  (`erlmcp_gate:connect_tenant/2`).
+
+A connection counts for a principal from its first request on. After the first 100 principals of a
+connection, no others are counted on it.
 """.
 -spec check_head(erlmcp_httpd_route:action() | announced() | {sse, erlmcp_httpd_sse:asks()},
                  cowboy_req:req(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
@@ -381,10 +385,9 @@ keep(Connection) ->
     ok.
 
 -doc """
-Lets an announced request enter before it is decoded, if `erlmcp_message:first_id/1` finds its id.
-Returns the id, and the number of bytes of the body up to the end of the id. Returns the id and the
-refusal if the request may not enter. Returns `undecoded` for any other message, which enters after
-it is decoded.
+Lets an announced request enter before it is decoded, if `erlmcp_message:first_id/1` finds its id in
+the body. Returns the id with the number of bytes up to its end, or with the refusal. Returns
+`undecoded` for any other message, which enters after it is decoded (`enter/4`).
 """.
 -spec enter_announced(announced() | {post, erlmcp_httpd_route:accept()}, binary(),
                       erlmcp_meter:arrival(), tenant(), erlmcp_instance:instance()) ->
@@ -405,9 +408,9 @@ enter_announced(_, _, _, _, _) ->
     undecoded.
 
 -doc """
-Returns the refusal of a request, as clients of its method understand it. `server/discover` is
-refused with status 503 in place of 429. A client that explores a server's era would take 429 for
-the answer of an older server.
+Returns the refusal for the method that the head of a request names. The status of `server/discover`
+is 503 in place of 429. A client that explores a server's era would take 429 for the answer of an
+older server.
 """.
 -spec refused_by_head(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}) ->
     erlmcp_refusal:refusal().
@@ -421,9 +424,9 @@ unavailable(Refusal) ->
     end.
 
 -doc """
-Returns the answer of HTTP to a message that may not enter. For a request of a session its status is
-200, as for any other error of the request. Some clients take another status for the end of the
-session. `server/discover` is refused with 503 in place of 429, as by `refused_by_head/2`.
+Returns the answer of HTTP to a message that may not enter. For a request in a session its status is
+200, since some clients take another status for the end of the session. `server/discover` is refused
+with 503 in place of 429, as by `refused_by_head/2`.
 """.
 -spec refused(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(), Json :: term(),
               erlmcp_engine:request_context(), InSession :: boolean()) -> erlmcp_reply:reply().
@@ -439,12 +442,12 @@ refused(Id, Refusal, _, _, _) ->
 
 -doc """
 Returns how many milliseconds to wait before a refusal is sent. A refusal with a retry time waits
-until a second after the last such refusal on the same connection. The wait is shortened by up to a
-half, on each connection by another part, so that refusals are not all sent at once. So clients that
-try again immediately leave the server time for admitted requests. Other refusals do not wait.
+until a second after the last such refusal on the same connection. Each connection leaves out a
+different part of its waits, up to a half. Any other refusal does not wait.
 
-On the connection of a proxy, which many clients share, no refusal waits. If the listener trusts
-proxies, only these count as proxies. Otherwise any client counts whose headers say that it is one.
+No refusal waits on the connection of a proxy, which many clients share. If the listener trusts
+proxies, only these count as proxies. Otherwise the headers of a request show that it came through a
+proxy.
 """.
 -spec hold_back(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()},
                 erlmcp_httpd:config()) -> non_neg_integer().

@@ -2,71 +2,12 @@
 -moduledoc """
 The process of a server that limits how many of its requests are in flight. The machine should be
 busy, and yet no request should wait long for a scheduler. While requests come, a window of
-measurements ends about every 100 ms. Then this process reads how long the requests that began in
-the window waited for a scheduler, and sets the gate's limit. The limit never exceeds the server's
-own, `in_flight`.
+measurements ends about every 100 ms. Then this process sets the gate's limit by the time for which
+the requests of the window waited for a scheduler. The limit never exceeds the server's own,
+`in_flight`. Under overload this process also limits how many requests may wait.
 
-## The limit
-
-In each window the limit follows the gradient, the quotient of the wanted and the measured wait:
-
-    gradient = max(0.25, min(2.0, wanted / waited))
-    limit = gradient * limit + sqrt(limit)
-
-The limit rises by half of the difference at a time. It falls at once, since all requests have to
-wait for the excess ones. The square root lets some requests queue, so that the machine never runs
-out of requests. The limit does not rise while it was not reached and less than half of it is used.
-It does not fall because of a few requests that had to wait.
-
-The rule is the one of Netflix's concurrency-limits (`Gradient2Limit`,
-github.com/Netflix/concurrency-limits). The square root is from its `GradientLimit`. As in Envoy's
-adaptive concurrency filter the gradient may be above one, so a limit that is far too low doubles
-within two windows.
-
-This limiter measures another latency than these. Netflix and Envoy compare the time that a request
-takes with a long-term average. Here it is the time that a started request waits for a scheduler:
-
-- A request's own time says little about the machine. The request may wait for a person, or for its
-  client's model. The mean over a tool of 20 microseconds and one of 20 milliseconds jumps with the
-  share of each.
-- The wait for a scheduler needs no average to compare with. It is close to zero on an idle machine,
-  for all tools and all numbers of cores. A learned average drifts: under lasting overload it grows
-  until overload is the expected state, and the limit grows with it.
-- That wait is known when a request starts, not when it ends.
-
-If all requests wait for something else, none starts, and nothing is measured. So this process
-starts a process of its own in each window, and measures how long that one waits.
-
-A long wait means too many requests only if requests are the load. So the processes that are ready
-to run are counted too, at one moment of each window:
-
-- If they are few, the machine had no time for the node. Fewer requests would not change that.
-- If requests did less than half of the work, in reductions, the load is something else, such as the
-  connections, which read, answer and refuse. Fewer requests would wait as long. Then the limit
-  rises, so that the server does not end up refusing all requests. It rises at once to the number of
-  requests that start in half of a window, since a burst of such requests is no overload. The number
-  of ready processes does not show this case: a refusal keeps a scheduler for a much shorter time
-  than a request that computes.
-- Requests in flight that are not ready wait for something else, and take no processor time. They do
-  not count in the limit.
-
-Tools that wait for a scarce resource other than the machine are not limited here. Definitions have
-limits of their own for that.
-
-## The limit of the queue
-
-The limiter also limits how many requests may wait. An overload begins when the queue was not empty
-for a quarter of the longest wait (`m:erlmcp_queue_delay`). Then only as many requests may wait as
-will run in two fifths of that wait, and 60 in any case. When the overload has lasted for the whole
-longest wait, a tenth replaces the two fifths, and 20 replaces the 60. The queue would refuse
-further requests later, when they have waited too long, and that costs more than to refuse them at
-once.
-
-A tenant may have as many waiting requests as are still free in the limit of all tenants
-(`erlmcp_gate:limit_queue/2`). So a flood of one tenant fills half of the queue, and the other half
-is left for the other tenants. These are the dynamic thresholds of Choudhury and Hahne ("Dynamic
-Queue Length Thresholds for Shared-Memory Packet Switches", IEEE/ACM Transactions on Networking 6.2,
-1998).
+The rule is the one of Netflix's concurrency-limits (`Gradient2Limit` and `GradientLimit`), with the
+wait for a scheduler in place of the latency.
 
 Internal.
 """.
@@ -80,15 +21,78 @@ Internal.
 
 -export_type([concurrency/0, bounds/0, window/0]).
 
+%% The limit
+%%
+%% In each window the limit follows the gradient, the quotient of the wanted and the measured wait:
+%%
+%%    gradient = max(0.25, min(2.0, wanted / waited))
+%%    limit = gradient * limit + sqrt(limit)
+%%
+%% The limit rises by half of the difference at a time. It falls at once, since all requests have to
+%% wait for the excess ones. The square root lets some requests queue, so that the machine never
+%% runs out of requests. The limit does not rise while it was not reached and less than half of it
+%% is used. It does not fall because of a few requests that had to wait.
+%%
+%% The rule is the one of Netflix's concurrency-limits (`Gradient2Limit`,
+%% github.com/Netflix/concurrency-limits). The square root is from its `GradientLimit`. As in
+%% Envoy's adaptive concurrency filter the gradient may be above one, so a limit that is far too low
+%% doubles within two windows.
+%%
+%% This limiter measures another latency than these. Netflix and Envoy compare the time that a
+%% request takes with a long-term average. Here it is the time that a started request waits for a
+%% scheduler:
+%%
+%% - A request's own time says little about the machine. The request may wait for a person, or for
+%%   its client's model. The mean over a tool of 20 microseconds and one of 20 milliseconds jumps
+%%   with the share of each.
+%% - The wait for a scheduler needs no average to compare with. It is close to zero on an idle
+%%   machine, for all tools and all numbers of cores. A learned average drifts: under lasting
+%%   overload it grows until overload is the expected state, and the limit grows with it.
+%% - That wait is known when a request starts, not when it ends.
+%%
+%% If all requests wait for something else, none starts, and nothing is measured. So this process
+%% starts a process of its own in each window, and measures how long that one waits.
+%%
+%% A long wait means too many requests only if requests are the load. So the processes that are
+%% ready to run are counted too, at one moment of each window:
+%%
+%% - If they are few, the machine had no time for the node. Fewer requests would not change that.
+%% - If requests did less than half of the work, in reductions, the load is something else, such as
+%%   the connections, which read, answer and refuse. Fewer requests would wait as long. Then the
+%%   limit rises, so that the server does not end up refusing all requests. It rises at once to the
+%%   number of requests that start in half of a window, since a burst of such requests is no
+%%   overload. The number of ready processes does not show this case: a refusal keeps a scheduler
+%%   for a much shorter time than a request that computes.
+%% - Requests in flight that are not ready wait for something else, and take no processor time. They
+%%   do not count in the limit.
+%%
+%% Tools that wait for a scarce resource other than the machine are not limited here. Definitions
+%% have limits of their own for that.
+%%
+%% The limit of the queue
+%%
+%% The limiter also limits how many requests may wait. An overload begins when the queue was not
+%% empty for a quarter of the longest wait (`erlmcp_queue_delay`). Then only as many requests may
+%% wait as will run in two fifths of that wait, and 60 in any case. When the overload has lasted for
+%% the whole longest wait, a tenth replaces the two fifths, and 20 replaces the 60. The queue would
+%% refuse further requests later, when they have waited too long, and that costs more than to refuse
+%% them at once.
+%%
+%% A tenant may have as many waiting requests as are still free in the limit of all tenants
+%% (`erlmcp_gate:limit_queue/2`). So a flood of one tenant fills half of the queue, and the other
+%% half is left for the other tenants. These are the dynamic thresholds of Choudhury and Hahne
+%% ("Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", IEEE/ACM Transactions on
+%% Networking 6.2, 1998).
+
 -type bounds() :: #{min := pos_integer(), max := pos_integer(), first := pos_integer()}.
 
 -doc """
 A window of measurements.
 
-- `started`: the number of requests that began to run; the limiter's own process counts as one more.
-  `waited`: the nanoseconds that all of them together waited for a scheduler.
-- `pressed`: whether the limit was reached.
-- `part`: the part of the node's recent work that requests have done.
+- `started`: how many processes began to run: requests, and one process of the limiter.
+- `waited`: the nanoseconds for which all of them together waited for a scheduler.
+- `pressed`: `true` if the limit was reached.
+- `part`: the part of the node's recent work that requests have done, from 0.0 to 1.0.
 - `in_flight`, `ready`: the number of requests in flight, and of processes that were ready to run,
   at one moment of the window.
 """.

@@ -4,15 +4,8 @@ A queue in which tenants take turns. The requests of one tenant are served first
 Pure.
 
 The algorithm is start-time fair queueing, with turns that all count the same (Goyal, Vin and Cheng,
-"Start-time Fair Queueing", SIGCOMM 1996). Each tenant is due at a time of a clock that counts
-turns, and the tenant that is due first has the next turn. After its turn, a tenant is due one turn
-later. So tenants whose requests always wait get equal shares. A tenant that had no turn recently
-begins as one that was due a few turns ago. So a tenant that asks for less than its share hardly
-waits, except for the turns of others like it.
-
-The few turns are a credit for bursts. Without it, the third of three calls at once would wait until
-other tenants had two turns. If tenants that come and go are always due first, the clock still
-advances slowly, so that the tenants that stay have their turns.
+"Start-time Fair Queueing", SIGCOMM 1996). Tenants whose requests always wait get equal shares. A
+tenant that asks for less than its share hardly waits, since it has a credit of a few turns.
 
 Internal.
 """.
@@ -33,6 +26,12 @@ Internal.
     ended := #{Tenant :: term() => Clock :: integer()}
 }.
 -type requests() :: queue:queue({Id :: term(), Value :: term()}).
+
+%% Each tenant is due at a time of a clock that counts turns, and the tenant that is due first has
+%% the next turn. After its turn, a tenant is due one turn later. A tenant that had no turn recently
+%% begins as one that was due a few turns ago. Without that credit, the third of three calls at once
+%% would wait until other tenants had two turns. If tenants that come and go are always due first,
+%% the clock still advances slowly, so that the tenants that stay have their turns.
 
 %% The units of the clock in one turn.
 -define(TURN, (1 bsl 20)).

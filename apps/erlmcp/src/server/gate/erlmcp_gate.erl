@@ -5,17 +5,14 @@ does every connection of a socket. Its words:
 
 - A connection or a request gets a **permit** when it enters, and gives it back when it leaves. The
   permit's holder is a process. The permits of a dead process are given back for it.
-- A **tenant** is a client for whom limits are counted: a principal, or the address of an anonymous
+- A **tenant** is a client for whom limits are counted: a principal, or the network of an anonymous
   client (`network/1`).
 - A **counter** counts what is held of one kind, and has a **limit**. A permit holds shares of
   counters.
 - A request that runs is **in flight**. A request that finds the limit of these reached **waits** in
   the **queue**, in which tenants take turns. If the queue has no room, the request is refused.
 
-No process stands between a request and its permit. Counters are atomic words
-(`m:erlmcp_gate_counters`), and a permit is a row of a table (`m:erlmcp_gate_permits`). Only a
-request that waits needs another process (`m:erlmcp_gate_queue`). The limit of requests in flight
-follows the load of the machine (`m:erlmcp_concurrency_limiter`).
+The limit of requests in flight follows the load of the machine (`m:erlmcp_concurrency_limiter`).
 
 Internal.
 """.
@@ -153,7 +150,7 @@ descriptors() ->
 -doc """
 Returns the network of an address: connections from one network count as those of one address. An
 IPv4 address, also one written as IPv6, is a network by itself, and so is `local`. Any other IPv6
-address belongs to the network of its first 64 bits, which one customer has.
+address belongs to the network of its first 64 bits.
 """.
 -spec network(inet:ip_address() | local) -> tuple() | local.
 network({0, 0, 0, 0, 0, 16#ffff, High, Low}) ->
@@ -165,8 +162,8 @@ network(Address) ->
 
 -doc """
 Gives the calling process a permit for a connection of `Tenant`. Refuses the connection if the limit
-`connections_per_principal` of the tenant, or the limit `principals`, is reached. If
-`connections_per_principal` is `infinity`, refuses no connection.
+`connections_per_principal` is reached for this tenant, or the limit `principals`. Refuses none if
+`connections_per_principal` is `infinity`.
 """.
 -spec connect_tenant(gate(), Tenant :: tenant()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -202,9 +199,8 @@ forward(Bytes, #{limits := #{in_flight := Most, queue_bytes := MostBytes}} = Gat
                 {{forwarded, bytes}, max(1, Bytes), MostBytes}], Gate).
 
 -doc """
-Gives the calling process a permit to wait for the cluster. Its request waits until its session has
-another home, or its task can be reached again. At most 1,000 requests wait so, and others are
-refused.
+Gives the calling process a permit to wait until the session of its request has another home, or the
+task can be reached again. At most 1,000 requests of the server wait so, and others are refused.
 """.
 -spec wait_for_cluster(gate()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 wait_for_cluster(Gate) ->
@@ -214,11 +210,13 @@ permit(InFlight, Taken, Since, #{permits := Permits} = Gate) ->
     {Gate, erlmcp_gate_permits:add(InFlight, Taken, Permits), Since}.
 
 -doc """
-Lets a message of a tenant enter. A request is in flight then, or has to wait (`await/2`). A request
-is refused if the server drains, if its node is overloaded, or if it may neither run nor wait. Other
-messages enter in any state of the server, and hold nothing. All messages that enter are counted in
-the rates, and a message of any kind is refused if it is over a rate. A message is refused, too, if
-its tenant needs a count and the limit `principals` allows no more of them.
+Lets a message of a tenant enter. A request is in flight then, or has to wait (`await/2`).
+
+- A request is refused if the server drains, if its node is overloaded, or if it may neither run nor
+  wait. Other messages enter in any state of the server, and take no share of a limit.
+- A message of any kind is refused if it exceeds a rate. Only messages that enter count in the
+  rates.
+- A message is refused, too, if its tenant needs a count and the limit `principals` is reached.
 """.
 -spec enter(gate(), message()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 enter(#{rates := [], principal_rates := [],
@@ -323,8 +321,8 @@ waits(_) -> false.
 
 -doc """
 Waits until a request is in flight, for up to `Milliseconds` or the limit `queue_ms`, whichever is
-less. The process of a call does so before it runs user code. If the request cannot run in time,
-gives its permit back and returns the refusal.
+less. Returns at once if the request need not wait. If the request cannot run in time, gives its
+permit back and returns the refusal.
 """.
 -spec await(permit(), Milliseconds :: non_neg_integer()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -414,8 +412,7 @@ add_work(for_nothing) ->
 
 -doc """
 Returns `open` if the server takes requests now. If it drains or its node is overloaded, returns the
-refusal of any request. A transport may send this refusal before it has read the request. Other
-messages enter in any state.
+refusal of any request. Other messages enter in any state.
 """.
 -spec state(gate()) -> open | {refuse, erlmcp_refusal:refusal()}.
 state(Gate) ->
@@ -498,7 +495,8 @@ oldest_calls(#{permits := Permits}, Most) ->
     erlmcp_gate_permits:oldest_calls(Permits, Most).
 
 -doc """
-Returns the tenants that are counted in rates. There are none if the gate has no rates of a tenant.
+Returns the accounts of the tenants whose messages are counted in rates. Returns `[]` if the gate
+has no rates of a tenant.
 """.
 -spec accounts(gate()) -> [erlmcp_gate_counters:account()].
 accounts(#{principal_rates := []}) ->

@@ -1,34 +1,13 @@
 -module(erlmcp_gate_counters).
 -moduledoc """
-All counters of a gate, in words of `atomics` arrays. Only this module knows the layout. Every
-process changes the counters itself.
+The counters of a gate, as words of `atomics` arrays that every process changes itself. The server
+has a counter of each kind. A tenant, an address or a definition with a limit of its own has a
+counter under a key. This counter is made when it is first needed, and removed when it is idle.
 
-The server has a counter of each kind. A tenant, an address or a definition with a limit of its own
-has a counter under a key. This counter is an array of five words, in a table. It is created when it
-is first needed, and removed when it is idle. The keys of definitions, and those of requests that
-are passed on, are in a table of their own. They are few, whatever clients do, and so they have no
-bound. A share is taken with a compare-and-exchange, so that never more than the limit is held.
-
-A process may be killed after it took a share and before it wrote its permit. So each counter has
-two counts, for two generations that alternate. Soon nothing is added any more to the count of a
-generation that is over. Any part of it that no permit holds then is lost, and
-`m:erlmcp_gate_permits` gives it back.
-
-The rates of messages are counted here too, with the generic cell rate algorithm of "Traffic Control
-and Congestion Control in B-ISDN" (ITU-T I.371). A tenant may use its whole rate at once, and after
-that one message in each part of the period. The state is one word: the time until which all
-messages so far are paid for.
-
-In a cluster, the rates of a tenant are those of all nodes, and each node has such words of its own.
-While other nodes have not heard of a message, each of them may let one in at the same moment. So
-the message pays for as many as there are nodes (`c:erlmcp_server_cluster:rate_nodes/1`). When all
-have heard of it, it gets back what it has paid for others (`heard_by_all/3`). A message of another
-node pays once, as soon as this node hears of it (`count_heard/5`). If a rate has room for one
-message, but not for as many as there are nodes, one message is let in at a time.
-
-This module also has the sums for `m:erlmcp_concurrency_limiter`. They say how long requests with a
-permit waited for a scheduler, and how much work they did. They also say how many requests found the
-limit reached.
+The rates of messages are counted here, too, with the generic cell rate algorithm of "Traffic
+Control and Congestion Control in B-ISDN" (ITU-T I.371). A tenant may use its whole rate at once,
+and after that one message in each part of the period. In a cluster the rates of a tenant are those
+of all nodes together.
 
 Internal.
 """.
@@ -51,12 +30,26 @@ Internal.
 -export_type([counters/0, share/0, taken/0, key/0, name/0, generation/0, starts/0, limited/0,
               rate/0, account/0, paid/0]).
 
+%% A share is taken with a compare-and-exchange, so that never more than the limit is held. A
+%% process may be killed after it took a share and before it wrote its permit. So each counter has
+%% two counts, for two generations that alternate. Soon nothing is added any more to the count of a
+%% generation that is over. Any part of it that no permit holds then is lost, and
+%% `erlmcp_gate_permits` gives it back.
+%%
+%% The state of a rate is one word: the time until which all messages so far are paid for. In a
+%% cluster each node has such words of its own. While other nodes have not heard of a message, each
+%% of them may let one in at the same moment. So the message pays for as many as there are nodes.
+%% When all have heard of it, it gets back what it has paid for others. A message of another node
+%% pays once, as soon as this node hears of it. If a rate has room for one message, but not for as
+%% many as there are nodes, one message is let in at a time.
+
 -record(counters, {
     words :: atomics:atomics_ref(),
     %% {Key, Array} of tenants and addresses, and the highest number of these keys
     keyed :: ets:table(),
     keys :: pos_integer(),
-    %% the same of definitions, and of requests that are passed on
+    %% the same of definitions, and of requests that are passed on; these are few, whatever clients
+    %% do, and have no bound
     own :: ets:table(),
     load :: counters:counters_ref(),
     %% the monotonic time that is zero for the rates
@@ -148,8 +141,9 @@ The number of requests that have started until a moment, and the sum of their wa
 
 -doc """
 Makes counters with up to `Keys` keys of tenants and addresses. The limits of requests in flight and
-of waiting requests are `most/0` until `limit/2` and `queue_limit/2` set others. The counters belong
-to the calling process. With a `Cluster`, the rates of a tenant are those of all its nodes.
+of waiting requests are `most/0` until `limit/2` and `queue_limit/2` set others. With a `Cluster`,
+the rates of a tenant are those of all its nodes. The tables of the counters belong to the calling
+process.
 """.
 -spec new(Keys :: pos_integer(), Cluster :: none | {module(), State :: term()}) -> counters().
 new(Keys, Cluster) ->
@@ -234,13 +228,12 @@ queue_limit(Limit, #counters{words = Words}) ->
 queued(#counters{words = Words}) ->
     ?QUEUED_OF(atomics:get(Words, ?STATE)).
 
--doc """
-Sets how many requests are in the queue. The queue's process does so before it checks whether
-another request may be in flight. A process that leaves gives its share back first, and then reads
-this number. So at least one of the two notices the other.
-""".
+-doc "Sets how many requests are in the queue.".
 -spec queued(non_neg_integer(), counters()) -> ok.
 queued(Count, Counters) ->
+    %% The queue's process does this before it checks whether another request may be in flight. A
+    %% process that leaves gives its share back first, and then reads this number. So at least one
+    %% of the two notices the other.
     _ = change_state(fun(State) ->
         State band (1 bsl ?QUEUED_AT - 1) bor (Count bsl ?QUEUED_AT)
     end, Counters),
@@ -248,9 +241,9 @@ queued(Count, Counters) ->
 
 -doc """
 Takes a share of the requests in flight for a new request, and returns it with the time (`now/1`).
-There must be a free share for each request in the queue, too, since no request may overtake those.
-Otherwise returns `full`, with the limit and the number of requests that would be in flight. Returns
-`draining` if the gate drains.
+As many shares as there are requests in the queue stay free for these. Otherwise returns `full`,
+with the limit and the number of requests that would be in flight. Returns `draining` if the gate
+drains.
 """.
 -spec enter(counters()) ->
     {ok, share(), Now :: pos_integer()}
@@ -268,8 +261,8 @@ enter(#counters{words = Words} = Counters) ->
     end.
 
 -doc """
-Takes a share as `enter/1` does, for a request that waits and is not in the queue yet. Such a
-request gets a share even if the gate drains.
+Takes a share as `enter/1` does, for a request that waits and is not in the queue yet. Takes it even
+if the gate drains.
 """.
 -spec enter_waiting(counters()) ->
     {ok, share()} | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
@@ -321,7 +314,8 @@ take_word(Words, Index, Amount, Generation, Limit, Word) ->
 
 -doc """
 Takes all amounts of `Limited`, or none. Returns `full` with the first one that exceeds its limit,
-or `keys_full` if there is no room for another key.
+and with the value that its counter would have. Returns `keys_full` if there is no room for another
+key.
 """.
 -spec take([limited()], counters()) ->
     {ok, [taken()]} | {full, limited(), Observed :: pos_integer()} | keys_full.
@@ -398,8 +392,8 @@ add_key(Key, #counters{keyed = Bounded, keys = Most} = Counters) ->
 
 -doc """
 Takes a share of a tenant's requests in flight if these have a limit. Counts the message in all
-rates of the tenant, at `Now` (`now/1`). A refused message has no share and is counted in no rate.
-Returns `full` if the limit is reached, and otherwise refuses as `count_rates/4` does.
+rates of the tenant, at `Now` (`now/1`). Returns `full` if the limit is reached, and otherwise
+refuses as `count_rates/4` does. A refused message has no share and is counted in no rate.
 """.
 -spec take_tenant(key(), [rate()], Limit :: pos_integer() | infinity,
                   Now :: pos_integer(), counters()) ->
@@ -559,8 +553,7 @@ unheard({_, Array, _, _}) ->
 
 -doc """
 Records that all other nodes have heard of `Count` messages of an account, each of which has paid
-for `Nodes` messages. Gives back what each has paid for other messages. With 1 for `Nodes`, nothing
-is given back.
+for `Nodes` messages. From now on each has paid for itself alone.
 """.
 -spec heard_by_all(account(), Count :: integer(), Nodes :: pos_integer()) -> ok.
 heard_by_all({_, Array, Rates, _}, Count, Nodes) ->
@@ -593,7 +586,8 @@ change(Words, Index, Change) ->
 
 -doc """
 Returns for how many nanoseconds from now the messages of an account are paid for, in each period.
-Each message counts here as one that paid once. Leaves out the periods that are not paid beyond now.
+Each message counts as if it had paid for itself alone. Leaves out the periods that are not paid
+beyond now.
 """.
 -spec paid(account()) -> [paid()].
 paid({_, Array, Rates, Counters}) ->
@@ -607,8 +601,7 @@ paid({_, Array, Rates, Counters}) ->
 -doc """
 Moves the time until which the messages of the tenant `Key` are paid for, in each rate. The new time
 is at least the one that another node has reported as `Paid` (`paid/1`). Messages of this node of
-which others have not heard move that time further. Does nothing if there is no room for another
-key.
+which others have not heard are added to it. Does nothing if there is no room for another key.
 """.
 -spec pay(key(), [paid()], Rates :: [rate()], Now :: pos_integer(), counters()) -> ok.
 pay(Key, Paid, Rates, Now, Counters) ->
@@ -719,8 +712,7 @@ correct(Counter, Less, Generation, Counters) ->
 
 -doc """
 Removes the idle counters of keys: those of which no share is held, and whose messages are paid for
-until now at most. A process that found such a counter just before takes no share of it. A message
-that is counted in its rates at this moment is lost.
+until now at most. A message that is counted in its rates at this moment is lost.
 """.
 -spec remove_idle(counters()) -> ok.
 remove_idle(#counters{keyed = Keyed, own = Own} = Counters) ->

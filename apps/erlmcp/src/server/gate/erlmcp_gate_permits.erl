@@ -4,17 +4,9 @@ The permits of a gate. Each permit is a row of a table with its holder and its s
 counters (`m:erlmcp_gate_counters`). The process that took the shares writes the row. The first
 process that gives the permit back removes the row, and gives the shares back.
 
-Each scheduler has a table of its own, so processes rarely wait for the lock of a table. One table
-for all, with `write_concurrency`, takes twice as long.
-
-The process of this module gives back the permits of dead processes. Each second it looks at all
-rows, and removes those whose holders are dead. A process may also be killed between taking its
-shares and writing its row, or between removing its row and giving its shares back. Then a counter
-differs from the sum of the rows. Shares belong to a generation
-(`erlmcp_gate_counters:next_generation/1`). If the difference is the same in three looks at a
-generation that is over, it is given back. The correction takes up to eight seconds. It takes longer
-if a look takes more than 50 ms, or if permits with a share of the same counter leave during the
-looks. The process also removes idle counters of keys.
+The process of this module gives back the permits of dead processes about once a second. It also
+gives back the shares of processes that were killed before they wrote the row, or after they removed
+it, and removes idle counters.
 
 Internal.
 """.
@@ -31,6 +23,8 @@ Internal.
 
 -export_type([permits/0, id/0]).
 
+%% Each scheduler has a table of its own, so processes rarely wait for the lock of a table. One
+%% table for all, with `write_concurrency`, takes twice as long.
 -record(permits, {
     %% {Id, Holder, InFlight, Held}, where InFlight is the share of a request in flight, or 0; and
     %% in the first table {queue, {Pid, LongestMs}}
@@ -54,6 +48,12 @@ Internal.
 %% The unique integers of a node begin at minus this.
 -define(LEAST_ID, (1 bsl 59)).
 
+%% A process may be killed between taking its shares and writing its row, or between removing its
+%% row and giving its shares back. Then a counter differs from the sum of the rows. Shares belong to
+%% a generation (`erlmcp_gate_counters:next_generation/1`). If the difference is the same in three
+%% looks at a generation that is over, it is given back. That takes up to eight seconds, or longer
+%% if a look takes more than 50 ms, or if permits with a share of the same counter leave during the
+%% looks.
 -record(look, {
     permits :: permits(),
     timer :: reference(),
@@ -83,9 +83,9 @@ add(InFlight, Held, #permits{tables = Tables}) ->
     {Table, Id}.
 
 -doc """
-Adds a share of the requests in flight to the permit of a request that waited, and returns `true`.
-Gives the shares `Waiting` back; the permit keeps the shares `Held`. Returns `false`, and does
-nothing, if the permit was given back before; then the caller keeps the share.
+Adds a share of the requests in flight to the permit of a request that waited, gives the shares
+`Waiting` back, and returns `true`. The permit keeps the shares `Held`. Returns `false`, and does
+nothing, if the permit was given back before.
 """.
 -spec grant(id(), erlmcp_gate_counters:share(), {Held :: taken(), Waiting :: taken()}, permits()) ->
     boolean().
@@ -165,10 +165,7 @@ put_queue(Pid, LongestMs, #permits{tables = Tables, counters = Counters}) ->
     true = ets:insert(element(1, Tables), {queue, {Pid, LongestMs}}),
     erlmcp_gate_counters:queued(0, Counters).
 
--doc """
-Sends `look` to the process of the queue if requests wait there, since the next one may be in flight
-now.
-""".
+-doc "Sends `look` to the process of the queue if requests wait there.".
 -spec tell_queue(permits()) -> ok.
 tell_queue(#permits{counters = Counters} = Permits) ->
     case erlmcp_gate_counters:queued(Counters) of

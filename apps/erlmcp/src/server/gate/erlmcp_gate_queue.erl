@@ -49,10 +49,10 @@ start_link(Gate) ->
 
 -doc """
 Waits in the calling process until a request may run, for up to `Milliseconds` or the limit
-`queue_ms`, whichever is less. Returns the time at which the request came in flight, or the time at
-which it entered if it need not wait in the queue. A request is refused if it cannot run in time or
-has waited for too long at its turn. The same happens if its permit was given back, or if the queue
-does not run. After `RetryMs` milliseconds it is worthwhile to try again.
+`queue_ms`, whichever is less. Returns the time at which the request came in flight, or at which it
+began to wait if there was room at once. Returns `refused` if the request cannot run in time, if its
+permit was given back, or if the queue does not run. It is worthwhile to try again after `RetryMs`
+milliseconds.
 """.
 -spec wait(erlmcp_gate_permits:id(), waiting(), Milliseconds :: non_neg_integer(),
            erlmcp_gate:gate()) ->

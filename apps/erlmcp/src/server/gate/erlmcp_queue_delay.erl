@@ -37,7 +37,7 @@ Internal.
 %% The weight of the newest turn in the mean time between two turns.
 -define(WEIGHT, 0.125).
 
--doc "Makes the delay of an empty queue, in which `Longest` is the longest time.".
+-doc "Returns the delay of an empty queue in which a request may wait for `Longest` at most.".
 -spec new(Longest :: pos_integer()) -> delay().
 new(Longest) ->
     #{longest => Longest, empty => 0, turn => 0, distance => 0}.

@@ -1,18 +1,14 @@
 -module(erlmcp_session).
 -moduledoc """
 An HTTP session of the four older revisions. It is a row in the instance's table, which its requests
-read. It gets a process when it first needs one (`process/2`).
-
-The process owns the session's running calls, since a lost connection does not cancel a call of a
-session. It also has the session's streams, which outlive connections (`m:erlmcp_session_streams`).
-Most requests do not pass through it, and neither do the answers of calls that have reported
-nothing. The process takes GET, subscriptions to resources, cancellations and the client's answers.
+read. It gets a process when it first needs one (`process/2`). The process owns the session's calls
+and streams, which outlive connections (`m:erlmcp_session_streams`). It takes GET, subscriptions to
+resources, cancellations and the client's answers.
 
 A session ends on DELETE, with its server, and when it was unused for `session_idle_ms`, unless a
-call runs or its own stream is open. If it has no process, an `m:erlmcp_sweeper` ends it. A session
-that its client never used after `initialize` ends after `unused_session_ms`. It ends earlier if the
-server or its tenant has no room for a new session. So a flood of `initialize` ends sessions that
-were never used, and none that is in use.
+call runs or its own stream is open. In a cluster it goes on at another node when its server ends. A
+session that its client never used after `initialize` ends after `unused_session_ms`. It ends
+earlier if the server or its tenant has no room for a new session.
 
 Source: specification 2025-11-25, "Transports / Session Management".
 
@@ -65,9 +61,9 @@ Internal.
 
 -doc """
 Opens a session for a tenant and returns its id. Returns a refusal if the limit of sessions, or that
-of the tenant's sessions, is reached and no unused session can end instead (`reserve/5`). In a
-cluster, returns a refusal also if this node may not serve sessions now, or if the session's changes
-cannot be stored (`change/3`).
+of the tenant's sessions, is reached and all of these are in use (`reserve/5`). In a cluster,
+returns a refusal also if this node may not serve sessions now, or if the session's changes cannot
+be stored (`change/3`).
 """.
 -spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
@@ -114,10 +110,10 @@ stored_in(Incarnation, _, [], #{cluster := {Module, State}}) ->
 
 -doc """
 Makes this node the home of a session whose home was another one. The client may have missed
-changes. When the client has a stream again, it is notified of changes of all lists, and of the
-resources that it watches. Waits for other nodes. Returns `unknown` if the principal has no such
-session, and `unavailable` if this node cannot be its home now. Returns a refusal if a limit is
-reached (`reserve/5`).
+changes. When it has a stream again, it is notified of changes of all lists, and of the resources
+that it watches. Waits for other nodes. Returns `unknown` if the principal has no such session, and
+`unavailable` if this node cannot be its home now. Returns a refusal if a limit is reached
+(`reserve/5`).
 """.
 -spec inherit(Id :: binary(), erlmcp_auth:principal(), erlmcp_gate:tenant(),
               erlmcp_instance:instance()) ->
@@ -148,7 +144,7 @@ still_inherited(Id, Principal, #{cluster := {Module, State}} = Instance) ->
 
 -doc """
 Stores a change of a session for its next home. Returns `ended` if the session has ended. Returns a
-refusal if it is not certain that the change was stored. Returns one, too, if the cluster keeps too
+refusal if it is not certain that the change was stored. Also returns one if the cluster keeps too
 many changes, of all clients or of the session's client. Without a cluster, stores nothing and
 returns `ok`.
 """.

@@ -63,10 +63,9 @@ start(#{id := Id} = Call, Instance, Waiting, Session) ->
 
 -doc """
 Runs a call or a batch of a session in the calling process. `Run` gets the owner of the call's
-reports, and returns the call's status and answer. If the session has ended, `Run` is not called,
-and `Waiting` gets the answer of `lost/2`, from this process or from that of the session. Returns
-`ended` if the caller then has to count the requests as ended, and `ok` otherwise. The caller counts
-those of a batch, and that of a call unless the session's process has counted it.
+reports, and returns the call's status and answer. If the session has ended, `Waiting` is sent the
+answer of `lost/2` instead. Returns `ended` if the caller has to count the requests as ended, and
+`ok` otherwise.
 """.
 -spec run(session(), erlmcp_calls:entry(), Waiting :: erlmcp_call:owner(),
           Run :: fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok | ended.
@@ -124,14 +123,15 @@ is_linked(Pid) ->
 
 -doc """
 Subtracts a call, which answers `Count` requests, from the running calls of the session with the
-given id. A call that has just ended may be cancelled, or pass its deadline, before the session gets
-its exit signal. So the call and the session may both call this function. The first one gets
+given id. The call and the session's process may both call this function. The first one gets
 `given`, and answers the requests unless they are cancelled. The other one gets `already`.
 """.
 -spec give_back(erlmcp_call_messages:marks(), Count :: non_neg_integer(), binary(),
                 erlmcp_instance:instance()) ->
     given | already.
 give_back(Marks, Count, Id, Instance) ->
+    %% A call that has just ended may be cancelled, or pass its deadline, before the session gets
+    %% its exit signal.
     case erlmcp_call_messages:give_back(Marks) of
         true ->
             ok = erlmcp_session_table:count_calls(Id, -Count, Instance),
@@ -141,9 +141,9 @@ give_back(Marks, Count, Id, Instance) ->
     end.
 
 -doc """
-Returns `true` if a call that the session's process is about to adopt has already ended and sent its
-answer itself. Most calls have. The session need not adopt such a call, and this function takes the
-call's exit signal out of the mailbox.
+Returns `true` if a call that the session's process is about to adopt has already sent its answer
+itself and ended. Then the session need not adopt the call, whose exit signal this function takes
+out of the mailbox.
 """.
 -spec has_ended(Call :: pid(), erlmcp_call_messages:marks()) -> boolean().
 has_ended(Call, Marks) ->

@@ -4,28 +4,22 @@ Passes a request of an HTTP session on to the node that is the session's home. A
 on if its session is not this node's, or if it must wait for the cluster before it is answered
 (`place/4`).
 
-Such a request has a process of its own on the node where it came in. For the connection, the
-process stands for the session's process. It is sent `erlmcp_session:written/2` and
-`erlmcp_session:detach/2`, and sends the connection what that process would send
-(`t:erlmcp_call_messages:to_waiting/0`). For the session it is the owner that waits for the answer,
-or that is attached to a stream.
+Such a request has a process of its own on the node where it came in. For the connection that
+process stands for the session, and for the session it stands for the connection. On the home,
+another process handles the request (`erlmcp_session_request:visit/1`).
 
-On the home, a process handles the request and ends (`erlmcp_session_request:visit/1`). While no
-home can be reached, the request waits, for up to two seconds. While this node may serve no
-sessions, the request waits for up to 300 milliseconds: a busy node may soon renew its lease. A lame
-node refuses the request at once instead. The gate bounds the number of requests that wait
-(`erlmcp_gate:wait_for_cluster/1`).
+The request waits for up to two seconds while no home can be reached. It waits for up to 300
+milliseconds while this node may serve no sessions. If the home dies before it has sent anything,
+and the request is safe to repeat, the request waits for the next home. Otherwise the client gets an
+error, as it does if the home has not begun with the request after five seconds. A stream that GET
+has opened ends instead.
 
-If the home dies before it has sent anything, and the request is safe to repeat, the request waits
-for the next home. Otherwise the client gets an error, as it does if the visit has not ended after
-five seconds. A stream that GET has opened ends instead, and its client opens it again.
-
-The connection is sent, in addition:
+The connection is sent `t:erlmcp_call_messages:to_waiting/0` and, in addition:
 
 - `{forwarded, attached}`: the session's stream is open.
 - `{forwarded, accepted}`: the home has taken a message that has no answer.
 - `{forwarded, ended}`: DELETE has ended the session.
-- `{forwarded, {refused, Refusal, Reply}}`: a message was refused, and was counted.
+- `{forwarded, {refused, Refusal, Reply}}`: a message was refused. The refusal is counted.
 - `{forwarded, {refuse, Refusal}}`: GET or DELETE is refused.
 - `{forwarded, {gone, Id}}`: the session has ended while the message began a call.
 
@@ -44,6 +38,7 @@ Internal.
 %% Milliseconds that a request waits for another home.
 -define(WAIT, 2_000).
 %% Milliseconds that a request waits until this node may serve sessions again.
+%% A busy node may soon renew its lease.
 -define(LAPSE, 300).
 %% Milliseconds between two looks of a request that waits.
 -define(LOOK, 50).
@@ -101,9 +96,9 @@ HTTP and the client's address. `waiting` is the owner that waits for the answer,
 
 -doc """
 Decides where a request is handled. Returns `here` if its connection handles it, with the session if
-that was found. Returns `away`, with the session's home, if the request is passed on, or waits until
-this node may serve sessions. `Asks` is the decoded message, `get` or `delete`. A stateless request
-is handled here, and so is one of a session that does not exist.
+that was found. Returns `away`, with the session's home, if the request is passed on. A stateless
+request is handled here, and so is one of a session that does not exist. `Asks` is the decoded
+message, `get` or `delete`.
 """.
 -spec place(Asks :: term(), Id :: binary(), erlmcp_engine:request_context(),
             erlmcp_instance:instance()) ->

@@ -5,10 +5,8 @@ the session, answer its calls, and subscribe it to resources. GET opens the sess
 resumes one of its streams. DELETE ends the session.
 
 A connection calls these functions for the sessions of its own node. A request that was passed on
-(`m:erlmcp_session_forward`) is a visit: a process of this node that handles the request and ends
-(`visit/1`). Such a request came to another node, or must wait for the cluster. The outcome of a
-visit is its exit reason. The owner that waits for the answer is the connection or, for a visit, the
-process that passed the request on.
+(`m:erlmcp_session_forward`) is handled by a process of its own, which exits with the outcome
+(`visit/1`).
 
 Source: specification 2025-11-25, "Transports / Session Management" and "/ Resumability and
 Redelivery".
@@ -24,9 +22,9 @@ Internal.
 -doc "A session that was found: its id, its process if it had one then, and its state.".
 -type session() :: {Id :: binary(), pid() | none, erlmcp_engine:session()}.
 -doc """
-The request that brings a message. `waiting` is the owner that waits for the answer, and `streams`
-is `true` if its client reads streams. A quick call may run in the calling process if `quick` is
-`true`.
+The data that come with a message. `waiting` is the owner that waits for the answer: the connection
+or, if the request was passed on, the process that did so. `streams` is `true` if its client reads
+streams. A quick call may run in the calling process if `quick` is `true`.
 """.
 -type request() :: #{
     context := erlmcp_engine:request_context(), tenant := erlmcp_gate:tenant(),
@@ -34,9 +32,13 @@ is `true` if its client reads streams. A quick call may run in the calling proce
     instance := erlmcp_instance:instance()
 }.
 -doc """
-The outcome of a message: its answer, or `accepted` if it has none. With `session`, which has the
-session's process, the owner is sent the answer later. With `gone`, the session has ended before the
-request with this id could begin a call; a batch has no id.
+The outcome of a message.
+
+- a reply: the answer.
+- `accepted`: the message has no answer.
+- `session`: the owner is sent the answer later. The process is that of the session.
+- `gone`: the session has ended before the request with this id could begin a call. The id is
+  `undefined` for a batch.
 """.
 -type outcome() ::
     erlmcp_reply:reply() | accepted | {session, pid()} | {gone, erlmcp_message:id() | undefined}.
@@ -53,13 +55,16 @@ or `none`, or `delete`. `from` has the version of HTTP and the client's address.
     waiting := erlmcp_call:owner(), streams := boolean()
 }.
 -doc """
-The outcome of a visit: that of a message, or one of these. `attached`, with the session's process,
-is that of GET, and `ended` that of DELETE. `refused` has the answer to a message that the gate has
-refused. `refuse` is the refusal of GET or DELETE, or that of a session which this node cannot
-inherit within its limits. `unknown` means that the principal has no such session. `moved` means
-that this node is not the session's home, or that the server does not run in a cluster here.
-`unavailable` means that this node may serve no session now. `unsupported` means that this node does
-not know the version of the message.
+The outcome of a request that was passed on: that of a message, or one of these.
+
+- `attached`: GET has a stream. The process is that of the session.
+- `ended`: DELETE has ended the session.
+- `refused`: the gate has refused a message, with this answer.
+- `refuse`: GET or DELETE is refused, or this node cannot inherit the session within its limits.
+- `unknown`: the principal has no such session.
+- `moved`: this node is not the session's home, or the server does not run in a cluster here.
+- `unavailable`: this node may serve no session now.
+- `unsupported`: this node does not know the version of the message.
 """.
 -type visited() ::
     outcome() | {attached, pid()} | ended
@@ -85,8 +90,7 @@ gone() ->
 
 -doc """
 Handles an admitted message of a session: answers it, starts its calls, or passes it on to the
-session's process. If the outcome is `session`, the owner `waiting` is sent the answer later. In a
-cluster, may wait for other nodes.
+session's process. In a cluster, may wait for other nodes.
 """.
 -spec message(Json :: term(), erlmcp_admission:admitted(), session(), request()) -> outcome().
 message(Json, Admitted, {Id, Pid, Session}, #{context := Context, tenant := Tenant,
@@ -312,7 +316,7 @@ delete(Id, Principal, Instance) ->
 
 -doc """
 Handles a request that was passed on, in a process of its own, which exits with
-`{erlmcp_visited, Outcome}`. The outcome is `unsupported` for any other version of the message.
+`{erlmcp_visited, Outcome}`. The outcome is `unsupported` for a `Version` other than 1.
 """.
 -spec visit({visit, Version :: pos_integer(), visit()}) -> no_return().
 visit({visit, 1, Visit}) -> exit({erlmcp_visited, visited(Visit)});

@@ -4,19 +4,14 @@ The streams of one HTTP session, a value that the session's process keeps. Strea
 own, which a GET opens. A call has another one once it reports something before its answer, or loses
 its connection, unless its client reads no streams.
 
-A stream outlives its connections. Its events are kept within bounds (`m:erlmcp_event_log`). A
-client that has lost a connection names the last event that it got, as `Stream-Position`, and gets
-the later ones.
-
-A stream has one connection at a time, an owner `{Pid, Tag}`. The connection is sent
-`t:erlmcp_call_messages:to_waiting/0`, and confirms each event that it has written
+A stream outlives its connections, and has one at a time, an owner `{Pid, Tag}`. The connection is
+sent `t:erlmcp_call_messages:to_waiting/0`, and confirms each event that it has written
 (`erlmcp_session:written/2`). At most 16 events are sent before they are confirmed. Later events
-wait in the log. If the log must drop one of these, the connection is closed.
+wait in the log (`m:erlmcp_event_log`). If the log must drop one of these, the connection is closed.
 
 In a cluster the events of calls' streams are copied to the session's next home
-(`c:erlmcp_server_cluster:keep_event/3`). There a client goes on after an event of an earlier home,
-and gets what was copied. If the call was lost with that home, the last event is an error. The id of
-an event begins with the incarnation of the home where its stream began.
+(`c:erlmcp_server_cluster:keep_event/3`), where their client can ask for them. The id of an event
+begins with the incarnation of the home where its stream began.
 
 Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 
@@ -374,8 +369,7 @@ expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
 
 -doc """
 Returns the milliseconds after which a client reconnects to a stream: the limit `retry_ms` and a
-random part of up to half of it. So clients that lose their streams together do not reconnect
-together.
+random part of up to half of it.
 """.
 -spec retry_ms(erlmcp_server_options:limits()) -> pos_integer().
 retry_ms(#{retry_ms := Milliseconds}) ->
@@ -383,8 +377,8 @@ retry_ms(#{retry_ms := Milliseconds}) ->
 
 -doc """
 Answers a call that ends with its session here. If the session goes on at another node of a cluster
-(`GoesOn`), a stream that has begun ends without that answer. Its client comes back, and gets the
-rest from the next home (`resume/3`).
+(`GoesOn`), a call whose stream has begun is not answered. Its client gets the rest from the next
+home (`resume/3`).
 """.
 -spec end_call(Call :: pid(), binary(), GoesOn :: boolean(), streams()) -> streams().
 end_call(Call, Bytes, GoesOn, #{home := Home, calls := Calls} = State) ->

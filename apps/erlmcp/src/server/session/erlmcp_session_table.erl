@@ -61,13 +61,12 @@ new() ->
               unused = ets:new(erlmcp_unused_sessions, [public, ordered_set])}.
 
 -doc """
-Returns an id that cannot be guessed and is never used again: 192 bits of OpenSSL's generator.
-
-Many random bytes cost hardly more than a few. So a process that opens a second session, such as a
-proxy's connection, generates several ids at once and keeps them (`m:erlmcp_connection_cache`).
+Returns an id that cannot be guessed and is never used again: 192 random bits, in 32 characters.
 """.
 -spec new_id() -> binary().
 new_id() ->
+    %% Many random bytes cost hardly more than a few. So a process that opens a second session, such
+    %% as a proxy's connection, generates several ids at once and keeps them.
     case erlmcp_connection_cache:ids() of
         [Id | Ids] ->
             ok = erlmcp_connection_cache:put_ids(Ids),
@@ -87,9 +86,8 @@ ids(Bytes) ->
 
 -doc """
 Adds the row of a new session, with its process if it has one. Returns the number of open sessions.
-Returns `{full, Observed}` if the tenant has `sessions_per_principal` sessions already: it would
-have `Observed`. Returns `exists` if the session has a row already, as when two requests inherit it
-at the same time.
+Returns `exists` if the session has a row already. Returns `full` if the tenant has
+`sessions_per_principal` sessions already, and would have `Observed`.
 """.
 -spec add(session_id(), pid() | none, session(), erlmcp_gate:tenant(),
           erlmcp_instance:instance()) ->
@@ -190,13 +188,12 @@ put_process(Id, Pid, #{sessions := #sessions{rows = Rows}}) ->
 -doc """
 Makes the calling process the process of a session that has none. Returns the lists that have
 changed since the session was opened, as a number (`erlmcp_subscriptions:changed/1`). Returns
-`error` if the session has a process, or has ended.
-
-A publisher records a change for sessions without a process before it looks for subscribers. The
-calling process has subscribed before this call, so it misses no change.
+`error` if the session has a process, or has ended. The calling process has subscribed before.
 """.
 -spec attend(binary(), erlmcp_instance:instance()) -> {ok, Missed :: non_neg_integer()} | error.
 attend(Id, #{sessions := #sessions{rows = Rows}}) ->
+    %% A publisher records a change for sessions without a process before it looks for subscribers.
+    %% The calling process has subscribed, so it misses no change.
     Row = {Id, none, '$1', '$2', '$3', '$4', '$5'},
     case ets:select_replace(Rows, [{Row, [], [{setelement(2, Row, self())}]}]) of
         1 -> {ok, ets:lookup_element(Rows, Id, 6, 0)};
@@ -248,8 +245,8 @@ oldest_unused(Of, #{sessions := #sessions{unused = Unused}}) ->
     oldest(Of, Unused).
 
 -doc """
-Deletes a session that was never used, and returns its process, which the caller ends, or `none` if
-it has none. Returns `used` instead if the session was used or has ended meanwhile.
+Deletes a session that was never used. Returns its process, which the caller ends, or `none` if it
+has none. Returns `used` instead if the session was used or has ended meanwhile.
 """.
 -spec end_unused(unused(), erlmcp_instance:instance()) -> {ended, pid() | none} | used.
 end_unused({Opened, Id, Tenant} = Unused, #{sessions := #sessions{rows = Rows}} = Instance) ->
@@ -412,8 +409,8 @@ pids(#{sessions := #sessions{rows = Rows}}) ->
 
 -doc """
 Returns up to `Most` open sessions of Streamable HTTP, in no order. Each has its id, its state, how
-long it was not used, and the number of its running calls. `IdleMs` is `unused` if the session was
-never used. Otherwise it may be greater than the real time by a hundredth of `session_idle_ms`.
+long it was not used, and the number of its running calls. `IdleMs` may be too great by a hundredth
+of `session_idle_ms`, and is `unused` if the session was never used.
 """.
 -spec list(Most :: pos_integer(), erlmcp_instance:instance()) ->
     [{binary(), erlmcp_engine:session(), IdleMs :: non_neg_integer() | unused,

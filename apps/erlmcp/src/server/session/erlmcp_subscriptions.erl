@@ -1,24 +1,16 @@
 -module(erlmcp_subscriptions).
 -moduledoc """
-The subscribers of a server by topic, in a table, and the functions that publish changes to them.
-The process that publishes a change encodes it once, and sends it to the subscribers. A change of a
-definition that only some principals may see is sent to the subscribers of these principals.
-
-Every session with a process subscribes to the three lists, with one row `lists` in place of three.
+The subscribers of a server by topic, in a table, and the functions that publish changes to them. A
+change is encoded once, and sent to the subscribers whose principals may see it.
 
 A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}`. It calls
-`received/1` with `Pending` when it is about to write or keep the event. Until then the subscriber
-is sent no other event of this topic, if that is a list or a resource. Its client reads the list or
-resource after the event, and gets the newest state. So a subscriber whose client does not read has
-at most one waiting message for each such topic. There may be a few if several processes publish at
-the same moment.
+`received/1` with `Pending` when it is about to write or keep the event. If the topic is a list or a
+resource, the subscriber is sent no other event of it until then. Its client reads the newest state
+after the event. About 1,000 events of a task may wait for a subscriber, and later ones are left
+out.
 
-The events of a task differ, so each of them is sent. About 1,000 of them wait for a subscriber, and
-later ones are left out, as the specification allows: clients can ask for the task.
-
-Topics that clients name, which are resources and tasks, are counted for the client's tenant in the
-same table, as `{{tenant, Tenant}, Count}` (`m:erlmcp_tenant_counts`). Each of their rows names this
-tenant, so that the rows of a process that was killed can be subtracted, too.
+Topics that clients name, which are resources and tasks, are counted for the client's tenant
+(`m:erlmcp_tenant_counts`).
 
 Internal.
 """.
@@ -41,7 +33,14 @@ Internal.
 -doc "The counter of the messages of one topic that wait for a subscriber.".
 -opaque pending() :: {counters:counters_ref(), pos_integer()}.
 
+%% The most events of a task that wait for a subscriber. A few more may wait if several processes
+%% publish at the same moment. The specification allows that: clients can ask for the task.
 -define(PENDING, 1000).
+
+%% A row is `{{Topic, Owner, Subscription}, Pending, Principal, Counted}`. `Counted` is
+%% `{tenant, Tenant}` for a topic that a client has named, so that the rows of a process that was
+%% killed can be subtracted, too, and `none` otherwise. A session subscribes to the three lists with
+%% one row, `lists`. The table also has the counts of the tenants.
 
 %% The lists, each with the number of the counter that a session has for it.
 -define(LISTS, #{tool => 1, prompt => 2, resource => 3}).

@@ -1,19 +1,12 @@
 -module(erlmcp_task_process).
 -moduledoc """
-The process of a running task: the owner of its call, and the writer of its record. The process
-outlives the connection that asked for the task. It ends with the task: when the call has ended or
-is cancelled, or when the task has expired.
+The process of a running task: the owner of its call, and the writer of its record. It outlives the
+connection that asked for the task. It ends when the call has ended or is cancelled, or when the
+task has expired.
 
 The record keeps the call's requests to the client until they are answered (`update/2`) or one is
 refused (`refused/2`). A call of `tasks/result`, which waits for the end of the task, gets these
-requests and asks its client (`wait/1`). If several calls wait, only the last one gets the requests,
-since its stream is the most likely to be open. If that call cannot ask its client, the one before
-it gets them (`cannot_ask/1`). All waiting calls get the keys of answered requests, since each of
-them may have asked before.
-
-Messages from other processes have a version, since in a cluster these processes may be on other
-nodes. A record in a cluster is written once a second at most while the task runs. A change that
-the store cannot take now is written again later, except one by `cancel/1`.
+requests and asks its client (`wait/1`). If several calls wait, only the last one gets them.
 
 Internal.
 """.
@@ -36,6 +29,8 @@ Internal.
 %% Milliseconds that another node may take to answer.
 -define(ANSWER, 2000).
 
+%% Messages from other processes have a version, since in a cluster these processes may be on other
+%% nodes. A change that the store cannot take now is written again later, except one by `cancel/1`.
 -record(state, {
     instance :: erlmcp_instance:instance(),
     %% the call to run, until it runs; in a fun, since it has keys that no log may show
@@ -51,7 +46,8 @@ Internal.
     %% the names that the call has for the requests that wait for answers, and the answers so far
     names = #{} :: #{Key :: binary() => Name :: binary()},
     answers = #{} :: #{Name :: binary() => map()},
-    %% the processes that wait, the last one first, and those whose clients could not be asked
+    %% the processes that wait, the last one first, since its stream is the most likely to be open,
+    %% and those whose clients could not be asked
     waiting = [] :: [pid()],
     unable = [] :: [pid()],
     %% the window of the notifications to the waiting processes
@@ -64,9 +60,9 @@ Internal.
 
 -doc """
 Stores the task of `Process`, and waits for the store for as long as it takes. The task's call
-starts when the calling process has ended. If the calling process has ended before the task is
-stored, nobody has heard of the task: it is deleted, and `Process` ends. If the task cannot be
-stored, `Process` ends, too, and the error is that of `c:erlmcp_task_store:put/2`.
+starts when the calling process has ended. If that was before the task is stored, the task is
+deleted instead, and `Process` ends. If the task cannot be stored, `Process` ends, too, and the
+error is that of `c:erlmcp_task_store:put/2`.
 """.
 -spec open(Process :: pid()) ->
     ok | {error, {full | too_large, pos_integer()}} | erlmcp_task_store:unavailable().
@@ -75,9 +71,8 @@ open(Process) ->
 
 -doc """
 Lets `Process` take the task over, with the record that it was started with, and run its call. If
-the record cannot be swapped, `Process` ends. `changed` means that another process has changed or
-deleted the record, and `unavailable` that the cluster cannot be asked now. `full` has the bound
-that the record would exceed. Exits if `Process` does not answer within five seconds.
+the record cannot be swapped, `Process` ends, and the error is that of `t:erlmcp_tasks:swap/0`.
+Exits if `Process` does not answer within five seconds.
 """.
 -spec take_over(Process :: pid(), erlmcp_tasks:swap()) ->
     ok | {error, changed | {full, pos_integer()} | unavailable}.
@@ -401,6 +396,7 @@ answered(Responses, #state{names = Names, answers = Answers, task = Task, pid = 
 tell_answered([], _) ->
     ok;
 tell_answered(Keys, State) ->
+    %% Each of them may have asked before.
     lists:foreach(fun(Pid) -> erlmcp_call_messages:task_answered(Pid, Keys) end, waiting(State)).
 
 %% The call has ended.

@@ -450,8 +450,8 @@ bound(Owner) ->
 
 -doc """
 Finds a task of the context's principal by its id. Returns a refusal if there is none, if it has
-expired, or if the store cannot be asked now. A task that should run on this node and has no
-process fails now, unless a node of the cluster is to take it over.
+expired, or if the store cannot be asked now. A task of this node without a process fails now,
+unless a node of the cluster is to take it over.
 """.
 -spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:instance()) ->
     {ok, erlmcp_task_store:task()} | {error, erlmcp_refusal:refusal()}.
@@ -509,10 +509,10 @@ lost(#{version := Version} = Task, Message, Instance) ->
 
 -doc """
 Takes over a task whose process was lost. `Why` is a text that says how it was lost. If the tool is
-`repeatable`, this node runs the task again, and its time of expiry stays. Otherwise the task fails,
-as it does if no process can start with its record. Does nothing if another node has taken the task
-over, or if the record would exceed a bound. Returns `unavailable` if the record cannot be written
-now. Exits, or raises `badarg`, if the server has ended.
+`repeatable`, this node runs the task again, and its time of expiry stays. Otherwise, or if no
+process can start, the task fails. Does nothing if another node has taken the task over, or if the
+record would exceed a bound. Returns `unavailable` if the record cannot be written now. Exits, or
+raises `badarg`, if the server has ended.
 """.
 -spec take_over(erlmcp_task_store:task(), Why :: binary(), swap(), erlmcp_instance:instance()) ->
     ok | erlmcp_task_store:unavailable().
@@ -557,21 +557,22 @@ run_again(Call, #{version := Version} = Task, Why, Swap, Instance) ->
     end.
 
 -doc """
-Ends the task processes that this node started in other incarnations. The cluster has declared
-these incarnations dead, and has taken their tasks over or is about to. Raises `badarg` if the
-server has ended.
+Ends the task processes that this node started in incarnations other than `Incarnation`. Raises
+`badarg` if the server has ended.
 """.
 -spec end_others(Incarnation :: pos_integer(), erlmcp_instance:instance()) -> ok.
 end_others(Incarnation, #{tasks := {_, Processes}}) ->
+    %% The cluster has declared the others dead, and has taken their tasks over or is about to.
     lists:foreach(fun({_, Process}) -> erlmcp_task_process:end_other(Process, Incarnation) end,
                   ets:tab2list(Processes)).
 
 -doc """
-Fails the tasks whose processes were killed and which must not be repeated, since clients may wait
-for their notifications. Lets the store delete the tasks that have expired.
+Fails the tasks whose processes were killed and which must not be repeated. Lets the store delete
+the tasks that have expired.
 """.
 -spec sweep(erlmcp_instance:instance()) -> ok.
 sweep(#{tasks := {Store, Processes}} = Instance) ->
+    %% Clients may wait for the notifications of tasks that fail.
     Killed = [Row || {_, Process} = Row <- ets:tab2list(Processes), not is_process_alive(Process)],
     lists:foreach(fun({Id, Process}) ->
         _ = case erlmcp_task_records:get(Id, Store) of

@@ -2,15 +2,14 @@
 -moduledoc """
 The cache of a connection's process: one record in its process dictionary, which lasts from one
 request to the next. A process of HTTP/1.1 or of lines drops the record before it hibernates, and
-makes another one when a request needs it. The benchmarks `memory_connection_http` and
-`memory_connection_tcp` measure the effect.
+makes another one when a request needs it.
 
 - `meta`: the `_meta` that the client sends in each of its requests. It is decoded and checked once,
   and recognised by its text from then on.
 - `watched`: the atomic by which the watchdog sees inline calls (`m:erlmcp_inline_call_watchdog`).
 - `reports`: the reports of the running inline call, the latest first (`m:erlmcp_call_messages`).
 - `ids`: session ids that were generated in advance (`m:erlmcp_session_table`).
-- `bounded`: whether the memory of the process is bounded already (`m:erlmcp_heap`).
+- `bounded`: `true` if the memory of the process is bounded already (`m:erlmcp_heap`).
 
 Internal.
 """.
@@ -32,6 +31,8 @@ Internal.
 %% Once the client has repeated one, no other is learnt.
 -define(TIMES, 3).
 
+%% The benchmarks `memory_connection_http` and `memory_connection_tcp` measure the effect of
+%% dropping it.
 -record(cache, {
     meta = {?TIMES, none, none} :: meta(),
     watched = none :: watched() | none,

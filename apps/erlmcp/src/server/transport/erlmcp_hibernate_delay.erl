@@ -2,8 +2,7 @@
 -moduledoc """
 Computes how long the process of a connection waits for its client before it hibernates. The first
 delay is a second. If the client sends a request soon after the process has hibernated, the next
-delay is longer. It is one and a half times the time between the two requests, since hibernation
-costs more than most requests. Pure.
+delay is longer. It is one and a half times the time from one request to the other. Pure.
 
 Internal.
 """.
@@ -11,7 +10,8 @@ Internal.
 -export([first_ms/0, next_ms/2]).
 
 -define(FIRST, 1_000).
-%% The longest time between two messages, in milliseconds, for which the process waits.
+%% The longest time between two messages, in milliseconds, for which the process waits. Hibernation
+%% costs more than most requests.
 -define(SOON, 6_000).
 
 -doc "Returns the delay of a new connection, in milliseconds.".

@@ -41,8 +41,12 @@ Internal.
 
 -opaque body() :: #body{}.
 -doc """
-The state of a body: it needs more bytes, or is complete. With `ended` its request was answered
-without it, and with `refused` its request is to be refused, with further headers.
+The state of a body.
+
+- `more`: it is not complete.
+- `whole`: it is complete.
+- `ended`: its request is answered, and the rest of the body is not needed.
+- `refused`: its request is to be refused, with further headers.
 """.
 -type progress() ::
     {more, cowboy_stream:commands(), body()}
@@ -169,7 +173,8 @@ verdict(refused, #body{version = Version} = Body) ->
     {refused, erlmcp_unfinished_messages:refusal(), closing(Version)}.
 
 -doc """
-Refuses a request whose body did not arrive in time. Only ends a request that was refused before.
+Refuses a request whose body did not arrive in time. If the request was refused before, only ends
+it.
 """.
 -spec late(body()) -> progress().
 late(#body{parts = forgotten}) ->
@@ -182,7 +187,7 @@ late(#body{version = Version, most = Most} = Body) ->
 
 -doc """
 Refuses a request whose body cannot be read, since its chunks are not framed correctly (RFC 9112,
-section 7.1). Only ends a request that was refused before.
+section 7.1). If the request was refused before, only ends it.
 """.
 -spec broken(body()) -> progress().
 broken(#body{parts = forgotten} = Body) ->

@@ -2,13 +2,11 @@
 -moduledoc """
 The process of an HTTP connection from its accept on. It asks the server's gate for a permit before
 it reads anything, and before a TLS handshake. Only the header of a trusted proxy, which names the
-client, is read earlier (`m:erlmcp_trusted_proxies`). Then it does the handshake, with the current
-certificates. If ALPN selects HTTP/2, cowboy serves the connection. Any other connection begins as
-HTTP/1.1 (`erlmcp_httpd_http1`).
+client, is read earlier (`m:erlmcp_trusted_proxies`). If ALPN selects HTTP/2, cowboy serves the
+connection. Any other connection begins as HTTP/1.1 (`erlmcp_httpd_http1`).
 
-A connection that gets no permit is still accepted, and does not wait in a queue of the operating
-system. Its requests for pages are answered. Any other request gets the refusal, and then the
-connection ends (`m:erlmcp_httpd_refused`).
+On a connection that gets no permit, requests for pages are answered. Any other request gets the
+refusal, and then the connection ends (`m:erlmcp_httpd_refused`).
 
 Internal.
 """.
@@ -65,11 +63,15 @@ last_response(Pid) ->
     ok.
 
 -doc """
-Ends connections as soon as their requests are answered. A connection of HTTP/2 announces its end
-with GOAWAY, and still serves requests that come within `erlmcp_httpd:last_requests_ms/0`. Streams
-that do not end by themselves end now, and those of HTTP+SSE as soon as none of their calls runs. A
-connection of HTTP/1.1 without a request ends now, too. If its client has sent no request yet, or a
-part of the next one, the next request is served first.
+Ends connections as soon as their requests are answered.
+
+- HTTP/2: the connection announces its end with GOAWAY, and still serves requests that come within
+  `erlmcp_httpd:last_requests_ms/0`.
+- HTTP/1.1: a connection without a request ends now. If its client has sent no request yet, or a
+  part of the next one, that request is served first.
+
+Streams that do not end by themselves end now, and those of HTTP+SSE as soon as none of their calls
+runs.
 """.
 -spec end_all([pid()]) -> ok.
 end_all(Pids) ->

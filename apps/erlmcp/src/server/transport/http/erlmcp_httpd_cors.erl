@@ -4,9 +4,8 @@ The CORS headers of answers to pages of other origins. Without them a browser do
 read an answer. Origins that a listener allows by name get them. Origins that are accepted for
 another reason (same host, loopback, or `any`) get none. Pure, except for the date.
 
-A page sends its token in a header, so requests with credentials (cookies and certificates) are not
-supported. A page may send any header: `*` means all except `Authorization`, which is named, and so
-are others for browsers that do not know `*`.
+A page may send any header. It sends its token in one, so requests with credentials (cookies and
+certificates) are not supported.
 
 Source: Fetch standard, "HTTP CORS protocol".
 
@@ -48,7 +47,7 @@ methods(Path, SsePaths) ->
 
 -doc """
 Returns the answer to a preflight request to an endpoint, by which a browser asks whether a page may
-send its request. Such a request has no token. Returns `none` for any other request.
+send its request. Returns `none` for any other request.
 """.
 -spec preflight(cowboy_req:req(), methods()) -> cowboy_stream:commands() | none.
 preflight(#{method := ~"OPTIONS", path := Path, has_body := false,
@@ -56,6 +55,8 @@ preflight(#{method := ~"OPTIONS", path := Path, has_body := false,
   when is_map_key(Path, Methods) ->
     erlmcp_httpd_response:respond(204, #{
         ~"access-control-allow-methods" => map_get(Path, Methods),
+        %% `*` means all headers except `Authorization`. Others are named for browsers that do not
+        %% know `*`.
         ~"access-control-allow-headers" =>
             <<"Content-Type, Accept, Authorization, DPoP, MCP-Protocol-Version, Mcp-Session-Id, "
               "Mcp-Method, Mcp-Name, Last-Event-ID, *">>,

@@ -6,10 +6,6 @@ or for the beginning of its stream. No page passes the gate, so that pages are a
 server refuses calls. In place of the gate, a listener bounds the number of its pages that run at
 once.
 
-The process sends the whole response as an exit signal, and ends. The process of a stream sends the
-connection one piece after the other. It goes on when a piece was written, and the client has taken
-the pieces before it.
-
 Internal.
 """.
 
@@ -163,7 +159,9 @@ request(#{found := #{below := Below}, request := Received, identity := Identity}
         query => Query, below => Below, body => Body, server => erlmcp_log:server(Key),
         principal => Principal}.
 
-%% In the process of the page.
+%% In the process of the page. It sends the whole response as an exit signal, and ends. If it has a
+%% stream, it sends the connection one piece after the other, and goes on when the client has taken
+%% the pieces before.
 
 ended_with(Outcome, Owner) ->
     exit(Owner, {?MODULE, Outcome}),

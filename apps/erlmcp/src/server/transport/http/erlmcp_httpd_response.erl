@@ -108,8 +108,7 @@ with_headers(_, Command) ->
 
 -doc """
 Returns the commands of an answer to HEAD, without the body (RFC 9110, section 9.3.2). The length of
-a dropped body is left out, too: it may differ from that of the answer to GET, which section 8.6
-demands. The text of a refusal names the method.
+a dropped body is left out, too, since it may differ from that of the answer to GET.
 """.
 -spec without_body(cowboy_stream:commands()) -> cowboy_stream:commands().
 without_body(Commands) ->

@@ -2,14 +2,10 @@
 -moduledoc """
 Decides what to do with a request from its head, before a byte of its body is read. Checks the host
 and the origin, the identity and its scopes, and the path, method, media types and announced length.
-A decision is pure, except for the date of an answer. Headers of a proxy that is not trusted are
-logged, too.
+Pure, except for the date of an answer, and for the log entry about headers of a proxy that is not
+trusted.
 
-The head of a request is a map with the keys of cowboy's requests, for HTTP/1.1 and for HTTP/2. The
-answer to a page of another origin has the headers that its browser looks for
-(`m:erlmcp_httpd_cors`).
-
-Real clients are not all as strict as the specification, and harmless deviations are accepted. A
+The head of a request is a map with the keys of cowboy's requests, for HTTP/1.1 and for HTTP/2. A
 missing `Accept`, or `*/*`, counts as both media types. A client that accepts `application/json`
 alone gets JSON, and no notifications of its calls.
 
@@ -474,7 +470,7 @@ kept(#{method := ~"POST"} = Request, #{erlmcp_route := #{auth := none}} = Option
 kept(Request, _) ->
     Request.
 
--doc "Returns the refusal of a request whose answer would be a stream, which its client rejects.".
+-doc "Returns the refusal of a request whose answer is a stream, which its client does not accept.".
 -spec no_stream(Headers :: #{binary() => binary()}) -> erlmcp_refusal:refusal().
 no_stream(#{~"accept" := Header}) ->
     not_acceptable(~"text/event-stream", Header).

@@ -1,15 +1,13 @@
 -module(erlmcp_httpd_stream).
 -moduledoc """
 A request of HTTP/1.1 or HTTP/2, as a cowboy stream handler. It lives in the connection's process,
-which answers every request that needs no user code. A call runs in a process of its own. A quick
-call runs here if no other call runs on the connection (`m:erlmcp_inline_call`). The answer is JSON.
-It is a stream instead for a subscription, for a client that reads only streams, and for a handler
-that reports something before its result.
+which answers every request that needs no user code. A call runs in a process of its own, or here if
+it is quick and no other call runs on the connection (`m:erlmcp_inline_call`).
 
-`m:erlmcp_httpd_route` decides from the head what to do with a request, before the body is read. If
-a process or another machine has to be asked for the identity, the connection's other streams go on.
-The stream keeps the part of the body that arrives meanwhile, which the flow control of HTTP bounds.
-`m:erlmcp_httpd_sse` handles requests of HTTP+SSE, and `m:erlmcp_httpd_page` those for pages.
+`m:erlmcp_httpd_route` decides from the head what to do with a request. `m:erlmcp_httpd_sse` handles
+requests of HTTP+SSE, and `m:erlmcp_httpd_page` those for pages. Any other answer is JSON, or a
+stream. GET and subscriptions get a stream, and so do clients that read only streams. A call gets
+one if its handler reports something before its result.
 
 A stateless call ends with its request: a client that disconnects cancels the call. A call of a
 session is owned by the session, and goes on.
@@ -67,8 +65,8 @@ Internal.
     full = false :: boolean(),
     unsaid = [] :: [fun(() -> ok)]
 }).
-%% The state while the identity is asked for. Parts of the body that arrive meanwhile are kept, the
-%% last first.
+%% The state while the identity is asked for, of a process or of another machine. Parts of the body
+%% that arrive meanwhile are kept, the last first. The flow control of HTTP bounds them.
 -record(asking, {
     request :: cowboy_req:req(),
     question :: erlmcp_httpd_route:question(),

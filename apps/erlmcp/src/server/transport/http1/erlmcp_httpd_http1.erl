@@ -2,17 +2,13 @@
 -moduledoc """
 The process of an HTTP/1.1 connection, with or without TLS. It reads requests
 (`m:erlmcp_httpd_http1_message`), one after the other, gives each to the stream handler, and
-performs the commands that the handler returns. On HTTP/2 cowboy does this.
-
-If the first bytes of a connection without TLS are the preface of HTTP/2, the connection is handed
-to cowboy.
+performs the commands that the handler returns. If the first bytes of a connection without TLS are
+the preface of HTTP/2, the connection is handed to cowboy.
 
 The process reads as much of a body as its stream takes. Behind a request that is served it reads
 `message_bytes` and 65,536 bytes more, and ends the connection of a client that sends further ones.
-The bytes of an incomplete head, and those behind a request, are counted
-(`m:erlmcp_unfinished_messages`). Up to 65,536 bytes that have arrived together with the request
-before them are not counted. A client that does not read its responses loses its connection after
-`send_timeout_ms`. An idle process hibernates.
+A client that does not read its responses loses its connection after `send_timeout_ms`. An idle
+process hibernates.
 
 Source: RFC 9112; RFC 9113, section 3.4 (the preface).
 
@@ -96,7 +92,8 @@ Internal.
     buffer = <<>> :: binary(),
     %% bytes of the buffer that were searched for the end of a head
     seen = 0 :: non_neg_integer(),
-    %% bytes of the buffer that are counted, and whether reading pauses
+    %% bytes of the buffer that are counted (`erlmcp_unfinished_messages`), and whether reading
+    %% pauses; those of an incomplete head are counted, and those behind a request
     counted = 0 :: non_neg_integer(),
     paused = false :: boolean(),
     %% the time of the first byte of an unfinished head, in milliseconds

@@ -89,10 +89,9 @@ patterns() ->
       forbidden => binary:compile_pattern([~"\r", ~"\n", <<0>>])}.
 
 -doc """
-Splits `Bytes` into the first head, without the empty lines around it, and the bytes behind it.
-`Seen` is 0 at first. If the head is incomplete, pass the `Seen` of `more` to the next call, so that
-few bytes are searched twice. The error is the status of the refusal, and can come before the head
-is complete.
+Splits `Bytes` into the first head, without the empty lines around it, and the bytes behind it. If
+the head is incomplete, the next call gets all bytes again, and the `Seen` of `more` in place of 0.
+The error is the status of the refusal, and can come before the head is complete.
 """.
 -spec split({Bytes :: binary(), Seen :: non_neg_integer()}, patterns()) ->
     {ok, Head :: binary(), Behind :: binary()} | {more, Seen :: non_neg_integer()}

@@ -1,16 +1,13 @@
 -module(erlmcp_httpd_http2).
 -moduledoc """
 An HTTP/2 connection. Cowboy serves it: this module starts `m:cowboy_http2` in the calling process,
-and is the transport through which cowboy reads and writes.
+and is the transport through which cowboy reads and writes. It passes everything on to the transport
+of the socket.
 
-The transport passes everything to that of the socket, and counts the answers to PING and SETTINGS.
-When cowboy announces the end of the connection, since the server ends, the streams that do not end
-by themselves end (`stream_lasts/1`).
-
-Cowboy answers each PING and SETTINGS, and bounds their rate only together with all other frames, of
-which a busy proxy sends many. If PING and SETTINGS exceed a rate of their own, the connection ends
-with GOAWAY, ENHANCE_YOUR_CALM. A connection over TLS ends with a closure alert, which cowboy does
-not send.
+A client that sends too many PING and SETTINGS frames (`max_answers/0`) loses its connection, with
+GOAWAY and ENHANCE_YOUR_CALM. When the server ends, the streams that do not end by themselves are
+told so (`stream_lasts/1`). A connection over TLS ends with a closure alert, which cowboy does not
+send.
 
 Sources: RFC 9113, section 10.5; RFC 8446, section 6.1.
 
@@ -24,7 +21,8 @@ Internal.
 -export([name/0, messages/0, peername/1, sockname/1, setopts/2, send/2, shutdown/2]).
 
 %% The most answers to PING and SETTINGS, and the milliseconds of this rate. A client that measures
-%% its connection needs far fewer.
+%% its connection needs far fewer. Cowboy bounds their rate only together with that of all other
+%% frames, of which a busy proxy sends many.
 -define(MAX_ANSWERS, {10_000, 10_000}).
 %% The highest number of a stream, since only cowboy knows which streams it has handled. Cowboy also
 %% sends this number when it begins to close the connection.
@@ -82,8 +80,8 @@ count_calls(More) ->
 
 -doc """
 Returns `true` if calls of the connection run in processes of their own. Then no quick call may run
-in the connection's process (`m:erlmcp_inline_call`). A quick call that does not end in time is
-ended together with its connection, and these calls would end with it.
+in the connection's process (`m:erlmcp_inline_call`). If it did not end in time, it would end the
+connection, and these calls with it.
 """.
 -spec has_calls() -> boolean().
 has_calls() ->

@@ -51,8 +51,8 @@ Internal.
 -define(READY, 131_072).
 
 -doc """
-Returns how many bytes of answers are enough for the process to write them before it takes another
-message from its mailbox. All lines that came with one message are handled first.
+Returns the number of bytes of answers at which the process writes them, before it takes another
+message from its mailbox.
 """.
 -spec ready_bytes() -> pos_integer().
 ready_bytes() ->
@@ -100,9 +100,12 @@ admitted(Permits, Connection) ->
 
 -doc """
 Handles bytes that have arrived. Returns all answers that are ready, as one piece, and the state of
-the input. It is `complete` if no message is unfinished. It is `started` if the unfinished message
-came after another one in these bytes, and `unfinished` if these bytes end no message. `stranger`
-means that the peer is not an MCP client, and that the connection has to end after the answer.
+the input:
+
+- `complete`: no message is unfinished.
+- `started`: a message is unfinished, and another one has ended in these bytes.
+- `unfinished`: a message is unfinished, and none has ended in these bytes.
+- `stranger`: the peer is not an MCP client. The connection has to end after the answer.
 """.
 -spec data(binary(), connection()) ->
     {started | unfinished | complete | stranger, iodata(), connection()}.
@@ -559,7 +562,7 @@ take_waiting({Out, _} = Ready, #{calls := Calls, queue := Queue} = Connection) -
 
 -doc """
 Returns how many bytes have arrived and are not handled: of an unfinished line, and of the requests
-that wait. Also returns when the first of these requests arrived, in monotonic milliseconds, or
+that wait. `WaitingSince` is when the first of these requests arrived, in monotonic milliseconds, or
 `infinity` if none waits.
 """.
 -spec held(connection()) -> {Begun :: non_neg_integer(), Waiting :: non_neg_integer(),

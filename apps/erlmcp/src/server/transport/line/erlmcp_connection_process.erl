@@ -2,16 +2,12 @@
 -moduledoc """
 The process of a line-framed connection. It takes the bytes that arrive, lets `erlmcp_connection`
 answer, and writes the answers that are ready in one piece. The callbacks of the behaviour are what
-differs between transports (sockets, pipes, messages).
-
-When the input ends, accepted requests are answered before the process ends; their calls have
-deadlines. When the transport is lost, the calls end.
+differs between transports (sockets, pipes, messages). When the input ends, accepted requests are
+answered before the process ends. When the transport is lost, the calls end.
 
 Bytes of messages that have begun are counted (`m:erlmcp_unfinished_messages`). While there is no
-room for more, nothing is read, if the transport can wait. If the message itself is refused, its
-client gets the refusal, and the connection ends. A connection whose `ReceiveTimeout` is `infinity`
-goes on without the message. Its client is the program that has started the node, or a process of
-the node.
+room for more, nothing is read, if the transport can wait. A client whose message is refused gets
+the refusal, and loses the connection unless its `ReceiveTimeout` is `infinity`.
 
 Internal.
 """.

@@ -33,8 +33,7 @@ check_id(_, _) -> ok.
 
 -doc """
 Adds a request behind all others, or refuses it if a bound is exceeded. Returns `none_may` if the
-server lets no request wait. The line, the id and the method are copied, since each may be a part of
-a larger binary. The caller has checked the id (`check_id/2`).
+server lets no request wait. The caller has checked the id (`check_id/2`).
 """.
 -spec add(request(), limits(), queue()) ->
     {ok, queue()} | {refuse, erlmcp_refusal:refusal()} | none_may.
@@ -55,6 +54,7 @@ add(#{id := Id, line := Line, method := Method} = Request, Limits,
                              ~"the requests that wait on this connection have too many bytes",
                              MostBytes, All)};
         {_, All} ->
+            %% Copies, since each may be a part of a larger binary.
             Own = erlmcp_message:own_id(Id),
             Kept = Request#{id := Own, line := binary:copy(Line), method := binary:copy(Method)},
             {ok, Queue#queue{bytes = All, next = Next + 1, ids = Ids#{Own => Next},

@@ -8,10 +8,9 @@ print through their application's master, and `erlang:display/1`. To exclude the
 output under another descriptor, as `bin/erlmcp` does: `{stdio, #{output => 3}}` with `3>&1 1>&2`.
 
 When the input ends, accepted requests are answered, and the node stops with status 0. It also stops
-with status 0 when nothing can be written any more. If the connection's process crashes or is
-killed, the status is 1. If the server is stopped, the connection ends with it, and the node goes
-on. The exception is a client that does not read the last answers within 200 milliseconds: then the
-connection's process is killed, and the node stops.
+with status 0 when nothing can be written any more, and with 1 if the connection's process crashes
+or is killed. If the server is stopped, the connection ends and the node goes on. But the node stops
+with status 1 if the client does not read the last answers within 200 milliseconds.
 
 Source: specification 2026-07-28, "Transports / stdio".
 

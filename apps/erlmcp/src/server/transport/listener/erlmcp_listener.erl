@@ -1,7 +1,6 @@
 -module(erlmcp_listener).
 -moduledoc """
-Starts a ranch listener. If its port is still in use, the start waits for up to half a second. After
-a restart of a server, the old listening socket may be closed a moment later.
+Starts a ranch listener. If its port is still in use, the start waits for up to half a second.
 
 All listeners have the bounds of this module. They limit the connections that wait to be accepted,
 the connections that get a descriptor, and the time of clients that do not read.
@@ -13,7 +12,8 @@ Internal.
 -export([socket_options/2, backlog/0, acceptors/0, is_loopback/1, accept/2]).
 -export([start_connection/1, load/1]).
 
-%% Milliseconds between two attempts to use the port, and how many attempts there are.
+%% Milliseconds between two attempts to use the port, and how many attempts there are. After a
+%% restart of a server, the old listening socket may be closed a moment later.
 -define(LOOK, 20).
 -define(LOOKS, 25).
 %% Connections that may be refused at the same time, in addition to an eighth of the limit of
@@ -36,8 +36,8 @@ child_spec(#{start := Start} = Spec, SocketOptions) ->
 
 -doc """
 Returns the number of connections at which a listener stops accepting. It is somewhat greater than
-`Connections`, the limit of those that are served. So the connections in between can be refused with
-a reason.
+`Connections`, the limit of those that are served, so that further ones can be refused with a
+reason.
 """.
 -spec hard_stop(Connections :: pos_integer()) -> pos_integer().
 hard_stop(Connections) ->
@@ -47,10 +47,7 @@ hard_stop(Connections) ->
 -spec backlog() -> pos_integer().
 backlog() -> ?BACKLOG.
 
--doc """
-Returns how many processes of a listener accept connections. Each accepts one connection each time
-that it is scheduled.
-""".
+-doc "Returns how many processes of a listener accept connections.".
 -spec acceptors() -> pos_integer().
 acceptors() ->
     erlmcp_descriptors:acceptors(erlmcp_descriptors:measure(erlmcp_machine:facts("/"))).
@@ -84,15 +81,15 @@ accept(Accept, Close) ->
 
 -doc """
 Returns the socket options of a listener with `Options`. A client that reads nothing for
-`Milliseconds` loses its connection. Bytes that a process has sent stay in the kernel after the
-process has ended. So the operating system must give up too (TCP_USER_TIMEOUT, RFC 5482). Only Linux
-has that option.
+`Milliseconds` loses its connection. On Linux this is also true after the process of the connection
+has ended (TCP_USER_TIMEOUT, RFC 5482).
 """.
 -spec socket_options(Options :: map(), Milliseconds :: pos_integer()) -> [gen_tcp:listen_option()].
 socket_options(Options, Milliseconds) ->
     [{ip, maps:get(ip, Options, {127, 0, 0, 1})}, {port, maps:get(port, Options, 0)},
      {nodelay, true}, {backlog, ?BACKLOG},
      {send_timeout, Milliseconds}, {send_timeout_close, true}
+     %% Bytes that a process has sent stay in the kernel after the process has ended.
      | case os:type() of
            {unix, linux} -> [{raw, 6, 18, <<Milliseconds:32/native>>}];
            _ -> []
@@ -106,13 +103,14 @@ is_loopback({0, 0, 0, 0, 0, 16#FFFF, High, _}) -> High bsr 8 =:= 127;
 is_loopback(_) -> false.
 
 -doc """
-Starts the process of a connection, for ranch. The calling process starts all connections of a
-listener, and gets a high priority here. With the normal priority it would start about ten
-connections in the time in which 1,000 busy processes each run once. A flood is slowed down by
-ranch's acceptors, which have the normal priority.
+Starts the process of a connection, for ranch. The calling process, which starts all connections of
+a listener, gets a high priority.
 """.
 -spec start_connection({module(), atom(), [term()]}) -> {ok, pid()}.
 start_connection({Module, Function, Arguments}) ->
+    %% With the normal priority, the calling process would start about ten connections in the time
+    %% in which 1,000 busy processes each run once. A flood is slowed down by ranch's acceptors,
+    %% which have the normal priority.
     _ = process_flag(priority, high),
     {ok, proc_lib:spawn_link(Module, Function, Arguments)}.
 

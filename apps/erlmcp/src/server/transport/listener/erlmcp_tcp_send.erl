@@ -1,13 +1,8 @@
 -module(erlmcp_tcp_send).
 -moduledoc """
-Sends on a socket without giving up the scheduler. `gen_tcp:send/2` uses `erlang:port_command/3`,
-after which the runtime puts the calling process behind all others that are ready to run. It also
-monitors the port for each piece. A message to the port sends the bytes without the first effect,
-and without the second one if the driver replies at once.
-
-The form of that message, and of the driver's reply, is internal to OTP's `prim_inet`. So it is used
-only in the one release for which it is known. Other releases use `gen_tcp:send/2`. The release is
-looked up when the module is loaded.
+Sends on a socket without giving up the scheduler. After `gen_tcp:send/2` the calling process is
+behind all others that are ready to run. The messages that are used in its place have a form that is
+internal to OTP's `prim_inet`. So they are used only in the one release for which it is known.
 
 Internal.
 """.
@@ -16,6 +11,10 @@ Internal.
 
 -on_load(look_at_release/0).
 
+%% `gen_tcp:send/2` uses `erlang:port_command/3`, after which the runtime puts the calling process
+%% behind all others, and monitors the port for each piece. A message to the port sends the bytes
+%% without the first effect, and without the second one if the driver replies at once. The release
+%% is looked up when the module is loaded.
 -define(KNOWN, "29").
 
 %% The tag of a send command, which the driver returns in its reply: as a term, and in the form that

@@ -18,15 +18,15 @@ Internal.
 -type address() :: {inet:ip_address(), inet:port_number()}.
 
 -doc """
-Ends a connection with a closure alert. Until the client ends it too, what the client still sends is
+Ends a connection with a closure alert. Until the client ends it too, bytes that still arrive are
 read and dropped. That lasts for `Milliseconds` if the client sends nothing more, and otherwise for
-at most twice that time. A reset would take from the client the response that it has not read.
-(`ssl:shutdown/2` with `write` sends no alert.)
-
-The calling process must own the connection, and end after this.
+at most twice that time. The calling process must own the connection, and end after this.
 """.
 -spec finish(ssl:sslsocket(), Milliseconds :: pos_integer()) -> ok.
 finish(Socket, Milliseconds) ->
+    %% A reset would take from the client the response that it has not read. `ssl:shutdown/2` with
+    %% `write` sends no alert.
+    %%
     %% The time-out of `ssl` ends with the first packet of the client. A connection without one is
     %% left to `ssl`: at the end of its owner, the client would get another alert.
     {Closing, Monitor} = spawn_monitor(fun() -> close(Socket, Milliseconds) end),

@@ -18,11 +18,11 @@ Internal.
 
 -doc """
 Returns the files that the options name. Returns `[]` for options with `sni_hosts` or `sni_fun`,
-which give each client other options. Then `ssl` itself reads the files, and checks them every two
-minutes.
+which give each client other options: then `ssl` itself reads the files.
 """.
 -spec names(options()) -> [file:filename_all()].
 names(Options) ->
+    %% `ssl` checks the files that it has read every two minutes.
     Named = [Option || {Name, _} = Option <- replaced(Options), Name =/= certs_keys],
     lists:usort([File || {Name, File} <- Named, is_file(Name)]
                 ++ [File || {certs_keys, Pairs} <- replaced(Options), Pair <- Pairs,

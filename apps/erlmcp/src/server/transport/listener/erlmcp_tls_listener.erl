@@ -34,9 +34,8 @@ The user's options `Own` override those of the same name. The passwords in `Own`
 no log shows. If `Authenticate` uses certificates, a client needs one that an authority of
 `cacertfile` or `cacerts` has signed.
 
-A client may resume an earlier TLS session. In TLS 1.3 the listener keeps no state of that session:
-the client's ticket has it, sealed with a key of the listener. A client that is asked for a
-certificate cannot resume, since its certificate may not be valid any more.
+A client may resume an earlier TLS session, unless it is asked for a certificate: that one may not
+be valid any more.
 """.
 -spec options(Own :: [ssl:tls_server_option()], Authenticate :: term()) ->
     [ssl:tls_server_option()].
@@ -55,7 +54,8 @@ options(Own, Authenticate) ->
 with_others(Own, Others) ->
     Own ++ [Option || {Name, _} = Option <- Others, not lists:keymember(Name, 1, Own)].
 
-%% `ssl` refuses options of versions that are not enabled.
+%% `ssl` refuses options of versions that are not enabled. In TLS 1.3 the listener keeps no state of
+%% a session: the client's ticket has it, sealed with a key of the listener.
 resumption(Known) ->
     {versions, Versions} = lists:keyfind(versions, 1, Known),
     Asked = lists:member({verify, verify_peer}, Known),

@@ -1,17 +1,14 @@
 -module(erlmcp_httpd_sse_session).
 -moduledoc """
-A session of HTTP+SSE: the process that keeps the session's connection (`m:erlmcp_connection`), as
-`m:erlmcp_connection_process` does for a socket. POST requests hand it messages, in the order in
-which the requests are answered. It sends messages to the stream of the client's GET request, which
-is in the process of an HTTP connection.
+A session of HTTP+SSE: the process that keeps the session's connection (`m:erlmcp_connection`). POST
+requests hand it messages. It sends the answers to the stream of the client's GET request, which is
+in the process of an HTTP connection.
 
-The stream writes one piece at a time, and confirms it. So bytes that the client has not read wait
-here. A piece has at most 65,536 bytes, so a large message is several pieces. The session ends if
-more than `unread_bytes` wait, unless a single message has them all. The rest of a message that is
-being written does not count. The session also ends if the stream has not written a piece after
-`send_timeout_ms`. A session that was never used ends after `unused_session_ms`, or earlier if
-another one needs its room. The session also ends with its stream and with the server. Its calls end
-with it. Before a server that is lame drains, the session ends as soon as none of its calls runs.
+The stream writes one piece at a time, of at most 65,536 bytes, and confirms it. The session ends if
+messages of more than `unread_bytes` together wait for that, or if a piece was not written after
+`send_timeout_ms`. A single message may wait, whatever its size. The session also ends with its
+stream and with the server. If it was never used, it ends after `unused_session_ms`, or earlier if
+another session needs its room. Its calls end with it.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE".
 
@@ -46,9 +43,9 @@ Internal.
 
 -doc """
 Opens a session for a stream, or refuses it. The stream is sent `{Tag, {write, Bytes}}`, one piece
-at a time, and calls `written/1` when it has written a piece. If the session ends for the server,
-the stream is sent all remaining bytes at once. The session is linked to the stream's process, and
-ends with `{shutdown, slow_consumer}` if the client does not read.
+at a time, and calls `written/1` when it has written a piece. When the server ends the session, the
+stream is sent all remaining bytes at once. The session is linked to the stream's process, and ends
+with `{shutdown, slow_consumer}` if the client does not read.
 """.
 -spec open(erlmcp_call:owner(), erlmcp_auth:principal(), inet:ip_address(),
            erlmcp_instance:instance()) ->
