@@ -86,7 +86,7 @@ connections() ->
     length(erlmcp_chaos_inside:pids(connections)).
 
 -doc """
-Runs in the server's node: closes at most `Count` connections, over about `Milliseconds`.
+Runs in the server's node: closes at most `Count` connections, in parts within `Milliseconds`.
 """.
 -spec close(Count :: pos_integer(), Milliseconds :: pos_integer()) -> ok.
 close(Count, Milliseconds) ->

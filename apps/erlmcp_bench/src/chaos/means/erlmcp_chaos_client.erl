@@ -92,7 +92,8 @@ head(Headers, Bytes) ->
 -doc """
 Sends a request, reads its reply as `reply/2` does, and returns the outcome, which it also records
 under `Source`. If the request could not be sent, or no reply could be read, the outcome is
-`{failed, Reason}`. A reply with another id is `{wrong, id}`; an error may come without an id.
+`{failed, Reason}`. An error may come without an id. Any other message without the id of the request
+is `{wrong, id}`.
 """.
 -spec ask(connection(), erlmcp_chaos_context:context(), Source :: erlmcp_chaos_scenario:source(),
           Message :: map(), Milliseconds :: pos_integer()) -> erlmcp_chaos_accounting:outcome().

@@ -48,7 +48,7 @@ kill(Kind) ->
     ok = lists:foreach(fun(Pid) -> exit(Pid, kill) end, Pids),
     length(Pids).
 
--doc "Returns the processes of a kind. Only `supervisor` does not fail while the server restarts.".
+-doc "Returns the processes of a kind. Fails while the server restarts, except for `supervisor`.".
 -spec pids(kind()) -> [pid()].
 pids(supervisor) ->
     [Pid || Pid <- [erlmcp_bench_host:server()], is_pid(Pid)];
@@ -65,7 +65,7 @@ pids({child, Id}) ->
     [Pid || {Of, Pid, _, _} <- children(), Of =:= Id, is_pid(Pid)].
 
 -doc """
-Starts to watch processes. `killed/2` returns once how many of them were killed.
+Starts to watch processes. A single call of `killed/2` returns how many of them were killed.
 """.
 -spec watch([pid()]) -> Watcher :: pid().
 watch(Pids) ->

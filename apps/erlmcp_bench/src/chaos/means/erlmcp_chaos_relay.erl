@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_relay).
 -moduledoc """
 A process in the node of the server under test. It collects the events of the server (`on_event`)
-and the reports of supervisors, with their system times, until the instruments fetch them. Nothing
-else that the node logs is kept or printed.
+and the reports of supervisors, with their system times, until the instruments fetch them. The log
+of the node is not printed.
 """.
 
 -export([start/0, event/1, fetch/2]).

@@ -23,7 +23,7 @@ on the path. `scripts/go_tool.sh` builds the program and prints its folder.
     kill -KILL \"$proxy\"
     wait").
 
--doc "Returns the path of the program, or an error if it is not installed.".
+-doc "Returns the path of Toxiproxy's program, or an error if it is not installed.".
 -spec program() -> {ok, file:filename()} | {error, {no_program, string()}}.
 program() ->
     Name = os:getenv("ERLMCP_TOXIPROXY", "toxiproxy-server"),
