@@ -4,8 +4,8 @@ Creates a resource of the machine that a fault needs, such as a namespace, a mou
 processes. A shell outside the node makes the resource, and removes it on request. It also does so
 when the process that called `keep/3` ends, or the node is killed.
 
-A shell that was itself killed leaves its resource behind. `owner_lives/2` finds that out from the
-resource's name, if `name/1` has made the name.
+A shell that was itself killed leaves its resource behind. If `name/1` made the resource's name,
+`owner_lives/2` says whether its node still runs.
 """.
 
 -export([keep/3, release/1, children/1, name/1, owner_lives/2]).
@@ -99,7 +99,7 @@ children(Port) ->
             [_, Parent | _] <- [string:lexemes(Behind, " ")],
             binary_to_integer(Parent) =:= Shell].
 
--doc "Returns a unique name, `Prefix-PID-NUMBER`, with this node's id in the operating system.".
+-doc "Returns a unique name, `Prefix-PID-NUMBER`. `PID` is this node's operating system process.".
 -spec name(Prefix :: string()) -> string().
 name(Prefix) ->
     lists:flatten([Prefix, $-, os:getpid(), $-,

@@ -1,8 +1,8 @@
 -module(erlmcp_load_group).
 -moduledoc """
 A process that owns some of a load's connections: it sends requests on them when they are due, and
-passes them their messages. A request is due when another one has ended (closed loop), or when
-`m:erlmcp_load_schedule` says so (open loop). It goes to the free connection that has waited longest.
+passes them their messages. In a closed loop a request is due when another one has ended, in an open
+loop when `m:erlmcp_load_schedule` says so. It goes to the free connection that has waited longest.
 
 Opening a connection waits for the peer, so a group with several connections leaves that to other
 processes. A lost connection is opened again by a group that has no other one. A peer that leaves a
@@ -87,7 +87,8 @@ reopen(Settings, Closed) ->
 
 -doc """
 Starts the warm-up that measures the server's capacity, at `Begin` in monotonic microseconds. It is
-a closed loop with one request in flight on each of at most `callers` connections (in the settings).
+a closed loop with at most one request in flight on each connection, and on no more connections than
+`callers` of the settings.
 """.
 -spec warm(pid(), Begin :: integer()) -> ok.
 warm(Pid, Begin) ->

@@ -10,7 +10,7 @@ Checks the plan of a load, fills in its defaults, and draws the kind of each req
 -doc """
 The plan of a load.
 
-- `protocol` (http1) is that of an HTTP target. HTTP/2 in the clear begins without negotiation.
+- `protocol` (`http1`) is that of an HTTP target. HTTP/2 in the clear begins without negotiation.
 - `tls` has options of `ssl` for `https` URLs. Without `cacerts` or `cacertfile` the system's roots
   are trusted.
 - `era` (`stateless`) may also be `{session, Revision}`. A connection then has
@@ -22,10 +22,10 @@ The plan of a load.
 - `loop` (`{closed, 1}`): `{closed, Window}` keeps `Window` requests in flight on each connection.
   `{open, Rate, poisson | even}` sends `Rate` requests a second over all connections. `hold` sends
   none.
-- A rate of `{percent, Percent}` is a part of the server's capacity, which the warm-up measures. It
-  keeps about 256 requests in flight, at most one on each connection, and counts the answers in its
-  second half. Its first half goes on, for at most ten times its length, until each connection was
-  used twelve times on average. Such a load needs a `warmup_ms` of at least 100.
+- A rate of `{percent, Percent}` is a part of the server's capacity, which the warm-up measures. The
+  warm-up keeps about 256 requests in flight, at most one on each connection, and counts the answers
+  in its second half. Its first half goes on, for at most ten times its length, until each
+  connection was used twelve times on average. Such a load needs a `warmup_ms` of at least 100.
 - `in_flight` is the most requests that an open loop has on a connection at once (1 on HTTP/1.1, 100
   on HTTP/2, and 32 otherwise).
 - `duration_ms` (10,000) is measured, after `warmup_ms` (0).

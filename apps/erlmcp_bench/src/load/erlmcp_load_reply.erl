@@ -3,7 +3,7 @@
 Judges whether a reply answers its request, with the expected content. Pure.
 
 A pattern is an earlier reply without its id. A reply that differs from it only in the id has the
-same verdict, and is not decoded. So each reply is checked to its last byte.
+same verdict. All others are decoded, so each reply is checked to its last byte.
 """.
 
 -export([id/1, is_reply/1, check/5, pattern/3]).

@@ -165,8 +165,8 @@ decoded(Bytes) ->
     end.
 
 -doc """
-Reads and drops at least `Bytes` bytes. Each part of them must come within `Milliseconds`. `Missing`
-is the number of bytes that did not come.
+Reads and drops at least `Bytes` bytes. Each part must come within `Milliseconds` of the one before.
+`Missing` is the number of bytes that did not come.
 """.
 -spec discard(connection(), Bytes :: integer(), Milliseconds :: non_neg_integer()) ->
     ok | {error, Reason :: term(), Missing :: pos_integer()}.

@@ -17,7 +17,7 @@ start() ->
     {ok, _} = proc_lib:start(?MODULE, init, [self()]),
     ok.
 
--doc "Records an event. The server calls it as its `on_event`. Does nothing without a relay.".
+-doc "Records an event, as the function `on_event` of a server. Does nothing without a relay.".
 -spec event(map()) -> ok.
 event(Event) ->
     _ = [Pid ! {event, Event, os:system_time(microsecond)} || Pid <- [whereis(?MODULE)],

@@ -164,9 +164,9 @@ backlog(UntilUs, #course{since_us = Since, tenths = Tenths}) ->
              || (UntilUs - Since) rem ?TENTH_US =/= 0].
 
 -doc """
-Returns the microseconds that the slowest request took, among those that were due before `UntilUs`,
-in monotonic microseconds. `UntilUs` is exact to a tenth of a second, and a time of less than that
-may count as 0.
+Returns how many microseconds the slowest request took, of those that were due before `UntilUs`, in
+monotonic microseconds. `UntilUs` is rounded up to a tenth of a second. A request that took less
+than a tenth may count as 0.
 """.
 -spec slowest_us(UntilUs :: integer(), course()) -> non_neg_integer().
 slowest_us(UntilUs, Course) ->
@@ -174,8 +174,8 @@ slowest_us(UntilUs, Course) ->
 
 -doc """
 Returns when the last of the requests that were due before `UntilUs` ended, or `UntilUs` if that is
-later. Both are in monotonic microseconds. `UntilUs` is exact to a tenth of a second, and an answer
-in the tenth in which its request was due does not count.
+later. Both are in monotonic microseconds. For the requests, `UntilUs` is rounded up to a tenth of a
+second. An answer in the tenth in which its request was due does not count.
 """.
 -spec latest_us(UntilUs :: integer(), course()) -> integer().
 latest_us(UntilUs, #course{since_us = Since} = Course) ->
@@ -186,9 +186,9 @@ due_before(UntilUs, #course{since_us = Since, tenths = Tenths}) ->
     [Tenth || At := Tenth <- Tenths, Since + At * ?TENTH_US < UntilUs].
 
 -doc """
-Returns when the last error came, or the last answer that took more than `SlowUs` microseconds, or
-`FromUs` if that is later. Both are in monotonic microseconds. The time of an answer is exact to a
-tenth of a second, and `SlowUs` must be at least that.
+Returns when the last error came, or the last answer that took more than `SlowUs` microseconds, in
+monotonic microseconds. Returns `FromUs` if that is later. The time of an answer is exact to a tenth
+of a second, and `SlowUs` must be at least a tenth.
 """.
 -spec latest_trouble_us(FromUs :: integer(), SlowUs :: pos_integer(), course()) -> integer().
 latest_trouble_us(FromUs, SlowUs, #course{since_us = Since, tenths = Tenths}) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_load_tcp).
 -moduledoc """
 Connects a TCP socket to an IP address as `gen_tcp:connect/4` does, but does not check the options.
-That saves processor time for each of many connections.
+The generator, which opens many connections, saves processor time by that.
 """.
 
 -export([connect/5]).

@@ -11,7 +11,7 @@ always have ten digits, so that a length in the template stays true.
 -export_type([tag/0, pieces/0, message/0, options/0, event/0, event_status/0, state/0,
               template/0]).
 
--doc "The number of a request on its connection, from 0 on. A wrong reply may have any other.".
+-doc "The number of a request on its connection, from 0 on. A wrong reply may have any integer.".
 -type tag() :: integer().
 
 -doc "The bytes of a message, in pieces between which the id is inserted.".
