@@ -1,7 +1,7 @@
 -module(erlmcp_bench_chaos).
 -moduledoc """
-Injects faults into a server in an operating system process of its own. A load runs from
-outside meanwhile, and every one of its requests is accounted for.
+Injects faults into a server that runs in an operating system process of its own. A load runs
+meanwhile, and each of its requests is accounted for.
 
 ```erlang
 {ok, #{status := passed}} = erlmcp_bench_chaos:run_scenario(~"chaos_message_flood").
@@ -28,8 +28,8 @@ modules() ->
      erlmcp_chaos_drill_node, erlmcp_chaos_drill_latency].
 
 -doc """
-Runs the fault `Id` for its full time. The error means that no fault has this id. A fault that could
-not run has an outcome, too.
+Runs the fault `Id` for its full time, and returns its outcome, even if it could not run. The error
+says that there is no such fault.
 """.
 -spec run_scenario(Id :: binary()) ->
     {ok, erlmcp_chaos_run:outcome()} | {error, {unknown_scenario, term()}}.

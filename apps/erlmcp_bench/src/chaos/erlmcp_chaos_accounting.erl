@@ -3,8 +3,8 @@
 Counts the outcomes of requests by their source: answered, refused with a code, failed, or wrong.
 Pure.
 
-A request is lost if its sender never learns its outcome. It had no answer before its timeout, or an
-earlier request had none, on a connection with ordered answers.
+A request is lost if its sender never learns its outcome: it timed out, or waited behind one that
+did, on a connection with ordered answers.
 """.
 
 -export([new/0, add/3, counts/2, sent/1, lost/1, code/1, to_map/1]).
@@ -12,8 +12,8 @@ earlier request had none, on a connection with ordered answers.
 -export_type([accounting/0, counts/0, outcome/0]).
 
 -doc """
-The outcome of a request, as an observer of `m:erlmcp_load` receives it. A refusal carries the
-`data` of its error, the result of a tool error, or an empty map.
+The outcome of a request, as an observer of `m:erlmcp_load` receives it. The details of a refusal
+are the `data` of its error, the result of a tool error, or empty.
 """.
 -type outcome() ::
     answered | {refused, Code :: integer() | atom(), Details :: map()} | {failed, Reason :: term()}
@@ -32,8 +32,8 @@ The outcome of a request, as an observer of `m:erlmcp_load` receives it. A refus
 new() -> #{}.
 
 -doc """
-Counts a request by its source and its outcome. A source has separate counts for a hundred codes of
-refusals, reasons of failures and kinds of wrong answers each. Further ones count as `other`.
+Counts a request by its source and its outcome. After a hundred different codes, reasons of
+failures, or kinds of wrong answers of a source, others of that sort count as `other`.
 """.
 -spec add(erlmcp_chaos_scenario:source(), outcome(), accounting()) -> accounting().
 add(Source, Outcome, Accounting) ->
@@ -56,8 +56,8 @@ more(Key, Counted) ->
     maps:update_with(Key, fun(Count) -> Count + 1 end, 1, Counted).
 
 -doc """
-Returns the code by which a refusal is counted. An error whose JSON-RPC code is one of MCP's own has
-erlmcp's code in its `data`.
+Returns the code by which a refusal is counted: the `refusal` of its details, which is erlmcp's own
+code, or else the code of the error.
 """.
 -spec code({refused, integer() | atom(), map()}) -> integer() | atom().
 code({refused, _, #{~"refusal" := Number}}) when is_integer(Number) -> Number;
@@ -76,7 +76,7 @@ sent(#{answered := Answered, refused := Refused, failed := Failed, wrong := Wron
 sum([]) -> 0;
 sum([Count | Counts]) when is_integer(Count) -> Count + sum(Counts).
 
--doc "Returns how many requests were lost: their senders never learned an outcome.".
+-doc "Returns how many requests were lost.".
 -spec lost(counts()) -> non_neg_integer().
 lost(#{failed := Failed}) ->
     sum(maps:values(maps:with([timeout, behind_timeout], Failed))).

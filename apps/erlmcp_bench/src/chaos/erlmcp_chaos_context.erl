@@ -1,6 +1,7 @@
 -module(erlmcp_chaos_context).
 -moduledoc """
-Functions that a scenario calls while it runs: they mark its steps, record what it saw, and wait.
+The functions that a scenario calls while it runs: they mark its steps, record figures and outcomes,
+and wait.
 """.
 
 -export([inject/1, harm/4, seen/5, heal/1]).
@@ -29,17 +30,16 @@ inject(#{journal := Journal, tell := Tell}) ->
     erlmcp_chaos_journal:mark(Journal, inject).
 
 -doc """
-Does the harm `Harm` by calling `Do`, and returns its result. If a suite has taken the harm out,
-`Do` is not called, and the result is `Unharmed`.
+Does the harm `Harm` by calling `Do`, and returns the result. A test suite may take the harm out:
+then `Do` is not called, and the result is `Unharmed`.
 """.
 -spec harm(context(), Harm :: atom(), Unharmed :: Value, Do :: fun(() -> Value)) -> Value.
 harm(#{harm := Way}, Harm, Unharmed, Do) ->
     Way(Harm, Unharmed, Do).
 
 -doc """
-Records `Value` as the figure `Figure` by which the harm `Harm` was seen. The name of the figure
-ends with the unit. Returns `unseen` if the value is out of its bound `Limit`: the harm was then
-not done as intended.
+Records `Value` as the figure `Figure` that shows the harm `Harm`. The name of the figure ends with
+the unit. Returns `unseen` if the value is out of its bound `Limit`.
 """.
 -spec seen(context(), Harm :: atom(), Figure :: atom(), Value :: number(),
            erlmcp_chaos_verdict:limit()) -> ok | unseen.
@@ -86,7 +86,7 @@ microseconds.
 outcome(#{journal := Journal}, Source, Outcome, SentUs, DoneUs) ->
     erlmcp_chaos_journal:outcome(Journal, Source, Outcome, SentUs, DoneUs).
 
--doc "Records an event called `Name` that came now, as if the server had reported it.".
+-doc "Records an event `Name` at the current time, as if the server had reported it.".
 -spec noticed(context(), Name :: atom()) -> ok.
 noticed(#{journal := Journal}, Name) ->
     erlmcp_chaos_journal:event(Journal, #{event => Name}, now_us()).
@@ -104,8 +104,7 @@ counts(#{journal := Journal}, Source) ->
     erlmcp_chaos_accounting:counts(Source, Accounting).
 
 -doc """
-Returns how many open connections of the load have ended unexpectedly until now. Fails without a
-load.
+Returns how many connections of the load have ended unexpectedly until now. Fails without a load.
 """.
 -spec lost_connections(context()) -> non_neg_integer().
 lost_connections(#{load := Load}) ->
@@ -122,17 +121,18 @@ await(#{journal := Journal}, Awaited, Milliseconds) ->
     erlmcp_chaos_journal:await(Journal, Awaited, Milliseconds).
 
 -doc """
-Waits until the fault is noticed. The fault must have the bound `detect_ms`. Returns `timeout` after
-twenty times the bound, and at least ten seconds; or after `patience_ms`, if the options have it.
+Waits until the fault is detected, or returns `timeout`. The wait lasts twenty times the bound
+`detect_ms`, which must not be `none`, but at least ten seconds. The option `patience_ms` replaces
+that time.
 """.
 -spec await_detected(context()) -> ok | timeout.
 await_detected(#{bounds := #{detect_ms := Bound}} = Context) ->
     await(Context, detected, patience(Bound, Context)).
 
 -doc """
-Waits until the load is served as before the fault, and until a probe has a good reply if there are
-probes. Returns `timeout` after twenty times the bound `recover_ms`, and at least ten seconds; or
-after `patience_ms`, if the options have it.
+Waits until the server has recovered (`erlmcp_chaos_journal:recovered_at/1`), or returns `timeout`.
+The wait lasts twenty times the bound `recover_ms`, but at least ten seconds. The option
+`patience_ms` replaces that time.
 """.
 -spec await_recovered(context()) -> ok | timeout.
 await_recovered(#{bounds := #{recover_ms := Bound}} = Context) ->
@@ -142,8 +142,7 @@ patience(_, #{options := #{patience_ms := Milliseconds}}) -> Milliseconds;
 patience(Bound, #{}) -> max(?LEAST_MS, Bound * ?PATIENCE).
 
 -doc """
-Calls a function in the server's node, and returns its value. Fails if the function fails or the
-node ends, or after a minute.
+Calls a function in the server's node, and returns its value, as `erlmcp_bench_target:call/4` does.
 """.
 -spec call(context(), module(), atom(), [term()]) -> term().
 call(#{target := Target}, Module, Function, Arguments) ->

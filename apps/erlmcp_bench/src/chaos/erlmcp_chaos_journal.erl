@@ -1,16 +1,15 @@
 -module(erlmcp_chaos_journal).
 -moduledoc """
-Records what happens during a fault. The process receives the outcome of every request, the server's
-events, and the marks of the fault's beginning and end. Times are those of
-`erlang:monotonic_time/1`, in microseconds.
+A process that records what happens during a fault: the outcome of every request, the server's
+events, and the fault's beginning and end.
 
 Detection is the first event or refusal with the fault's code after its injection. For a fault
 without a code it is the first event, refusal, failure or wrong answer of any kind.
 
 The load has recovered when a hundred of its requests in a row are answered as fast as before the
-fault. Their 99th percentile is then at most 1.2 times the earlier one, or at most ten milliseconds
-if that is longer. The time of the recovery is that of the first of these hundred answers. A later
-request that is not answered begins the count again at zero.
+fault. Then their 99th percentile is at most 1.2 times the earlier one, or ten milliseconds if that
+is longer. The load has recovered at the first of these hundred answers. The count begins again with
+each later request that is not answered.
 """.
 
 -behaviour(gen_server).
@@ -78,7 +77,7 @@ event has not happened.
     taps = [] :: [pid()]
 }).
 
--doc "Starts a journal of the fault with the error code `Code`, linked to the caller.".
+-doc "Starts a journal, linked to the caller. `Code` is that of the fault's refusals, or `none`.".
 -spec start_link(Code :: integer() | none) -> {ok, pid()}.
 start_link(Code) ->
     {ok, _} = gen_server:start_link(?MODULE, Code, []).
@@ -89,8 +88,8 @@ stop(Journal) ->
     gen_server:stop(Journal).
 
 -doc """
-Starts a process for the `observer` of `m:erlmcp_load`, linked to the caller. It records outcomes
-under `Source`.
+Starts a process that can be the `observer` of a load, linked to the caller. It records the outcomes
+of the load's requests under `Source`.
 """.
 -spec tap(pid(), Source :: erlmcp_chaos_scenario:source()) -> pid().
 tap(Journal, Source) ->
@@ -119,15 +118,14 @@ microseconds.
 outcome(Journal, Source, Outcome, DueUs, DoneUs) ->
     gen_server:cast(Journal, {outcome, Source, Outcome, DueUs, DoneUs}).
 
--doc "Records an event of the server, which came at `AtUs` in monotonic microseconds.".
+-doc "Records an event of the server that came at `AtUs`, in monotonic microseconds.".
 -spec event(pid(), Event :: map(), AtUs :: integer()) -> ok.
 event(Journal, Event, AtUs) ->
     gen_server:cast(Journal, {event, Event, AtUs}).
 
 -doc """
-Starts to measure the latencies without a fault, until one begins. Every event, refusal, failure or
-wrong answer that comes meanwhile is a broken promise. A second call before the fault discards the
-latencies and the broken promises so far.
+Starts to measure the time before the fault. Every event, refusal, failure or wrong answer until the
+fault begins is a broken promise. A second call discards the measurements of the first one.
 """.
 -spec steady(pid()) -> ok.
 steady(Journal) ->
@@ -144,7 +142,7 @@ mark(Journal, Mark) ->
 
 -doc """
 Marks that the fault began or ended at `AtUs`, in monotonic microseconds. Each beginning starts a
-round, which the next end belongs to.
+round; the next end belongs to it.
 """.
 -spec mark(pid(), inject | heal, AtUs :: integer()) -> ok.
 mark(Journal, Mark, At) ->
@@ -156,8 +154,8 @@ fact(Journal, Name, Value) ->
     gen_server:cast(Journal, {fact, Name, Value}).
 
 -doc """
-Records `Value` as the figure `Figure` of the harm `Harm` that was seen, and its bound `Limit`. The
-worst value of a figure counts.
+Records `Value` as the figure `Figure` that shows the harm `Harm`, with its bound `Limit`. The worst
+value of a figure counts.
 """.
 -spec seen(pid(), Harm :: atom(), Figure :: atom(), Value :: number(),
            Limit :: erlmcp_chaos_verdict:limit()) -> ok.
@@ -173,11 +171,11 @@ from now on.
 await(Journal, Awaited, Milliseconds) ->
     gen_server:call(Journal, {await, Awaited, Milliseconds}, infinity).
 
--doc "Returns how many answers of the load show that it has recovered.".
+-doc "Returns how many answers in a row show that the load has recovered.".
 -spec answers() -> pos_integer().
 answers() -> ?WINDOW.
 
--doc "Returns everything that was recorded, including all that had already come to the taps.".
+-doc "Returns everything that was recorded, with all that has come to the processes of `tap/2`.".
 -spec report(pid()) -> report().
 report(Journal) ->
     Taps = gen_server:call(Journal, taps, infinity),
@@ -224,8 +222,8 @@ is_there(recovered, #state{rounds = [Round | _]}) -> recovered_at(Round) =/= not
 is_there(_, _) -> false.
 
 -doc """
-Returns when the server had recovered in a round, in monotonic microseconds, or `not_recovered`. If
-the round has probes, one of them must have had a good reply, too.
+Returns when the server had recovered in a round, in monotonic microseconds. The load must have
+recovered and, if the round has probes, one of them must have had a good reply.
 """.
 -spec recovered_at(round()) -> {ok, integer()} | not_recovered.
 recovered_at(#{settled := Settled, good := Good}) -> {ok, max(Settled, Good)};

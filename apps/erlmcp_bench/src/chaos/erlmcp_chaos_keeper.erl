@@ -1,14 +1,11 @@
 -module(erlmcp_chaos_keeper).
 -moduledoc """
 Creates a resource of the machine that a fault needs, such as a namespace, a mount or busy
-processes. Removes it again, even if the node is killed.
+processes. A shell outside the node makes the resource, and removes it on request. It also does so
+when the process that called `keep/3` ends, or the node is killed.
 
-A shell outside the node makes the resource. The shell removes it on request, or when its input
-ends: then the process that called `keep/3` has ended, or the node is dead.
-
-A shell that was itself killed leaves its resource behind. The resource is found by its name, which
-has the number of the node's process in it (`name/1`). `owner_lives/2` says whether that process
-still runs.
+A shell that was itself killed leaves its resource behind. If `name/1` made the resource's name,
+`owner_lives/2` says whether its node still runs.
 """.
 
 -export([keep/3, release/1, children/1, name/1, owner_lives/2]).
@@ -17,8 +14,8 @@ still runs.
 
 -opaque keeper() :: port().
 -doc """
-The exit status of a shell, and its output, of which at most 3000 bytes are kept. The status is
-`timeout` after 30 seconds, and `gone` if the shell was killed before `release/1`.
+The exit status of a shell, and the beginning of its output. The status is `timeout` after 30
+seconds, and `gone` if the shell had ended before `release/1`.
 """.
 -type reason() :: {keeper, Status :: integer() | timeout | gone, Output :: binary()}.
 
@@ -28,9 +25,9 @@ The exit status of a shell, and its output, of which at most 3000 bytes are kept
 -define(OUTPUT_BYTES, 2_000).
 
 -doc """
-Runs the script `Make`. The script `Unmake` runs on `release/1`, or when the caller ends. Both get
-`Words` as `$1`, `$2`, ... If `Make` fails, `Unmake` follows at once. If `Make` takes longer than 30
-seconds, the result is an error, and `Unmake` follows when `Make` ends.
+Runs the script `Make`, which may take 30 seconds. The script `Unmake` runs on `release/1`, or when
+the caller ends. It also runs after `Make` has failed, or has taken too long. Both get `Words` as
+`$1`, `$2`, ...
 """.
 -spec keep(Make :: iodata(), Unmake :: iodata(), Words :: [string()]) ->
     {ok, keeper()} | {error, reason()}.
@@ -63,7 +60,7 @@ more(Output, _) -> Output.
 
 -doc """
 Runs the script `Unmake`, and waits until it is done, at most 30 seconds. Only the process that
-called `keep/3` may call it. The error has the exit status of the shell and its output.
+called `keep/3` may call this function.
 """.
 -spec release(keeper()) -> ok | {error, reason()}.
 release(Port) ->
@@ -88,8 +85,8 @@ unmade(Port, Output, Deadline) ->
     end.
 
 -doc """
-Returns the ids of the machine's processes that the shell of a keeper has started and that still
-run. The shell must run, too.
+Returns the ids of the operating system processes that the shell of a keeper has started and that
+still run. Fails if the shell has ended.
 """.
 -spec children(keeper()) -> [pos_integer()].
 children(Port) ->
@@ -102,7 +99,7 @@ children(Port) ->
             [_, Parent | _] <- [string:lexemes(Behind, " ")],
             binary_to_integer(Parent) =:= Shell].
 
--doc "Returns a unique name: `Prefix-PID-NUMBER`.".
+-doc "Returns a unique name, `Prefix-PID-NUMBER`. `PID` is this node's operating system process.".
 -spec name(Prefix :: string()) -> string().
 name(Prefix) ->
     lists:flatten([Prefix, $-, os:getpid(), $-,

@@ -1,8 +1,7 @@
 -module(erlmcp_chaos_pauses).
 -moduledoc """
-A process that measures when the machine stood still: when it gave this node no processor. The
-process only waits, with a high priority. It takes each delay of its timer for a pause. It does no
-work of the server under test or of its load.
+A process that measures when the machine gave this node no processor. The process only waits for a
+timer, with a high priority, and takes each delay of the timer for a pause.
 """.
 
 -export([start_link/0, pauses/1, longest_us/1, stood_still/3]).
@@ -17,7 +16,7 @@ work of the server under test or of its load.
 -define(BEAT_MS, 2).
 -define(KEPT_US, 2_000).
 
--doc "Starts to measure. The process ends with the caller.".
+-doc "Starts the process, which ends with the caller.".
 -spec start_link() -> pid().
 start_link() ->
     Caller = self(),
@@ -26,7 +25,7 @@ start_link() ->
         watch([], 0, monitor(process, Caller))
     end).
 
--doc "Returns the pauses of two milliseconds and more until now, in their order.".
+-doc "Returns the pauses of two milliseconds and more until now, oldest first.".
 -spec pauses(pid()) -> [pause()].
 pauses(Pid) ->
     {Pauses, _} = measured(Pid),

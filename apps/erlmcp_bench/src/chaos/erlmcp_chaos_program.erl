@@ -16,9 +16,9 @@ Runs a program of the machine, such as `ip` or `mount`, and waits at most ten se
 -define(OUTPUT_BYTES, 1_000_000).
 
 -doc """
-Runs the program `Name` of the path with the arguments `Words`. Returns about a megabyte of its
-output at most. The error says that there is no such program, or has the exit status and the output.
-The status is `timeout` if the program has not ended after ten seconds; then it may still run.
+Runs the program `Name`, which is found on the path, with the arguments `Words`. Returns its output,
+of which about the first megabyte is kept. A program that has not ended after ten seconds has the
+status `timeout`, and may still run.
 """.
 -spec run(Name :: string(), Words :: [string()]) -> {ok, binary()} | {error, reason()}.
 run(Name, Words) ->
@@ -46,7 +46,7 @@ output(Port, Name, Output, Deadline) ->
         {error, {failed, Name, timeout, Output}}
     end.
 
--doc "Returns a text that says why something of the machine is not available.".
+-doc "Returns a text for an error of this module, of `m:erlmcp_chaos_keeper`, or of another one.".
 -spec reason(reason() | erlmcp_chaos_keeper:reason() | term()) -> binary().
 reason(Reason) ->
     <<Text/binary>> = unicode:characters_to_binary(sentence(Reason)),

@@ -66,9 +66,8 @@ text(Number) when is_integer(Number) -> integer_to_binary(Number);
 text(Term) -> unicode:characters_to_binary(io_lib:format("~0tp", [Term])).
 
 -doc """
-Writes a result into `Folder` for each scenario that came to its end. A scenario that did not run,
-or was broken off, has none. Returns the files, or the error of the first result that could not be
-written.
+Writes a result into `Folder` for each scenario that came to its end, and returns the files. The
+error is that of the first result that could not be written.
 """.
 -spec write([erlmcp_chaos_run:outcome()], Folder :: file:filename()) ->
     {ok, [file:filename()]} | {error, erlmcp_bench_result:reason()}.

@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_run).
 -moduledoc """
-Runs one scenario. First its needs are checked, and it is set up. The server under test starts in an
-operating system process of its own, and the load outside of it. Then the fault is injected and the
-outcome judged. After a setup the teardown always runs, even if the caller ends.
+Runs one scenario: checks its needs, sets it up, starts the server and its load, injects the fault,
+and judges the outcome. The server is in an operating system process of its own, without the load.
+The teardown runs after every successful setup, even if the caller ends.
 """.
 
 -export([run/2, missing/1]).
@@ -10,9 +10,9 @@ outcome judged. After a setup the teardown always runs, even if the caller ends.
 -export_type([outcome/0, progress/0, options/0]).
 
 -doc """
-The outcome of a scenario. `violations` lists every broken promise; a scenario that passed has none.
-A scenario that was broken off has violations, but no figures. `reason` says why a scenario did not
-run, and `lacks` has a sentence for each need that the machine lacks.
+The outcome of a scenario. `violations` lists every broken promise. A scenario that was broken off
+has violations, but no figures. `reason` says why a scenario did not run, and `lacks` has a sentence
+for each need that the machine lacks.
 """.
 -type outcome() :: #{
     scenario := binary(), title := binary(), status := passed | failed | not_run,
@@ -27,11 +27,15 @@ run, and `lacks` has a sentence for each need that the machine lacks.
 -type progress() :: {Scenario :: binary(), started | steady | inject | heal | ended,
                      ElapsedMs :: non_neg_integer()}.
 -doc """
-`short` (false) shortens each fault. `preload` (true) loads all code first; without it a run begins
-earlier, but its times include the loading of code. `undisturbed` (true) measures the time before
-the fault again while the machine pauses, nine times at most. `on_progress` is called in the process
-that runs the scenario. Suites use `harm` to take harms out, and `patience_ms` to limit the waits
-for what then does not come.
+The options of a run.
+
+- `short` (`false`) shortens the fault.
+- `preload` (`true`) loads all code first. Otherwise the measured times include the loading of code.
+- `undisturbed` (`true`) measures the time before the fault again if the machine has paused
+  meanwhile, nine times at most.
+- `on_progress` is called at each step, in the process that runs the scenario.
+- `harm` takes harms out, and `patience_ms` limits the waits for a detection or a recovery. Both are
+  for test suites.
 """.
 -type options() :: #{
     short => boolean(), preload => boolean(), undisturbed => boolean(),

@@ -1,18 +1,16 @@
 -module(erlmcp_chaos_scenario).
 -moduledoc """
-The behaviour of a fault. A module names itself, says what it needs and what a server must do when
-it meets the fault, and injects the fault for real.
-
-`m:erlmcp_chaos_run` does the rest. It starts the server in an operating system process of its own,
-keeps a load on it from outside, accounts for every request, and judges.
+The behaviour of a fault. A module says what the fault needs, and what a server must do when it
+meets the fault, and injects the fault. `m:erlmcp_chaos_run` starts the server and its load, and
+judges.
 
 A scenario calls `erlmcp_chaos_context:inject/1` right before it does the harm, and
 `erlmcp_chaos_context:heal/1` right after the harm has ended. Each pair of calls is a round, and the
 worst round counts.
 
-A scenario does each harm through `erlmcp_chaos_context:harm/4`, and then reports what was seen of
-it (`erlmcp_chaos_context:seen/5`). It looks where the harm is felt, and not where it is done. A
-scenario has failed if one of its harms was not seen.
+A scenario does each harm through `erlmcp_chaos_context:harm/4`, and then records a figure that
+shows it (`erlmcp_chaos_context:seen/5`). The figure is measured where the harm is felt, and not
+where it is done. A scenario has failed if one of its harms was not seen.
 """.
 
 -export_type([bounds/0, need/0, options/0, setup/0, context/0, way/0, source/0]).
@@ -22,11 +20,11 @@ The promises for a fault.
 
 - `code`: the code of its refusals, or `none`.
 - `detect_ms`: milliseconds from the injection until the fault is detected
-  (`m:erlmcp_chaos_journal`). `none` means that there is nothing to notice.
+  (`m:erlmcp_chaos_journal`), or `none` if it need not be.
 - `recover_ms`: milliseconds from the end of the fault until the load is served as before it
   (`m:erlmcp_chaos_journal`).
-- `load`: what may happen to requests that are not part of the fault. `undisturbed`: all are
-  answered. `refused`: some are refused with the code. `failed`: some may also fail. `unreachable`:
+- `load`: what may happen to the requests of the load. `undisturbed`: all are answered. `refused`:
+  some are refused with the code. `failed`: some are refused with any code, or fail. `unreachable`:
   some may also get no answer in their time.
 - `pauses`: `own` if the fault itself takes the machine's processors. Then only the longest pause
   moves a bound, by its own time.
@@ -66,8 +64,8 @@ The preparation of a scenario:
 }.
 
 -doc """
-The context of a running fault. `target` and `options` may be read; functions of
-`m:erlmcp_chaos_context` give access to the rest.
+The context of a running fault. A scenario may read `target` and `options`. The functions of
+`m:erlmcp_chaos_context` need the rest.
 """.
 -type context() :: #{
     target := erlmcp_bench_target:target(), options := options(), private := term(),
@@ -84,8 +82,8 @@ fun may instead do no harm and return `Unharmed`.
 The source of a request: `load` runs during the fault, `fault` belongs to the fault itself, and
 `probe` is a good request that checks what the load does not.
 
-All requests are accounted for. In a round with probes, the server has recovered when the load has
-settled and a probe after the fault has had a good reply.
+In a round with probes, the server has recovered when the load has, and a probe after the fault has
+had a good reply.
 """.
 -type source() :: load | fault | probe.
 
@@ -93,21 +91,21 @@ settled and a probe after the fault has had a good reply.
 -callback id() -> binary().
 -doc "Describes the fault in a few words.".
 -callback title() -> binary().
--doc "Returns what the fault needs from the machine.".
+-doc "Returns the fault's requirements on the machine.".
 -callback needs() -> [need()].
 -doc "Returns the promises for the fault.".
 -callback bounds() -> bounds().
 -doc "Returns the names of the fault's harms. Each of them has to be seen.".
 -callback harms() -> [atom(), ...].
 -doc """
-Prepares what must exist before the server starts. Returns a reason if this machine cannot provide
+Prepares whatever must exist before the server starts, or returns why this machine cannot provide
 it.
 """.
 -callback setup(options()) -> {ok, setup()} | {not_run, Reason :: binary()}.
 -doc """
-Injects the fault and ends it. An error or a crash says that something was wrong. `unseen` ends the
-run early, since a harm was not seen. `not_run` says that the fault cannot be injected on this
-machine.
+Injects the fault and ends it. The scenario has failed after an error or a crash, and after
+`unseen`, which says that a harm was not seen. `not_run` says that the fault cannot be injected on
+this machine.
 """.
 -callback run(context()) -> ok | unseen | {error, term()} | {not_run, Reason :: binary()}.
 -doc "Undoes `setup/1` after it returned `ok`. It is called even if the scenario failed.".

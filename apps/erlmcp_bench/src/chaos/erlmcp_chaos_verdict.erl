@@ -4,14 +4,10 @@ Judges whether a server met a fault as promised. The harm must be seen. The serv
 fault, by its code if it has one, and recover, both in time. Requests may fail only as the bounds of
 the fault allow. Pure.
 
-The bound of a recovery is longer by the time in which the load can see it (`resolution_us`).
-
-A pause of the machine stops the server, its load and the judge alike. A bound of time is longer by
-the pauses that come within it. A recovery is shown by a hundred quick answers, so its bound also
-starts over at the end of a pause that makes answers slow. That adds a second at most for all pauses
-together, so a late recovery is found despite any number of pauses. Pauses excuse nothing else.
-
-Every broken promise is a term in a list. An empty list means that the server has passed.
+The bound of a recovery is longer by the time in which the load can see it (`resolution_us`). A
+bound of time is also longer by the pauses of the machine within it. The bound of a recovery starts
+over after a pause of ten milliseconds or more, which adds at most a second in all. With
+`pauses => own` in the bounds of the fault, only the longest pause counts, by its own time.
 """.
 
 -export([figures/3, violations/3, is_within/2]).
@@ -27,13 +23,15 @@ Every broken promise is a term in a list. An empty list means that the server ha
 -define(ANEW_US, 1_000_000).
 
 -doc """
-The number of rounds, and the worst value that a figure has in any of them. Detection and recovery
-are missing if a round has none, or if there is no round.
-`signal` is what was detected first: an event, a refusal, a failure or a wrong answer.
-`resolution_us` is the shortest recovery that the load can measure: the time of three of its
-requests and a quick answer. `pause_us` is the longest pause of the machine. `detection_moved_us`
-and `recovery_moved_us` are the most by which pauses have moved a bound. They are missing if no
-bound was moved.
+The number of rounds, and the worst value that a figure has in any of them.
+
+- `detection_us` and `recovery_us` are missing if a round has none, or if there is no round.
+- `signal` is the first detected event, refusal, failure or wrong answer.
+- `resolution_us` is the shortest recovery that the load can measure: the time of three of its
+  requests and a quick answer.
+- `pause_us` is the longest pause of the machine.
+- `detection_moved_us` and `recovery_moved_us` are the most by which pauses have moved a bound. They
+  are missing if no bound was moved.
 """.
 -type figures() :: #{
     rounds := non_neg_integer(), detection_us => non_neg_integer(), signal => tuple(),
@@ -56,10 +54,13 @@ bound was moved.
     | {fell_over, term()}
     | {scenario, term()}.
 -doc """
-Facts that are not in the journal. `sent` is the generator's count of sent requests, or `none`
-without a load. `harms` and `complaints` are those of the scenario, and `fell_over` has unexpected
-restarts. `interval_us` is the time between two requests of the load, or 1 without an open loop.
-`pauses` are those of the machine in their order, and `pause_us` is the longest of them.
+Facts that are not in the journal.
+
+- `sent`: the load's count of sent requests, or `none` without a load.
+- `harms`, `complaints`: the harms of the scenario, and its errors.
+- `fell_over`: unexpected restarts.
+- `interval_us`: the time between two requests of the load, or 1 without an open loop.
+- `pauses`, `pause_us`: the pauses of the machine, oldest first, and the longest one.
 """.
 -type facts() :: #{
     sent := non_neg_integer() | none, harms := [atom()], fell_over := [term()],
@@ -142,7 +143,7 @@ moved(Began, At, Within, Anew, Pauses) ->
 again(Us, Pause, More) when Pause >= ?SLOW_US -> max(0, min(Us, More));
 again(_, _, _) -> 0.
 
--doc "Returns every broken promise.".
+-doc "Returns every broken promise. If there is none, the server has passed.".
 -spec violations(erlmcp_chaos_journal:report(), erlmcp_chaos_scenario:bounds(), facts()) ->
     [violation()].
 violations(#{accounting := Accounting, before := Before} = Report, Bounds, Facts) ->

@@ -43,8 +43,8 @@ run(Plan) ->
     end.
 
 -doc """
-Starts a load, and returns it when each of its connections was opened or has failed to open. If
-none could be opened, this is an error. Errors are those of `run/1`.
+Starts a load, and returns it when each of its connections was opened or has failed to open. The
+errors are those of `run/1`.
 """.
 -spec start(plan()) -> {ok, load()} | {error, reason()}.
 start(Plan) ->
@@ -54,16 +54,16 @@ start(Plan) ->
     end.
 
 -doc """
-Waits for the end of a load, and returns its report. Every process that waits gets the report. Then
-the load is gone, and later calls of any function of this module with it fail.
+Waits for the end of a load, and returns its report to each process that waits. Then the load is
+gone, and every later call with it fails.
 """.
 -spec await(load()) -> report().
 await(Load) ->
     erlmcp_load_run:await(Load).
 
 -doc """
-Stops sending, waits for outstanding replies, and returns the report. The load is gone then, as
-after `await/1`.
+Ends a load early: stops sending, waits for outstanding replies, and returns the report. The load is
+gone then, as after `await/1`.
 """.
 -spec stop(load()) -> report().
 stop(Load) ->
@@ -71,8 +71,8 @@ stop(Load) ->
 
 -doc """
 Changes the rate of an open loop to `RequestsPerSecond`, from now on. It is an error if the loop is
-not open, or if the rate is not above 0. The warm-up of a load with a rate in per cent sets the rate
-again when it ends.
+not open, or if the rate is not above 0. A load with a rate in per cent sets it again when its
+warm-up ends.
 """.
 -spec set_rate(load(), RequestsPerSecond :: number()) -> ok | {error, {bad_option, loop}}.
 set_rate(Load, Rate) ->

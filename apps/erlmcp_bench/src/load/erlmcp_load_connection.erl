@@ -1,10 +1,10 @@
 -module(erlmcp_load_connection).
 -moduledoc """
-A connection of a load: what it sends and receives, and which requests have not ended. It has no
-process of its own: `m:erlmcp_load_group` owns many connections and their sockets.
+A connection of a load, with the requests that have not ended. It has no process of its own: a group
+(`m:erlmcp_load_group`) owns many connections and their sockets.
 
-A function that gets a tally counts the outcomes of requests there. `is_open/1` returns `false`
-after the connection was lost; all of its requests have an outcome then.
+A function that gets a tally counts the outcomes of requests there. When a connection is lost, all
+of its requests get an outcome, and `is_open/1` returns `false`.
 """.
 
 -export([new/1, open/2, give/2, take/1, closed/2, ended/3]).
@@ -37,9 +37,8 @@ new(Endpoint) ->
     #connection{endpoint = Endpoint}.
 
 -doc """
-Opens a connection and its sessions, for the first time or again. The calling process waits until
-they are open or have failed to open, and then owns the socket. A failure is counted as
-`open_failed`.
+Opens a connection and its sessions, for the first time or again. The calling process waits
+meanwhile, and then owns the socket. The errors are those of `erlmcp_load_session:connect/3`.
 """.
 -spec open(settings(), connection()) -> {ok, connection()} | {error, Reason :: term()}.
 open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}) ->
@@ -63,8 +62,8 @@ give(To, #connection{socket = Socket}) ->
     erlmcp_load_socket:give(To, Socket).
 
 -doc """
-Takes a connection that was given, so that its messages come to the calling process. If the
-connection is already closed, the returned list has a message that says so; otherwise it is empty.
+Takes a connection that was given, so that its messages come to the calling process. Returns a
+message that says so if the connection is already closed.
 """.
 -spec take(connection()) -> [Message :: term()].
 take(#connection{socket = Socket}) ->
@@ -79,7 +78,7 @@ closed(#{counts := Counts}, #connection{socket = Socket} = Connection) ->
 
 -doc """
 Ends the sessions of a connection, until `DeadlineMs` at the latest, in monotonic milliseconds, and
-closes the connection. The sessions stay if the peer takes no more requests.
+closes it. The sessions are not ended if the peer takes no more requests.
 """.
 -spec ended(DeadlineMs :: integer(), settings(), connection()) -> ok.
 ended(Deadline, Settings, #connection{socket = Socket, sessions = Sessions, state = State,
@@ -89,14 +88,13 @@ ended(Deadline, Settings, #connection{socket = Socket, sessions = Sessions, stat
     _ = closed(Settings, Connection),
     ok.
 
--doc "Returns the key of the connection's messages, see `erlmcp_load_socket:key/1`.".
+-doc "Returns the key that the connection's messages carry (`erlmcp_load_socket:key/1`).".
 -spec key(connection()) -> erlmcp_load_socket:key().
 key(#connection{socket = Socket}) ->
     erlmcp_load_socket:key(Socket).
 
 -doc """
-Returns the operating system's id of the program that the connection leads to, or `none` for a
-connection to an address.
+Returns the operating system's id of the program that was started for the connection, or `none`.
 """.
 -spec os_pid(connection()) -> pos_integer() | none.
 os_pid(#connection{socket = Socket}) ->
@@ -114,7 +112,7 @@ is_leaving(#connection{closing = Closing}) ->
 
 -doc """
 Returns how many more requests may be sent now, if at most `Window` may be in flight. The number is
-0 if the connection is closed or the peer takes no more. It is negative if more are in flight.
+0 if the connection is closed or the peer takes no more, and negative if more are in flight.
 """.
 -spec room(Window :: pos_integer(), connection()) -> integer().
 room(Window, #connection{socket = Socket, closing = false, pending = Pending})
@@ -131,8 +129,8 @@ in_flight(#connection{pending = Pending}) ->
 %% Sending.
 
 -doc """
-Adds a request that was due at `Due` and is sent at `Now`, in monotonic microseconds. The kind of
-the request is drawn at random. Returns its bytes for `flush/4`.
+Adds a request of a random kind that was due at `Due` and is sent at `Now`, in monotonic
+microseconds. Returns its bytes for `flush/4`.
 """.
 -spec request(Due :: integer(), Now :: integer(), settings(), connection(), tally()) ->
     {iodata(), connection()}.
@@ -163,9 +161,8 @@ flush(Out, #{counts := Counts} = Settings, #connection{socket = Socket} = Connec
 %% Receiving.
 
 -doc """
-Handles a message of the connection's socket, which came at `Now`, in monotonic microseconds.
-Returns the bytes that `flush/4` must send in reply. A message that the socket did not send changes
-nothing.
+Handles a message of the mailbox at `Now`, in monotonic microseconds. Returns the bytes that
+`flush/4` must send in reply. A message that the connection's socket did not send changes nothing.
 """.
 -spec handle(Message :: term(), Now :: integer(), settings(), connection(), tally()) ->
     {ToSend :: iodata(), connection(), tally()}.
@@ -280,8 +277,8 @@ dropped(Reason, Settings, Connection, Tally) ->
 
 -doc """
 Gives up the requests that timed out by `Now`. Returns the next deadline, or `none` if no request
-waits. Times are in microseconds. If replies come in the order of the requests, the connection is
-closed after the first timeout, and its other requests fail.
+waits. Times are in monotonic microseconds. If replies are ordered, the first timeout closes the
+connection, and its other requests fail with `behind_timeout`.
 """.
 -spec expired(Now :: integer(), settings(), connection(), tally()) ->
     {Next :: integer() | none, connection(), tally()}.

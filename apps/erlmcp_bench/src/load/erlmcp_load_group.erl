@@ -1,20 +1,12 @@
 -module(erlmcp_load_group).
 -moduledoc """
 A process that owns some of a load's connections: it sends requests on them when they are due, and
-passes them their messages. Few processes with many connections cost less than a process for each
-connection, since a group handles several messages each time that it runs.
+passes them their messages. In a closed loop a request is due when another one has ended, in an open
+loop when `m:erlmcp_load_schedule` says so. It goes to the free connection that has waited longest.
 
-In a closed loop a request is due when another one has ended. In an open loop
-`m:erlmcp_load_schedule` says when it is due, and its latency begins there, even if no connection
-was free. The request goes to the free connection that has waited longest.
-
-Opening a connection waits for the peer. So a group with several connections leaves their first
-opening to other processes. Each opens a part of the connections, one after the other, and gives
-them to the group. A lost connection is opened again by a group that has no other connection: its
-own group, or one that the load starts for it.
-
-Sending waits for no peer until a mebibyte of unread bytes is queued for it. Then the other
-connections of its group wait too.
+Opening a connection waits for the peer, so a group with several connections leaves that to other
+processes. A lost connection is opened again by a group that has no other one. A peer that leaves a
+mebibyte unread delays its whole group.
 """.
 
 -export([start_link/2, reopen/2, warm/2, go/4, renew/1, finish/1]).
@@ -44,8 +36,8 @@ connections of its group wait too.
 -type settings() :: erlmcp_load_plan:settings().
 
 -doc """
-A connection that is not open, with the milliseconds of the last pause before an attempt to open it.
-`none` means that there was no pause yet, `now` that the connection is opened at once.
+A connection that is not open, with the milliseconds of the last pause before an attempt to open it:
+`none` if there was no pause yet, and `now` if the connection is opened at once.
 """.
 -opaque closed() :: {erlmcp_load_connection:connection(), none | now | pos_integer()}.
 
@@ -68,10 +60,12 @@ A connection that is not open, with the milliseconds of the last pause before an
 -doc """
 Starts a group of connections to `Endpoints`, linked to the calling process.
 
-The group `Pid` sends the calling process the outcome of the first attempt to open each connection.
-It is `{Pid, {opened, OsPid}}`, with the operating system's id of a started program or `none`, or
-`{Pid, {open_failed, Reason}}`. Later the group sends `{Pid, {closed, Closed}}` for a connection
-that another group must open, and at its end `{Pid, {finished, Course}}`.
+The group `Pid` sends the calling process:
+
+- `{Pid, {opened, OsPid}}` or `{Pid, {open_failed, Reason}}` after the first attempt to open each
+  connection. `OsPid` is the operating system's id of a started program, or `none`.
+- `{Pid, {closed, Closed}}` for a connection that another group must open.
+- `{Pid, {finished, Course}}` at its end.
 """.
 -spec start_link(settings(), Endpoints :: [erlmcp_load_socket:endpoint(), ...]) -> pid().
 start_link(Settings, Endpoints) ->
@@ -84,17 +78,17 @@ start_link(Settings, Endpoints) ->
     end.
 
 -doc """
-Starts a group, linked to the calling process, for a connection that another group gave up. The new
-group reports only its end.
+Starts a group for the connection of a message `closed`, linked to the calling process. The group
+reports only its end.
 """.
 -spec reopen(settings(), closed()) -> pid().
 reopen(Settings, Closed) ->
     spawn_link(?MODULE, init, [self(), Settings, reopen, [Closed]]).
 
 -doc """
-Starts the warm-up that measures the server's capacity, at `Begin` in monotonic microseconds. The
-warm-up is a closed loop in which each connection has one request in flight at most. `callers` of
-the settings is the number of connections that may have a request in flight at once.
+Starts the warm-up that measures the server's capacity, at `Begin` in monotonic microseconds. It is
+a closed loop with at most one request in flight on each connection, and on no more connections than
+`callers` of the settings.
 """.
 -spec warm(pid(), Begin :: integer()) -> ok.
 warm(Pid, Begin) ->
@@ -111,8 +105,7 @@ go(Pid, Begin, From, Until) ->
     ok.
 
 -doc """
-Makes the group take another due time from the schedule, if the one that it waits for has not come
-yet.
+Makes the group drop a due time that it has taken and that has not come yet, and take another one.
 """.
 -spec renew(pid()) -> ok.
 renew(Pid) ->

@@ -10,38 +10,37 @@ Checks the plan of a load, fills in its defaults, and draws the kind of each req
 -doc """
 The plan of a load.
 
-- `protocol` (http1) is that of an HTTP target. HTTP/2 in the clear begins without negotiation.
+- `protocol` (`http1`) is that of an HTTP target. HTTP/2 in the clear begins without negotiation.
 - `tls` has options of `ssl` for `https` URLs. Without `cacerts` or `cacertfile` the system's roots
   are trusted.
-- `era` (`stateless`) may also be the session of a revision, with `sessions_per_connection` (1; more
-  only on HTTP).
+- `era` (`stateless`) may also be `{session, Revision}`. A connection then has
+  `sessions_per_connection` (1) sessions, and more than one only on HTTP.
 - `requests` are drawn by their weights. Their parameters are terms that `json:encode/1` takes, and
   a `_meta` among them is a map. Without `requests` the tool `echo` is called with a text of
   `payload_bytes` (64) bytes.
 - `connections` (1) are opened before the load begins.
-- `loop` ({closed, 1}): `{closed, Window}` keeps `Window` requests in flight on each connection.
-  `{open, Rate, poisson | even}` sends `Rate` requests a second over all connections, when they are
-  due. `hold` sends none.
-- A rate of `{percent, Percent}` is a part of what the connections carry. In the warm-up about 256
-  callers, but no more than there are connections, send on all connections in turn. Each caller
-  sends again when it is answered. The answers of the warm-up's second half are counted. The first
-  half goes on until each connection was used twelve times on average. It lasts as long as planned
-  at least, and ten times as long at most. Such a load needs a `warmup_ms` of at least 100.
+- `loop` (`{closed, 1}`): `{closed, Window}` keeps `Window` requests in flight on each connection.
+  `{open, Rate, poisson | even}` sends `Rate` requests a second over all connections. `hold` sends
+  none.
+- A rate of `{percent, Percent}` is a part of the server's capacity, which the warm-up measures. The
+  warm-up keeps about 256 requests in flight, at most one on each connection, and counts the answers
+  in its second half. Its first half goes on, for at most ten times its length, until each
+  connection was used twelve times on average. Such a load needs a `warmup_ms` of at least 100.
 - `in_flight` is the most requests that an open loop has on a connection at once (1 on HTTP/1.1, 100
   on HTTP/2, and 32 otherwise).
 - `duration_ms` (10,000) is measured, after `warmup_ms` (0).
 - `timeout_ms` (10,000) is how long a request waits for its reply, and how late it may be sent. It
   also bounds the opening of a connection and that of its sessions.
 - `headers` belong to every HTTP request. `{id}` in a value is the request's id.
-- `sources` are addresses to connect from, in turn. Without them a target in 127.0.0.0/8 gets as
-  many of that network as it needs.
+- `sources` are addresses to connect from, in turn. By default the system chooses one, and for a
+  target in 127.0.0.0/8 with over 5,000 connections as many of that network are used as needed.
 - `environment` changes the environment of a program, as a port's `env`. By default it removes only
   `ERLMCP_TOKEN`.
 - `server_os_pid` is the process whose processor time and memory are read. By default it is the
   program of a target on stdio with a single connection.
 - `since` is when the windows of errors begin, in monotonic microseconds. By default it is the time
   when measuring begins.
-- `on_second` is called with each sample, in a process of the load.
+- `on_second` is called with the sample of each second, in a process of the load.
 - `observer` receives `{erlmcp_load, Outcome, DueUs, EndUs}` for each measured request that was sent
   and has ended, with an outcome of `t:erlmcp_load_reply:outcome/0`. Times are in monotonic
   microseconds.
@@ -73,9 +72,9 @@ The plan of a load.
 -type rate() :: RequestsPerSecond :: number() | {percent, number()}.
 
 -doc """
-The settings of a load's processes. `callers` is `all`, except in a load that measures the server's
-capacity. There it is the number of callers in the warm-up: of the whole load, or of one group in
-the settings that a group gets.
+The settings of a load's processes. In a load that measures the server's capacity, `callers` is how
+many connections may be busy in the warm-up: of the whole load, or of the group that has the
+settings.
 """.
 -type settings() :: #{
     wire := module(), wire_options := erlmcp_load_wire:options(), ordered := boolean(),
@@ -111,8 +110,7 @@ the settings that a group gets.
 }).
 
 -doc """
-Returns the settings of a plan. `bad_option` names an option that is missing, unknown, invalid, or
-invalid for the target. `host` says why the target's host name cannot be resolved.
+Returns the settings of a plan. The errors are those of `erlmcp_load:run/1`.
 """.
 -spec settings(plan()) ->
     {ok, settings()} | {error, {bad_option, atom()} | {host, Reason :: term()}}.
@@ -263,8 +261,8 @@ drawn(Number, [{UpTo, Kind} | _]) when Number =< UpTo -> Kind;
 drawn(Number, [_ | Weights]) -> drawn(Number, Weights).
 
 -doc """
-Returns when the windows of errors begin, in monotonic microseconds, for a load that begins to
-measure at `From`.
+Returns when the windows of errors begin for a load that begins to measure at `From`, both in
+monotonic microseconds.
 """.
 -spec since(From :: integer(), settings()) -> integer().
 since(From, #{since := begin_of_measuring}) -> From;

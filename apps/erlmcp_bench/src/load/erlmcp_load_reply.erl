@@ -2,9 +2,8 @@
 -moduledoc """
 Judges whether a reply answers its request, with the expected content. Pure.
 
-A decoded reply that is not wrong can leave a pattern: the bytes before its id, and the bytes after
-it. A later reply that differs only in its id has the same verdict, and is compared instead of
-decoded. Every other reply is decoded. So each reply is checked to its last byte.
+A pattern is an earlier reply without its id. A reply that differs from it only in the id has the
+same verdict. All others are decoded, so each reply is checked to its last byte.
 """.
 
 -export([id/1, is_reply/1, check/5, pattern/3]).
@@ -12,9 +11,8 @@ decoded. Every other reply is decoded. So each reply is checked to its last byte
 -export_type([outcome/0, verdict/0, expectation/0, pattern/0]).
 
 -doc """
-The content that a result must have. `text`: text that contains these words. `number`: text that is
-this number. `bytes`: text of this many bytes. `member`: a member that is a list or an object. `any`
-accepts every object.
+The content that a result must have: `text` that contains these words, text that is this `number`,
+text of this many `bytes`, or a `member` that is a list or an object. `any` accepts every object.
 """.
 -type expectation() ::
     {text, binary()} | {number, number()} | {bytes, non_neg_integer()}
@@ -23,9 +21,9 @@ accepts every object.
 -doc """
 The judgement of a reply.
 
-- `refused` carries the number of the refusal from `data.refusal`, or else the JSON-RPC code. For a
-  body that is no JSON-RPC response it is the HTTP status, from 400 on. `tool_error` is a result
-  with `isError`. The details are the `data` of the error or the result of the tool error, or empty.
+- `refused` has the code of an error: its `data.refusal`, or else its JSON-RPC code. The code of a
+  body that is no JSON-RPC response is the HTTP status, from 400 on. `tool_error` is a result with
+  `isError`. The details are the `data` of the error, the result of the tool error, or empty.
 - `wrong` is a reply that does not match its request, with what is wrong about it.
 """.
 -type verdict() ::
@@ -34,9 +32,8 @@ The judgement of a reply.
     | {wrong, What :: id | content | json | message | empty | status}.
 
 -doc """
-The outcome of a request. A request without a reply has failed, unless a stray reply counts as its
-answer (`erlmcp_load_pending:give_up/2`). On a wire with ordered replies, a reply that cannot be
-read is `{wrong, Reason}`, with the error of the wire.
+The outcome of a request: the verdict on its reply, or `failed` without a reply. On a wire with
+ordered replies, a reply that cannot be read is `{wrong, Reason}`, with the error of the wire.
 """.
 -type outcome() ::
     verdict() | {failed, Reason :: atom()} | {wrong, Reason :: bad_head | bad_chunk | too_large}.
@@ -45,8 +42,8 @@ read is `{wrong, Reason}`, with the error of the wire.
                     verdict()}.
 
 -doc """
-Returns the id of the reply in a line, if it is an integer. Returns `none` for a message with a
-method, and `unknown` for everything else.
+Returns the id of the reply in a line if it is an integer, `none` for a message with a method, and
+`unknown` for everything else.
 """.
 -spec id(binary()) -> {ok, integer()} | unknown | none.
 id(<<"{\"jsonrpc\":\"2.0\",\"id\":", Digits:10/binary, ",\"result\":", _/binary>> = Line) ->
@@ -87,9 +84,9 @@ decoded_id(Line) ->
     end.
 
 -doc """
-Returns `true` if a message counts as a reply. Bytes that are no JSON count. Notifications and
-requests of the server do not, and neither does the empty data of a stream's first event
-(2025-11-25, basic/transports, "Sending Messages to the Server").
+Returns `true` if the data of an event count as a reply, even if they are no JSON. Notifications and
+requests of the server do not, and neither do the empty data of a stream's first event (2025-11-25,
+basic/transports, "Sending Messages to the Server").
 """.
 -spec is_reply(binary()) -> boolean().
 is_reply(~"") ->
@@ -98,8 +95,8 @@ is_reply(Bytes) ->
     id(Bytes) =/= none.
 
 -doc """
-Judges the reply `Body` to the request with the id `Id`. `Status` is that of HTTP, or `none`. The
-result says `known` if the reply matches a pattern, and `read` if it was decoded.
+Judges the reply `Body` to the request with the id `Id`. The result says `known` if the reply
+matches a pattern, and `read` if it was decoded.
 """.
 -spec check(Body :: binary(), Status :: erlmcp_load_wire:event_status(), Id :: binary(),
             expectation(), [pattern()]) -> {known | read, verdict()}.

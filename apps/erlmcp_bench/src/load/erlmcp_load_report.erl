@@ -11,26 +11,26 @@ The outcome of a load.
 - `sent` is the sum of `answered`, `wrong`, and the counts in `refused` and `failed`. It counts the
   requests that were due in the measured time (`duration_s`). `unsent` requests were due, but no
   connection was free before their timeout or the end.
-- `refused`, `failed` and `wrong_by` have the counts by code or reason.
-- `latency` belongs to answered requests, `refusal_latency` to refused ones. A latency begins when
-  the request was due in an open loop, and when it was sent in a closed one. `lateness` is the time
-  from when a request of an open loop was due until it was sent.
-- `late` replies came after their requests had failed. `strays` answer no request. `messages` are no
-  replies, such as notifications.
+- `refused`, `failed` and `wrong_by` have the counts by code or reason. `wrong` is the sum of
+  `wrong_by`.
+- `latency` has the times of answered requests, `refusal_latency` those of refused ones. A latency
+  begins when the request was due in an open loop, and when it was sent in a closed one. `lateness`
+  has the times from when a request of an open loop was due until it was sent.
+- `late` replies came after their requests had timed out. `strays` are replies to no request.
+  `messages` are no replies, such as notifications.
 - `opened` connections were opened before the load began. `open_failed` counts all failed attempts
   to open one, and `lost` connections ended unexpectedly.
-- `server_rss_bytes` is the memory at the end of the measured time, `server_rss_max_bytes` the most
-  in `seconds`.
-- Processor times cover the measured time, or with `opening` in their name, the opening of all
-  connections. A server may be busy with the opening for longer. Figures that the system does not
-  provide are left out.
+- `seconds` has a sample of each second. `server_rss_bytes` is the server's memory at the end of the
+  measured time, and `server_rss_max_bytes` the most of all samples.
+- Processor times cover the measured time or, with `opening` in their name, the opening of all
+  connections. Figures that the system does not provide are left out.
 - `from_us` is when measuring began, in monotonic microseconds.
 - `windows` have the errors of each ten seconds, from when measuring began or from `since` of the
-  plan. They are made of the `course`, and `erlmcp_load_course:merge/1` adds up several courses.
+  plan. The windows are made from the `course`.
 - `all_bytes_in` and `all_bytes_out` count from when the connections were open. `bytes_in`,
   `bytes_out`, `late`, `strays`, `messages` and `lost` count from when measuring began.
-- `carried_per_s` is the measured capacity in answers a second, and `offered_per_s` the part of it
-  that the load offers. Only a load that has measured the capacity has them.
+- `carried_per_s` is the capacity in answers a second, and `offered_per_s` the part of it that the
+  load offers. Only a load that has measured the capacity has them.
 """.
 -type report() :: #{
     sent := non_neg_integer(), answered := non_neg_integer(),

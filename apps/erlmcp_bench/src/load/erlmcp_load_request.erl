@@ -1,7 +1,6 @@
 -module(erlmcp_load_request).
 -moduledoc """
-Prepares the messages of a load, except for their ids, and the expected content of their results.
-Pure.
+Prepares the messages of a load, without their ids, and the expected content of their results. Pure.
 """.
 
 -export([new/2, echo/1]).
@@ -67,21 +66,21 @@ initialized(Revision) ->
     message([~B'{"jsonrpc":"2.0","method":"notifications/initialized"}'], version(Revision)).
 
 -doc """
-Returns the GET that opens a stream of a session of `Revision`, without the session's id, which
-`in_session/2` adds. Only HTTP has such messages.
+Returns the HTTP GET that opens a stream of a session of `Revision`. `in_session/2` adds the id of
+the session.
 """.
 -spec stream(Revision :: binary()) -> erlmcp_load_wire:message().
 stream(Revision) ->
     #{method => get, pieces => [~""], headers => version(Revision)}.
 
--doc "Returns the DELETE that ends the session with the id `Session`. Only HTTP has such messages.".
+-doc "Returns the HTTP DELETE that ends the session with the id `Session`.".
 -spec goodbye(Revision :: binary(), Session :: binary()) -> erlmcp_load_wire:message().
 goodbye(Revision, Session) ->
     in_session(Session, #{method => delete, pieces => [~""], headers => version(Revision)}).
 
 -doc """
-Adds the id `Session` of a session to the headers of a message. `none` adds nothing: the server gave
-no id, or the wire has no headers.
+Adds the id `Session` of a session to the headers of a message. Without an id, `none`, the message
+stays as it is.
 """.
 -spec in_session(Session :: binary() | none, erlmcp_load_wire:message()) ->
     erlmcp_load_wire:message().

@@ -3,9 +3,6 @@
 The process of a load. It starts the groups that own the connections, lets all groups begin
 together, takes a sample each second and adds up the figures. It ends with the process that started
 it.
-
-At first there is at most one group for each scheduler, or one for each program on stdio. If a group
-with several connections loses one, or fails to open it, this connection gets a group of its own.
 """.
 
 -behaviour(gen_server).
@@ -72,8 +69,7 @@ await(Pid) ->
     gen_server:call(Pid, await, infinity).
 
 -doc """
-Stops a load: stops sending, waits for outstanding replies, and returns the report. The process ends
-then.
+Stops sending, waits for outstanding replies, and returns the report. The process ends then.
 """.
 -spec stop(pid()) -> erlmcp_load_report:report().
 stop(Pid) ->
@@ -87,7 +83,7 @@ open, or if the rate is not above 0.
 set_rate(Pid, Rate) ->
     gen_server:call(Pid, {set_rate, Rate}, infinity).
 
--doc "Returns the counters of a load that has not given its report yet.".
+-doc "Returns the counters of a load while it runs.".
 -spec peek(pid()) -> erlmcp_load_sample:mark().
 peek(Pid) ->
     gen_server:call(Pid, peek, infinity).

@@ -1,11 +1,10 @@
 -module(erlmcp_load_schedule).
 -moduledoc """
-Says when the requests of an open loop are due. All connections share one sequence of times, and a
-free connection takes the next one. No process hands the times out, so none is a bottleneck. A
-request keeps its due time, however late a connection is free to send it.
+Says when the requests of an open loop are due. All groups share one sequence of times, and take the
+next one when a connection is free. A request keeps its due time, however late it is sent.
 
-Times are microseconds of `erlang:monotonic_time/1`. Due times are whole milliseconds, because the
-emulator's timers have that resolution. Several requests may be due in one millisecond.
+Times are in monotonic microseconds. Due times are whole milliseconds, because the emulator's timers
+have that resolution.
 """.
 
 -export([new/2, set_rate/3, begins/2, begins/3, next/1, fold_remaining/4, start_timer/2]).
@@ -51,9 +50,8 @@ distance(Rate) when Rate > 0 ->
 
 -doc """
 Changes the rate to `Rate` requests a second from `Now` on, in monotonic microseconds. Requests that
-were due before `Now` and were not taken yet keep the rate of their time; the last 1,000 changes are
-remembered for that. A due time after `Now` that was taken is void, and the group that took it must
-take another one. Only one process may change the rate.
+were due before `Now` keep their times. A later time that was already taken is void: the group that
+took it must take another one. Only one process may change the rate.
 """.
 -spec set_rate(Rate :: number(), Now :: integer(), schedule()) -> ok.
 set_rate(Rate, Now, #schedule{cells = Cells}) ->
@@ -135,10 +133,9 @@ period(Last, Change, Oldest, Period, Cells) ->
     end.
 
 -doc """
-Takes all requests that are due before `Until`, in monotonic microseconds, but no more than 100
-million requests. Calls `Fun` for each, with the time at which it was due and the last result of
-`Fun`, which is `Start` at first. Returns the last result. The first request that is due at `Until`
-or later is taken, too, and dropped.
+Takes the requests that are due before `Until`, in monotonic microseconds, at most 100 million of
+them. Folds `Fun` over their due times from `Start` on, and returns the result. The due time after
+those is lost.
 """.
 -spec fold_remaining(Fun :: fun((DueUs :: integer(), Value) -> Value), Start :: Value,
                      Until :: integer(), schedule()) -> Value.
@@ -154,8 +151,8 @@ fold_remaining(Fun, Value, Until, Schedule, More) ->
     end.
 
 -doc """
-Starts a timer, and returns its reference. The calling process gets `{timeout, Timer, Message}` at
-the time `Us`, in monotonic microseconds, and never earlier.
+Starts a timer. The calling process gets `{timeout, Timer, Message}` at the time `Us`, in monotonic
+microseconds, and never earlier.
 """.
 -spec start_timer(Us :: integer(), Message) -> Timer :: reference() when Message :: term().
 start_timer(Us, Message) ->

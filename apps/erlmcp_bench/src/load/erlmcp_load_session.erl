@@ -1,7 +1,7 @@
 -module(erlmcp_load_session).
 -moduledoc """
-Opens a connection with its sessions, and ends the sessions at the end of the load. A stateless
-connection counts as one session that needs neither. The calling process waits meanwhile.
+Opens a connection with its sessions, and ends the sessions. The calling process waits meanwhile. A
+stateless connection counts as one session without an id.
 """.
 
 -export([connect/3, close/5]).
@@ -25,14 +25,14 @@ request.
 -define(CONNECT_MS, 10_000).
 
 -doc """
-Connects, and opens the sessions that the era requires. A program without sessions must answer
-`server/discover` instead, which shows that it has started. The requests for this are numbered from
-`Tag` on. Returns the socket, the sessions, the state of the wire, and the number of the next
-request. The error says why the connection or one of its sessions could not be opened; the
-connection is closed then.
+Connects, and opens the sessions of the era. A program in the stateless era must answer
+`server/discover` instead, which shows that it has started. Returns the socket, the sessions, the
+state of the wire, and the number of the next request; the first one has the number `Tag`.
 
 Connecting may take the timeout of a request, but at most ten seconds, and the handshake of TLS as
 long again. All sessions together, or the answer of a program, may take the timeout of a request.
+
+The error is that of the socket or of the wire, `timeout`, `{refused, Code}` or `{wrong, What}`.
 """.
 -spec connect(erlmcp_load_socket:endpoint(), erlmcp_load_plan:settings(),
               Tag :: erlmcp_load_wire:tag()) ->
@@ -102,8 +102,8 @@ prepared(Id, #{wire := Wire, wire_options := Options, messages := Messages}) ->
                    || Message <- Messages]).
 
 -doc """
-Ends the sessions that have an id, until `DeadlineMs` at the latest, in monotonic milliseconds. If
-one cannot be ended, those after it stay, too.
+Ends the sessions that have an id, until `DeadlineMs` at the latest, in monotonic milliseconds.
+Stops at the first one that cannot be ended.
 """.
 -spec close(DeadlineMs :: integer(), sessions(), erlmcp_load_socket:socket(),
             erlmcp_load_plan:settings(), position()) -> ok.

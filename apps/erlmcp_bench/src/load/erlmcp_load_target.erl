@@ -1,7 +1,7 @@
 -module(erlmcp_load_target).
 -moduledoc """
-Finds the protocol of a load's target, and where each connection connects to. A host name is
-resolved to an IPv4 address, once and not by each connection.
+Finds the protocol of a load's target, and the addresses of each connection. A host name is resolved
+once, to an IPv4 address.
 """.
 
 -export([new/2, endpoint/2]).
@@ -9,8 +9,9 @@ resolved to an IPv4 address, once and not by each connection.
 -export_type([target/0, way/0]).
 
 -doc """
-A server: an MCP endpoint, `http://` or `https://`; a port that speaks JSON-RPC in lines; or a
-program with its arguments that does so on its standard streams, started for each connection.
+A server: the URL of an MCP endpoint, `http://` or `https://`; a port that takes JSON-RPC in lines;
+or a program with its arguments, which is started for each connection, with lines on its standard
+streams.
 """.
 -type target() ::
     {http, Url :: binary() | string()}
@@ -32,9 +33,9 @@ program with its arguments that does so on its standard streams, started for eac
 -define(PER_SOURCE, 5_000).
 
 -doc """
-Returns the protocol and the addresses of a target, for a plan that has every option. `bad_option`
-names an option that is invalid, or invalid for this target. It names `tls` also if neither the plan
-nor the system has trusted roots. `host` says why the host name cannot be resolved.
+Returns the protocol and the addresses of a target, for a plan that has every option. The errors are
+those of `erlmcp_load:run/1`. `{bad_option, tls}` may also mean that neither the plan nor the system
+has trusted roots.
 """.
 -spec new(target(), Plan :: map()) ->
     {ok, way()} | {error, {bad_option, atom()} | {host, Reason :: term()}}.
@@ -146,8 +147,7 @@ sources(#{sources := Sources}, _) ->
     Sources.
 
 -doc """
-Returns the address that connection `Number`, from 0 on, connects to, and the one that it connects
-from; or the program that it starts.
+Returns the addresses of the connection `Number`, from 0 on, or the program that it starts.
 """.
 -spec endpoint(Number :: non_neg_integer(), way()) -> erlmcp_load_socket:endpoint().
 endpoint(_, #{connect := {stdio, _, _} = Program}) ->

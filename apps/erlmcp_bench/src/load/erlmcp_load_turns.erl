@@ -119,24 +119,22 @@ is_idle(#turns{busy = Busy}) ->
     Busy =:= 0.
 
 -doc """
-Returns `true` if no connection is in the queue for a turn. The connection that was taken last is
-not in it.
+Returns `true` if no connection waits for a turn, other than the one that `next/1` has taken.
 """.
 -spec is_alone(turns()) -> boolean().
 is_alone(#turns{free = Free}) ->
     queue:is_empty(Free).
 
 -doc """
-Returns how many more requests may be sent on a connection, which may be a negative number
-(`erlmcp_load_connection:room/2`).
+Returns how many more requests may be sent on a connection (`erlmcp_load_connection:room/2`).
 """.
 -spec room(connection(), turns()) -> integer().
 room(Connection, #turns{window = Window}) ->
     erlmcp_load_connection:room(Window, Connection).
 
 -doc """
-Takes the connection whose turn it is from the queue, until `kept/3` stores it again. Returns `none`
-if no connection may have a request now.
+Takes the connection whose turn it is, until `kept/3` stores it again. Returns `none` if no
+connection may have a request now.
 """.
 -spec next(turns()) -> {key(), connection(), turns()} | none.
 %% `all` is greater than any number.

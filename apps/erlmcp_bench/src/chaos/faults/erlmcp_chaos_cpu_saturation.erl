@@ -3,9 +3,8 @@
 A fault: every scheduler is busy. Processes inside the node that are not calls, and processes of the
 machine outside the node, compute all the time.
 
-A call passes through several processes, and each of them waits for a scheduler. So the node has a
-bound for how long a new process may wait. It refuses new work over that bound, so that callers can
-go elsewhere.
+The node has a bound for how long a process may wait for a scheduler. Over that bound it refuses new
+work with 1078, so that callers can go elsewhere.
 
 The evidence: how many processes of the node wait for a scheduler at once, and the processor time
 that the processes outside take.
@@ -94,9 +93,8 @@ cores(unknown) -> erlang:system_info(schedulers_online);
 cores(Cores) -> Cores.
 
 -doc """
-Runs in the server's node: `Processes` processes for each scheduler compute for `Milliseconds`. They
-read the clock themselves, since no other process would get a scheduler to stop them. Returns the
-process that ends after the last of them.
+Runs in the server's node: starts `Processes` processes for each scheduler that compute for
+`Milliseconds`. Returns a process that ends after the last of them.
 """.
 -spec compute(Processes :: pos_integer(), Milliseconds :: pos_integer()) -> pid().
 compute(Processes, Milliseconds) ->
@@ -110,8 +108,8 @@ compute(Processes, Milliseconds) ->
     end).
 
 -doc """
-Runs in the server's node: waits until the processes of `compute/2` have ended. `none` means that
-there are none.
+Runs in the server's node: waits until the processes of `compute/2` have ended. Returns at once for
+`none`.
 """.
 -spec await_idle(Computing :: pid() | none) -> ok.
 await_idle(none) ->

@@ -3,8 +3,8 @@
 A drill: the server closes two hundred connections within half a second. The drill is over when two
 hundred connections are open again, and are served.
 
-A client that is not waiting for an answer opens a new connection and has nothing to report. So
-there may be nothing to detect.
+A client that waits for no answer opens a new connection without an error, so there may be nothing
+to detect.
 
 The evidence: the clients count their sockets that end, and measure the time until the last one has.
 """.
@@ -86,8 +86,7 @@ connections() ->
     length(erlmcp_chaos_inside:pids(connections)).
 
 -doc """
-Runs in the server's node: closes at most `Count` connections within `Milliseconds`, in at most ten
-parts.
+Runs in the server's node: closes at most `Count` connections, in parts within `Milliseconds`.
 """.
 -spec close(Count :: pos_integer(), Milliseconds :: pos_integer()) -> ok.
 close(Count, Milliseconds) ->

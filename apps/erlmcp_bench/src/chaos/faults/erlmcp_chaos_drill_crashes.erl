@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_drill_crashes).
 -moduledoc """
-A drill: fifty processes of the server are killed, ten a second. They are calls, connections and
-children of its supervisor, at random. The supervisor does not survive so many deaths of its
-children, so the server restarts meanwhile.
+A drill: fifty random processes of the server are killed, about ten a second: calls, connections and
+children of its supervisor. The supervisor does not survive so many deaths of its children, so the
+server restarts meanwhile.
 
 The evidence: monitors of the processes report how many were killed.
 """.

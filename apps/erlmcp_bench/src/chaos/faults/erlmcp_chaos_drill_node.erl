@@ -1,11 +1,8 @@
 -module(erlmcp_chaos_drill_node).
 -moduledoc """
 A drill with eight nodes behind an `m:erlmcp_pool`. One node is killed, and another one is started
-in its place, on the same port. Sixteen callers continue all the time, each with a call every 50 ms.
-The drill is over when the pool uses all eight nodes again and the new one has served.
-
-The callers say that their calls may be repeated. A call that the pool cannot repeat with success is
-reported as failed.
+in its place, on the same port. Meanwhile each of sixteen callers makes a call every 50 ms, which
+the pool may repeat. The drill is over when the pool uses all eight nodes again.
 
 The evidence: the killed node's port refuses a connection.
 """.

@@ -1,10 +1,10 @@
 -module(erlmcp_chaos_drill_processes).
 -moduledoc """
-A drill: a hundred processes of the server are killed at once. They are calls, connections and
-children of its supervisor, at random.
+A drill: a hundred random processes of the server are killed at once: calls, connections and
+children of its supervisor.
 
-The evidence: monitors of the processes report how many were killed. A few calls may end by
-themselves in the moment before.
+The evidence: monitors of the processes report that at least ninety were killed. The others may have
+ended by themselves.
 """.
 
 -behaviour(erlmcp_chaos_scenario).

@@ -4,8 +4,8 @@ A fault: a message of 100 MiB on each transport, with and without an announced l
 transport has lengths. Each is refused with 1068.
 
 An announced message is refused before a byte of it is read. An unannounced one is refused at the
-byte that passes the bound, which is where the fault begins. The server keeps none of it. TCP
-connections and standard streams continue after its end.
+byte that passes the bound; the fault begins with that byte. The server keeps none of the bytes. TCP
+connections and standard streams continue after the message.
 
 The evidence: the refusal of each message with 1068.
 """.

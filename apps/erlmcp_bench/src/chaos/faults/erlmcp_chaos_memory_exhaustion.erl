@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_memory_exhaustion).
 -moduledoc """
 A fault: a tool that holds memory and a flood of big messages drive the node over its memory bound.
-The node refuses requests with 1089 while it is over the bound. The bound and everything that the
-callers can ask for are small, so the machine is not hurt.
+The node refuses requests with 1089 while it is over the bound, which is far below the memory of the
+machine.
 
 The evidence: the memory of the node reaches the bound, and the node receives the bytes of several
 big messages.

@@ -1,9 +1,8 @@
 -module(erlmcp_chaos_message_flood).
 -moduledoc """
 A fault: the server takes 500 messages a second, and a client sends ten times as many for ten
-seconds. It sends the messages of a second together, at the beginning of the second. Each message
-over the rate is refused with 1056. Messages within the rate are answered, and after the flood all
-messages are.
+seconds, those of each second at once. Messages over the rate are refused with 1056. Messages within
+the rate are answered, and after the flood all messages are.
 
 The evidence: the replies to the flood, and how many of them there were in a second.
 """.

@@ -3,8 +3,7 @@
 A fault: the server and its callers are in two network namespaces. The link between them goes down
 and comes back. Packets sent meanwhile are silently lost.
 
-The network does not report the loss. A caller notices it when its request times out, so the load
-uses a short timeout.
+A caller notices the loss when its request times out, so the load uses a short timeout.
 
 The evidence: a process in the server's namespace counts datagrams. All of them arrive before the
 fault, and none while the link is down.

@@ -3,8 +3,7 @@
 A fault: processes are killed under load, one kind after the other. First all running calls are
 killed, then all connections, then the process that publishes the catalog.
 
-- Each caller of a killed call gets 1089, as after a call that passed its memory bound, which is
-  killed in the same way.
+- Each caller of a killed call gets 1089, as after a call that passed its memory bound.
 - Each client of a killed connection sees it end.
 - No call survives its connection, and the server itself does not restart.
 

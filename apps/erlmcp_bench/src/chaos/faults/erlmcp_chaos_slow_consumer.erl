@@ -1,10 +1,10 @@
 -module(erlmcp_chaos_slow_consumer).
 -moduledoc """
-A fault: clients stop reading. The first has a large reply on TCP, the second such a reply on HTTP.
-The third is in the middle of a stream whose call continues to send. The server cuts each of them
-off (1055) and drops their unsent bytes. No other client notices.
+A fault: clients stop reading: one a large reply on TCP, one a large reply on HTTP, and one a stream
+whose call continues to send. The server closes their connections (1055) and drops their unsent
+bytes. No other client notices.
 
-The evidence: those bytes of each answer that never arrive.
+The evidence: the bytes of each answer that never arrive.
 """.
 
 -behaviour(erlmcp_chaos_scenario).

@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_supervisor_cascade).
 -moduledoc """
-A fault: the server's supervisor is killed repeatedly, and with it all its listeners, connections,
-calls and the catalog. The supervisor above restarts it on the same ports. The clients see their
-connections end and reconnect. Nothing of the old server remains.
+A fault: the server's supervisor is killed repeatedly, and with it all its listeners, connections
+and calls, and the catalog. The supervisor above restarts it on the same ports. The clients see
+their connections end and reconnect. Nothing of the old server remains.
 
 The evidence: a monitor reports that the supervisor was killed, and the socket of a client ends.
 """.

@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_unfinished_bodies).
 -moduledoc """
-A fault: clients begin messages and never end them. These are bodies of HTTP/1.1 and lines of TCP,
-together about twice the node's bound for memory.
+A fault: clients begin messages and never end them: bodies of HTTP/1.1 and lines of TCP, together
+about twice the node's bound for memory.
 
 The node stays within its bound for memory, and holds at most twice its bound for unfinished
 messages. It refuses messages for which it has no room. No other client notices, even with messages

@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_client).
 -moduledoc """
-A client that misbehaves: plain sockets to which anything can be written. Replies are read as
-outcomes. HTTP/1.1 takes one request at a time. TCP takes any number, and a reply is a line.
+A client that can misbehave: a plain socket to which anything can be written, and from which replies
+can be read. HTTP/1.1 takes one request at a time, and TCP any number.
 """.
 
 -export([connect/2, connect/3, close/1, send/2]).
@@ -90,10 +90,10 @@ head(Headers, Bytes) ->
      integer_to_binary(Bytes), ~"\r\n\r\n"].
 
 -doc """
-Sends a request, reads its reply as `reply/2` does, and records the outcome under `Source`. Returns
-the outcome: that of the reply (`outcome/1`), or `{failed, Reason}` if the request could not be sent
-or no reply could be read. An error without an id concerns the whole connection, and counts as the
-reply. Any other message without the id of the request is `{wrong, id}`.
+Sends a request, reads its reply as `reply/2` does, and returns the outcome, which it also records
+under `Source`. If the request could not be sent, or no reply could be read, the outcome is
+`{failed, Reason}`. An error may come without an id. Any other message without the id of the request
+is `{wrong, id}`.
 """.
 -spec ask(connection(), erlmcp_chaos_context:context(), Source :: erlmcp_chaos_scenario:source(),
           Message :: map(), Milliseconds :: pos_integer()) -> erlmcp_chaos_accounting:outcome().
@@ -115,10 +115,10 @@ ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Millise
     Outcome.
 
 -doc """
-Reads and decodes the next reply on a connection. A line must come within `Milliseconds`, and so
-must each line of an HTTP head and the whole body. An HTTP reply without a body, or without
-`content-length`, has its status as the code of an error. The errors are those of the socket,
-`no_http`, `no_json`, and `no_reply` for JSON that is not an object.
+Reads and decodes the next reply on a connection. Each line, and the body of an HTTP reply, must
+come within `Milliseconds`. An HTTP reply without a body, or without `content-length`, is returned
+as an error response with the status as its code. The errors are those of the socket, `no_http`,
+`no_json`, and `no_reply` for JSON that is not an object.
 """.
 -spec reply(connection(), Milliseconds :: timeout()) -> {ok, map()} | {error, term()}.
 reply({tcp, Socket}, Milliseconds) ->
@@ -165,7 +165,7 @@ decoded(Bytes) ->
     end.
 
 -doc """
-Reads and drops at least `Bytes` bytes. After each part the next must come within `Milliseconds`.
+Reads and drops at least `Bytes` bytes. Each part must come within `Milliseconds` of the one before.
 `Missing` is the number of bytes that did not come.
 """.
 -spec discard(connection(), Bytes :: integer(), Milliseconds :: non_neg_integer()) ->

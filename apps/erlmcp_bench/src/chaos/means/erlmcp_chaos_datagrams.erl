@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_datagrams).
 -moduledoc """
-Counts the datagrams that arrive in the server's node, to see whether a network carries anything.
-Nothing sends them again, so a lost one stays lost.
+A process that counts the datagrams that arrive in the server's node. Unlike data on TCP, a lost
+datagram is not sent again.
 """.
 
 -export([open/1, arrived/0]).

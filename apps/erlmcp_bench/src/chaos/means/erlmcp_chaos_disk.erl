@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_disk).
 -moduledoc """
-Uses a disk, in the node of the server under test. The tool `keep` writes to a token store, and a
-log handler writes to a file.
+Uses a disk in the node of the server under test: the tool `keep` writes to a token store, and a log
+handler writes to a file.
 """.
 
 -export([start/1, kept/0, check/0, keep/2]).
@@ -54,8 +54,7 @@ kept() ->
     atomics:get(Counters, ?KEPT).
 
 -doc """
-Checks that the value which `start/1` stored is still there, and that the log is written again. The
-error says what failed.
+Checks that the value of `start/1` is still stored, and that the log is written again.
 """.
 -spec check() -> ok | {error, term()}.
 check() ->

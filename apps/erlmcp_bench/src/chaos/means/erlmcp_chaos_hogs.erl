@@ -1,5 +1,5 @@
 -module(erlmcp_chaos_hogs).
--moduledoc "Processes of the machine, outside every node, that only compute.".
+-moduledoc "Operating system processes outside every node that only compute.".
 
 -export([start/1, stop/1, cpu_us/1]).
 

@@ -17,9 +17,8 @@ publishes the catalog, and `Id` is the id of a child of the server's supervisor.
 -type kind() :: calls | connections | catalog | supervisor | {child, Id :: atom()}.
 
 -doc """
-Loads all modules of erlmcp, its HTTP libraries and the instruments in this node, as far as the node
-has loaded their applications. Otherwise the first use of a module waits for files, and the measured
-time of a fault includes that.
+Loads all modules of erlmcp, its HTTP libraries and the instruments in this node, so that no
+measured time includes the loading of code. An application that is not loaded is left out.
 """.
 -spec load_all() -> ok.
 load_all() ->
@@ -40,7 +39,8 @@ state() ->
       atoms => erlang:system_info(atom_count), memory_bytes => erlang:memory(total)}.
 
 -doc """
-Kills all processes of a kind at once, without waiting for their ends. Returns their number.
+Sends all processes of a kind the exit signal `kill`, without waiting for their ends. Returns their
+number.
 """.
 -spec kill(kind()) -> non_neg_integer().
 kill(Kind) ->
@@ -48,7 +48,7 @@ kill(Kind) ->
     ok = lists:foreach(fun(Pid) -> exit(Pid, kill) end, Pids),
     length(Pids).
 
--doc "Returns the processes of a kind. Except for `supervisor`, fails while the server restarts.".
+-doc "Returns the processes of a kind. Fails while the server restarts, except for `supervisor`.".
 -spec pids(kind()) -> [pid()].
 pids(supervisor) ->
     [Pid || Pid <- [erlmcp_bench_host:server()], is_pid(Pid)];
@@ -65,8 +65,7 @@ pids({child, Id}) ->
     [Pid || {Of, Pid, _, _} <- children(), Of =:= Id, is_pid(Pid)].
 
 -doc """
-Starts to watch processes. `killed/2`, which is called once, then returns how many of them were
-killed.
+Starts to watch processes. A single call of `killed/2` returns how many of them were killed.
 """.
 -spec watch([pid()]) -> Watcher :: pid().
 watch(Pids) ->
@@ -94,8 +93,8 @@ count_killed(More, Killed, Deadline) ->
     end.
 
 -doc """
-Returns how many of the processes that `Watcher` watches were killed. Waits until all have ended, at
-most `Milliseconds`. `Watcher` ends then.
+Returns how many of the processes that `Watcher` watches were killed. Waits until all have ended,
+but at most `Milliseconds`. `Watcher` ends then.
 """.
 -spec killed(Watcher :: pid(), Milliseconds :: non_neg_integer()) -> non_neg_integer().
 killed(Watcher, Milliseconds) ->

@@ -2,9 +2,9 @@
 -moduledoc """
 A network namespace for a server, and a link (a veth pair) from it to the namespace of the
 instruments. The link can go down and come back. Needs Linux, root, and `ip` of iproute2.
+`erlmcp_chaos_program:reason/1` words the errors.
 
-The addresses are from 198.18.0.0/15, which is reserved for network tests (RFC 2544). Each link uses
-four. `erlmcp_chaos_program:reason/1` words the errors.
+The addresses are from 198.18.0.0/15, which is reserved for network tests (RFC 2544).
 """.
 
 -export([start/0, stop/1, down/1, up/1, prefix/1, host/1, sweep/0]).
@@ -55,14 +55,13 @@ address(Number) ->
     {A, B, C, D}.
 
 -doc """
-Removes the link and the namespace. A process that runs in the namespace keeps the namespace until
-the process ends.
+Removes the link and the namespace. A process in the namespace keeps it until the process ends.
 """.
 -spec stop(link()) -> ok | {error, term()}.
 stop(#{keeper := Keeper}) ->
     erlmcp_chaos_keeper:release(Keeper).
 
--doc "Takes the link down at the server's end: packets from either side are silently lost.".
+-doc "Takes the link down: packets from either side are silently lost.".
 -spec down(link()) -> ok | {error, erlmcp_chaos_program:reason()}.
 down(Link) ->
     set(Link, "down").
@@ -78,7 +77,7 @@ set(#{namespace := Namespace, device := Device}, State) ->
         ok
     end.
 
--doc "Returns the words that, in front of a command, run it in the namespace.".
+-doc "Returns the words to put before a command that runs in the namespace.".
 -spec prefix(link()) -> [string()].
 prefix(#{namespace := Namespace}) ->
     ["ip", "netns", "exec", Namespace].

@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_peaks).
 -moduledoc """
-Follows figures of the server's node from inside, and keeps the highest value of each. The process
-has a high priority, so that it also looks while every scheduler is busy.
+A process in the server's node that reads figures every ten milliseconds, and keeps the highest
+value of each. It has a high priority, so that it also runs while every scheduler is busy.
 """.
 
 -export([follow/1, highest/0]).
@@ -46,7 +46,7 @@ look(Figures) ->
     #{Name => apply(Module, Function, Arguments)
       || Name := {Module, Function, Arguments} <- Figures}.
 
--doc "Returns the highest value of each figure so far. The process looks every ten milliseconds.".
+-doc "Returns the highest value of each figure so far. Fails if no process follows figures.".
 -spec highest() -> #{Name :: atom() => number()}.
 highest() ->
     ?MODULE ! {highest, self()},

@@ -1,10 +1,8 @@
 -module(erlmcp_chaos_relay).
 -moduledoc """
-Collects events in the node of the server under test, with the times at which they came, until the
-instruments fetch them. The events are those of the server (`on_event`) and the reports of
-supervisors. The time is the system's, which all processes of a machine share.
-
-Nothing that the node logs is printed: it would mix with the instruments' lines.
+A process in the node of the server under test. It collects the events of the server (`on_event`)
+and the reports of supervisors, with their system times, until the instruments fetch them. The log
+of the node is not printed.
 """.
 
 -export([start/0, event/1, fetch/2]).
@@ -19,14 +17,14 @@ start() ->
     {ok, _} = proc_lib:start(?MODULE, init, [self()]),
     ok.
 
--doc "Records an event of the server, as the server's `on_event`. Does nothing without a relay.".
+-doc "Records an event, as the function `on_event` of a server. Does nothing without a relay.".
 -spec event(map()) -> ok.
 event(Event) ->
     _ = [Pid ! {event, Event, os:system_time(microsecond)} || Pid <- [whereis(?MODULE)],
                                                                is_pid(Pid)],
     ok.
 
--doc "Handles a log event: turns a supervisor's report into an event, and ignores any other.".
+-doc "Handles an event of `m:logger`: records a supervisor's report, and ignores all others.".
 -spec log(logger:log_event(), logger:handler_config()) -> ok.
 log(#{msg := {report, #{label := {supervisor, What}}}}, _) ->
     event(#{event => supervisor_report, what => What});
@@ -34,9 +32,9 @@ log(_, _) ->
     ok.
 
 -doc """
-Returns the number of the newest event, and the events after number `After`, oldest first, of which
-at most a thousand are kept. If there are none, waits for one, and returns `{After, []}` if none
-comes within `Milliseconds`. One process may wait at a time. Fails without a relay.
+Returns the events after number `After`, oldest first, and the number of the newest one. If there
+are none, waits for one, and returns `{After, []}` if none comes within `Milliseconds`. The newest
+thousand events are kept. One process may wait at a time. Fails without a relay.
 """.
 -spec fetch(After :: non_neg_integer(), Milliseconds :: non_neg_integer()) ->
     {Newest :: non_neg_integer(), [{Event :: map(), SystemUs :: integer()}]}.

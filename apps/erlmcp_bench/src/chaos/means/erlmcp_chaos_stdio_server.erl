@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_stdio_server).
 -moduledoc """
 Runs a server of `m:erlmcp_bench_fixture` on the standard streams of an operating system process of
-its own. Its parent is the Erlang process that has started it.
+its own.
 """.
 
 -export([open/1, send/2, reply/2, close/1]).
@@ -15,8 +15,8 @@ its own. Its parent is the Erlang process that has started it.
 -define(LINE_BYTES, 65_536).
 
 -doc """
-Starts the server, which takes messages of at most `MessageBytes` bytes. The calling process is its
-parent, which alone may read its messages (`reply/2`).
+Starts the server, which takes messages of at most `MessageBytes` bytes. Only the calling process
+may read the server's messages (`reply/2`), and the server ends with it.
 """.
 -spec open(MessageBytes :: pos_integer()) -> server().
 open(MessageBytes) ->
@@ -41,8 +41,8 @@ serve() ->
     ok.
 
 -doc """
-Writes to the server's standard input. Waits while the server has not read enough of what was
-written before. The error is `closed` if the program has ended. Any process may call the function.
+Writes to the server's standard input. Waits while too many earlier bytes are unread. The error is
+`closed` if the server has ended. Any process may call the function.
 """.
 -spec send(server(), iodata()) -> ok | {error, closed}.
 send(Port, Bytes) ->
@@ -53,8 +53,8 @@ send(Port, Bytes) ->
     end.
 
 -doc """
-Reads and decodes the next message of the server, which must come within `Milliseconds`. Only the
-parent may call it. The error is `timeout`, or `{exit_status, Status}` if the server has ended.
+Reads and decodes the next message of the server, which must come within `Milliseconds`. The error
+is `timeout`, or `{exit_status, Status}` if the server has ended.
 """.
 -spec reply(server(), Milliseconds :: non_neg_integer()) -> {ok, map()} | {error, term()}.
 reply(Port, Milliseconds) ->

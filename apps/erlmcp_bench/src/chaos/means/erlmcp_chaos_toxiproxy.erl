@@ -1,8 +1,8 @@
 -module(erlmcp_chaos_toxiproxy).
 -moduledoc """
-Runs Toxiproxy, a TCP proxy that slows connections down or breaks them on request. Its program,
-`toxiproxy-server`, is found on the path, or by its path or name in the environment variable
-`ERLMCP_TOXIPROXY`. `scripts/go_tool.sh` builds the program and prints its folder.
+Runs Toxiproxy, a TCP proxy that slows connections down on request. The environment variable
+`ERLMCP_TOXIPROXY` may have the path or the name of the program; by default it is `toxiproxy-server`
+on the path. `scripts/go_tool.sh` builds the program and prints its folder.
 `erlmcp_chaos_program:reason/1` words the errors.
 """.
 
@@ -23,7 +23,7 @@ Runs Toxiproxy, a TCP proxy that slows connections down or breaks them on reques
     kill -KILL \"$proxy\"
     wait").
 
--doc "Returns the path of `toxiproxy-server`, or an error if it is not installed.".
+-doc "Returns the path of Toxiproxy's program, or an error if it is not installed.".
 -spec program() -> {ok, file:filename()} | {error, {no_program, string()}}.
 program() ->
     Name = os:getenv("ERLMCP_TOXIPROXY", "toxiproxy-server"),
@@ -95,8 +95,8 @@ host(Ip) when tuple_size(Ip) =:= 4 -> inet:ntoa(Ip);
 host(Ip) -> [$[, inet:ntoa(Ip), $]].
 
 -doc """
-Delays the data that a proxy sends to its clients by `Milliseconds`, also on connections that are
-already open. A proxy has one such latency at a time.
+Delays the data that a proxy sends to its clients by `Milliseconds`, also on open connections. It is
+an error if the proxy already has a latency.
 """.
 -spec add(toxiproxy(), proxy(), {latency, Milliseconds :: pos_integer()}) -> ok | {error, term()}.
 add(Toxiproxy, Proxy, {latency, Milliseconds}) ->

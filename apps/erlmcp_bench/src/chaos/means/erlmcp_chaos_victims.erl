@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_victims).
 -moduledoc """
-Kills random processes of a server, and counts those that were killed. Runs the drills that do so,
-and sets up a server that comes back on the same ports.
+Kills random processes of a server, runs the drills that do so, and sets up their server, which
+comes back on the same ports.
 """.
 
 -export([setup/0, drill/5, strike/2]).
@@ -36,10 +36,9 @@ port(Socket) ->
     Port.
 
 -doc """
-Runs a drill while `Callers` callers make calls that take some time, so that there are processes to
-kill. The fault begins when `Ready` returns `ok`. `Kill` kills processes, and returns their number.
-The result is `unseen` if that is less than `Least`. The errors are those of `Ready` and of
-`erlmcp_load:start/1`.
+Runs a drill while `Callers` callers make calls of 100 ms. The fault begins when `Ready` returns
+`ok`. `Kill` kills processes, and returns their number. The result is `unseen` if that is less than
+`Least`. The errors are those of `Ready` and of `erlmcp_load:start/1`.
 """.
 -spec drill(Callers :: pos_integer(), Ready :: fun(() -> ok | {error, term()}),
             Kill :: fun(() -> Killed :: non_neg_integer()), Least :: pos_integer(),
@@ -60,7 +59,7 @@ drill(Callers, Ready, Kill, Least, Context) ->
 
 -doc """
 Kills `Count` random processes of the server at once, as the harm `processes`. Returns how many were
-killed: a process may end by itself before it is killed, and a server that restarts has fewer.
+killed, which may be fewer.
 """.
 -spec strike(Count :: pos_integer(), erlmcp_chaos_scenario:context()) -> non_neg_integer().
 strike(Count, Context) ->
@@ -84,8 +83,8 @@ sleeping(Callers, #{target := Target} = Context) ->
         observer => erlmcp_chaos_context:observer(Context, fault)}).
 
 -doc """
-Returns at most `Count` processes at random: calls, connections and children of the server's
-supervisor. There are none while the server restarts, and only the supervisor while it ends.
+Returns at most `Count` random processes: calls, connections and children of the server's
+supervisor. While the server restarts, there may be only the supervisor, or none.
 """.
 -spec choose(Count :: pos_integer()) -> [pid()].
 choose(Count) ->

@@ -3,9 +3,8 @@
 Counts times from 1 microsecond to an hour, in buckets that are one microsecond or less than 1 %
 wide.
 
-Every time is counted: nothing is sampled, and no long time is left out. A histogram takes 26 KiB
-for each scheduler, however many times it counts. Any number of processes can record into it without
-waiting for each other.
+A histogram takes 26 KiB for each scheduler, however many times it counts. Any number of processes
+can record into it without waiting for each other.
 
 The buckets are those of HdrHistogram (Gil Tene), with 128 steps for each power of two. Times below
 256 microseconds are exact.
@@ -98,8 +97,8 @@ mean(#histogram{counts = Counts} = Histogram) ->
     end.
 
 -doc """
-Returns the standard deviation in microseconds, or 0.0 if the histogram is empty. It takes each time
-as the middle of its bucket, so a time is off by less than 0.5 %.
+Returns the standard deviation in microseconds, or 0.0 if the histogram is empty. Each time counts
+as the middle of its bucket, which is off by less than 0.5 %.
 
 ## Examples
 
@@ -171,7 +170,7 @@ to_list(Histogram) ->
      || {Bucket, Count} <- buckets(Histogram)].
 
 -doc """
-Returns the histogram of a list that `to_list/1` gave. Its mean is as exact as its percentiles.
+Returns the histogram of a list of `to_list/1`. Its mean is too long by less than 1 %.
 """.
 -spec from_list(entries()) -> histogram().
 from_list(Entries) ->
@@ -180,7 +179,7 @@ from_list(Entries) ->
     New.
 
 -doc """
-Returns the times that a histogram has counted between two lists of `to_list/1`: those of `Later`
+Returns the times that a histogram has counted between two calls of `to_list/1`: those of `Later`
 without those of `Earlier`.
 
 ## Examples

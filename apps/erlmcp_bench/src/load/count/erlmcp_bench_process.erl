@@ -1,7 +1,7 @@
 -module(erlmcp_bench_process).
 -moduledoc """
-Reads from Linux's `/proc` what a process of the operating system has used, without its children.
-`cpu_us/1` and `rss_bytes/1` return `undefined` where there is no such process, or no `/proc`.
+Reads from Linux's `/proc` what an operating system process has used, without its children.
+`cpu_us/1` and `rss_bytes/1` return `undefined` if there is no such process, or no `/proc`.
 """.
 
 -export([self/0, cpu_us/1, rss_bytes/1]).
@@ -13,14 +13,14 @@ Reads from Linux's `/proc` what a process of the operating system has used, with
 %% second.
 -define(TICK_US, 10_000).
 
--doc "Returns the process id of this node in the operating system.".
+-doc "Returns the operating system's id of this node.".
 -spec self() -> os_pid().
 self() ->
     list_to_integer(os:getpid()).
 
 -doc """
 Returns the processor time of all threads of a process, in user and kernel mode, in microseconds.
-The time grows in steps of 10 ms. Returns `undefined` if there is no such process.
+The time grows in steps of 10 ms.
 """.
 -spec cpu_us(os_pid()) -> non_neg_integer() | undefined.
 cpu_us(OsPid) ->
@@ -36,7 +36,7 @@ cpu_us(OsPid) ->
         (binary_to_integer(User) + binary_to_integer(System)) * ?TICK_US
     end.
 
--doc "Returns the resident memory of a process, in bytes, or `undefined` if the process has ended.".
+-doc "Returns the resident memory of a process, in bytes.".
 -spec rss_bytes(os_pid()) -> non_neg_integer() | undefined.
 rss_bytes(OsPid) ->
     maybe

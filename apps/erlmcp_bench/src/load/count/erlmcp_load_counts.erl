@@ -12,8 +12,8 @@ Counters of a load.
 
 - Of measured requests: `sent` ones, and their outcomes `answered`, `refused`, `failed` and `wrong`.
   `unsent` requests were due, but no connection was free before their timeout or the end.
-- Of messages: `late` replies came after their request had failed, `strays` answer no request, and
-  `messages` are no replies, such as notifications.
+- Of messages: `late` replies came after their request had timed out, `strays` answer no request,
+  and `messages` are no replies, such as notifications.
 - Of connections: `opened` and `open_failed` attempts to open one, `lost` connections that ended
   unexpectedly, and `connections` that are open. `bytes_in` and `bytes_out` are received and sent on
   them, without the bytes that open and end their sessions.

@@ -91,7 +91,7 @@ both(#tenth{change = Change, slowest_us = Slowest, latest_us = Latest, latest_er
            latest_error_us = max(Error, Other#tenth.latest_error_us)}.
 
 -doc """
-Adds up courses that began at the same time. Empty ones may have begun at another time.
+Adds up courses that began at the same time. An empty course may have begun at any time.
 """.
 -spec merge([course(), ...]) -> course().
 merge([First | Others]) ->
@@ -111,7 +111,7 @@ merged(#course{since_us = Since, errors = Errors, tenths = Tenths},
 sum(One, Other) ->
     maps:merge_with(fun(_, Number, More) -> Number + More end, One, Other).
 
--doc "Returns how many requests were refused, failed or wrong (`Of`), by their code or reason.".
+-doc "Returns how many requests were refused, failed or wrong, by their code or reason.".
 -spec reasons(refused | failed | wrong, course()) -> #{integer() | atom() => pos_integer()}.
 reasons(Of, #course{errors = Errors}) ->
     #{Reason => Count || {Kind, Reason} := Count <- all(Errors), Kind =:= Of}.
@@ -124,8 +124,8 @@ unsent(#course{errors = Errors}) ->
 all(Errors) -> lists:foldl(fun sum/2, #{}, maps:values(Errors)).
 
 -doc """
-Returns all windows until `UntilUs`, in monotonic microseconds. The last one ends there, and has the
-errors of all later requests, too. There are none if the course begins at `UntilUs` or later.
+Returns all windows until `UntilUs`, in monotonic microseconds. The last one ends there, and also
+has the errors of all later requests. There are none if the course begins at `UntilUs` or later.
 """.
 -spec windows(UntilUs :: integer(), course()) -> [window()].
 windows(UntilUs, #course{since_us = Since, errors = Errors} = Course) when UntilUs > Since ->
@@ -146,8 +146,8 @@ windows(_, _) ->
     [].
 
 -doc """
-Returns the backlog at the end of each tenth of a second until `UntilUs`, and at `UntilUs`. Times
-are in monotonic microseconds. The backlog at `UntilUs` is that of the tenth before.
+Returns the backlog at the end of each tenth of a second until `UntilUs`, and at `UntilUs`, where it
+is that of the last whole tenth. Times are in monotonic microseconds.
 """.
 -spec backlog(UntilUs :: integer(), course()) -> [{AtUs :: integer(), Requests :: integer()}].
 backlog(UntilUs, #course{since_us = Since, tenths = Tenths}) ->
@@ -164,18 +164,18 @@ backlog(UntilUs, #course{since_us = Since, tenths = Tenths}) ->
              || (UntilUs - Since) rem ?TENTH_US =/= 0].
 
 -doc """
-Returns the time in microseconds that the slowest request took, among those that were due before
-`UntilUs`, a monotonic time in microseconds. Requests that were due later in the same tenth of a
-second count, too. Less than a tenth of a second may count as 0.
+Returns how many microseconds the slowest request took, of those that were due before `UntilUs`, in
+monotonic microseconds. `UntilUs` is rounded up to a tenth of a second. A request that took less
+than a tenth may count as 0.
 """.
 -spec slowest_us(UntilUs :: integer(), course()) -> non_neg_integer().
 slowest_us(UntilUs, Course) ->
     lists:max([0 | [Slowest || #tenth{slowest_us = Slowest} <- due_before(UntilUs, Course)]]).
 
 -doc """
-Returns the end of the last of the requests that were due before `UntilUs`, or `UntilUs` if that is
-later. Both are monotonic times in microseconds. Requests that were due later in the same tenth of a
-second count, too. Answers in the tenth in which they were due do not.
+Returns when the last of the requests that were due before `UntilUs` ended, or `UntilUs` if that is
+later. Both are in monotonic microseconds. For the requests, `UntilUs` is rounded up to a tenth of a
+second. An answer in the tenth in which its request was due does not count.
 """.
 -spec latest_us(UntilUs :: integer(), course()) -> integer().
 latest_us(UntilUs, #course{since_us = Since} = Course) ->
@@ -187,8 +187,8 @@ due_before(UntilUs, #course{since_us = Since, tenths = Tenths}) ->
 
 -doc """
 Returns when the last error came, or the last answer that took more than `SlowUs` microseconds, in
-monotonic microseconds. Returns `FromUs` if neither came after it. `SlowUs` is a tenth of a second
-at least, and the answer's time is exact to one tenth.
+monotonic microseconds. Returns `FromUs` if that is later. The time of an answer is exact to a tenth
+of a second, and `SlowUs` must be at least a tenth.
 """.
 -spec latest_trouble_us(FromUs :: integer(), SlowUs :: pos_integer(), course()) -> integer().
 latest_trouble_us(FromUs, SlowUs, #course{since_us = Since, tenths = Tenths}) ->

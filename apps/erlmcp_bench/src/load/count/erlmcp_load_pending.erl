@@ -1,9 +1,9 @@
 -module(erlmcp_load_pending).
 -moduledoc """
-Tracks a connection's requests that wait for their end, and those that timed out. Pure.
+The requests of a connection that wait for their end, and those that timed out. Pure.
 
-A stray reply may belong to a waiting request, under another id. So a request that times out on a
-connection with a stray reply counts as answered wrongly.
+A reply with an unknown id is a stray. It may belong to a waiting request, so a request that times
+out after a stray counts as answered wrongly.
 """.
 
 -export([new/0, add/5, count/1, oldest/1, take/2, drop/2, stray/1, overdue/2, give_up/2, clear/1]).
@@ -29,8 +29,8 @@ connection with a stray reply counts as answered wrongly.
 new() -> #pending{}.
 
 -doc """
-Adds a request that was sent, with its kind, the time when it was due, and its deadline, both in
-microseconds.
+Adds a request that was sent, with its kind, and with the time when it was due and its deadline in
+monotonic microseconds.
 """.
 -spec add(erlmcp_load_wire:tag(), Kind :: pos_integer(), Due :: integer(), Deadline :: integer(),
           pending()) -> pending().
@@ -47,9 +47,9 @@ oldest(#pending{requests = Requests}) when map_size(Requests) =:= 0 -> none;
 oldest(#pending{requests = Requests}) -> lists:min(maps:keys(Requests)).
 
 -doc """
-Finds and removes the request of a reply. Returns its kind, and when it was due, in monotonic
-microseconds. Returns `late` for a request that `give_up/2` remembers. Returns `stray` if there is
-no such request, and counts the reply as `stray/1` does.
+Removes the request of a reply. Returns its kind, and when it was due, in monotonic microseconds.
+Returns `late` if the request timed out. Returns `stray` if there is no such request, and counts the
+reply as `stray/1` does.
 """.
 -spec take(erlmcp_load_wire:tag(), pending()) ->
     {{Kind :: pos_integer(), Due :: integer()} | late | stray, pending()}.
@@ -80,8 +80,8 @@ stray(#pending{strays = Strays} = Pending) ->
     Pending#pending{strays = Strays + 1}.
 
 -doc """
-Returns the requests whose deadlines have come by `Now`, oldest first, and the next deadline after
-that, or `none` if no other request waits. Times are in microseconds.
+Returns the requests whose deadlines have come by `Now`, oldest first, and the next deadline, or
+`none` if no other request waits. Times are in monotonic microseconds.
 """.
 -spec overdue(Now :: integer(), pending()) ->
     {[erlmcp_load_wire:tag()], Next :: integer() | none}.
@@ -96,10 +96,10 @@ overdue(Now, #pending{requests = Requests}) ->
     {[Tag || {Tag, _} <- Over], Next}.
 
 -doc """
-Returns the outcome of a request that timed out. The request stays until `drop/2`. The outcome is
-`{wrong, id}` if there is a stray reply, which counts as the answer of one request. Otherwise it is
-`{failed, timeout}`, and the request is remembered for a late reply. If a thousand requests are
-already remembered, they are all forgotten first.
+Returns the outcome of a request that timed out; `drop/2` then removes the request. The outcome is
+`{wrong, id}` if there is a stray, which counts for one request. Otherwise it is
+`{failed, timeout}`, and the request is remembered for a late reply. At most a thousand requests are
+remembered.
 """.
 -spec give_up(erlmcp_load_wire:tag(), pending()) ->
     {erlmcp_load_reply:outcome(), pending()}.
@@ -113,8 +113,8 @@ give_up(_, #pending{strays = Strays} = Pending) ->
     {{wrong, id}, Pending#pending{strays = Strays - 1}}.
 
 -doc """
-Removes all requests, and forgets those that timed out and all strays. Returns the times at which
-the waiting requests were due, in microseconds.
+Forgets all requests and strays. Returns when the waiting requests were due, in monotonic
+microseconds.
 """.
 -spec clear(pending()) -> {[integer()], pending()}.
 clear(#pending{requests = Requests}) ->

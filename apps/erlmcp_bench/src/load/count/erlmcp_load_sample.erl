@@ -6,7 +6,7 @@
 -export_type([mark/0, sample/0]).
 
 -doc """
-All counters at the time `at`, in monotonic microseconds. A figure of a process is `undefined` if it
+All counters at the time `at`, in monotonic microseconds. `undefined` stands for a figure that
 cannot be read.
 """.
 -type mark() :: #{
@@ -19,11 +19,9 @@ cannot be read.
 }.
 
 -doc """
-A second, or the rest of one, that ended `at_s` seconds after measuring began: what was counted in
-it, and the state at its end.
-
-Latencies are those of the requests that were answered in that second. An optional figure without a
-value, or of 0, is left out. The names are those of a result file.
+The counts of a second, or of the rest of one, that ended `at_s` seconds after measuring began.
+`connections` and `in_flight_requests` are the state at its end. Latencies are those of the requests
+that were answered in it. An optional figure without a value, or of 0, is left out.
 """.
 -type sample() :: #{
     at_s := float(), duration_s := float(),

@@ -1,8 +1,7 @@
 -module(erlmcp_load_tally).
 -moduledoc """
-Counts the outcomes and times of the requests of a group of connections. Most figures go at once
-into counters that all groups share. The course of the errors and of the backlog is kept here until
-the end.
+Counts the outcomes and times of the requests of a group. Most figures go into counters that all
+groups share. The course of the errors and of the backlog is kept here until the end.
 """.
 
 -export([new/1, begins/3, sent/3, judged/5, concluded/4, unsent/3, course/1]).
@@ -47,8 +46,8 @@ begins(Us, SinceUs, Tally) ->
     Tally#tally{from = Us, course = erlmcp_load_course:new(SinceUs)}.
 
 -doc """
-Counts a request that was due at `Due` and is sent at `Now`, in monotonic microseconds, if it is
-measured.
+Counts a request that was due at `Due` and is sent at `Now`, in monotonic microseconds. Does nothing
+if the request is not measured.
 """.
 -spec sent(Due :: integer(), Now :: integer(), tally()) -> ok.
 sent(Due, Now, #tally{from = From, counts = Counts, lateness = Lateness}) when Due >= From ->
@@ -61,8 +60,8 @@ sent(_, _, _) ->
     ok.
 
 -doc """
-Counts a request that was due at `Due`, and is given up at `Now` without being sent, if it is
-measured. Both are monotonic microseconds.
+Counts a request that was due at `Due` and is given up unsent at `Now`, in monotonic microseconds.
+Does nothing if the request is not measured.
 """.
 -spec unsent(Due :: integer(), Now :: integer(), tally()) -> tally().
 unsent(Due, Now, #tally{from = From, counts = Counts} = Tally) when Due >= From ->
@@ -72,9 +71,8 @@ unsent(_, _, Tally) ->
     Tally.
 
 -doc """
-Judges the reply to a request of the kind `Kind`, by the `Status` and the `Body` of the reply. Keeps
-the reply's pattern (`erlmcp_load_reply:pattern/3`) for later replies, if it has one and there is
-room.
+Judges the reply to a request of the kind `Kind`, as `erlmcp_load_reply:check/5` does. May keep the
+reply's pattern for later replies.
 """.
 -spec judged(Kind :: pos_integer(), erlmcp_load_wire:tag(),
              Status :: erlmcp_load_wire:event_status(), Body :: binary(), tally()) ->
@@ -114,8 +112,8 @@ learned(_, _, _, _, _, Tally) ->
 
 -doc """
 Counts the outcome of a request that was due at `Due` and ended at `Now`, in monotonic microseconds,
-and sends it to the load's observer. Of requests that are not measured, only answers are counted,
-and none is sent to the observer.
+and sends it to the load's observer. Of a request that is not measured, only an answer is counted,
+as `warm`.
 """.
 -spec concluded(erlmcp_load_reply:outcome(), Due :: integer(), Now :: integer(), tally()) ->
     tally().

@@ -1,8 +1,7 @@
 -module(erlmcp_load_flow).
 -moduledoc """
-Flow control of one HTTP/2 connection. Requests become frames within the server's largest frame
-size, and bodies are sent within its windows. The rest waits here, in the order of the requests.
-Pure.
+Flow control of one HTTP/2 connection. Requests become frames of the server's largest size at most,
+and bodies are sent within its windows. Their unsent bytes wait here. Pure.
 
 Source: RFC 9113, sections 4.2, 5.2 and 6.9.
 """.
@@ -33,15 +32,15 @@ Source: RFC 9113, sections 4.2, 5.2 and 6.9.
 -define(END_HEADERS, 4).
 
 -doc """
-Returns the state of a new connection, with the limits that apply before the server sends others.
+Returns the state of a new connection, with the limits of RFC 9113.
 """.
 -spec new() -> flow().
 new() ->
     #flow{}.
 
 -doc """
-Opens the stream `Id` for a request with its header block and its body, each with its size. Returns
-the bytes that may be sent now.
+Opens the stream `Id` for a request with a header block and a body. Returns the bytes that may be
+sent now.
 """.
 -spec request(Id :: cow_http2:streamid(), {Size :: non_neg_integer(), Block :: iodata()},
               {Size :: non_neg_integer(), Body :: iodata()} | none, flow()) -> {iodata(), flow()}.

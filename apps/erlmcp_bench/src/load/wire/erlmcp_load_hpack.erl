@@ -1,15 +1,9 @@
 -module(erlmcp_load_hpack).
 -moduledoc """
-The header blocks of one HTTP/2 connection. Pure.
+The header blocks of one HTTP/2 connection (RFC 7541). Pure.
 
-A generator sends a few header lists again and again, and gets a few different answers. Sent headers
-go into the server's table while it has room, as in browsers and h2load, and later ones do not evict
-them. So a header list soon becomes a few constant bytes, which are encoded once.
-
-An answer whose block equals the block before it is not decoded again, unless that block changed the
-table. cowlib decodes the others.
-
-Source: RFC 7541.
+Sent headers go into the server's table while it has room, and later ones do not evict them. So a
+header list that is sent again and again soon becomes a few constant bytes, which are encoded once.
 """.
 
 -export([new/0, encode/3, literal/2, decode/2, table_size/2]).
@@ -90,8 +84,8 @@ field({Name, Value} = Header, #hpack{table = Table, used = Used, room = Room} = 
     end.
 
 -doc """
-Encodes a header without putting it into the table (RFC 7541, 6.2.2). That is for values that are
-new each time, and for those for which the table has no room.
+Encodes a header without putting it into the table (RFC 7541, 6.2.2), such as one whose value is new
+each time.
 """.
 -spec literal(Name :: binary(), Value :: iodata()) -> iodata().
 literal(Name, Value) ->

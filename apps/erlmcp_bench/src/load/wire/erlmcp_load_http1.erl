@@ -3,9 +3,6 @@
 The wire of HTTP/1.1. Connections are kept alive, and replies come in the order of their requests.
 They are JSON or a stream of events, with a length, in chunks or up to the end of the connection.
 Pure.
-
-A head that equals the previous one is not parsed again. Heads change only once a second (`Date`)
-while replies have the same length.
 """.
 
 -behaviour(erlmcp_load_wire).
@@ -26,7 +23,7 @@ while replies have the same length.
     waiting = queue:new() :: queue:queue(erlmcp_load_wire:tag()),
     %% The received part of a head or of a chunk's size.
     held = ~"" :: binary(),
-    %% The last head: its bytes, their number, and the parsed head.
+    %% The last head: its bytes, their number, and the parsed head. An equal one is not parsed.
     last_head = none :: none | {binary(), pos_integer(), #head{}},
     %% The head of the reply whose body is being read.
     body = none :: none | #head{},

@@ -1,12 +1,7 @@
 -module(erlmcp_load_http2).
 -moduledoc """
-The load generator's HTTP/2: one connection. cowlib reads its frames and header blocks. Pure.
-
-Each request is a stream. A request over the server's limit of streams waits until another stream
-ends. The windows for the server are as wide as those of h2load, since a generator reads everything
-at once.
-
-Source: RFC 9113.
+The wire of HTTP/2 (RFC 9113). Each request is a stream. A request over the server's limit of
+streams waits until another stream ends. Pure.
 """.
 
 -behaviour(erlmcp_load_wire).
@@ -134,8 +129,8 @@ is_varying({_, Value}) ->
     binary:match(Value, ~"{id}") =/= nomatch.
 
 -doc """
-Returns those bytes of a request that may be sent now. A request over the server's limit of streams
-has none yet, and neither has one before the server's settings have come.
+Returns the bytes of a request that may be sent now. There are none yet if the request is over the
+server's limit of streams, or before the server's settings have come.
 """.
 -spec request(tag(), template(), state()) -> {iodata(), state()}.
 request(Tag, Template, #http2{streams = Streams, limit = Limit, leaving = false} = State)
@@ -168,8 +163,7 @@ encoded(Tag, #template{key = Key, headers = Headers, varying = Varying, body = B
     end.
 
 -doc """
-Cancels a request whose answer is not awaited any longer. Returns the bytes for that, and those of
-requests that waited for its stream to end.
+Cancels a request. Returns the bytes for that, and those of requests that can now be sent.
 """.
 -spec abandoned(tag(), state()) -> {iodata(), state()}.
 abandoned(Tag, #http2{streams = Streams, waiting = Waiting} = State) ->
@@ -430,7 +424,7 @@ next(State) ->
 ended(_) ->
     [].
 
--doc "Returns the traits of HTTP/2: replies come as they are ready, each with its own status.".
+-doc "Returns the traits of HTTP/2.".
 -spec traits() -> map().
 traits() ->
     #{answers_notifications => true, ordered => false, in_flight => 100, sessions => true}.

@@ -2,9 +2,6 @@
 -moduledoc """
 The wire of JSON-RPC in lines, for TCP and the standard streams of a program. Replies come in any
 order, and their ids tell which request they answer. Pure.
-
-An id that is first or last in a message, as most servers write it, is found without parsing the
-line.
 """.
 
 -behaviour(erlmcp_load_wire).

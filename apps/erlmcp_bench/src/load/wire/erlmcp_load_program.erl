@@ -3,11 +3,8 @@
 A server on stdio: a program that is started for one connection. Its output comes to the process
 that started it, and its errors go to the generator's standard error.
 
-Another process writes its input, because a program that does not read blocks its writer. That
-process queues what the program has not read.
-
-The program ends with the process that started it, or earlier. First its input is closed. If it
-stays, it gets SIGTERM and then SIGKILL, together with its process group.
+The program is ended when that process ends, or by `stop/1`: its input is closed. If it has not
+ended after a second, its process group gets SIGTERM, and after another second SIGKILL.
 """.
 
 -export([executable/1, is_environment/1, start/2, send/2, key/1, message/2, next/2, stop/1,
@@ -43,8 +40,8 @@ executable(Program) ->
 
 -doc """
 Starts a program, given as a path or a name, with its arguments, which no shell reads. The calling
-process owns it. The error is `enoent` without such a program, `ended` if it ended at once,
-or else the reason of `open_port/2`.
+process owns it. The error is `enoent` if there is no such program, `ended` if it ended at once, or
+else the reason of `open_port/2`.
 """.
 -spec start([string() | binary(), ...], environment()) ->
     {ok, program()} | {error, Reason :: atom()}.
@@ -128,15 +125,15 @@ ended(OsPid, Signals, Remaining) ->
     end.
 
 -doc """
-Writes bytes to the program's input, without waiting for the program to read them. If the program
-has ended, the bytes are lost.
+Writes bytes to the program's input. Does not wait, and queues the bytes that the program has not
+read. If the program has ended, the bytes are lost.
 """.
 -spec send(program(), iodata()) -> ok.
 send(#{writer := Writer}, Bytes) ->
     Writer ! {write, Bytes},
     ok.
 
--doc "Returns the port of the program, which its messages carry.".
+-doc "Returns the program's port, which is in its messages.".
 -spec key(program()) -> port().
 key(#{port := Port}) ->
     Port.

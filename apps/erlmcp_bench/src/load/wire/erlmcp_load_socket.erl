@@ -1,9 +1,8 @@
 -module(erlmcp_load_socket).
 -moduledoc """
 The transport of a connection of the load generator: a socket, in the clear or in TLS, or the
-standard streams of a program. A transport belongs to the process that connects it. A socket can be
-given to another process (`give/2`, `take/1`); the streams of a program cannot. Incoming data are
-messages to the process that the transport belongs to.
+standard streams of a program. Incoming data are messages to the process that owns the transport. A
+socket can be given to another process (`give/2`, `take/1`), and the streams of a program cannot.
 """.
 
 -export([connect/2, send/2, activate/1, widened/2, close/1, message/2, next/2, os_pid/1]).
@@ -13,11 +12,9 @@ messages to the process that the transport belongs to.
 -export_type([endpoint/0, socket/0, key/0, event/0]).
 
 -doc """
-An address to connect to, and the address to connect from: `any` leaves that to the system. Or a
-program to start, with its arguments and its environment.
-
-The TLS options define the trusted roots and offer one protocol. A server that chooses another
-protocol is refused. If HTTP/2 is offered, a server that chooses none is refused, too.
+An address to connect to and the address to connect from, which the system chooses for `any`; or a
+program to start, with its arguments and its environment. The TLS options define the trusted roots
+and offer one protocol, which the server must choose. No choice stands for HTTP/1.1.
 """.
 -type endpoint() ::
     {tcp, inet:ip_address(), inet:port_number(), From :: inet:ip_address() | any}
@@ -46,8 +43,8 @@ protocol is refused. If HTTP/2 is offered, a server that chooses none is refused
 
 -doc """
 Connects within `Milliseconds`, or starts a program, which is not waited for. The handshake of TLS
-may take as long again. A thousand packets may come in before `activate/1` must be called. The
-calling process owns the socket.
+may take as long again. The calling process owns the socket. After a thousand packets it gets a
+message that `message/2` reads as `passive`, and must call `activate/1`.
 
 The error is that of the socket, the alert of TLS or else `tls`, `no_application_protocol`, or that
 of `erlmcp_load_program:start/2`.
@@ -104,10 +101,9 @@ reason(Reason) when is_atom(Reason) -> Reason;
 reason(_) -> tls.
 
 -doc """
-Writes bytes. Waits while the peer leaves a mebibyte of earlier bytes unread. After the
+Writes bytes. Waits while the peer leaves a mebibyte of earlier bytes unread, and after the
 `Milliseconds` of `connect/2` closes the socket and returns the error `send_timeout`. Other errors
-are those of the socket, or of TLS as in `connect/2`. Never waits for a program, and returns no
-error for it.
+are as in `connect/2`. For a program it neither waits nor returns an error.
 """.
 -spec send(socket(), iodata()) -> ok | {error, atom()}.
 send({tcp, Socket}, Bytes) ->
@@ -123,8 +119,7 @@ sent({error, timeout}) -> {error, send_timeout};
 sent({error, Reason}) -> {error, reason(Reason)}.
 
 -doc """
-Lets a thousand more packets come in, followed by a message that `message/2` reads as `passive`.
-Does nothing for a program.
+Lets a thousand more packets come in. Does nothing for a program.
 """.
 -spec activate(socket()) -> ok | {error, atom()}.
 activate({tcp, Socket}) -> inet:setopts(Socket, [{active, ?ACTIVE}]);
@@ -133,7 +128,7 @@ activate({stdio, _}) -> ok.
 
 -doc """
 Gives a socket to the process `To`, which calls `take/1`. Returns the socket's messages that the
-calling process had already received. The streams of a program stay with their process.
+calling process had already received. Does nothing for a program.
 """.
 -spec give(To :: pid(), socket()) -> [Message :: term()].
 give(_, {stdio, _}) ->
@@ -164,8 +159,8 @@ pending(Socket) ->
     end.
 
 -doc """
-Takes a socket that was given, so that its data come to the calling process. If the socket is
-already closed, the returned list has a message that says so; otherwise it is empty.
+Takes a socket that was given, so that its data come to the calling process. Returns a message that
+says so if the socket is already closed.
 """.
 -spec take(socket()) -> [Message :: term()].
 take(Socket) ->
@@ -178,7 +173,8 @@ closed({tcp, Socket}) -> {tcp_closed, Socket};
 closed({tls, Socket}) -> {ssl_closed, Socket}.
 
 -doc """
-Makes the buffer of a socket in the clear larger if `Bytes` filled it. Returns `true` if they did.
+Makes the buffer of a socket larger if `Bytes` filled it, and returns `true` then. Does nothing for
+TLS and programs.
 """.
 -spec widened(Bytes :: binary(), socket()) -> boolean().
 widened(Bytes, {tcp, Socket}) when byte_size(Bytes) >= ?BUFFER ->
@@ -205,7 +201,7 @@ close({tls, Socket}) ->
 close({stdio, Program}) ->
     erlmcp_load_program:stop(Program).
 
--doc "Returns the key that a socket's messages carry, for a process with several sockets.".
+-doc "Returns the key by which `source/1` tells the messages of several sockets apart.".
 -spec key(socket()) -> key().
 key({tcp, Socket}) -> Socket;
 key({tls, Socket}) -> Socket;

@@ -1,11 +1,9 @@
 -module(erlmcp_load_wire).
 -moduledoc """
-The behaviour of a protocol below MCP, for a connection of the load generator. Pure: the socket
-belongs to `m:erlmcp_load_socket`, the connection to `m:erlmcp_load_connection`, and the clock to
-`m:erlmcp_load_group`.
+The behaviour of a wire: a protocol below MCP, on a connection of the load generator. Pure.
 
-A wire makes a template of a message, once for each kind of request. A request then only needs its
-id spliced in. Ids always have ten digits, so that a length in the template stays true.
+A wire makes a template for each kind of request. A request then only needs its id inserted. Ids
+always have ten digits, so that a length in the template stays true.
 """.
 
 -export([id/1, tag/1, spliced/2, spliced_size/1]).
@@ -13,7 +11,7 @@ id spliced in. Ids always have ten digits, so that a length in the template stay
 -export_type([tag/0, pieces/0, message/0, options/0, event/0, event_status/0, state/0,
               template/0]).
 
--doc "The number of a request on its connection. A wrong reply may have any other number.".
+-doc "The number of a request on its connection, from 0 on. A wrong reply may have any integer.".
 -type tag() :: integer().
 
 -doc "The bytes of a message, in pieces between which the id is inserted.".
@@ -30,8 +28,8 @@ value is the request's id.
 }.
 
 -doc """
-The target: `scheme`, `authority` and `path` on HTTP, and headers for every message. `max_bytes` is
-the most bytes that a reply, or an event of a stream, may have.
+The `scheme`, `authority` and `path` of a target on HTTP, and headers for every message. `max_bytes`
+is the most bytes that a reply, or an event of a stream, may have.
 """.
 -type options() :: #{
     authority => binary(), path => binary(), scheme => http | https,
@@ -73,19 +71,19 @@ An incoming event.
 -callback template(message(), options()) -> template().
 
 -doc """
-Returns the bytes of a request, to send after those of earlier requests. There are none, or only a
-part, while the peer takes no more: `received/2` or `abandoned/2` returns the others later.
+Returns the bytes of a request, to send after those of earlier requests. If the peer does not take
+all of them now, `received/2` or `abandoned/2` returns the others later.
 """.
 -callback request(tag(), template(), state()) -> {iodata(), state()}.
 
 -doc """
-Cancels a request, on a wire whose replies are not ordered. Returns the bytes to send now.
+Cancels a request on a wire whose replies are not ordered. Returns the bytes to send for that.
 """.
 -callback abandoned(tag(), state()) -> {iodata(), state()}.
 
 -doc """
-Reads bytes. Returns their events in order, and the bytes to send at once in reply. The error names
-what is not valid in the bytes, and ends the connection.
+Reads bytes. Returns their events in order, and the bytes to send in reply. Invalid bytes are an
+error, which ends the connection.
 """.
 -callback received(binary(), state()) ->
     {ok, [event()], ToSend :: iodata(), state()} | {error, Reason :: atom()}.
