@@ -1,8 +1,8 @@
 -module(erlmcp_bench_scenario_node).
 -moduledoc """
 A node of a scenario: a server under test, and the process that owns it. `kill/1` kills the server,
-and the process starts it again at the same address, as a supervisor of an operating system does for
-a service. A server that ends in another way is not started again.
+and the process starts it again at the same address. A server that ends in another way is not
+started again.
 """.
 
 -behaviour(gen_server).
@@ -24,10 +24,9 @@ in the operating system while the node runs, and otherwise 0. `metrics` is the p
 }.
 -type address() :: #{ip := inet:ip_address(), port := inet:port_number(), url => binary()}.
 -doc """
-The node's process id in the operating system, and its addresses for its clients and for its crowd.
-Also the URL of its metrics, if it has them. The crowd is the scenario's additional clients, see
-`t:erlmcp_bench_scenarios:scenario/0`. It has a listener of its own, so that its connections can be
-distinguished.
+The node's process id in the operating system, its addresses for its clients and for the crowd
+(`t:erlmcp_bench_scenarios:scenario/0`), and the URL of its metrics, if it has them. The crowd has a
+listener of its own, so that its connections can be distinguished.
 """.
 -type facts() :: #{
     os_pid := pos_integer(), clients := address(), crowd := address(), metrics => binary()

@@ -2,10 +2,9 @@
 -moduledoc """
 Measures functions of the server under test, in the server's node. For each call that returns it
 records the nanoseconds or reductions, without those of measured functions inside the call. The
-functions are wrapped for that (`m:erlmcp_bench_wrapping`). The cost of measuring is measured first,
-and subtracted.
+functions are wrapped for that (`m:erlmcp_bench_wrapping`). The cost of measuring is subtracted.
 
-The cost of the whole node is read without wrapping.
+It also reads figures of the whole node, for which nothing is wrapped.
 """.
 
 -export([install/2, read/0, begin_whole/0, whole/0, worked/0, send/3]).
