@@ -41,8 +41,8 @@ all() ->
         {Field, Mark} <- Marks].
 
 -doc """
-Returns `true` if a mark is for a workload: for its component, for its id or, if the mark is one of
-stress, for every stress workload. A mark for one core is not for a workload on several.
+Returns `true` if a mark is for a workload: for its component or its id. A mark of stress is for
+every stress workload. A mark for one core is not for a workload on several cores.
 """.
 -spec is_for(mark(), Workload :: #{binary() => term()}) -> boolean().
 is_for(#{name := Name, benchmark := Benchmark, field := Field, mark := Mark},

@@ -1,7 +1,10 @@
 -module(erlmcp_bench_usl).
 -moduledoc """
-The universal scalability law. The throughput of N parts of a system is `X(N) = lambda N / (1 +
-sigma (N - 1) + kappa N (N - 1))`.
+The universal scalability law. The throughput of N parts of a system is
+
+```
+X(N) = lambda N / (1 + sigma (N - 1) + kappa N (N - 1))
+```
 
 `lambda` is the throughput of one part alone. `sigma` is the share of the work that waits for other
 parts (contention). `kappa` is the cost of agreement between parts (coherence). Pure.

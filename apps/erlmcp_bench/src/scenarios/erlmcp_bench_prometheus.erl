@@ -56,8 +56,8 @@ labelled(Label, Families) ->
      || #{series := Series} = Family <- Families].
 
 -doc """
-Joins families of the same name. The names stay in their order. Families of the same name must have
-series with different labels.
+Joins families of the same name. The names stay in the order in which they first occur. Families of
+the same name must have series with different labels.
 """.
 -spec joined([family()]) -> [family()].
 joined([]) ->

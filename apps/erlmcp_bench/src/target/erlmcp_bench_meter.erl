@@ -20,9 +20,9 @@ calls in place of microseconds.
 -type readings() :: #{mfa() => erlmcp_bench_histogram:entries()}.
 -doc """
 Figures of a node that only grow. `reductions` are those of all processes since the node's start.
-The others are nanoseconds of its normal schedulers since `begin_whole/0`: `awake_ns` in all, and of
-these `running_ns` on processes, `collecting_ns` on garbage and `ports_ns` on ports. The difference
-of two readings is the cost of the time between them.
+The others are nanoseconds in which its normal schedulers worked since `begin_whole/0`. `awake_ns`
+are all of them. `running_ns` were spent on processes, `collecting_ns` on garbage, and `ports_ns` on
+ports. The difference of two readings is the cost of the time between them.
 
 A scheduler that waits for a processor counts as working, so only the shares are meaningful on a
 busy machine.

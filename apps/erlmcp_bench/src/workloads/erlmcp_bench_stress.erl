@@ -12,13 +12,14 @@ sends again when it is answered.
 Each interval gives a sample: the answers a second, and the least memory that the node had. The
 interval is `sample_ms`, if the workload has that. Otherwise it is 5 s, or a sixth of a run below
 30 s. A line is fitted through the samples. A growth of more than 1 MiB a minute is a leak. A loss
-of more than 5 % of the throughput a minute is a degradation. A run is judged only if it has at
-least three samples, and has a `sample_ms` or lasts at least ten seconds.
+of more than 5 % of the throughput a minute is a degradation. Both must be certain
+(`erlmcp_bench_slope:verdict/3`). A run is judged only if it has at least three samples, and has a
+`sample_ms` or lasts at least ten seconds.
 
 With the option `fail` a service of the server is killed during the run (`m:erlmcp_bench_failure`).
 The result has the errors and the recovery (`m:erlmcp_bench_recovery`) as `failure`, and its name
 ends with that of the service. The run fails if the failure was not seen, or if the service or the
-load did not recover. With the target `uncapped` it fails with `fail_needs_a_target`.
+load did not recover. A run of `uncapped` with this option fails with `fail_needs_a_target`.
 """.
 
 -behaviour(erlmcp_bench_run).

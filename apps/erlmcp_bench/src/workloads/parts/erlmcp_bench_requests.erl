@@ -2,8 +2,8 @@
 -moduledoc """
 Sends whole requests to a server of this node, without a socket. The calling process acts as the
 process of a connection (`m:erlmcp_connection_process`), with the state (`m:erlmcp_connection`) and
-the heap (`m:erlmcp_heap`) of one. A quick tool runs in it, and any other tool in the process of its
-call.
+the heap (`m:erlmcp_heap`) of one. A quick tool runs in the calling process, and any other tool in
+the process of its call.
 
 If the server ends, a request to it has no answer. The next request looks the server up again. After
 `new/2` the calling process traps exits, since the process of a call answers with its end.
