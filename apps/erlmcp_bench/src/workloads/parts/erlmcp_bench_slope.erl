@@ -40,7 +40,7 @@ square(Number) -> Number * Number.
 
 -doc """
 Judges whether a slope is above or below `Bound`, as the first argument says. Returns `within` if it
-is not, and `beyond` if it is by more than its error. Otherwise the verdict is `unclear`.
+is not, and `beyond` if it is by more than 4.6 standard errors. Otherwise the verdict is `unclear`.
 
 ## Examples
 
