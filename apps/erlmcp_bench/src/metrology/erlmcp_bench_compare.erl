@@ -58,8 +58,9 @@ is_stable(Figure) ->
 
 -doc """
 Compares the results of files and folders, or the given results, with a baseline. The results and
-the baseline must be of one kind of machine. Only figures that `judged/0` has a rule for are
-compared. Such a figure of the baseline that a measurement lacks gets the verdict `not_measured`.
+the baseline must be of one kind of machine. Only figures with a rule in `judged/0` are compared. If
+a measurement lacks such a figure of the baseline, the verdict is `not_measured`. If nothing can be
+compared, the error is `nothing_to_compare`.
 
 Of several results of one measurement, only those of the newest result's commit count, by their
 median. If the sources of the newest result were not all committed, or their commit is not known,

@@ -47,8 +47,7 @@ bytes(File) ->
     end.
 
 -doc """
-Reads the bytes of a file of at most 64 MiB. Of a larger file no more is read, and `too_large` is
-returned. An empty file gives `eof`.
+Reads a file of at most 64 MiB. Returns `too_large` for a larger file, and `eof` for an empty one.
 """.
 -spec read_bytes(file:name_all()) ->
     {ok, binary()} | eof | too_large

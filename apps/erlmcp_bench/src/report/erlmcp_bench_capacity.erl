@@ -1,14 +1,11 @@
 -module(erlmcp_bench_capacity).
 -moduledoc """
 Predicts the capacity of more schedulers, nodes and machines than were measured. It fits
-`m:erlmcp_bench_usl` to the results of the sweeps `scaling_schedulers` and `scaling_nodes`, and
-describes the fit in words. Pure.
+`m:erlmcp_bench_usl` to the results of the sweeps `scaling_schedulers` and `scaling_nodes`. Pure.
 
-Nodes on one machine share its cores, so all their answers show how that machine is divided, and not
-what more machines carry. For machines the CPU time of a request is used instead. With N nodes
-that do not share cores, N times the cores could work on requests. Each request takes the CPU time
-that was measured while N nodes ran. Anything between machines, such as a network or a shared store,
-is not included.
+The throughput of N machines is computed. It is N times the cores of one machine, divided by the CPU
+time of a request while N nodes ran on one machine. Anything between machines, such as a network or
+a shared store, is not included.
 """.
 
 -export([models/1, origin/1, describe/1, predicted/2]).
@@ -114,8 +111,8 @@ peak(unlimited, Parts) ->
     text("The fit found no contention and no coherence cost between ~ts.", [Parts]).
 
 -doc """
-Returns the numbers in `Parts`, each with the messages that this number of parts answers in a second
-by the model. The list is empty for a model without a fit.
+Returns each number in `Parts` with the throughput that the model predicts for it, in messages a
+second. The list is empty for a model without a fit.
 """.
 -spec predicted(model(), Parts :: [pos_integer()]) -> [{N :: pos_integer(), MsgPerS :: float()}].
 predicted(#{fit := {ok, Fit}}, Parts) ->

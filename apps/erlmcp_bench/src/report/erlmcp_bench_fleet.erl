@@ -42,9 +42,9 @@ started(Count, Flags, Fleet) ->
 -doc """
 Runs the load `Plan` (`t:erlmcp_load:plan/0` without its target) on each server, all at the same
 time, and returns one report for all. Counts, bytes and the CPU time of servers are sums, and the
-histograms of latencies are merged. The resident memory is the mean of the servers, and the duration
-and the generator's CPU time are the longest. For several servers, the other members of a report are
-left out. The error is that of a load that could not start.
+histograms of latencies are merged. The resident memory is the mean of the servers. The duration and
+the generator's CPU time are the longest of all reports. For several servers, the other members of a
+report are left out. The error is that of a load that could not start.
 """.
 -spec loaded(fleet(), http1 | tcp, Plan :: map()) -> {ok, Report :: map()} | {error, term()}.
 loaded(Fleet, Transport, Plan) ->

@@ -41,8 +41,8 @@ all() ->
         {Field, Mark} <- Marks].
 
 -doc """
-Returns `true` if a workload has this mark (`erlmcp_bench_workloads:marks/1`), and the mark has the
-name of the workload's component, or its id. A mark of stress is for all stress workloads.
+Returns `true` if a mark is for a workload: for its component or its id. A mark of stress is for
+every stress workload. A mark for one core is not for a workload on several cores.
 """.
 -spec is_for(mark(), Workload :: #{binary() => term()}) -> boolean().
 is_for(#{name := Name, benchmark := Benchmark, field := Field, mark := Mark},

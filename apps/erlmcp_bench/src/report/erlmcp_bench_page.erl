@@ -1,6 +1,6 @@
 -module(erlmcp_bench_page).
 -moduledoc """
-Makes a report into one HTML page that loads nothing. Styles, scripts and figures are in the page,
+Turns a report into one HTML page that loads nothing. Styles, scripts and figures are in the page,
 and its content security policy forbids everything else. All content of result files is escaped
 text. Without scripts the figures are tables. Pure.
 """.

@@ -52,9 +52,7 @@ servers() ->
      {~"bare", <<"a process of the runtime for each socket, which sends the same bytes and does "
                  "nothing else: the limit of the runtime">>}].
 
--doc """
-Returns `true` if a workload belongs to the section about peers, and need not be shown elsewhere.
-""".
+-doc "Returns `true` if a workload belongs to the section that compares servers.".
 -spec is_of_peers(#{binary() => term()}) -> boolean().
 is_of_peers(Workload) -> maps:get(~"benchmark", Workload, none) =:= ~"peers".
 

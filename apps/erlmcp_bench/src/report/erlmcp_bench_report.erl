@@ -63,9 +63,9 @@ assets(Library) ->
     #{style => Style, script => Script, library => Library}.
 
 -doc """
-Writes `docs/performance.md` from the baselines in `Folder` into the file `Out`. The folder has at
-most 2,000 `.json` files. Each of them is a baseline, except `as_of.json`, which has the ages of
-commits and may be missing.
+Writes the page `docs/performance.md` of the baselines in `Folder` into the file `Out`. The folder
+has at most 2,000 `.json` files. Each of them is a baseline, except `as_of.json`, which has the ages
+of commits and may be missing.
 """.
 -spec performance(Folder :: file:filename(), Out :: file:filename()) -> ok | {error, reason()}.
 performance(Folder, Out) ->
@@ -76,8 +76,8 @@ performance(Folder, Out) ->
     end.
 
 -doc """
-Writes the models of the baselines in `Folder`, as `performance/2` reads it, into the file `Page`.
-The models replace the text between the lines `<!-- model: generated -->` and
+Writes the models of the baselines in `Folder` into the file `Page`. The folder is that of
+`performance/2`. The models replace the text between the lines `<!-- model: generated -->` and
 `<!-- end of model -->`, which the file must have.
 """.
 -spec capacity(Folder :: file:filename(), Page :: file:filename()) -> ok | {error, reason()}.
@@ -153,7 +153,7 @@ name(File) ->
 format_violation(Violation) ->
     unicode:characters_to_binary(erlmcp_metrology_validator:format(Violation)).
 
--doc "Returns the reason as text, without contents of the files, which may be hostile.".
+-doc "Says why a page could not be written, in lines of text.".
 -spec format_error(reason()) -> unicode:chardata().
 format_error({no_folder, Folder}) ->
     [Folder, ": there is no such folder"];

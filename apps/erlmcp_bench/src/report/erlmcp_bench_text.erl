@@ -4,9 +4,9 @@
 -export([number/1, cell/1, html/1, json/1]).
 
 -doc """
-Formats a number for people: with at most three significant digits, or with all digits before the
-point, in groups of thousands. Except 0, a number nearer to 0 than 0.000001 is in scientific
-notation, with two digits.
+Formats a number for people. An integer, or a number from 100 on, has no decimals, and commas
+between thousands. A smaller number has at most three significant digits. Below 0.000001, except 0,
+it is in scientific notation, with two digits. Negative numbers have the same form, after a minus.
 
 ```erlang
 > erlmcp_bench_text:number(12345.678).

@@ -1,15 +1,17 @@
 -module(erlmcp_bench_usl).
 -moduledoc """
-The universal scalability law. The throughput of N parts of a system is `X(N) = lambda N / (1 +
-sigma (N - 1) + kappa N (N - 1))`.
+The universal scalability law. The throughput of N parts of a system is
+
+```
+X(N) = lambda N / (1 + sigma (N - 1) + kappa N (N - 1))
+```
 
 `lambda` is the throughput of one part alone. `sigma` is the share of the work that waits for other
 parts (contention). `kappa` is the cost of agreement between parts (coherence). Pure.
 
 Sources: N. J. Gunther, Guerrilla Capacity Planning (Springer 2007), chapters 4 to 6; and, for the
 three coefficients, "A General Theory of Computational Scalability Based on Rational Functions"
-(2008, arXiv:0808.1431). The fit is Gunther's: least squares, without negative coefficients. It
-starts from Gunther's quadratic regression of `N / X(N)`.
+(2008, arXiv:0808.1431). The fit is one of least squares, without negative coefficients.
 """.
 
 -export([fit/1, throughput/2, peak/1]).
@@ -62,8 +64,8 @@ nearest(Points) ->
     {_, _, Free, Fit} = lists:min(Tried),
     Fit#{errors => errors(Fit, Free, Points), off => off(Fit, Points), points => Points}.
 
-%% N / X is linear in 1 / lambda, sigma / lambda and kappa / lambda. The weights assume the same
-%% error for every X.
+%% Gunther's quadratic regression: N / X is linear in 1 / lambda, sigma / lambda and kappa / lambda.
+%% The weights assume the same error for every X.
 started(Free, Points) ->
     Rows = [{[feature(Name, N) || Name <- Free], N / X, math:pow(X * X / N, 2)}
             || {N, X} <- Points],

@@ -33,8 +33,8 @@ content_type() -> ~"text/plain; version=0.0.4; charset=utf-8".
 
 -doc """
 Returns a histogram in milliseconds. `Cells` are the entries of `erlmcp_bench_histogram:to_list/1`,
-and `SumUs` is the sum of their times in microseconds. An entry with times on both sides of a bound
-counts as above it. Entries are narrow, so the error is below one percent of the bound.
+and `SumUs` is the sum of their times in microseconds. Each time counts as the upper end of its
+entry.
 """.
 -spec histogram(Cells :: [{UpToUs :: number(), Count :: non_neg_integer()}], SumUs :: number()) ->
     value().
@@ -56,8 +56,8 @@ labelled(Label, Families) ->
      || #{series := Series} = Family <- Families].
 
 -doc """
-Joins families of the same name, in the order in which the names come first. The series of such
-families must have different labels.
+Joins families of the same name. The names stay in the order in which they first occur. Families of
+the same name must have series with different labels.
 """.
 -spec joined([family()]) -> [family()].
 joined([]) ->

@@ -173,7 +173,7 @@ remove_latency(#{proxy := {Toxiproxy, Proxies}}) ->
 
 -doc """
 Closes at most `Count` connections of the crowd, evenly over the nodes. Returns how many of them
-have ended within five seconds.
+were closed within five seconds.
 """.
 -spec drop(endpoints(), Count :: pos_integer()) -> Dropped :: non_neg_integer().
 drop(#{nodes := Nodes}, Count) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_scenario_node).
 -moduledoc """
 A node of a scenario: a server under test, and the process that owns it. `kill/1` kills the server,
-and the process starts it again at the same address, as a supervisor of an operating system does for
-a service. A server that ends in another way is not started again.
+and the process starts it again at the same address. A server that ends in another way is not
+started again.
 """.
 
 -behaviour(gen_server).
@@ -24,10 +24,9 @@ in the operating system while the node runs, and otherwise 0. `metrics` is the p
 }.
 -type address() :: #{ip := inet:ip_address(), port := inet:port_number(), url => binary()}.
 -doc """
-The node's process id in the operating system, and its addresses for its clients and for its crowd.
-Also the URL of its metrics, if it has them. The crowd is the scenario's additional clients, see
-`t:erlmcp_bench_scenarios:scenario/0`. It has a listener of its own, so that its connections can be
-distinguished.
+The node's process id in the operating system, its addresses for its clients and for the crowd
+(`t:erlmcp_bench_scenarios:scenario/0`), and the URL of its metrics. Without metrics there is no
+URL. The crowd has a listener of its own, so that its connections can be distinguished.
 """.
 -type facts() :: #{
     os_pid := pos_integer(), clients := address(), crowd := address(), metrics => binary()
@@ -93,7 +92,7 @@ kill(Node) ->
 
 -doc """
 Closes `Count` connections of the crowd at once, or all if it has fewer. Returns how many of them
-have ended within five seconds.
+were closed within five seconds.
 """.
 -spec drop(pid(), Count :: pos_integer()) -> Dropped :: non_neg_integer().
 drop(Node, Count) ->
@@ -189,7 +188,7 @@ terminate(_, #state{target = #{peer := Peer} = Target}) ->
 
 -doc """
 Closes `Count` connections of this node's listener on `Port`, or all if it has fewer. Returns how
-many of them have ended within five seconds.
+many of them were closed within five seconds.
 """.
 -spec close_connections(Port :: inet:port_number(), Count :: pos_integer()) -> non_neg_integer().
 close_connections(Port, Count) ->

@@ -57,21 +57,23 @@ phase was answered.
                    atom() => number()}.
 -type step() :: #{phase := atom(), clients := pos_integer(), figures := figures()}.
 -doc """
-A published mark. The part of the clients that ran (`scale`) changes `clients`, and the `value` of a
-throughput. `measured` and `beaten` are there if the scenario had such a step with this figure.
+A published mark. Its `clients`, and the `value` of a throughput, are multiplied by the `scale` of
+the run. `measured` and `beaten` are there if the scenario had such a step with this figure.
 """.
 -type mark() :: #{
     clients := pos_integer(), figure := atom(), value := number(), measured => number(),
     beaten => boolean()
 }.
 -doc """
-The effects of a fault. `detection_ms` is the milliseconds until the first error, and `recovery_ms`
-until the last one before a calm, if there was any. See `t:erlmcp_bench_scenario_outages:outage/0`.
-`seen` is `true` if the fault had an effect. At least nine tenths of its connections, or its node,
-must have ended. For added latency, at least one answer in twenty must have taken at least that
-time. `recovered` is `true` if no error came, or a calm followed before the next fault or the end.
-Errors after that calm change neither `recovered` nor `recovery_ms`. `mark_s` is the number of
-seconds in which the service must recover. `not_run` is the reason why a fault was not injected.
+The effects of a fault. Errors and calms are those of `t:erlmcp_bench_scenario_outages:outage/0`.
+
+- `detection_ms` is the time until the first error, and `recovery_ms` until the last one before a
+  calm. Without an error both are missing.
+- `seen` is `true` if at least nine tenths of the fault's connections, or its node, have ended. For
+  added latency, at least one answer in twenty must have taken that time or more.
+- `recovered` is `true` if no error came, or a calm followed before the next fault or the end.
+- `mark_s` is the number of seconds in which the service must recover.
+- `not_run` is the reason why a fault was not injected.
 """.
 -type fault() ::
     #{fault := atom(), not_run := term()}
@@ -84,24 +86,26 @@ seconds in which the service must recover. `not_run` is the reason why a fault w
         mark_s => pos_integer()}.
 -doc """
 The backlog of a peak that is followed by a `cool_down`: the most at any time, and that at the end
-of the peak. `drain_ms` and `cool_down_ms` begin at the end of the peak. `drain_ms` ends with the
-last request that was due before; it is missing if that request did not end before the scenario.
-`cool_down_ms` ends with the last error or slow answer; it is missing if no calm followed before the
-end of the scenario. Calms and slow answers are those of `m:erlmcp_bench_scenario_outages`, with the
-peak as the fault.
+of the peak. `drain_ms` is the time from the end of the peak until all requests that were due by
+then have ended. `cool_down_ms` is the time until the last error or slow answer. `drain_ms` is
+missing if the scenario ended first, and `cool_down_ms` if no calm followed. Calms and slow answers
+are those of `m:erlmcp_bench_scenario_outages`, with the peak as the fault.
 """.
 -type bombing() :: #{
     most_backlog_requests := non_neg_integer(), end_backlog_requests := non_neg_integer(),
     drain_ms => float(), cool_down_ms => float()
 }.
 -doc """
-The reason of a failure. `nothing_answered`: no request of the peak was answered. `unopened`: the
-number of clients that could not connect when they were started. `wrong_replies`: the number of
-wrong replies.
-`zone`: the share of errors is in the red zone of an error budget, which the scenario does not
-tolerate. `unaccounted`: the number of requests without an outcome. `uncounted`: the steps do not
-add up to the counts of the loads. `unseen`: a fault that had no effect. `not_recovered`: a fault
-from which the service did not recover, or not within `mark_s`.
+The reason why a scenario has failed.
+
+- `nothing_answered`: no request of the peak was answered.
+- `unopened`: the number of clients that could not connect when they were started.
+- `wrong_replies`: the number of wrong replies.
+- `zone`: the share of errors is in the red zone, which the scenario does not tolerate.
+- `unaccounted`: the number of sent requests without an outcome.
+- `uncounted`: the steps do not add up to the counts of the loads.
+- `unseen`: a fault that had no effect.
+- `not_recovered`: a fault from which the service did not recover, or not within `mark_s`.
 """.
 -type complaint() ::
     nothing_answered | {unopened, pos_integer()} | {wrong_replies, pos_integer()} | {zone, red}

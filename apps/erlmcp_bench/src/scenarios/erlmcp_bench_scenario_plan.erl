@@ -42,8 +42,8 @@ part(All, Part) ->
     max(1, round(All * Part)).
 
 -doc """
-Returns the steps of a scenario. `scale` is the part of its clients. `duration_s` is the number of
-seconds of all phases together, of which each phase keeps its share.
+Returns the steps of a scenario. `scale` is the factor of its number of clients. `duration_s` is the
+number of seconds of all phases together, of which each phase keeps its share.
 """.
 -spec steps(erlmcp_bench_scenarios:scenario(),
             #{scale := number(), duration_s := number(), _ => _}) ->

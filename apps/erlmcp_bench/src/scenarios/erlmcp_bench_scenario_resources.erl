@@ -23,8 +23,8 @@ lasted until then. A process that does not run has no processor time and no memo
 
 -doc """
 The figures of one process. `cpu_percent` is its part of one processor, so two busy processors are
-200. It covers the time in which the process was the same at both ends of a second. Memory is that
-at the end, and the most of all readings except the first.
+200. Time between two readings in which the process was replaced does not count. Memory is that at
+the end, and the most of all readings except the first. A figure that is not known is missing.
 """.
 -type node_figures() :: #{
     node := binary(), cpu_percent => float(), memory_rss_mib_per_node => float(),

@@ -38,10 +38,10 @@ injected. `least` is the extent that it must have.
 
 -doc """
 The facts at the end of a run: the figures of each step, and the loads with their reports.
-`readings` are what the processes had used at each second, `scrapes` the metrics at the end of each
-phase, and `outages` the effects of each fault. `unopened` is the number of clients that could not
-connect when they were started. `pauses` has the garbage collections of our own nodes in each phase.
-Times are in monotonic microseconds.
+`readings` are what the processes had used at each second, and `scrapes` the metrics at the end of
+each phase. `outages` are the effects of each fault. `unopened` is the number of clients that could
+not connect when they were started. `pauses` has the garbage collections of our own nodes in each
+phase. Times are in monotonic microseconds.
 """.
 -type facts() :: #{
     steps := [{erlmcp_bench_scenario_plan:step(), erlmcp_bench_scenario_sums:sums()}],

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenario_sums).
 -moduledoc """
 Sums of request outcomes: how many were sent, how each of them ended, and how long the answered ones
-took. They belong to all loads of a scenario together, or to one load for some time. Pure.
+took. Pure.
 """.
 
 -export([none/0, of_mark/1, of_report/1, since/2, add/2]).

@@ -1,8 +1,7 @@
 -module(erlmcp_bench_scenario_tally).
 -moduledoc """
 A process that adds up the counters of a scenario's loads: in total for metrics, for each step, and
-since the last `look/1` for display. What a load has counted between two readings belongs to the
-step of the later reading.
+since the last `look/1` for display.
 """.
 
 -behaviour(gen_server).

@@ -10,10 +10,9 @@ started again.
 -export([init/1]).
 
 -doc """
-Starts the needed applications, and a server with `Options`, which are those of
-`erlmcp:start_server/1`. The server outlives the calling process. Returns the server's listeners, as
-`erlmcp:listeners/1` does. The error is that of `application:ensure_all_started/1` or of
-`supervisor:start_link/3`.
+Starts erlmcp, and a server with the `Options` of `erlmcp:start_server/1`. The server outlives the
+calling process. Returns the server's listeners, as `erlmcp:listeners/1` does. The error is that of
+`application:ensure_all_started/1`, or the reason why the server did not start.
 """.
 -spec start(Options :: map()) -> {ok, [map()]} | {error, term()}.
 start(Options) ->
@@ -39,8 +38,8 @@ started(Options) ->
     end.
 
 -doc """
-Returns the process of the server that `start/1` has started, which is a supervisor itself. Returns
-`restarting` while the server restarts, and `undefined` if it was stopped. Fails before `start/1`.
+Returns the process of the server that `start/1` has started. Returns `restarting` while the server
+restarts, and `undefined` if it was stopped. Fails before `start/1`.
 """.
 -spec server() -> pid() | restarting | undefined.
 server() ->

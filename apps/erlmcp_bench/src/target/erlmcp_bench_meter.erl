@@ -2,10 +2,9 @@
 -moduledoc """
 Measures functions of the server under test, in the server's node. For each call that returns it
 records the nanoseconds or reductions, without those of measured functions inside the call. The
-functions are wrapped for that (`m:erlmcp_bench_wrapping`). The cost of measuring is measured first,
-and subtracted.
+functions are wrapped for that (`m:erlmcp_bench_wrapping`). The cost of measuring is subtracted.
 
-The cost of the whole node is read without wrapping.
+It also reads figures of the whole node, for which nothing is wrapped.
 """.
 
 -export([install/2, read/0, begin_whole/0, whole/0, worked/0, send/3]).
@@ -21,9 +20,9 @@ calls in place of microseconds.
 -type readings() :: #{mfa() => erlmcp_bench_histogram:entries()}.
 -doc """
 Figures of a node that only grow. `reductions` are those of all processes since the node's start.
-The others are nanoseconds of its normal schedulers since `begin_whole/0`: `awake_ns` in all, and of
-these `running_ns` on processes, `collecting_ns` on garbage and `ports_ns` on ports. The difference
-of two readings is the cost of the time between them.
+The others are nanoseconds in which its normal schedulers worked since `begin_whole/0`. `awake_ns`
+are all of them. `running_ns` were spent on processes, `collecting_ns` on garbage, and `ports_ns` on
+ports. The difference of two readings is the cost of the time between them.
 
 A scheduler that waits for a processor counts as working, so only the shares are meaningful on a
 busy machine.

@@ -3,10 +3,8 @@
 Samples the pauses of garbage collections in this node, under load. A process stands still while its
 garbage is collected.
 
-A tracer follows the collections of 32 processes at most, and of those that they spawn. Five times a
-second it chooses the processes again, at random if there are more. After 200 pauses it waits for
-the next choice. So the cost is bounded, whatever the node does. The number of all collections is
-the runtime's own count.
+A tracer follows the collections of at most 32 processes, and of those that they spawn. It chooses
+the processes anew five times a second, and follows at most about 200 pauses of each choice.
 """.
 
 -export([start/1, take/1, stop/1, merge/1, fields/3]).
@@ -215,10 +213,8 @@ Returns the fields of a result. `PerSecond` is the number of requests that were 
 second, and `LatencyUs` the 95th percentile of their latencies. Neither may be 0. Times of which
 there is no sample are left out.
 
-`gc_latency_p95_percent` is the largest part of that percentile that collections can cause. It
-assumes that each collection of the node delays one request. Several delay the same request only if
-there are more collections than requests. The part is 0 if at most one request in twenty can meet a
-collection.
+`gc_latency_p95_percent` is the largest part of that percentile that collections cause, if they are
+spread evenly over the requests. It is 0 for at most one collection in twenty requests.
 
 ## Examples
 
@@ -249,7 +245,8 @@ fields(#{minor := Minor, major := Major, all := All, duration_ns := Nanoseconds}
 
 at(Percent, Histogram) -> erlmcp_bench_histogram:percentile(Histogram, Percent).
 
-%% The time of collections that 95 of 100 requests do not exceed.
+%% The time of collections that 95 of 100 requests do not exceed. Several collections delay the same
+%% request only if there are more of them than requests.
 met_ns(Each, Pauses) when Each > 0.05 ->
     max(1, Each) * at(100 * (1 - 0.05 / min(1, Each)), Pauses);
 met_ns(_, _) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_target).
 -moduledoc """
-The server under test, as an operating system process of its own. Its node shares only the control
-channel with this one, on its standard input and output. The instruments act on it through `call/4`.
+The server under test, in a node and an operating system process of its own. The node is controlled
+over its standard input and output (`call/4`).
 """.
 
 -export([start/1, stop/1, call/4, call/5, os_pid/1, url/1, address/2]).

@@ -1,14 +1,12 @@
 -module(erlmcp_bench_core_ops).
 -moduledoc """
-Measures the core operations in this node: how many of them a component does in a second, and how
-long each takes. The components are those of a running server (`m:erlmcp_bench_components`). The
-workloads are `core_ops_1k`, `_10k`, `_100k` and `_1m` of `m:erlmcp_bench_workloads`.
+Measures the core operations of a running server's components in this node
+(`m:erlmcp_bench_components`). A result has the operations of a component in a second, the time of
+each, and the bytes that it allocates.
 
-The workloads `registry_250_connections` and `registry_500_connections` measure the contention of
-250 and of 500 processes for the registry (`m:erlmcp_bench_contention`).
-
-`encode`, `encode_reply`, `decode` and `nothing` need only their own process. They are measured on
-one core and on all.
+`encode`, `encode_reply`, `decode` and `nothing` are measured on one core and on all. A workload
+with `contended` measures how much its processes hinder each other at one component
+(`m:erlmcp_bench_contention`).
 """.
 
 -behaviour(erlmcp_bench_run).
@@ -24,8 +22,8 @@ component that is measured on one core and on all.
 run(Id) -> run(Id, #{}).
 
 -doc """
-Runs a workload with options. `components` selects components. `duration_s` ends the operations of
-each component early if they take longer.
+Runs a workload with options. `components` selects components. `duration_s` is the most seconds of
+each component's operations.
 """.
 -spec run(Id :: binary() | atom() | erlmcp_bench_workloads:workload(),
           erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().

@@ -1,16 +1,13 @@
 -module(erlmcp_bench_memory).
 -moduledoc """
 Measures the memory of a server's idle connections, sessions and streams, and of its running calls.
-Many of one kind are opened (`m:erlmcp_bench_holder`), first one half and then the rest. They are
-left alone until their processes hibernate, at most 30 seconds. Then the growth of the node's memory
-is read, and that of its resident memory. The items are ended, and both are read again.
+Many items of one kind are opened (`m:erlmcp_bench_holder`). When their processes hibernate, or
+after 30 seconds, the growth of the node's memory and of its resident memory is read. The items are
+ended, and both are read again. Streams get one published change before they end.
 
-Garbage in other processes does not belong to the items, so these processes are collected first. The
-node's memory is heap and state of processes, tables, binaries, and the emulator's memory for
-sockets and timers. The resident memory is from Linux's `/proc`, without which a workload is the
-failure `no_resident_memory`.
-
-Streams also get one published change before they are ended.
+The node's memory is that of its processes, tables and binaries, and the emulator's for sockets and
+timers. The resident memory is from Linux's `/proc`. Without `/proc` a workload fails with
+`no_resident_memory`.
 """.
 
 -behaviour(erlmcp_bench_run).
@@ -197,6 +194,7 @@ notify_all(_, _, _, _) ->
 -spec look() -> #{atom() => non_neg_integer()}.
 look() ->
     Sleeping = [Pid || Pid <- processes(), is_asleep(Pid)],
+    %% Garbage in other processes does not belong to the items.
     Awake = processes() -- Sleeping,
     lists:foreach(fun erlang:garbage_collect/1, Awake),
     %% What a scheduler frees for another counts as used until the other has run.

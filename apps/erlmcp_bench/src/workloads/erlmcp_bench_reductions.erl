@@ -4,9 +4,9 @@ Measures the reductions of a request: the runtime's count of all work that a ser
 it, in all processes. Unlike times, reductions hardly differ between runs and machines. So a test
 can compare the server with the recorded figures (`bench/reductions.json`).
 
-One connection sends a hundred requests between two readings, each after the answer to the one
-before it. The round with the fewest reductions counts, since other work of the node only adds to
-them. Processes that work by the clock, and not for a request, are excluded.
+A figure is the lowest of nine rounds, each of a hundred requests in turn on one connection.
+Processes that work at regular times, even without requests, are excluded
+(`erlmcp_bench_meter:worked/0`).
 """.
 
 -export([measured/0, record/1, recorded/1, tolerance_percent/0]).

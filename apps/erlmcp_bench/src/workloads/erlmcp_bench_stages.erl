@@ -1,17 +1,13 @@
 -module(erlmcp_bench_stages).
 -moduledoc """
 Measures each stage of a request in microseconds and reductions. The server is an operating system
-process of its own, under load over real sockets (`m:erlmcp_load`). It has one scheduler, so that no
-other thread is woken for a request.
+process of its own with one scheduler, under load over real sockets (`m:erlmcp_load`).
 
 Three servers are measured, one after the other:
 
-1. The unchanged server. The operating system gives the processor time of a request. The runtime
-   gives the reductions, and the parts in which processes ran or garbage was collected. Then a
-   separate connection measures the cost of sending as many bytes as an answer has.
-2. A server whose stage functions are timed (`m:erlmcp_bench_meter`). The median of each function is
-   multiplied by its calls for each request.
-3. Another such server, with the mean reductions of each function instead.
+1. an unchanged one, for the whole cost of a request, and of a write;
+2. one whose stage functions are timed (`m:erlmcp_bench_meter`);
+3. one whose stage functions have their reductions counted.
 
 Two rows are remainders: `read` of the time in which no process ran, and `frame` of the time in
 which a process ran.

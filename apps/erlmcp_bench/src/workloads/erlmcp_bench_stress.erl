@@ -1,31 +1,25 @@
 -module(erlmcp_bench_stress).
 -moduledoc """
 Measures a server of this node under load for a long time. The result shows whether it stays as fast
-as at the beginning, and whether it leaks memory. An operation is a whole request without a socket:
-decoding, admission, engine, handler and encoding (`m:erlmcp_bench_requests`).
+as at the beginning, and whether it leaks memory. An operation is a whole request without a socket
+(`m:erlmcp_bench_requests`).
 
-The load is open: `target_ops_per_s` requests are due in each second, at equal distances, regardless
-of earlier requests. A latency begins when its request was due. `service_` times begin when it was
-sent, and `unsent_count` counts due requests that no worker sent.
+The load is open: `target_ops_per_s` requests are due in each second, at equal distances. A latency
+begins when its request was due, and a `service_` time when it was sent. `unsent_count` is the
+number of due requests that were not sent. The target `uncapped` measures the capacity: each worker
+sends again when it is answered.
 
-If the target is above the server's capacity, due requests pile up. The latencies then show only how
-long they have piled up. The target `uncapped` measures the capacity: each worker sends again when
-it is answered.
-
-Each interval gives a sample: the answers a second, and the least memory that the node had. That
-memory is what remains after a garbage collection. A line is fitted through the samples. A slope of
-more than 1 MiB a minute is a leak. A loss of more than 5 % of the throughput a minute is a
-degradation. The error of the slope must leave no doubt.
+Each interval gives a sample: the answers a second, and the least memory that the node had. The
+interval is `sample_ms`, if the workload has that. Otherwise it is 5 s, or a sixth of a run below
+30 s. A line is fitted through the samples. A growth of more than 1 MiB a minute is a leak. A loss
+of more than 5 % of the throughput a minute is a degradation. Both must be certain
+(`erlmcp_bench_slope:verdict/3`). A run is judged only if it has at least three samples, and has a
+`sample_ms` or lasts at least ten seconds.
 
 With the option `fail` a service of the server is killed during the run (`m:erlmcp_bench_failure`).
-The result then shows the errors and the recovery (`m:erlmcp_bench_recovery`) as `failure`, and its
-name ends with that of the service. The run has failed if the failure was not seen, or if the
-service or the load did not recover. `fail` needs a target: `uncapped` has no requests that are due
-while no server runs.
-
-The interval is `sample_ms`, if the workload has that. Otherwise it is 5 s, or a sixth of a run
-below 30 s. A run is judged only if it has at least three samples, and has a `sample_ms` or lasts at
-least ten seconds.
+The result has the errors and the recovery (`m:erlmcp_bench_recovery`) as `failure`, and its name
+ends with that of the service. The run fails if the failure was not seen, or if the service or the
+load did not recover. A run of `uncapped` with this option fails with `fail_needs_a_target`.
 """.
 
 -behaviour(erlmcp_bench_run).
@@ -68,6 +62,7 @@ run_all() -> erlmcp_bench_run:all(stress, #{}).
 -doc false.
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().
+%% Without a target no requests are due while no server runs.
 measured(#{id := Id, target_ops_per_s := uncapped}, #{fail := _} = Options) ->
     erlmcp_bench_run:measured({error, fail_needs_a_target}, {Id, Options});
 measured(#{id := Id, target_ops_per_s := Target, workers := Workers} = Workload, Options) ->
@@ -144,6 +139,7 @@ samples(Number, Count, Interval, {Begin, Before}, Load, OnPart, Samples) ->
                answered_per_s => (Answered - Before) * 1_000 / max(1, Now - Since)},
     samples(Number + 1, Count, Interval, {Begin, Answered}, Load, OnPart, [Sample | Samples]).
 
+%% The least memory is that after a garbage collection.
 least_memory(0, _, _, Least) ->
     Least;
 least_memory(More, From, Pause, Least) ->

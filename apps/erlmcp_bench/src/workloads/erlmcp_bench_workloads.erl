@@ -23,11 +23,12 @@ A workload has `id`, `benchmark` and `marks`, and the fields of its benchmark:
 - stress: `duration_s`, `target_ops_per_s` (which may be `uncapped`) and `workers`, and `sample_ms`
   if it is sampled more often than others;
 - integration: its `steps`, see `workflows/0`, which `workers` clients do for `duration_s` seconds;
-- network: `transport`, `connections`, `duration_s`, `payload_bytes` and `shape`. `burst`: each
-  connection sends its next request when it is answered. `sustained`: callers on all connections
-  measure their capacity; then `load_percent` of it is sent, each request when it is due. `held`: as
-  many connections as possible, each of which sends from time to time. `opened`: connections are
-  opened as fast as possible and send once;
+- network: `transport`, `connections`, `duration_s`, `payload_bytes` and `shape`:
+    - `burst`: each connection sends its next request when it is answered;
+    - `sustained`: the capacity of the connections is measured, and then `load_percent` of it is
+      sent;
+    - `held`: as many connections as possible, each of which sends from time to time;
+    - `opened`: connections are opened as fast as possible, and each sends once on average;
 - memory: the kind of item that it `holds`, their number (`connections`), and its `goals`. Items are
   idle, except running calls;
 - scaling: the quantity that `varies`, and its `points`, each measured for `duration_s`;
@@ -69,8 +70,8 @@ all() ->
     lists:append([of_benchmark(Benchmark) || Benchmark <- benchmarks()]).
 
 -doc """
-Returns ten workloads that stand for all of them in about a minute, each with the options of its
-short run (`short/1`).
+Returns a selection of ten workloads, each with the options of its short run (`short/1`). Together
+they take about a minute.
 """.
 -spec quick() -> [{workload(), erlmcp_bench_run:options()}, ...].
 quick() ->
@@ -81,7 +82,7 @@ quick() ->
                ~"memory_connection_http"],
         {ok, Workload} <- [find(Id)]].
 
--doc "Returns the options for a short run of a workload: the least that still shows its purpose.".
+-doc "Returns the options for a short run of a workload.".
 -spec short(workload()) -> erlmcp_bench_run:options().
 short(#{benchmark := core_ops}) -> #{duration_s => 0.2};
 short(#{benchmark := stress}) -> #{duration_s => 4};

@@ -1,12 +1,8 @@
 -module(erlmcp_bench_allocated).
 -moduledoc """
-Counts the bytes that an operation allocates in its own process. The bytes are those of the words on
-its heap, of received messages, and of the binaries outside of the heap that it refers to.
-
-A process does the operation many times. The runtime reports the memory in use at the beginning and
-the end of each garbage collection. The memory grows between two collections by all that was
-allocated, whether the operation keeps it or not. Memory of other processes and of tables is not
-counted.
+Counts the bytes that an operation allocates in its own process, whether it keeps them or not. The
+bytes are those of the words on its heap, of received messages, and of the binaries outside of the
+heap that it refers to. Memory of other processes and of tables is not counted.
 """.
 
 -export([bytes_per_operation/1]).
@@ -21,7 +17,7 @@ counted.
 
 -doc """
 Returns the bytes that one operation allocates, the mean of many. `Work` has the funs of a plan of
-`m:erlmcp_bench_operations`. Exits with the reason of the operation's crash if it crashes.
+`m:erlmcp_bench_operations`. If the operation crashes, the calling process exits with the reason.
 
 ## Examples
 
@@ -74,6 +70,8 @@ in_use(Pid) ->
         []
     end.
 
+%% Between the end of a collection and the beginning of the next one, the words in use grow by all
+%% that was allocated.
 grown([{Event, After}, {_, Before} | More])
   when Event =:= gc_major_end; Event =:= gc_minor_end ->
     Before - After + grown(More);

@@ -10,15 +10,14 @@ does. It checks its result, and crashes if the result is wrong.
 - `queue`: a request enters the server's own gate (`m:erlmcp_gate`), gets its permit and
   leaves. No process has more than one request, so no request waits, as in a server without
   overload.
-- `queue_waiting`: a gate has one permit for each process, and all are taken. A new request waits
-  until its own process returns its permit. It goes to the gate's queue if others wait, or took that
-  permit.
+- `queue_waiting`: a gate has one permit for each process, and all are taken. A process enters a new
+  request, returns the permit of the one before, and waits for the permit of the new one.
 - `pool`: a worker is lent and returned (`m:erlmcp_workers`). There is one worker for each process.
 - `pool_waiting`: ten processes share one worker, so that most wait. The workload of a single
   process, `core_ops_1k`, does not have it.
 - `session`: a session is opened, found (which touches it), changed and ended, and then it is not
-  found. These sessions need no process. A process that opens many makes several ids at once
-  (`m:erlmcp_session_table`); a process that opens a single session takes longer for its id.
+  found. These sessions need no process. Their ids are made several at once, as in any process that
+  opens many sessions (`erlmcp_session_table:new_id/0`).
 - `encode`: a `tools/call` request and its result, from terms to bytes.
 - `decode`: the bytes of such a request and of its result, to messages.
 - `encode_reply`: the value of a handler, a text of 44 bytes, to the bytes of the reply, including

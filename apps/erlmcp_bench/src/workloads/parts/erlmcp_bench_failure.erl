@@ -1,8 +1,7 @@
 -module(erlmcp_bench_failure).
 -moduledoc """
 Kills the process of one service of a server in this node, once, while a load runs
-(`m:erlmcp_bench_open_load`). The process's supervisor starts it again. A monitor reports that the
-process was killed; without that report, nothing has failed.
+(`m:erlmcp_bench_open_load`). The process's supervisor starts it again.
 """.
 
 -export([services/0, start/2, stop/1]).

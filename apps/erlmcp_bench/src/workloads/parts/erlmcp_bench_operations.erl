@@ -1,19 +1,10 @@
 -module(erlmcp_bench_operations).
 -moduledoc """
-Runs an operation many times, in several processes at once, and measures the time of each.
+Runs an operation many times, in several processes at once, and measures the time of each. The
+processes have the heap of a busy connection of a server (`m:erlmcp_heap`).
 
-The clock is read before and after each operation. The time between two readings without an
-operation is measured first, and subtracted each time. The times are kept in nanoseconds, and go
-into a histogram when their storage is full. For up to 131,072 operations of a process the histogram
-is filled afterwards.
-
-The throughput includes the cost of keeping times and of reading the clock. The operation that does
-nothing shows this cost in `erlmcp bench core_ops`.
-
-All processes do unmeasured operations first, and continue with the measured ones without a pause. A
-sleeping scheduler takes milliseconds to wake and to get its share of the processes, which is the
-time of thousands of operations. The processes have the heap of a busy connection of a server
-(`m:erlmcp_heap`).
+All processes do unmeasured operations first. The cost of reading the clock is subtracted from each
+time. The throughput includes it, and the cost of keeping the times.
 """.
 
 -export([run/1]).
@@ -39,9 +30,9 @@ The plan of a run.
     on_part => fun((float()) -> term())
 }.
 -doc """
-The number of operations, the time from the first beginning to the last end (`duration_ns`), and the
-time of each in nanoseconds (`histogram`). Each process has subtracted its own cost of the clock.
-`timer_ns` is the median of these costs.
+The number of operations, the time from the signal to begin to the last end (`duration_ns`), and the
+time of each operation in nanoseconds (`histogram`). Each process has subtracted its own cost of the
+clock. `timer_ns` is the median of these costs.
 """.
 -type measured() :: #{
     operations := pos_integer(), duration_ns := pos_integer(), timer_ns := non_neg_integer(),
@@ -49,7 +40,8 @@ time of each in nanoseconds (`histogram`). Each process has subtracted its own c
 }.
 
 %% Milliseconds of unmeasured operations, and operations of a process between two checks for their
-%% end.
+%% end. The measured operations follow without a pause: a sleeping scheduler takes milliseconds to
+%% wake and to get its share of the processes, which is the time of thousands of operations.
 -define(WARM_MS, 50).
 -define(WARM, 16).
 %% The most times that a process keeps before they go into the histogram.

@@ -1,19 +1,19 @@
 -module(erlmcp_bench_pacer).
 -moduledoc """
 Wakes the workers of an open load (`m:erlmcp_bench_open_load`) when their requests are due. Request
-N is due N / `per_second` seconds after the beginning, and its number selects the worker.
-
-Timers have whole milliseconds, in which many requests may be due, so a process must read the clock.
-If all workers did so, each would be late by the turns of all others. So a pacer does it for them.
-It sleeps until the millisecond in which a request is due, and then yields to other processes until
-the time has come. From 1,000 requests a second on there are two pacers that do the same work: a
-delay of one of them does no harm.
-
-A waiting worker stores the number of its request in an atomic of its own. Either a pacer takes it
-and wakes the worker, or the worker takes it back after reading the clock once more. So only waiting
-workers are woken. A late worker sends at once, and its mailbox stays empty. A worker is woken
-slightly early, and yields until its time.
+N is due N / `per_second` seconds after the beginning, and its number selects the worker. Only
+waiting workers are woken: a late worker gets no message.
 """.
+
+%% Timers have whole milliseconds, in which many requests may be due, so a process must read the
+%% clock. If all workers did so, each would be late by the turns of all others. So a pacer does it
+%% for them. It sleeps until the millisecond in which a request is due, and then yields to other
+%% processes until the time has come. From 1,000 requests a second on there are two pacers that do
+%% the same work: a delay of one of them does no harm.
+%%
+%% A waiting worker stores the number of its request in an atomic of its own. Either a pacer takes
+%% it and wakes the worker, or the worker takes it back after reading the clock once more. A worker
+%% is woken slightly early, and yields until its time.
 
 -export([new/1, due/2, start/3, await/3]).
 

@@ -2,11 +2,11 @@
 -moduledoc """
 Counts a load's requests that end after its server has failed: those of each millisecond, for a
 minute. The counts show the errors, and when the load was served as before. Any number of processes
-count at once, and none waits for another one.
+can count at once.
 
-The load has recovered when a hundred of its requests in a row are answered as fast as before the
-failure. Their 99th percentile is then at most 1.2 times the earlier one. No later request may lack
-a right answer. The time of the recovery is that of the first of these hundred.
+The load has recovered when a hundred requests in a row are answered, and their 99th percentile is
+at most 1.2 times the earlier one. No later request may lack a right answer. The time of the
+recovery is that of the first of these hundred.
 """.
 
 -export([new/0, failed/2, seen/1, ended/5, figures/1]).
@@ -75,8 +75,8 @@ seen(#recovery{times = Times}) ->
 
 -doc """
 Counts a request with its latency `Us`, in microseconds. It was sent at `SentNs` and ended at
-`DoneNs`, in monotonic nanoseconds. A request that ended before the failure does not count. A
-request that ended a minute or more after the failure can only be the first right answer.
+`DoneNs`, in monotonic nanoseconds. A request that ended before the failure does not count. One that
+ended a minute or more after the failure counts only if it has the first right answer.
 """.
 -spec ended(Outcome :: answered | timeout | no_server | wrong | {refused, integer()},
             Us :: integer(), SentNs :: integer(), DoneNs :: integer(), recovery()) -> ok.

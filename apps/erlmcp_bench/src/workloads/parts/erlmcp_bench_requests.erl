@@ -2,17 +2,11 @@
 -moduledoc """
 Sends whole requests to a server of this node, without a socket. The calling process acts as the
 process of a connection (`m:erlmcp_connection_process`), with the state (`m:erlmcp_connection`) and
-the heap (`m:erlmcp_heap`) of one.
+the heap (`m:erlmcp_heap`) of one. A quick tool runs in the calling process, and any other tool in
+the process of its call.
 
-The bytes of a line are decoded, admitted and dispatched. A quick tool runs in the same process, and
-any other tool in the process of its call. The answer comes back as bytes. Answers are decoded until
-one is right. Later answers that differ from this one only in their id are also right; every other
-answer is decoded.
-
-If the server ends, its tables are deleted, and a request to it has no answer. The next request
-looks the server up again.
-
-After `new/2` the calling process traps exits, since the process of a call answers with its end.
+If the server ends, a request to it has no answer. The next request looks the server up again. After
+`new/2` the calling process traps exits, since the process of a call answers with its end.
 """.
 
 -export([new/2, call/2, close/1]).
@@ -90,6 +84,7 @@ without_server(Stack, #{server := Server, connection := {Key, _}} = Client) ->
         _ -> Client#{connection := none}
     end.
 
+%% Answers are decoded until one is right. A later answer that differs only in its id is right, too.
 outcome(_, _, timeout, Client) ->
     {timeout, Client};
 outcome(Id, Digits, Got, #{answer := {Before, After}} = Client) ->

@@ -39,8 +39,8 @@ fit([_, _, _ | _] = Points) ->
 square(Number) -> Number * Number.
 
 -doc """
-Judges whether a slope is above or below `Bound`, as the first argument says: `within` if it is not,
-`beyond` if it is and its error leaves no doubt, and `unclear` otherwise.
+Judges whether a slope is above or below `Bound`, as the first argument says. Returns `within` if it
+is not, and `beyond` if it is by more than 4.6 standard errors. Otherwise the verdict is `unclear`.
 
 ## Examples
 

@@ -1,8 +1,7 @@
 -module(erlmcp_bench_stage_load).
 -moduledoc """
 Loads a server in a node of its own over real sockets. It measures the cost of a request: that of
-the whole node, and that of single functions. The processor time is from Linux's `/proc`; without
-`/proc`, the error of `whole/1` and `taken/3` is `no_processor_time`.
+the whole node, and that of single functions.
 """.
 
 -export([whole/1, metered/3, taken/3]).
@@ -43,9 +42,14 @@ measured (`whole/1`).
 
 -doc """
 Measures a request. `write` is the cost of sending as many bytes as an answer has, on a separate
-connection. The error is `nothing_measured` if there were too few answers or writes, or too little
-processor time, for a figure. It is `{not_answered, Counts}` if some requests were refused, failed
-or wrong. Otherwise it is that of the server or the load, which could not start.
+connection.
+
+## Errors
+
+- `no_processor_time`: the system does not have Linux's `/proc`.
+- `nothing_measured`: there were too few answers or writes, or too little processor time.
+- `{not_answered, Counts}`: some requests were refused, failed or wrong.
+- Any other error is that of the server or the load, which could not start.
 """.
 -spec whole(plan()) -> {ok, whole()} | {error, term()}.
 whole(#{measure_ms := Milliseconds} = Plan) ->
@@ -61,9 +65,9 @@ whole(#{measure_ms := Milliseconds} = Plan) ->
     end).
 
 -doc """
-Measures a request of a running server for `Milliseconds`, or longer if too few are answered. `Plan`
-has members of `t:erlmcp_load:plan/0`, and `transport` in place of the target. Its `warm_ms` are the
-milliseconds of load before the measurement. The errors are those of `whole/1`.
+Measures a request of a running server for `Milliseconds`, or longer if that is too short for a
+figure. `Plan` has members of `t:erlmcp_load:plan/0`, and `transport` in place of the target. Its
+`warm_ms` are the milliseconds of load before the measurement. The errors are those of `whole/1`.
 """.
 -spec taken(erlmcp_bench_target:target(), Plan :: map(), Milliseconds :: pos_integer()) ->
     {ok, whole()} | {error, term()}.
@@ -132,8 +136,8 @@ drained(Socket) ->
 -doc """
 Measures `Functions` in a request, without the measured functions that they call. A time is the
 median in microseconds, multiplied by the calls for each request. Reductions are the mean,
-multiplied by these calls. The errors are those of `whole/1`, and `{no_function, Function}` for a
-function that does not exist.
+multiplied by these calls. The errors are those of `whole/1`, except `no_processor_time`, and
+`{no_function, Function}` for a function that does not exist.
 """.
 -spec metered(erlmcp_bench_meter:unit(), Functions :: [mfa(), ...], plan()) ->
     {ok, #{mfa() => float()}} | {error, term()}.
