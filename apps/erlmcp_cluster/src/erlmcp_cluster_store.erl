@@ -339,9 +339,9 @@ open_lease(Incarnation) ->
 
 -doc """
 Renews the lease of this node's incarnation, which is `leaving` if the node is about to stop.
-`Renewals` counts the renewals, this one too. If this node's part of the store answers (`local`), it
-has the renewal then. If the `leader` answers, it may have the renewal later. Returns `over` if the
-lease has ended: the incarnation was declared dead. After an error, such as no answer within
+`Renewals` counts the renewals, this one too. If this node's part of the store answers (`local`),
+that part has the renewal. If the `leader` answers, that part may have it later. Returns `over` if
+the lease has ended: the incarnation was declared dead. After an error, such as no answer within
 `Milliseconds`, the lease may be renewed or not.
 """.
 -spec renew_lease(erlmcp_cluster_deaths:incarnation(), alive | leaving,
@@ -486,9 +486,9 @@ session(Name) ->
 
 -doc """
 Returns the sessions that have facts, as this node knows them. `HasEnded` is `true` if the fact
-`ended` is among them. `Second` is when the last one was stored, in seconds since 1970 by the agreed
-time (`m:erlmcp_cluster_time`). The facts are needed for `Idle` seconds after the session's last
-use. The map is empty while this node has no part of the store.
+`ended` is among them. `Second` is when the last fact was stored, in seconds since 1970 by the
+agreed time (`m:erlmcp_cluster_time`). The facts are needed for `Idle` seconds after the session's
+last use. The map is empty while this node has no part of the store.
 """.
 -spec sessions() ->
     #{Name :: erlmcp_cluster_session_id:nonce() =>

@@ -15,7 +15,8 @@ The facts about a server.
 - `windows`: those of the error budget.
 - `requests`: how many ended in the last `seconds`.
 - `refused`: how many of these were refused, by the number of the refusal.
-- `flood`: how many come `per_second`, if these are at least four `times` as many as before.
+- `flood`: how many come `per_second`, if these are at least four `times` as many as before, or
+  `none`.
 - `p95_us`: the time that 95 of 100 of those with a result without `isError` did not exceed.
 - `tools`: the tools, each with its own last seconds.
 - `running`: the calls of tools that run; `[]` while no page shows the server.

@@ -91,7 +91,7 @@ difference(Asked, Heard, Other) when is_integer(Asked), is_integer(Heard), is_in
 
 -doc """
 Returns the differences to those other nodes whose clocks count. Each difference comes with the
-standing of its node. `Own` is the standing of this node. If any of all these nodes is `steady`,
+standing of its node, and `Own` is the standing of this node. If any of these nodes is `steady`,
 nodes that are `new` do not count. Otherwise all count.
 """.
 -spec counted(Own :: standing(), [{Difference, standing()}]) -> [Difference].

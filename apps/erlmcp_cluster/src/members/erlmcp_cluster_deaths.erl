@@ -33,8 +33,8 @@ new() ->
     {0, #{}}.
 
 -doc """
-Adds the death of an incarnation at `At`, in seconds since 1970, unless its death is there. The
-survivors are those others of `Alive` that have not died. Only the last 1,000 deaths stay.
+Adds the death of an incarnation at `At`, in seconds since 1970, unless it is among the deaths. The
+survivors are the others of `Alive` that have not died. Only the last 1,000 deaths stay.
 """.
 -spec declare(incarnation(), Alive :: [incarnation()], At :: integer(), deaths()) -> deaths().
 declare(Incarnation, _, _, {_, Deaths} = Same) when is_map_key(Incarnation, Deaths) ->
@@ -64,8 +64,8 @@ epoch({Epoch, _}) ->
 
 -doc """
 Returns the home of the session with the name `Name`, which the incarnation `First` opened. Returns
-`none` if a death in the chain left no survivor. An incarnation whose death is forgotten counts as
-alive.
+`none` if a home of the session died without a survivor. An incarnation whose death is forgotten
+counts as alive.
 """.
 -spec home(Name :: binary(), First :: incarnation(), deaths()) -> {ok, incarnation()} | none.
 home(Name, First, {_, Deaths} = All) ->
@@ -76,8 +76,8 @@ home(Name, First, {_, Deaths} = All) ->
     end.
 
 -doc """
-Returns when the session `Name` came to its last home, in seconds since 1970: when the home before
-died. Returns `never` if its only home was the incarnation `First`, which opened it.
+Returns when the session `Name` came to its last home: when the home before it died, in seconds
+since 1970. Returns `never` if its only home was the incarnation `First`, which opened it.
 """.
 -spec inherited(Name :: binary(), First :: incarnation(), deaths()) -> integer() | never.
 inherited(Name, First, {_, Deaths} = All) ->

@@ -55,7 +55,7 @@ start_link(Sources) ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, Sources, []).
 
 -doc """
-Brings the table to the keys of today, by the time that the nodes agree on
+Updates the table to the keys of today, by the time that the nodes agree on
 (`m:erlmcp_cluster_time`).
 """.
 -spec refresh() -> ok.

@@ -1,7 +1,7 @@
 -module(erlmcp_cluster_time).
 -moduledoc """
 The time of day, as the nodes of a cluster agree on it. The store has times that one node has
-written, and others compare with theirs. The time is Erlang's monotonic time with an offset, which
+written, and others compare with theirs. The time is Erlang's monotonic time plus an offset, which
 `m:erlmcp_cluster_clock` finds. So a clock that jumps changes nothing until the next comparison.
 Before the first comparison the time is Erlang's.
 
@@ -51,7 +51,7 @@ offset() ->
 agree(Offset, Report) ->
     persistent_term:put(?MODULE, {Offset, Report}).
 
--doc "Forgets all comparisons, for `erlmcp_cluster_clock:forget/0`.".
+-doc "Forgets all comparisons.".
 -spec forget() -> ok.
 forget() ->
     _ = persistent_term:erase(?MODULE),

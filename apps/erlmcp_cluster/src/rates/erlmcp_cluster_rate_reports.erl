@@ -58,9 +58,7 @@ the report was given up.
 new() ->
     #reports{}.
 
--doc """
-Returns `true` if there is nothing to report, and no report of messages that waits for a node.
-""".
+-doc "Returns `true` if there is nothing to report, and no report of messages waits for a node.".
 -spec is_empty(reports()) -> boolean().
 is_empty(#reports{accounts = Accounts, owed = Owed}) ->
     map_size(Accounts) =:= 0 andalso map_size(Owed) =:= 0.

@@ -1,7 +1,7 @@
 -module(erlmcp_cluster_event_copies).
 -moduledoc """
 The kept events of calls' streams: those of this node's sessions, and copies of those of other
-nodes. The process that creates the tables alone writes them; any process reads.
+nodes. Only the process that creates the tables writes them; any process reads.
 
 The events of a session are bounded as at its home (`stored_events`, `stored_bytes`, `stored_ms`).
 All events of this node are bounded in bytes. Over a bound the oldest events are deleted, but the

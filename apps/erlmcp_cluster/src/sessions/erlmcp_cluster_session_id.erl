@@ -94,9 +94,9 @@ sealed(Plain, Bound, Nonce, {Slot, Key}) ->
     erlmcp_base64url:encode(<<?VERSION, Slot:16, Seal/binary>>).
 
 -doc """
-Opens an id that a client sent. Returns `unknown` unless `new/4` returned it for the same server and
-principal, with one of the keys of its slot. Also returns `unknown` if this release does not know
-the form of the declaration in the id.
+Opens an id that a client sent. Returns `unknown` unless `new/4` returned the id for the same server
+and principal, with one of the keys of its slot. Also returns `unknown` if this release does not
+know the form of the declaration in the id.
 """.
 -spec open(Id :: binary(), server(), Principal :: term(), keys()) ->
     {ok, birth()} | unknown.

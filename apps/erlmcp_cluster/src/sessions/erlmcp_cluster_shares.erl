@@ -1,8 +1,8 @@
 -module(erlmcp_cluster_shares).
 -moduledoc """
 Counts the facts of sessions that the cluster keeps, in all and for each client. A fact counts 1,
-and 1 more for each whole KiB of its value. All facts may count 200,000. Those of one client may
-count as much as could still be added, and so 100,000 at most. A node counts the facts that other
+and 1 more for each whole KiB of its value. All facts may count 200,000. Those of one client may not
+count more than the room that is left, and so 100,000 at most. A node counts the facts that other
 nodes store at its next sweep, which is within a minute (`recount/2`).
 
 Internal.
@@ -39,8 +39,8 @@ units(Value) ->
     1 + erlang:external_size(Value) div ?UNIT_BYTES.
 
 -doc """
-Counts a fact that is about to be stored. Returns `full` instead if all facts would count too much,
-or those of its owner more than could still be added after it.
+Counts a fact that is about to be stored. Returns `full` instead if all facts would then count more
+than 200,000, or those of its owner more than the room that is left.
 """.
 -spec take(owner(), Value :: term(), shares()) -> ok | full.
 take(Owner, Value, Shares) ->
