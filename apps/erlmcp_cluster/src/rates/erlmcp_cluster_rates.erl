@@ -1,10 +1,10 @@
 -module(erlmcp_cluster_rates).
 -moduledoc """
 Makes the rates of a client those of all nodes. A process of each node tells the others what was
-counted there (`m:erlmcp_cluster_rate_reports`), at most once in 5 ms. A message counts once for
-each node until all have heard of it. If not all have heard of it within a second, it goes on to
-count so, as do the messages of a node without a valid lease. When the first message of a server is
-counted on a node, the process asks the other nodes for their counts.
+counted there (`m:erlmcp_cluster_rate_reports`). A message counts once for each node until all have
+heard of it. If not all have heard of it within a second, it goes on to count so, as do the messages
+of a node without a valid lease. When the first message of a server is counted on a node, the
+process asks the other nodes for their counts.
 
 Messages are `{erlmcp_cluster_rates, 1, _}`. A message of another version is ignored.
 

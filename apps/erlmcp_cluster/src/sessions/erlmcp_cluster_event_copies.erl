@@ -55,8 +55,8 @@ new(Most) ->
 
 -doc """
 Adds an event, unless it is there. `Now` is a monotonic time in milliseconds. If the session has a
-target, the event is to be sent there. An event whose stream answers no requests deletes the stream,
-unless the end of the stream has come: its home has forgotten it.
+target, the event is to be sent there. An event whose stream answers no requests says that the home
+has forgotten the stream. The stream is then deleted here, too, unless its end has come.
 """.
 -spec add(key(), stored(), erlmcp_server_cluster:kept_event(), Now :: integer(), copies()) -> ok.
 add(Key, _, #{stream := Stream, requests := {_, []}}, _, #{streams := Streams} = Copies) ->

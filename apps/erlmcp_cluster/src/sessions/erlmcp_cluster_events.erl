@@ -9,9 +9,8 @@ is sent all events of the session. The events and copies on a node have 64 MiB t
 the oldest are deleted. While 16 MiB of events wait for this process, only the beginnings and the
 ends of streams are copied, without bytes.
 
-A message is `{erlmcp_cluster_events, 1, Incarnation, Events}`. With `{erlmcp_cluster_events, 1,
-{again, Incarnation}}` a node asks for all its copies again. A message of another version is
-ignored.
+A message is `{erlmcp_cluster_events, 1, Incarnation, Events}`. A node asks for all its copies again
+with `{erlmcp_cluster_events, 1, {again, Incarnation}}`. A message of another version is ignored.
 
 Internal.
 """.
