@@ -4,11 +4,10 @@ Makes the boot scripts of `bin/erlmcp` when the project is built. Each is OTP's 
 changed: `m:erlmcp_cli_code_path` is loaded first, the code path has the project's folders, and logs
 go to standard error.
 
-`erlmcp_stdio.boot` is for a server on stdio, which must answer soon after its start, since a host
-may start one in every window. The script loads the modules for the first answers together, on all
-cores. To find these modules, a node that serves this module answers the first requests of a client
-during the build. The script starts `erlmcp` without the applications of listeners and HTTP clients,
-which start when they are needed.
+`erlmcp_stdio.boot` is for a server on stdio, which must answer soon after its start. The script
+loads the modules for the first answers together, and starts `erlmcp` without the applications of
+listeners and HTTP clients. To find these modules, a node that serves this module answers the first
+requests of a client during the build.
 """.
 
 -behaviour(erlmcp_server).

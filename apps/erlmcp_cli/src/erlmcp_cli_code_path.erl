@@ -1,13 +1,11 @@
 -module(erlmcp_cli_code_path).
 -moduledoc """
-Removes the current folder from the node's code path. OTP adds it in each node that loads modules
-when they are called. So a file with the name of a module, in a folder of somebody else, would be
-run.
-
-The boot scripts of the command (`m:erlmcp_cli_boot`) load this module first. OTP runs its
-`-on_load` function as soon as there is a code path, before it starts anything that flags ask for.
+Keeps the current folder out of the node's code path, where OTP puts it. Otherwise a file with the
+name of a module, in a folder of somebody else, would be run. The boot scripts of the command
+(`m:erlmcp_cli_boot`) load this module first.
 """.
 
+%% OTP runs this as soon as there is a code path, before it starts anything that flags ask for.
 -on_load(leave_current_folder/0).
 
 -export([file/1]).

@@ -74,8 +74,9 @@ bytes, without the white space around it.
 -doc """
 The state of the cluster, as this node knows it (`status/0`).
 
-- `node`, `incarnation`: this node, and the number of its present incarnation: its last start in the
-  cluster. The number is `none` before the first incarnation, and between two of them.
+- `node`: this node.
+- `incarnation`: the number of this node's present incarnation, its last start in the cluster. It is
+  `none` before the first one, and between two of them.
 - `lease_ms`: milliseconds for which its lease is valid; 0 if it has none now.
 - `leader`: the node that leads the store, as this node knows it, or `none`.
 - `members`: the nodes of the store; `[]` if this node's part of it does not answer. A dead node
@@ -100,9 +101,9 @@ The state of the cluster, as this node knows it (`status/0`).
 -doc """
 A server of a cluster, on this node.
 
-- `server`: its `id`, and `bound` what the ids of its sessions are bound to.
-- `idle_s`: the seconds after which an idle session has certainly ended, a little more than the
-  server's limit `session_idle_ms`.
+- `server`: its `id`.
+- `bound`: the bytes that the ids of its sessions are bound to.
+- `idle_s`: the seconds after which an idle session has certainly ended.
 - `stored`: the limits of the events that are kept for each session.
 - `start`: a reference that names this start of the server.
 """.
@@ -115,8 +116,8 @@ A server of a cluster, on this node.
 -doc """
 Lets this node join its cluster, and returns when it has a lease. The first nodes wait for each
 other and form the cluster. A node that was a member before takes its place again. After `no_lease`
-or `clock_apart` the node takes no part in its cluster. But it is a member, and counts when a
-majority is needed, so call this function again.
+or `clock_apart` the node is a member that takes no part, and still counts when a majority is
+needed. So call this function again.
 
 ## Errors
 
@@ -170,10 +171,9 @@ with_lease({error, _} = Error) ->
 -doc """
 Takes this node out of the cluster for good, and deletes its part of the store. The other nodes take
 its sessions over at once. Sessions and their calls end here, as do streams of
-`subscriptions/listen`: their clients open them again, and come to another node. Drain the servers
-first (`erlmcp:drain/2`), so that their calls are answered. After an error of the store the node is
-still in its cluster, and may have ended its sessions. If its servers were not drained, it serves
-again. Call this function again.
+`subscriptions/listen`. Drain the servers first (`erlmcp:drain/2`), so that their calls are
+answered. After an error of the store the node is still in its cluster, and may have ended its
+sessions. Call this function again.
 
 ## Errors
 

@@ -1,20 +1,12 @@
 -module(erlmcp_cluster_changes).
 -moduledoc """
 Passes the changes of this node's servers on to the other nodes, and publishes theirs here. Each
-node has one such process. The changes of 20 ms leave as one message to each other node, whatever
-the number of clients there.
+node has one such process, which waits for no other node. The changes of 20 ms leave as one message
+to each other node. A node that may have missed changes of a server hears `missed` instead: anything
+of the server may have changed.
 
-The process waits for no other node. A message that its connection has no room for is dropped. When
-there is room, the other node hears `missed`: anything of these servers may have changed. The same
-happens if 10,000 different changes of a server wait already. When two such processes find each
-other, the servers of both nodes hear `missed`. Changes may have been lost with a connection, or
-with an earlier process.
-
-Changes that arrive faster than they can be published wait, and equal ones wait as one.
-
-The processes find each other by `pg`, in a group of their cluster. A message is
-`{erlmcp_cluster_changes, 1, [{Server, Changes}]}`. After a message of another version, all servers
-of the node that got it hear `missed`.
+A message is `{erlmcp_cluster_changes, 1, [{Server, Changes}]}`. After a message of another version,
+all servers of the node that got it hear `missed`.
 
 Internal.
 """.
@@ -68,9 +60,9 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Passes a change of a server on to the other nodes. Returns at once. If 20,000 changes wait for the
-process of this module, the change is dropped, and the other nodes hear `missed`. Does nothing while
-this node is in no cluster.
+Passes a change of a server on to the other nodes. Returns at once. If 20,000 changes already wait
+for this process, the change is dropped, and the other nodes hear `missed`. Does nothing while this
+node is in no cluster.
 """.
 -spec publish(Server :: term(), Change :: term()) -> ok.
 publish(Server, Change) ->
@@ -107,8 +99,8 @@ answer(_, _, _) -> unsupported.
 
 -doc """
 Returns how many messages this node has sent to other nodes and received from them. `missed` is how
-many changes were dropped on their way from this node or to it: servers hear `missed` in their
-place. The numbers are those of the present process, and 0 if there is none.
+many changes were dropped on their way from this node or to it. The numbers are those of the present
+process, and 0 if there is none.
 """.
 -spec counts() -> #{sent | received | missed := non_neg_integer()}.
 counts() ->

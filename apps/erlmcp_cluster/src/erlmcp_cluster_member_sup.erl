@@ -1,10 +1,7 @@
 -module(erlmcp_cluster_member_sup).
 -moduledoc """
-The supervisor of a node in a cluster. Its processes are for the node's keys, its part of the store,
-its clock, its lease, and its view of the other members. After them come those for the events and
-the facts of sessions, and the `pg` scope `erlmcp_cluster_scope`. The last ones are for the changes
-of servers, lost tasks, the node's figures, the rates of clients, and the catch-ups of reads. Each
-process needs some of those before it, and restarts when one of them does.
+The supervisor of a node in a cluster. Each of its processes needs some of those before it, and
+restarts when one of them does.
 
 Internal.
 """.

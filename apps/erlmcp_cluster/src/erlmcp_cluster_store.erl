@@ -9,8 +9,8 @@ one node of the tree:
   lease of a node that has given its sessions up, and is about to stop, is
   `{leaving, Node, Renewals}`.
 - `deaths`: `t:erlmcp_cluster_deaths:deaths/0`.
-- `session/NAME/FACT`: what the next home of a session must know (`m:erlmcp_cluster_sessions`). Only
-  the home of a session writes it. Each node also has these facts in a table.
+- `session/Name/Fact`: what the next home of a session must know (`m:erlmcp_cluster_sessions`). Each
+  node also has these facts in a table.
 - `tasks/Server/Id`: a task, `{Version, Incarnation, Record}`. A projection of the store has the
   tasks in tables on each node (`m:erlmcp_cluster_task_tables`).
 - `token/Digest`: the sealed tokens of a client (`m:erlmcp_cluster_token_store`).
@@ -18,19 +18,16 @@ one node of the tree:
 Facts that several nodes may change are changed by compare-and-swap alone, except tokens: there the
 last write stays.
 
-An incarnation ends in two steps, so that no transaction is needed. First its lease is swapped for
-`{dead, Node, Second}` or `{left, Node, Second}`: from then on it renews nothing. Then its death is
-added to `deaths`, and the lease is deleted. Any node completes the second step. An incarnation that
-is leaving is among the deaths before its lease ends. A death that no incarnation would survive is
-not added until another incarnation has begun.
+An incarnation ends in two steps. First its lease is swapped for `{dead, Node, Second}` or
+`{left, Node, Second}`: from then on it renews nothing. Then any node adds its death to `deaths`,
+and deletes the lease. An incarnation that is leaving is among the deaths before its lease ends.
 
 An error that a function does not name is one of Khepri or Ra. It is `timeout` without a majority,
 and `noproc` without a part of the store on this node. A change may then be stored or not.
 
 The process starts the node's part of the store, joins the others, and stops that part at its own
 end. If that part ends by itself, as when its disk is full, the process starts it again as soon as
-the disk can be written. If the others took this node out of the cluster while it was cut off, the
-process joins them again once it reaches one (`without_lease/0`).
+the disk can be written.
 
 Internal.
 """.
@@ -108,9 +105,9 @@ ended, in seconds since 1970 by the agreed time (`m:erlmcp_cluster_time`).
     {alive | leaving, node(), Renewals :: non_neg_integer()}
     | {dead | left, node(), Second :: integer()}.
 -doc """
-The answer of a node to another one that looks for a cluster: the id and the members of the cluster
-that the node is in. The id is `none` if the node is in no cluster yet, or does not know the id yet.
-Without members, the node's part of the store does not answer.
+The answer of a node to another one that looks for a cluster: the id and the members of its own
+cluster. The id is `none` if the node is in no cluster yet, or does not know the id yet. `members`
+is `[]` if the node's part of the store does not answer.
 """.
 -type view() :: #{cluster := binary() | none, members := [node()]}.
 
@@ -144,10 +141,7 @@ start_link(Options) ->
 
 %% Membership.
 
--doc """
-Returns the cluster that this node belongs to. A node that looks for a cluster calls this function
-on other nodes.
-""".
+-doc "Returns the cluster that this node belongs to.".
 -spec view() -> view().
 view() ->
     case get(path([cluster]), low_latency) of
@@ -178,31 +172,24 @@ leader() ->
     end.
 
 -doc """
-Lets the process ask the leader, which has not done something in time, whether it lives. Returns at
-once. If no leader answers or is known within 200 to 350 ms, this node asks the others to elect it
-as the leader. The old one may have stopped without closing its connections, which Ra notices only
-after some seconds.
-
-A leader that answers is only slow, and an election would make it slower. So each election that this
-node has asked for doubles the least time, up to 2 seconds. The least time is 200 ms again when a
-leader has answered, or no doubt has come for ten seconds. Up to 150 ms are random, so that of many
-nodes with a doubt one is the first.
+Reports a doubt whether the leader lives, and returns at once. If no leader answers or is known
+within 200 to 350 ms, this node asks the others to elect it as the leader. Each such election
+doubles the least of these times, up to 2 seconds, until a leader answers or no doubt comes for ten
+seconds.
 """.
 -spec doubt() -> ok.
 doubt() ->
     gen_server:cast(?MODULE, {doubt, erlmcp_clock:now_ms()}).
 
 -doc """
-Lets another living node lead the cluster, if this one leads it. A node that is about to stop calls
-this function. If a leader stops, the others can change nothing until they have noticed it, and have
-elected another one.
-
-Asks one node after the other, and waits until another node leads. After a bounded number of
-attempts the function gives up, and also returns `ok`. For five seconds no doubt of this node asks
-for an election (`doubt/0`).
+Lets another living node lead the cluster, if this node leads it and is about to stop. Waits until
+another one leads, or until a bounded number of attempts has failed. For five seconds no doubt of
+this node asks for an election (`doubt/0`).
 """.
 -spec resign() -> ok.
 resign() ->
+    %% If a leader just stops, the others can change nothing until they have noticed it, and have
+    %% elected another one.
     maybe
         true ?= leader() =:= node(),
         {ok, Leases} ?= leases(low_latency),
@@ -310,9 +297,8 @@ forget(Node) ->
     end.
 
 -doc """
-Tells the process that this node has no lease now, and returns at once. Within half a second the
-process begins to find out whether the others have taken this node out of the cluster. If they have,
-it joins them again.
+Lets the process find out whether the others have taken this node, which has no lease now, out of
+the cluster. If they have, it joins them again. Returns at once.
 """.
 -spec without_lease() -> ok.
 without_lease() ->
@@ -353,11 +339,10 @@ open_lease(Incarnation) ->
 
 -doc """
 Renews the lease of this node's incarnation, which is `leaving` if the node is about to stop.
-`Renewals` counts the renewals, this one too, so each renewal changes the lease. Returns `over` if
-the lease has ended: the incarnation was declared dead. If `By` is `local`, this node's part of the
-store answers, and has the renewal then. If `By` is `leader`, the leader answers, and that part may
-have the renewal later. After an error, such as no answer within `Milliseconds`, the lease may be
-renewed or not.
+`Renewals` counts the renewals, this one too. If this node's part of the store answers (`local`),
+that part has the renewal. If the `leader` answers, that part may have it later. Returns `over` if
+the lease has ended: the incarnation was declared dead. After an error, such as no answer within
+`Milliseconds`, the lease may be renewed or not.
 """.
 -spec renew_lease(erlmcp_cluster_deaths:incarnation(), alive | leaving,
                   Renewals :: pos_integer(), By :: local | leader,
@@ -378,8 +363,7 @@ renew_lease(Incarnation, As, Renewals, By, Milliseconds) ->
     end.
 
 -doc """
-Returns all leases in the store: those of incarnations that live or are leaving, and those that have
-ended, until the death is written down. With `low_latency` they are those that this node knows. With
+Returns all leases in the store. With `low_latency` they are those that this node knows. With
 `consistency` they are those that the cluster has agreed on.
 """.
 -spec leases(low_latency | consistency) ->
@@ -502,9 +486,9 @@ session(Name) ->
 
 -doc """
 Returns the sessions that have facts, as this node knows them. `HasEnded` is `true` if the fact
-`ended` is among them. `Second` is when the last one was stored, in seconds since 1970 by the agreed
-time (`m:erlmcp_cluster_time`). The facts are needed for `Idle` seconds after the session's last
-use. The map is empty while this node has no part of the store.
+`ended` is among them. `Second` is when the last fact was stored, in seconds since 1970 by the
+agreed time (`m:erlmcp_cluster_time`). The facts are needed for `Idle` seconds after the session's
+last use. The map is empty while this node has no part of the store.
 """.
 -spec sessions() ->
     #{Name :: erlmcp_cluster_session_id:nonce() =>
@@ -887,7 +871,9 @@ handle_info(look, State) ->
 handle_info(_, State) ->
     {noreply, State}.
 
-%% Returns how long the leader has to answer next time.
+%% Returns how long the leader has to answer next time. Ra notices a leader that has stopped without
+%% closing its connections only after some seconds. A leader that answers is only slow, and an
+%% election would make it slower.
 doubt(Leader, Patience) ->
     maybe
         false ?= answers(Leader, Patience + rand:uniform(?PATIENCE_SPREAD_MS)),

@@ -54,20 +54,18 @@ forget() ->
     erlmcp_cluster_clock:forget().
 
 -doc """
-Returns `true` if this node has joined its cluster, also while some of its processes restart. Does
-not ask the supervisor, which is busy while the node joins.
+Returns `true` if this node has joined its cluster, also while some of its processes restart.
 """.
 -spec is_joined() -> boolean().
 is_joined() ->
+    %% The supervisor is not asked: it is busy while the node joins.
     persistent_term:get(?MODULE, none) =:= joined
         andalso is_pid(whereis(erlmcp_cluster_member_sup)).
 
--doc """
-Returns how often the processes of a node in a cluster may restart: 20 times a minute. A store that
-cannot start takes more than three seconds to say so, so it alone never restarts more often.
-""".
+-doc "Returns how often the processes of a node in a cluster may restart: 20 times a minute.".
 -spec intensity() -> supervisor:sup_flags().
 intensity() ->
+    %% A store that cannot start takes more than three seconds to say so, so it restarts less often.
     #{intensity => 20, period => 60}.
 
 -doc false.

@@ -9,11 +9,11 @@ store => {erlmcp_cluster_token_store, #{name => ~"ada"}}
 
 - `name`: whose tokens these are, such as a user of your application. Clients with the same name and
   server, and with the same options `grant`, `dpop` and `client_id`, share their tokens.
-- `values`: the most values in the cluster, of all names (10,000).
+- `values`: the most values in the cluster, of all names (10,000). Processes that store new values
+  at the same moment can exceed it, each by one value.
 
 A value is sealed with a key of the cluster's secret, and has at most 32 KiB as JSON. Its name in
-the cluster is a digest. Processes that store new values at the same moment can exceed `values`
-together, each by one value.
+the cluster is a digest.
 
 Let the node join before its clients start: while it is in no cluster, each callback fails with
 `not_joined`. Reads and writes need a majority of the cluster. Without it they fail with

@@ -1,8 +1,7 @@
 -module(erlmcp_cluster_turns).
 -moduledoc """
-Turns for the changes that a node makes in the cluster's store, which bound how many are under way.
-Leases are renewed in the same log: if too many changes are under way, a renewal comes too late, and
-the node loses its sessions.
+Turns bound how many changes of the cluster's store a node has under way. Leases are renewed in the
+same log: behind too many changes, a renewal comes too late, and the node loses its sessions.
 
 Internal.
 """.

@@ -99,13 +99,12 @@ login(Given, #{path := Path, below := Below, scheme := Scheme, headers := Header
 
 -doc """
 Returns `own` if a page of the same origin has sent a request, and `other` if another page has.
-Returns `none` if the request has no `Origin`. Behind a proxy that ends TLS, this program does not
-know the scheme of the browser's URL. So a request with `Sec-Fetch-Site: same-origin` may have any
-scheme.
+Returns `none` if the request has no `Origin`.
 """.
 -spec origin(erlmcp_page:request()) -> own | other | none.
 origin(#{headers := #{~"origin" := Origin} = Headers, scheme := Scheme} = Request) ->
     Authority = authority(Request),
+    %% Behind a proxy that ends TLS, this program does not know the scheme of the browser's URL.
     case {binary:split(Origin, ~"://"), Headers} of
         {[_, Authority], #{~"sec-fetch-site" := ~"same-origin"}} -> own;
         {[Scheme, Authority], _} when not is_map_key(~"sec-fetch-site", Headers) -> own;

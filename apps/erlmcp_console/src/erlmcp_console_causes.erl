@@ -13,22 +13,25 @@ The facts about a server.
 
 - `state`: `open`, or the name of the refusal of all new requests.
 - `windows`: those of the error budget.
-- `requests`: how many ended in the last `seconds`. `p95_us`: the time that 95 of 100 of those with
-  a result without `isError` did not exceed. `refused`: how many were refused, by the number of the
-  refusal. `flood`: how many come in a second, if these are at least four times as many as before,
-  or `none`. Its `times` is the factor.
-- `tools`: the tools, each with its own last seconds. `running`: the calls of tools that run, an
-  empty list while no page shows the server.
+- `requests`: how many ended in the last `seconds`.
+- `refused`: how many of these were refused, by the number of the refusal.
+- `flood`: how many come `per_second`, if these are at least four `times` as many as before, or
+  `none`.
+- `p95_us`: the time that 95 of 100 of those with a result without `isError` did not exceed.
+- `tools`: the tools, each with its own last seconds.
+- `running`: the calls of tools that run; `[]` while no page shows the server.
 - `bounds`: how much of each is used. `forecast_ms`: milliseconds until it is met, or `none`.
 - `growth`: what grows steadily, however far its bound is.
 - `troubles`: errors of the machine, which the log has.
-- `open_breakers`: names of breakers, and the definitions that are not called for a while. `pools`:
-  pools of clients, how many of their members are not called for a while, and how many they have.
-  `upstreams`: servers that clients of the node call, with their requests of the last seconds, and
-  how many of these got no answer. `mounts_gone`: prefixes of mounted servers that do not run.
-  `cluster`: the nodes of the server's cluster, if it has one.
-- `processors`: the share of the processors' time that the node uses, and `undefined` while the
-  readings are too close together to tell.
+- `open_breakers`: names of breakers, and the definitions that are not called for a while.
+- `pools`: pools of clients, how many of their members are not called for a while, and how many they
+  have.
+- `upstreams`: servers that clients of the node call, their requests of the last seconds, how many
+  of these got no answer, and why most of them did not.
+- `mounts_gone`: prefixes of mounted servers that do not run.
+- `cluster`: the nodes of the server's cluster, if it has one.
+- `processors`: the share of the processors' time that the node uses; `undefined` while the readings
+  are too close together to tell.
 - `latency_ms`: the bound of `p95_us`.
 """.
 -type facts() :: #{

@@ -1,8 +1,7 @@
 -module(erlmcp_console_code).
 -moduledoc """
 Finds out whether code of the node was replaced, as by a deployment without a restart. The code of a
-module has changed if its checksum has. Checksums are read only after the size of all code in memory
-has changed. A module that is loaded for the first time changes that size, too.
+module has changed if its checksum has.
 """.
 
 -export([read/0, changes/1]).
@@ -17,11 +16,12 @@ read() ->
     {erlang:memory(code), checksums()}.
 
 -doc """
-Returns the modules whose code has changed since the given `t:code/0` was read, and the present code
-of the node. A module that was not loaded then is not among them.
+Returns the modules whose code has changed since the given code was read, and the present code of
+the node. A module that was not loaded then is not among them.
 """.
 -spec changes(code()) -> {[module()], code()}.
 changes({Bytes, Before} = Known) ->
+    %% Checksums are read only after the size of all code in memory has changed.
     case erlang:memory(code) of
         Bytes ->
             {[], Known};

@@ -2,12 +2,10 @@
 -moduledoc """
 Reads each server of the node every second while a page shows it, and otherwise every five seconds.
 So a page begins with what has happened before it was opened. If the node has more than 20 servers,
-only 20 of them are read before a page shows them. A snapshot of a server is encoded once for all
-its pages.
+only 20 of them are read before a page shows them.
 
 A viewer is a process that gets the first message at once, and each further one after it has asked
-for it (`ask/1`). A viewer that is slow misses snapshots, and nothing waits for it. Processes of
-calls may answer late, and so may a server that starts or ends. So other processes ask them.
+for it (`ask/1`). A viewer that is slow misses snapshots.
 """.
 
 -behaviour(gen_server).
@@ -126,6 +124,7 @@ seeing(Pid, #state{servers = Servers} = State) when is_map_key(Pid, Servers) ->
     State;
 seeing(Pid, #state{servers = Servers, ended = Ended} = State) ->
     Collector = self(),
+    %% A server that starts or ends may answer late.
     _ = spawn(fun() ->
         ok = attach(Pid, Collector),
         Collector ! {listeners, Pid, listeners(Pid)}
@@ -328,7 +327,7 @@ judged(Server, #{well := Well, since := Since, causes := Causes}) ->
 requests(#seen{viewers = Viewers}) when map_size(Viewers) =:= 0 -> [];
 requests(#seen{key = Key}) -> erlmcp_recent_requests:list(Key).
 
-%% While no page shows the server, no call is asked.
+%% While no page shows the server, no call is asked. Processes of calls may answer late.
 ask_calls(_, #seen{viewers = Viewers, asking = Asking} = Seen) when
     map_size(Viewers) =:= 0; Asking =/= none
 ->

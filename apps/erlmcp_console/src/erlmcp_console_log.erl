@@ -1,11 +1,8 @@
 -module(erlmcp_console_log).
 -moduledoc """
 Counts errors of the machine in the log, such as a full disk. The module is a handler of the log,
-for entries of the level `error` and above. The process that logs an entry looks for such an error
-in a bounded part of the entry.
-
-OTP's own handlers report only to standard error that they cannot write to their file. So a full
-disk of the log itself is not seen here.
+for entries of the level `error` and above. A full disk of the log itself is not seen here: OTP's
+handlers report it only to standard error.
 """.
 
 -export([open/0, add/0, remove/0, read/0]).
@@ -92,7 +89,7 @@ place(#{method := ~"tools/call", target := Target}) when is_binary(Target) ->
 place(_) ->
     none.
 
-%% Goes through terms, the first one first.
+%% Goes through terms, the first one first, in the process that logs the entry.
 found([], _) -> none;
 found(_, 0) -> none;
 found([Error | _], _) when ?IS_ERROR(Error) -> Error;

@@ -1,9 +1,7 @@
 -module(erlmcp_console_places).
 -moduledoc """
-Finds where a node's memory and its processes grow: in which table, and from which function. The
-module compares the last two looks at all tables and at 100,000 processes at most. A look has a
-process of its own. A look is taken only while something grows, and at least 4.5 seconds after the
-last one has begun.
+Finds where a node's memory and its number of processes grow: in which table, and in the processes
+of which function. Compares the last two looks at all tables and at 100,000 processes at most.
 """.
 
 -export([open/0, look/0, found/0]).
@@ -60,8 +58,8 @@ looked(Now) ->
     ets:insert(?MODULE, {seen, Now, Seen}).
 
 -doc """
-Returns what the last two looks have found. Returns an empty map if there were not two of them
-within 30 seconds, or the last one has begun 30 seconds ago or earlier.
+Returns what the last two looks have found. The map is empty if they are more than 30 seconds apart,
+or the last one has begun 30 seconds ago or earlier.
 """.
 -spec found() -> places().
 found() ->

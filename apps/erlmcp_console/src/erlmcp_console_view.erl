@@ -249,9 +249,8 @@ ended(#{readings := [Last | _]} = View) ->
     View#{readings := [], version := version(Last), snapshot := none}.
 
 -doc """
-Adds an event of the server: a mark on the axis of time, or an incident. Events that the page shows
-elsewhere, or that concern one client at most, add nothing. Of the error budget only changes of the
-window of a minute are marked.
+Adds an event of the server: a mark on the axis of time, or an incident. Some events add neither,
+such as those that concern one client alone.
 """.
 -spec event(erlmcp:event(), view()) -> view().
 event(#{event := incident, at := At, incident := Id} = Event, #{incidents := Incidents} = View) ->

@@ -24,11 +24,14 @@ result without `isError`. `methods` counts the requests by method. `tools`, `res
 -type latency() :: #{p50_us := non_neg_integer(), p95_us := non_neg_integer(),
                      p99_us := non_neg_integer()}.
 -doc """
-The requests of a method, or for a definition, that ended within the window: `calls` of them. Of
-these, `errors` had a result with `isError`, and `refusals` ended with an error. `calls` also has
-those that their clients have cancelled. `failed` counts all of these by error. The times are those
-of the calls with a result without `isError`. `total` counts all requests that ended before the end
-of the window.
+The requests of a method, or for a definition, that ended within the window.
+
+- `calls`: all of them, those too that ended without an answer.
+- `errors`: those with a result with `isError`.
+- `refusals`: those that ended with an error.
+- `failed`: all that did not end well, counted by error. Those without an answer are `cancelled`.
+- `p50_us`, `p95_us`, `p99_us`: the times of those with a result without `isError`.
+- `total`: all requests that ended before the end of the window.
 """.
 -type row() :: #{
     name := binary(), total := non_neg_integer(), calls := non_neg_integer(),

@@ -29,8 +29,8 @@ listed(Counts) ->
 
 -doc """
 Returns a table of the windows that have an error, with each kind and the backlog at the end of the
-window. If no window has one, the text is empty. After 40 windows a line has the number of the
-others.
+window. Only the first 40 are shown, and a line has the number of the others. If no window has an
+error, the text is empty.
 """.
 -spec windows([erlmcp_load_course:window()]) -> unicode:chardata().
 windows(Windows) ->

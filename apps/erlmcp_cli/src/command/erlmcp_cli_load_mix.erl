@@ -5,7 +5,7 @@ Parses the value of `erlmcp load --mix`: requests, each with a weight, separated
 A request is a method, followed by a name or a URI if the method has one. Arguments may follow as
 JSON. Instead, one JSON object with all parameters may follow the method. A weight follows `=`, and
 is 1 to 999,999; without one it is 1. Digits behind the last `=` are always a weight, so a URI that
-ends in them needs one, too.
+ends in `=` and digits needs a weight.
 """.
 
 -export([read/1, requests/2]).

@@ -55,7 +55,8 @@ Asks a question at a control socket, and waits `Milliseconds` at most for each p
 
 - `gone`: no process listens there any more.
 - `timeout`: the connection was not accepted within five seconds, or a part of the answer did not
-  come in time. `closed`: the connection ended before the answer.
+  come in time.
+- `closed`: the connection ended before the answer.
 - Other errors are those of the socket.
 """.
 -spec ask(file:filename_all(), Question :: iodata(), Milliseconds :: timeout()) ->

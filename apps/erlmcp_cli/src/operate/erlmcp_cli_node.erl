@@ -24,12 +24,14 @@ arguments() ->
        help => "print the result as JSON, and nothing else"}].
 
 -doc """
-Asks the node that the arguments name, and returns its answer. The node may take `Milliseconds`
-longer than for a question that it answers at once.
+Asks the node that the arguments name, and returns its answer. The node has ten seconds for it, and
+`Milliseconds` in addition.
 
-The error has a sentence. `usage`: the arguments do not name one node. `unreachable`: no node was
-reached, or it did not answer in time. `failed`: the answer is an error, or the node does not run
-erlmcp.
+The error has a sentence.
+
+- `usage`: the arguments do not name one node.
+- `unreachable`: no node was reached, or it did not answer in time.
+- `failed`: the answer is an error, or the node does not run erlmcp.
 """.
 -spec ask(argparse:arg_map(), Question :: #{atom() => term()}, Milliseconds :: non_neg_integer()) ->
     {ok, json:decode_value()} | {usage | failed | unreachable, unicode:chardata()}.

@@ -8,8 +8,7 @@
 
 -doc """
 Returns a line of fewer than `Columns` characters: with a bar if the total is known, and otherwise
-with the number. `Params` are those of a progress notification. If a float cannot express the
-quotient of its numbers, the line has no bar.
+with the number. `Params` are those of a progress notification.
 """.
 -spec line(Params :: map(), Columns :: pos_integer()) -> unicode:chardata().
 line(#{~"progress" := Progress, ~"total" := Total} = Params, Columns)
@@ -17,6 +16,7 @@ line(#{~"progress" := Progress, ~"total" := Total} = Params, Columns)
     cut(try Progress / Total of
             Quotient -> bar(max(0, min(1, Quotient)), Params, Columns)
         catch
+            %% A float cannot express the quotient.
             error:badarith -> plain(Params)
         end, Columns);
 line(Params, Columns) ->

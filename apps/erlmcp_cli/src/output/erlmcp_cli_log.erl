@@ -49,14 +49,10 @@ hide_servers() ->
     ok = logger:add_handler_filter(default, servers, {fun ?MODULE:no_server/2, none}).
 
 -doc """
-Runs `Start`, and returns its result. Meanwhile the reports of OTP are held, and ranch's of a
-listener that cannot start. If `Start` fails, these reports are dropped, since they repeat at length
-the reason that the caller gets. If `Start` succeeds, the reports are shown: a server may serve
-requests before `Start` returns, and a process of its user may crash. At most 200 reports are held,
-and others dropped.
-
-For `own`, the warning on a listener that authenticates no client is left out, too, since `erlmcp
-serve` prints it itself.
+Runs `Start`, and returns its result. OTP's reports that come meanwhile, and ranch's of a listener
+that cannot start, are shown afterwards if `Start` succeeds, and dropped if it fails. At most 200 of
+them are held, and others dropped. For `own`, the warning on a listener that authenticates no client
+is left out, since `erlmcp serve` prints it itself.
 """.
 -spec without_reports(whose(), Start :: fun(() -> {ok, Started} | {error, Reason})) ->
     {ok, Started} | {error, Reason}.
@@ -64,6 +60,8 @@ without_reports(Whose, Start) ->
     Held = ets:new(?MODULE, [ordered_set, public]),
     _ = logger:add_primary_filter(?MODULE, {fun ?MODULE:no_report/2, {Whose, Held}}),
     try
+        %% A failed start repeats at length the reason that the caller gets. During one that
+        %% succeeds, a server may serve requests already, and a process of its user may crash.
         Result = try Start() after logger:remove_primary_filter(?MODULE) end,
         _ = [ok = show(Event) || {ok, _} <- [Result], {_, Event} <- ets:tab2list(Held)],
         Result

@@ -9,9 +9,9 @@ show are spelled out (`erlmcp_printable:text/1`).
 -export([json/1, escaped/1, visible/1, one_line/1, indented/3]).
 
 -doc """
-Returns the name of a server, and tables of its lists, which `Offered` has by their names in MCP.
-Below each tool or prompt are its arguments as a user types them, or, with `Schemas`, the whole
-schemas of a tool.
+Returns the name of a server, and tables of its tools, resources, resource templates and prompts.
+`Offered` has these lists by their names in MCP, such as `tools`. Below each tool or prompt are its
+arguments as a user types them. With `Schemas`, the whole schemas of a tool are below it instead.
 """.
 -spec offered(Server :: map(), Offered :: #{binary() => [map()]}, Schemas :: boolean()) ->
     erlmcp_cli_output:styled().

@@ -1,11 +1,8 @@
 -module(erlmcp_cli_serve).
 -moduledoc """
 `erlmcp serve`: serves a module of the code path, or of a file, on HTTP or on stdio, and with
-`--tcp` also on TCP.
-
-The application that the module belongs to is started first, since handlers may need its processes.
-On stdio, that application's listeners stay closed without `--listen`. A host may start such a
-server in each of its windows, and only one could listen on a port.
+`--tcp` also on TCP. The application that the module belongs to is started first, since handlers may
+need its processes. On stdio, that application's listeners stay closed without `--listen`.
 """.
 
 -export([command/0]).
@@ -269,7 +266,8 @@ traced(none) ->
 traced({error, Sentence}) ->
     {error, Sentence}.
 
-%% The setting is persistent, since the application may be loaded later.
+%% A host may start such a server in each of its windows, and only one could listen on a port. The
+%% setting is persistent, since the application may be loaded later.
 keep_closed(#{stdio := true} = Arguments) when not is_map_key(listen, Arguments) ->
     application:set_env(erlmcp, listening_applications, [erlmcp_cli], [{persistent, true}]);
 keep_closed(_) ->

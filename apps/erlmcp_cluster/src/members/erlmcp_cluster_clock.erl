@@ -1,19 +1,9 @@
 -module(erlmcp_cluster_clock).
 -moduledoc """
-Compares the clock of this node with those of the others, when the node wants a lease and each ten
-seconds. Says what time it is for all (`m:erlmcp_cluster_time`). Nodes that have had a lease since
-they joined count: they have written times. All count if there is no such node, or if the clocks of
-all such nodes have jumped. A node is apart if it differs from the median of those that count,
-itself included, by more than 60 seconds. While it is apart, no lease of the node begins
-(`begins/0`).
-
-- Before its first lease, a node must also have compared its clock with another one, unless it is
-  alone in its cluster. If there are two medians, as with two nodes, the farther one counts. No node
-  knows which clock is right then, so nodes that have a lease go on, and no other lease begins.
-- A node that has a lease keeps it when it comes to be apart, is not ready, and takes the time of
-  the median. Of two medians the nearer one counts. If only the farther one is too far, the node is
-  in doubt. Its time then goes on as the monotonic clock does, and the node deletes nothing for its
-  age.
+Compares the clock of this node with those of the other nodes, every ten seconds and before a lease
+begins. Sets the time that the nodes agree on (`m:erlmcp_cluster_time`). A node is apart if its
+clock is more than 60 seconds away from the median. No lease of such a node begins (`begins/0`); a
+lease that it has goes on.
 
 The clocks are those of the machines. Erlang's time follows such a clock slowly, so it stays wrong
 for days in a node that has begun with a wrong clock.
@@ -59,12 +49,9 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Compares the clocks, and returns `true` if this node may begin a lease, or `false` if it is apart. A
-node that was apart less than a second ago does not compare them again. Returns
-`{error, not_compared}` if this node has never begun a lease, and no other node has answered. Other
-errors say that the process has ended, or has not answered within seven seconds. A comparison takes
-up to three seconds if the store or other nodes do not answer, and may have to wait for one that
-runs.
+Compares the clocks. Returns `true` if this node may begin a lease, and `false` if it is apart.
+Returns `{error, not_compared}` if the node has had no lease since it joined, and no other node has
+answered. Other errors say that the process has ended, or has not answered within seven seconds.
 """.
 -spec begins() -> boolean() | {error, term()}.
 begins() ->
@@ -74,7 +61,7 @@ begins() ->
         exit:{Reason, _} -> {error, Reason}
     end.
 
--doc "Returns the standing of this node. Other nodes call this function.".
+-doc "Returns the standing of this node.".
 -spec standing() -> standing().
 standing() ->
     {Clock, Began} = clocks(),
@@ -85,10 +72,7 @@ standing() ->
         {true, false} -> jumped
     end.
 
--doc """
-Forgets all comparisons, and that this node has begun a lease, since the node is in no cluster any
-more. The process does not call this function at its end: it may start again.
-""".
+-doc "Forgets all comparisons, and that this node has begun a lease: it is in no cluster any more.".
 -spec forget() -> ok.
 forget() ->
     _ = persistent_term:erase(?MODULE),
@@ -98,16 +82,15 @@ forget() ->
 
 -doc """
 Returns by how many milliseconds, at least, the clock of this node is ahead of another one. The
-number is negative if this clock is behind, and 0 if the two may be equal. This node asked when its
-own clock showed `Asked`, and the answer came at `Heard`. The other node has read its clock,
-`Other`, in between, however long that took.
+number is negative if this clock is behind, and 0 if the two may be equal. This clock showed `Asked`
+at the question and `Heard` at the answer. The other one showed `Other` in between.
 """.
 -spec difference(Asked :: integer(), Heard :: integer(), Other :: integer()) -> integer().
 difference(Asked, Heard, Other) when is_integer(Asked), is_integer(Heard), is_integer(Other) ->
     max(0, Asked - Other) + min(0, Heard - Other).
 
 -doc """
-Returns the differences to those other nodes that count. The list has each difference with the
+Returns the differences to those other nodes whose clocks count. Each difference comes with the
 standing of its node, and `Own` is the standing of this node. If any of these nodes is `steady`,
 nodes that are `new` do not count. Otherwise all count.
 """.
@@ -237,6 +220,8 @@ clocks() ->
     end.
 
 agree(OwnOffset, Differences) ->
+    %% If there are two medians, no node knows which clock is right. Then no lease begins, and nodes
+    %% that have had one go on.
     Farther = median(farther, Differences),
     Nearer = case has_begun() of
         true -> median(nearer, Differences);

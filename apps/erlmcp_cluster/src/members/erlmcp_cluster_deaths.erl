@@ -3,12 +3,9 @@
 The deaths in a cluster, and the homes of sessions that follow from them. Pure.
 
 Each start of a node in the cluster is an incarnation, with a number that no other ever has. A
-session's first home is the incarnation that opened it. A death is written down once, with the
-incarnations that survived it: its epoch is its place among the deaths. The next home is the one of
-these survivors that a rendezvous hash chooses. If that one died, too, its own death says which one
-follows. Survivors of a death have not died in an earlier epoch, so each step goes to a later death.
-
-An incarnation that joins is a survivor of later deaths only, so its joining moves no session.
+session's first home is the incarnation that opened it. When a home dies, a rendezvous hash chooses
+the next home among the incarnations that survived this death. An incarnation that joins moves no
+session.
 
 Internal.
 """.
@@ -36,9 +33,8 @@ new() ->
     {0, #{}}.
 
 -doc """
-Adds the death of an incarnation at `At`, in seconds since 1970. Returns the same deaths if its
-death is among them. The survivors are those of `Alive` that have not died. Only the last 1,000
-deaths stay. So the caller must know itself that the death was not declared and forgotten.
+Adds the death of an incarnation at `At`, in seconds since 1970, unless it is among the deaths. The
+survivors are the others of `Alive` that have not died. Only the last 1,000 deaths stay.
 """.
 -spec declare(incarnation(), Alive :: [incarnation()], At :: integer(), deaths()) -> deaths().
 declare(Incarnation, _, _, {_, Deaths} = Same) when is_map_key(Incarnation, Deaths) ->
@@ -49,7 +45,8 @@ declare(Incarnation, Alive, At, {Epoch, Deaths}) ->
     Death = #{epoch => Epoch + 1, at => At, survivors => Survivors},
     {Epoch + 1, last(Epoch + 1, Deaths#{Incarnation => Death})}.
 
-%% Deaths are in the order of their epochs, so at most one is too old.
+%% Deaths are in the order of their epochs, so at most one is too old. Survivors of a death have not
+%% died in an earlier epoch, so a search for a home goes to later deaths only.
 last(Newest, Deaths) when map_size(Deaths) > ?KEPT ->
     maps:filter(fun(_, #{epoch := Epoch}) -> Epoch > Newest - ?KEPT end, Deaths);
 last(_, Deaths) ->
@@ -67,8 +64,8 @@ epoch({Epoch, _}) ->
 
 -doc """
 Returns the home of the session with the name `Name`, which the incarnation `First` opened. Returns
-`none` if a death in the chain left no survivor. An incarnation whose death is forgotten counts as
-alive.
+`none` if a home of the session died without a survivor. An incarnation whose death is forgotten
+counts as alive.
 """.
 -spec home(Name :: binary(), First :: incarnation(), deaths()) -> {ok, incarnation()} | none.
 home(Name, First, {_, Deaths} = All) ->
@@ -79,9 +76,8 @@ home(Name, First, {_, Deaths} = All) ->
     end.
 
 -doc """
-Returns when the last home of the session `Name` became its home, by the death of the one before, in
-seconds since 1970. Returns `never` if the session had no home except the incarnation `First`, which
-opened it.
+Returns when the session `Name` came to its last home: when the home before it died, in seconds
+since 1970. Returns `never` if its only home was the incarnation `First`, which opened it.
 """.
 -spec inherited(Name :: binary(), First :: incarnation(), deaths()) -> integer() | never.
 inherited(Name, First, {_, Deaths} = All) ->

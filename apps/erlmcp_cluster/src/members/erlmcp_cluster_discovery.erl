@@ -45,12 +45,11 @@ addresses(Name, Family) ->
 
 -doc """
 Returns the next step of a node, from its own view and those of the nodes that it has reached.
-`Missing` are those that it has found and not reached.
+`Missing` are the nodes that it has found and not reached.
 
-A node that is in no cluster joins that of a node that it has reached. If there is none, the node
-with the least name forms the cluster when `Size` nodes are there, itself included. No node may be
-missing, since that one may be in a cluster. A node that was taken out of its cluster joins it
-again. Two clusters never become one: their facts contradict each other.
+A node that is in no cluster joins that of a node that it has reached. If there is none, and no node
+is missing, the node with the least name forms the cluster. This needs `Size` nodes, itself
+included. A node that was taken out of its cluster joins it again. Two clusters never become one.
 """.
 -spec step({node(), erlmcp_cluster_store:view()}, [{node(), erlmcp_cluster_store:view()}],
            Missing :: [node()], Size :: pos_integer()) -> step().
@@ -73,9 +72,11 @@ formed(Self, #{cluster := Cluster, members := Members}, Formed) ->
                 [Node | _] -> {join, Node}
             end;
         Nodes ->
+            %% The facts of two clusters contradict each other.
             {error, {other_cluster, Nodes}}
     end.
 
+%% A node that is missing may be in a cluster.
 unformed(Self, [], Nodes, [], Size) when length(Nodes) + 1 >= Size ->
     case lists:min([Self | Nodes]) of
         Self -> form;

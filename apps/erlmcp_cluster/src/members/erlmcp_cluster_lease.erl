@@ -1,22 +1,12 @@
 -module(erlmcp_cluster_lease).
 -moduledoc """
-The lease of this node's incarnation. It is renewed each 250 ms, and is valid for 1,000 ms from the
-time when its last successful renewal was sent. The time until which it is valid stands in one word,
-which each request of a session can read. The node's own part of the store may stand still for about
-two seconds: the leader answers up to two renewals in its place.
+The lease of this node's incarnation. The process renews it every 250 ms, and it is valid for 1,000
+ms from the time when its last successful renewal was sent. If the other nodes declare this one
+dead, the next renewal is refused, and the node goes on as a new incarnation. No lease begins while
+the node's clock is apart from those of the others (`m:erlmcp_cluster_clock`).
 
-A node declares another one dead when the other's lease has stood still for longer than a lease is
-valid. So no lease of a dead incarnation is valid, whatever the dead node itself knows: its clock
-alone ends the lease. If the node comes back, its renewal is refused, and it starts again as a new
-incarnation.
-
-No lease begins while the node's clock is apart from those of the others (`m:erlmcp_cluster_clock`).
-
-A node that is about to stop gives its sessions up before its lease ends (`hand_over/0`). The node
-begins no change of a session any more, and waits for the end of those that it has begun
-(`change/1`). Then a renewal says that the node is leaving, and other nodes are the homes of its
-sessions. If a server starts again on this node after that, the node begins another incarnation once
-no server is drained any more. Until then the tasks of a drained one may still run.
+A node that is about to stop gives its sessions up before its lease ends (`hand_over/0`). If its
+servers start again after that, the node begins another incarnation.
 
 Internal.
 """.
@@ -92,11 +82,9 @@ await(Milliseconds) ->
     end.
 
 -doc """
-Gives up the sessions of this node: other nodes, if any are alive, are their homes when the function
-has returned `ok`. The lease is renewed until the node stops. Changes that have begun have up to
-1,500 ms to end. After an error this node serves none of these sessions either, and others do when
-one of them has written the death down. The same holds if the process ends meanwhile: the lease ends
-with it.
+Gives up the sessions of this node. Changes that have begun have up to 1,500 ms to end. After `ok`,
+other nodes are the homes of the sessions, if any are alive. After an error they become the homes a
+little later, and this node serves the sessions no more. The lease is renewed until the node stops.
 """.
 -spec hand_over() -> ok | {error, term()}.
 hand_over() ->
@@ -147,8 +135,8 @@ current() ->
     persistent_term:get(?MODULE, none).
 
 -doc """
-Returns the number of this node's incarnation. Returns `none` if the lease is not valid, or the node
-gives or has given its sessions up.
+Returns the number of this node's incarnation. Returns `none` if the lease is not valid, or
+`hand_over/0` has begun.
 """.
 -spec incarnation() -> erlmcp_cluster_deaths:incarnation() | none.
 incarnation() ->
@@ -164,9 +152,9 @@ incarnation() ->
 
 -doc """
 Calls a fun that stores a change of a session of this node, and returns the fun's result. Returns
-`no_lease` without calling it if this node has no valid lease, or gives or has given its sessions
-up. Also returns `no_lease` if the node has no valid lease, or has given its sessions up, after the
-call. The change may then be stored, and another home may not have seen it.
+`no_lease` without the call if the lease is not valid, or `hand_over/0` has begun. Also returns
+`no_lease` if the lease has ended, or others have the sessions, by the end of the call. The change
+may then be stored, and another home may not have seen it.
 """.
 -spec change(fun(() -> Result)) -> Result | no_lease.
 change(Store) ->
@@ -226,8 +214,8 @@ lasting() ->
     end.
 
 -doc """
-Returns a nonce that was never used. Returns `no_lease` if the lease is not valid, or this node
-gives or has given its sessions up.
+Returns a nonce that was never used. Returns `no_lease` if the lease is not valid, or `hand_over/0`
+has begun.
 """.
 -spec next_nonce() -> {ok, erlmcp_cluster_session_id:nonce()} | no_lease.
 next_nonce() ->

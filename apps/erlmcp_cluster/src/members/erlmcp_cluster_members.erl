@@ -1,20 +1,12 @@
 -module(erlmcp_cluster_members).
 -moduledoc """
 Watches the leases of all nodes. The process declares a node dead when the node's lease has stood
-still for 1,250 ms, and writes the death down. All nodes do so, and the first one wins. The death of
-a node that stops is written down by the node with the oldest incarnation, or by any node half a
-second later. Few nodes should attempt it, since an attempt writes all deaths that are remembered.
+still for 1,250 ms by this node's clock, and writes the death down. Without a valid lease of its
+own, this node declares none dead. The process also connects this node to members that it has lost
+the connection to.
 
-A lease is watched by this node's own monotonic clock, from when this node first saw it as it is. A
-node whose own lease is not valid declares none: perhaps the others are well, and it is alone. When
-its lease is valid again, all others have their full time from then on.
-
-The process also connects this node to members that it has lost the connection to. While this node
-has no lease, the process lets the store find out whether the node is still a member.
-
-A session's home is computed from a persistent term, which changes only when an incarnation begins,
-gives its sessions up, or ends. Each incarnation has a process on each node, which ends when that
-node knows that the incarnation has ended. Processes that wait for a home monitor that process.
+Each incarnation has a process on each node, which ends when that node knows that the incarnation
+has ended. Processes that wait for the next home of a session monitor it.
 
 Internal.
 """.
@@ -92,9 +84,8 @@ deaths() ->
     element(2, view()).
 
 -doc """
-Returns `true` if an incarnation, which this node has heard of, has ended: it runs no call any more
-whose end the cluster would accept. An incarnation that is leaving has not ended. Returns `false`
-also if the store does not answer.
+Returns `true` if an incarnation that this node has heard of has ended. An incarnation that is
+leaving has not ended. Returns `false` also if the store does not answer.
 """.
 -spec is_over(non_neg_integer()) -> boolean().
 is_over(Incarnation) ->
@@ -158,6 +149,8 @@ watch(#state{seen = Seen} = State) ->
                                    end, Leases),
                 ok = end_all(Watched, Deaths, Now),
                 State#state{seen = Watched};
+            %% Perhaps the others are well, and this node is alone. With a lease again, it gives all
+            %% others their full time.
             false ->
                 State#state{seen = #{}}
         end
@@ -197,6 +190,8 @@ seen(Incarnation, Lease, Now, Seen) ->
         #{} -> {Lease, Now}
     end.
 
+%% The node with the oldest incarnation writes a death down, and any other one half a second later.
+%% Few nodes should attempt it, since an attempt writes all deaths that are remembered.
 end_all(Watched, Deaths, Now) ->
     Living = [Incarnation || Incarnation := {{alive, _, _}, _} <- Watched],
     IsOldest = Living =/= [] andalso lists:min(Living) =:= erlmcp_cluster_lease:lasting(),

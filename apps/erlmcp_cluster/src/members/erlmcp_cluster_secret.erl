@@ -1,15 +1,13 @@
 -module(erlmcp_cluster_secret).
 -moduledoc """
-The keys of a cluster. Each node derives them from one secret, a use and a day (HKDF with SHA-256,
-RFC 5869). So no key is sent to a node, and keys change each day without a gap. During a change of
-the secret there are two secrets: the keys of the first one seal, and those of both open.
+The keys of a cluster. Each node derives them from one secret, a use and a slot (HKDF with SHA-256,
+RFC 5869). A slot is a day, as the number of days since 1970. There are keys for the next day, this
+one and the 30 days before. A use whose seals must open for longer has one lasting key of each
+secret. During a change of the secret there are two: the keys of the first one seal, and those of
+both open.
 
-The process reads the secret when it starts, from a file or the environment. It keeps a fun that
-derives keys from the secret, and is `sensitive`, so a crash dump leaves out its memory. Keys stand
-in a table, whose rows a crash dump does not have either.
-
-A slot is a day, as the number of days since 1970. The table has keys for the next day, this one and
-the 30 days before. A use whose seals must open for longer has one lasting key of each secret.
+The process reads the secret from a file or the environment when it starts. A crash dump has neither
+the secret nor the keys.
 
 Internal.
 """.
@@ -57,8 +55,8 @@ start_link(Sources) ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, Sources, []).
 
 -doc """
-Returns when the table has the keys of today. A process that changes the time that the nodes agree
-on calls it.
+Updates the table to the keys of today, by the time that the nodes agree on
+(`m:erlmcp_cluster_time`).
 """.
 -spec refresh() -> ok.
 refresh() ->
@@ -82,8 +80,8 @@ opening_keys(Use, Slot) ->
 
 -doc """
 Returns the key ring of a server: the keys of today, of which the first one seals, and those of
-yesterday and tomorrow. A node whose clock is less than a day away opens what this ring seals.
-Servers of other ids have other keys. Returns `none` while this node is in no cluster.
+yesterday and tomorrow. Servers of other ids have other keys. Returns `none` while this node is in
+no cluster.
 """.
 -spec ring(use(), Server :: term()) -> {ok, erlmcp:key_ring()} | none.
 ring(Use, Server) ->
@@ -95,8 +93,8 @@ ring(Use, Server) ->
     end.
 
 -doc """
-Returns those keys of a use that do not change with the day, one for each secret: the first one
-seals. Returns `none` while this node is in no cluster.
+Returns the lasting keys of a use, one for each secret: the first one seals. Returns `none` while
+this node is in no cluster.
 """.
 -spec lasting_keys(lasting()) -> [<<_:256>>, ...] | none.
 lasting_keys(Use) ->
@@ -108,6 +106,7 @@ lasting_keys(Use) ->
 
 -doc false.
 init(Sources) ->
+    %% A crash dump leaves out the memory of such a process, as it does the rows of all tables.
     _ = process_flag(sensitive, true),
     maybe
         {ok, Masters} ?= masters(Sources, []),

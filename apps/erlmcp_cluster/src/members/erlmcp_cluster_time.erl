@@ -1,12 +1,9 @@
 -module(erlmcp_cluster_time).
 -moduledoc """
-The time of day, as the nodes of a cluster agree on it. The store has times of deaths, of facts of
-sessions, and of tasks. One node has written them, and others compare them with theirs. A node whose
-clock is wrong would forget what the others need, or write what they take for old.
-
-`m:erlmcp_cluster_clock` compares the clocks, and finds by how much the time differs from Erlang's
-monotonic time. That difference stays until the next comparison, so a clock that jumps changes
-nothing meanwhile. Before the first comparison the time is Erlang's.
+The time of day, as the nodes of a cluster agree on it. The store has times that one node has
+written, and others compare with theirs. The time is Erlang's monotonic time plus an offset, which
+`m:erlmcp_cluster_clock` finds. So a clock that jumps changes nothing until the next comparison.
+Before the first comparison the time is Erlang's.
 
 Internal.
 """.
@@ -29,9 +26,7 @@ negative if it is behind, and 0 if it is `right`.
 now(Unit) ->
     erlang:convert_time_unit(erlang:monotonic_time() + offset(), native, Unit).
 
--doc """
-Returns `true` if this node may delete what is too old: the node is not in doubt about the time.
-""".
+-doc "Returns `true` if this node may delete what is too old: it is not in doubt about the time.".
 -spec may_delete() -> boolean().
 may_delete() ->
     #{state := State} = report(),
@@ -45,7 +40,7 @@ report() ->
     {_, Report} = agreed(),
     Report.
 
--doc "Returns the difference of the time to Erlang's monotonic time, in native units.".
+-doc "Returns what is added to Erlang's monotonic time, in native units.".
 -spec offset() -> integer().
 offset() ->
     {Offset, _} = agreed(),
@@ -56,7 +51,7 @@ offset() ->
 agree(Offset, Report) ->
     persistent_term:put(?MODULE, {Offset, Report}).
 
--doc "Forgets all comparisons, for `erlmcp_cluster_clock:forget/0`.".
+-doc "Forgets all comparisons.".
 -spec forget() -> ok.
 forget() ->
     _ = persistent_term:erase(?MODULE),

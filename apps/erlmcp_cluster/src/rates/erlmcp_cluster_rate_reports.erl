@@ -1,12 +1,8 @@
 -module(erlmcp_cluster_rate_reports).
 -moduledoc """
 The reports with which the nodes of a cluster tell each other of messages that count in the rates of
-their clients. Pure; times are milliseconds of any clock.
-
-A report has a number, and the messages of each account since the report before it. The last of the
-reports that are made at once also says up to which number its sender has heard of the receiver's
-reports. So a receiver that reads this number has all messages that the sender had counted until
-then. When all nodes have heard of a report, it is done.
+their clients. A report has a number, and the messages of each account since the report before it.
+When all nodes have heard of a report, it is done. Pure; times are milliseconds of any clock.
 
 Internal.
 """.
@@ -22,9 +18,9 @@ Internal.
 -type peer() :: term().
 -doc """
 A report to another node. `Heard` is the number of the last report that was heard from that node. It
-is 0 if there was none, or if another report follows at once. `Number` is `none` if the report has
-no messages, and only says what was heard. `Count` is less than 0 if messages that were reported
-before have been taken back.
+is 0 if there was none, or if another report follows at once. `Number` is `none` if the report only
+says what was heard. `Count` is less than 0 if messages that were reported before have been taken
+back.
 """.
 -type report() ::
     {Number :: pos_integer() | none, Heard :: non_neg_integer(), [{name(), Count :: integer()}]}.
@@ -62,7 +58,7 @@ the report was given up.
 new() ->
     #reports{}.
 
--doc "Returns `true` if there is nothing to report now, and nothing to wait for.".
+-doc "Returns `true` if there is nothing to report, and no report of messages waits for a node.".
 -spec is_empty(reports()) -> boolean().
 is_empty(#reports{accounts = Accounts, owed = Owed}) ->
     map_size(Accounts) =:= 0 andalso map_size(Owed) =:= 0.
@@ -76,11 +72,10 @@ add(Name, Account, #reports{accounts = Accounts} = Reports) ->
     end.
 
 -doc """
-Returns the reports for the list of peers. A peer that gets none, and has to be told what was heard,
-gets a report without messages. Without peers the reports are done at once, and their messages are
-returned, too. `Nodes` is the number of nodes, and `Now` the time of the reports. `Unheard` returns
-how many messages of an account are in no report that is done. An account without such messages is
-forgotten.
+Returns the reports that are due at `Now`, each with its peer. `Unheard` returns how many messages
+of an account are in no report that is done, and `Nodes` is the number of nodes. A peer that only
+has to be told what was heard gets a report without messages. Without peers the reports are done at
+once, and their messages are returned.
 """.
 -spec report(Unheard :: fun((account()) -> integer()), [peer()],
              {Nodes :: pos_integer(), Now :: integer()}, reports()) ->
@@ -144,7 +139,7 @@ heard_by(Peer, Number, #reports{open = Open} = Reports) ->
                                    end || Report <- Open]}).
 
 -doc """
-Removes a peer that has left. Returns the messages of the reports that it alone had not heard of.
+Removes a peer that has left. Returns the messages of the reports that it was the last to hear of.
 """.
 -spec leave(peer(), reports()) -> {[done()], reports()}.
 leave(Peer, #reports{number = Number, heard = Heard, owed = Owed} = Reports) ->
@@ -152,8 +147,7 @@ leave(Peer, #reports{number = Number, heard = Heard, owed = Owed} = Reports) ->
                                            owed = maps:remove(Peer, Owed)}).
 
 -doc """
-Gives up a report of which not all nodes will hear, and returns its messages, which still count as
-before.
+Gives up a report of which not all nodes will hear. Returns its messages, which count as before.
 """.
 -spec give_up(Number :: pos_integer(), reports()) -> {[done()], reports()}.
 give_up(Number, Reports) ->

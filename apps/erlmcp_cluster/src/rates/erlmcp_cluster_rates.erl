@@ -1,19 +1,12 @@
 -module(erlmcp_cluster_rates).
 -moduledoc """
 Makes the rates of a client those of all nodes. A process of each node tells the others what was
-counted there (`m:erlmcp_cluster_rate_reports`). A message is reported at once, unless a report was
-just sent. Then the message waits 5 ms or more, and others share its report.
+counted there (`m:erlmcp_cluster_rate_reports`). A message counts once for each node until all have
+heard of it. If not all have heard of it within a second, it goes on to count so, as do the messages
+of a node without a valid lease. When the first message of a server is counted on a node, the
+process asks the other nodes for their counts.
 
-A message counts once for each node, until all have heard of it (`m:erlmcp_server_cluster`). So a
-node that no other hears lets in its part of a rate. A report of which not all nodes have heard
-within a second is given up: its messages go on to count once for each node. The same holds for
-reports of a node without a lease, which may be cut off.
-
-A node that has just started has heard no reports, and counts nothing. So when the first message of
-a server is counted here, the process asks the other nodes what they count.
-
-The processes find each other by `pg`. Messages are `{erlmcp_cluster_rates, 1, _}`. A message of
-another version is not read, and its sender waits in vain.
+Messages are `{erlmcp_cluster_rates, 1, _}`. A message of another version is ignored.
 
 Internal.
 """.

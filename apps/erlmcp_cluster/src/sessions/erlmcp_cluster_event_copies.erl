@@ -1,20 +1,13 @@
 -module(erlmcp_cluster_event_copies).
 -moduledoc """
 The kept events of calls' streams: those of this node's sessions, and copies of those of other
-nodes. The tables belong to the process that creates them. That process alone writes them; any
-process reads.
+nodes. Only the process that creates the tables writes them; any process reads.
 
 The events of a session are bounded as at its home (`stored_events`, `stored_bytes`, `stored_ms`).
-All events of this node are bounded in bytes, where each counts as 200 bytes more than it has. Over
-a bound the oldest events are deleted. The newest one of a session stays whatever its size, until it
-is too old or the node has too many bytes.
+All events of this node are bounded in bytes. Over a bound the oldest events are deleted, but the
+bounds of a session leave its newest one. A stream that has ended is deleted with its last event.
 
-A stream that still runs is remembered without events, too. A stream that has ended is deleted with
-its last event. If that event was lost, the stream is deleted when it would be too old. With a
-stream go its other events: some may have been sent again, and be younger.
-
-Each session may have a target, the incarnation to which its events are sent. The keys of events
-that have not been sent there stand in a table of their own.
+Each session may have a target, the incarnation to which its events are sent.
 
 Internal.
 """.
@@ -62,8 +55,8 @@ new(Most) ->
 
 -doc """
 Adds an event, unless it is there. `Now` is a monotonic time in milliseconds. If the session has a
-target, the new event is to be sent there. An event whose stream answers no requests says that its
-home has forgotten the stream. The stream is then deleted here, too, unless its end has come.
+target, the event is to be sent there. An event whose stream answers no requests says that the home
+has forgotten the stream. The stream is then deleted here, too, unless its end has come.
 """.
 -spec add(key(), stored(), erlmcp_server_cluster:kept_event(), Now :: integer(), copies()) -> ok.
 add(Key, _, #{stream := Stream, requests := {_, []}}, _, #{streams := Streams} = Copies) ->
@@ -188,7 +181,7 @@ session(Key, #{sessions := Sessions}) ->
         [] -> {false, none}
     end.
 
--doc "Returns all sessions, each with what `session/2` returns.".
+-doc "Returns all sessions, each with what `session/2` returns for it.".
 -spec sessions(copies()) -> [{key(), Own :: boolean(), target()}].
 sessions(#{sessions := Sessions}) ->
     ets:select(Sessions, [{{'$1', '_', '$2', '$3', '_', '_'}, [], [{{'$1', '$2', '$3'}}]}]).
@@ -200,8 +193,8 @@ own(Key, Stored, #{sessions := Sessions}) ->
     ok.
 
 -doc """
-Gives a session a target, to which all its events are to be sent. If the session has this target
-already, the events are to be sent again. With `none` nothing of the session is to be sent.
+Gives a session a target, to which all its events are to be sent. A target that the session has
+already is to be sent all events again. With `none` nothing is to be sent.
 """.
 -spec aim(key(), target(), copies()) -> ok.
 aim(Key, Target, #{sessions := Sessions, unsent := Unsent, of_sessions := OfSessions} = Copies) ->
@@ -281,10 +274,10 @@ sent(Target, Numbers, #{unsent := Unsent}) ->
     lists:foreach(fun(Number) -> true = ets:delete(Unsent, {Target, Number}) end, Numbers).
 
 -doc """
-Returns what this node has of a stream: its requests, its events up to the position `Last` without a
-gap, and its end. `Last` is the position of the last event that came, which may be deleted by now.
-`Ended` is `true` or `false`, or `lost` if the last event of the stream, possibly the answer, was
-lost. Returns `none` if the node has nothing of the stream.
+Returns what this node has of a stream: its requests, its last events without a gap, and its end.
+`Last` is the position of the last event that came, which may be deleted by now. `Ended` is `lost`
+if the last event of the stream, possibly the answer, was lost. Returns `none` if the node has
+nothing of the stream.
 """.
 -spec stream(key(), stream(), copies()) ->
     {ok, erlmcp_server_cluster:requests(), [{Position :: pos_integer(), binary()}],
@@ -306,8 +299,8 @@ events({Key, Stream, Position} = EventKey, Later, #{events := Events} = Copies) 
     end.
 
 -doc """
-Drops events that are too old at `Now`, a monotonic time in milliseconds. Also drops streams that
-are too old and whose end will not come any more, and then sessions without streams. `IsOver`
+Deletes events that are too old at `Now`, a monotonic time in milliseconds. Also deletes streams
+that are too old and whose end will not come any more, and then sessions without streams. `IsOver`
 returns `true` if this node will hear no more of a stream.
 """.
 -spec expire(Now :: integer(), IsOver :: fun(({key(), stream()}) -> boolean()), copies()) -> ok.

@@ -3,22 +3,14 @@
 Copies the kept events of calls' streams to one other node, the one that will be the session's home
 if this node dies now. There a client that resumes gets them (`stream/3`).
 
-Events leave after 5 ms, or when there are 64 KiB of them. The process never waits for another node;
-only a caller of `flush/0` waits, for at most a second. If the connection to a node has no room, or
-is lost, its events stay here and are sent again after 100 ms. When the nodes of the cluster change,
-or a connection was lost, a session's next home may be another one, or may have missed events. That
-home is then sent all events that this node has of the session. A node that has inherited a session
-does the same with the copies that it had. A process that starts again, without its copies, asks the
-other nodes for them.
+Events leave after 5 ms, or when there are 64 KiB of them. Events that a connection had no room for,
+or that may have been lost with it, are sent again. When a session's next home changes, the new one
+is sent all events of the session. The events and copies on a node have 64 MiB together; over that
+the oldest are deleted. While 16 MiB of events wait for this process, only the beginnings and the
+ends of streams are copied, without bytes.
 
-All events of this node, and the copies of others, have 64 MiB together; over that the oldest are
-deleted (`m:erlmcp_cluster_event_copies`). While 16 MiB of events wait for this process, further
-events are not copied. The beginning and the end of a stream are copied still, without bytes.
-
-A message is `{erlmcp_cluster_events, 1, Incarnation, Events}`. With the message
-`{erlmcp_cluster_events, 1, {again, Incarnation}}` a node asks for all its copies again. A message
-of another version is ignored, as are events of an incarnation that has died and possibly does not
-know it yet.
+A message is `{erlmcp_cluster_events, 1, Incarnation, Events}`. A node asks for all its copies again
+with `{erlmcp_cluster_events, 1, {again, Incarnation}}`. A message of another version is ignored.
 
 Internal.
 """.
@@ -125,11 +117,12 @@ members_changed() ->
     gen_server:cast(?MODULE, members_changed).
 
 -doc """
-Sends all events that have not been sent. Returns when they have left, or after a second, whatever
-the state of the process: a drain goes on without it. Returns at once if the process does not run.
+Sends all events that have not been sent. Returns when they have left, or after a second. Returns at
+once if the process does not run.
 """.
 -spec flush() -> ok.
 flush() ->
+    %% A drain goes on without the process, whatever its state.
     flush(erlmcp_clock:now_ms() + ?FLUSH_MS).
 
 flush(Until) ->

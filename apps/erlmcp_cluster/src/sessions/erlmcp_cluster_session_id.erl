@@ -4,10 +4,9 @@ The id of a session, which is its birth certificate: any node of the cluster bri
 life from it. Pure.
 
 An id is a version, a slot, a nonce and a seal (`m:erlmcp_sealed_state`). The slot says which key
-opens the seal. The nonce is the incarnation of the session's node, random bits of its start, and a
-count, so it is never used twice. The nonce is also the session's name in the cluster. The seal has
-the session's revision and log level, and its client's declaration. The names of the server and of
-the principal are bound to the seal: the id opens for them alone.
+opens the seal. The nonce, which is never used twice, is also the session's name in the cluster. The
+seal has the session's revision and log level, and its client's declaration. It opens for the same
+server and principal alone.
 
 A declaration that needs more than 512 bytes does not fit. The id then says so, and the declaration
 must be in the store before the client has the id.
@@ -95,9 +94,9 @@ sealed(Plain, Bound, Nonce, {Slot, Key}) ->
     erlmcp_base64url:encode(<<?VERSION, Slot:16, Seal/binary>>).
 
 -doc """
-Opens an id that a client sent. Returns `unknown` unless `new/4` returned it for the same server and
-principal, with one of the keys of its slot. Also returns `unknown` if this release does not know
-the form of the declaration in the id.
+Opens an id that a client sent. Returns `unknown` unless `new/4` returned the id for the same server
+and principal, with one of the keys of its slot. Also returns `unknown` if this release does not
+know the form of the declaration in the id.
 """.
 -spec open(Id :: binary(), server(), Principal :: term(), keys()) ->
     {ok, birth()} | unknown.
@@ -125,12 +124,13 @@ name(<<_:?HEAD/binary, Nonce:?NONCE/binary, _/binary>>) ->
     Name.
 
 -doc """
-Returns the nonce of the session with the number `Count` of an incarnation. `Boot` is random, so
-that a nonce is new even if a store that was restored from an old copy gives out a number again.
+Returns the nonce of the session with the number `Count` of an incarnation. `Boot` are random bits
+of the incarnation.
 """.
 -spec nonce(erlmcp_cluster_deaths:incarnation(), Boot :: 0..16#FFFFFF, Count :: pos_integer()) ->
     nonce().
 nonce(Incarnation, Boot, Count) when Count < 1 bsl 40 ->
+    %% A store that was restored from an old copy may give out the number of an incarnation again.
     <<Incarnation:32, Boot:24, Count:40>>.
 
 -doc "Returns the most characters that an id has.".

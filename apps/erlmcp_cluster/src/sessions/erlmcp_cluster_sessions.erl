@@ -5,16 +5,10 @@ The sessions of a cluster, as any of its nodes finds them. Their ids are their b
 
 The store has what the next home of a session must know in addition: a declaration that is too large
 for an id, the log level, watched resources, and the end of a session by DELETE. A change is stored
-before its client is answered. The home then looks at its lease again. If that is still valid, no
-other home has read the store before (`erlmcp_cluster_lease:change/1`).
+before its client is answered. A session is inherited only for as long as it may be idle, counted
+from the death of its home.
 
-A session is inherited only for as long as it may be idle, counted from the death of its home. For
-that time the store knows whether the session has ended.
-
-The process deletes what the store has of sessions that have ended. For sessions that were ended by
-DELETE, or had a home that died, it does so when they would have been idle for too long. Each node
-does so for the sessions whose home it is, and for those that have no home, as long as its lease is
-valid. A node that stops does not delete them first.
+The process deletes what the store has of sessions that have ended (`sweep/1`).
 
 Internal.
 """.
@@ -106,8 +100,8 @@ inherited(#{nonce := Name, incarnation := First}, Idle) ->
 
 -doc """
 Returns the content of an id that a client sent, with the node and the incarnation of the session's
-home. `Watch` is the process of this node that ends with the home. Returns `unknown` as `opened/3`
-does, and `unseen` or `unknown` as `erlmcp_cluster_members:home/2` does.
+home. `Watch` is the process of this node that ends with the home. The other results are those of
+`opened/3` and of `erlmcp_cluster_members:home/2`.
 """.
 -spec home(Id :: binary(), erlmcp_cluster_session_id:server(), Principal :: term()) ->
     {ok, erlmcp_cluster_session_id:birth(), {node(), erlmcp_cluster_deaths:incarnation()},
@@ -121,9 +115,9 @@ home(Id, Server, Principal) ->
     end.
 
 -doc """
-Returns the content of an id that a client sent. Returns `unknown` if the text is no id, was
-altered, or is the id of another principal or of another server. The same holds for an id that was
-sealed with a key which this node does not have, as after 30 days.
+Returns the content of an id that a client sent. Returns `unknown` if the text is no id, or the id
+of another principal or of another server. Also returns `unknown` if this node does not have the key
+that sealed the id, as after 30 days.
 """.
 -spec opened(Id :: binary(), erlmcp_cluster_session_id:server(), Principal :: term()) ->
     {ok, erlmcp_cluster_session_id:birth()} | unknown.
@@ -232,13 +226,13 @@ fact({Fact, Value}) -> {Fact, Value};
 fact(ended) -> {ended, none}.
 
 -doc """
-Gives up the sessions of this node if all its servers in the cluster are drained, or about to be: a
-node has one lease. Until then, the sessions of a drained server stay here. Then lets another node
-lead the cluster, and sends the last events of the sessions to their next homes. A failure is only
-logged.
+Gives up the sessions of this node if all its servers in the cluster are drained, or about to be.
+Then lets another node lead the cluster, and sends the last events of the sessions to their next
+homes. A failure is only logged.
 """.
 -spec hand_over() -> ok.
 hand_over() ->
+    %% A node has one lease, so the sessions of the first server that is drained stay here.
     case lists:all(fun is_lame/1, servers()) of
         true ->
             case erlmcp_cluster_lease:hand_over() of

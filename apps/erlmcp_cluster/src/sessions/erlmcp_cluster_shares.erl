@@ -1,13 +1,9 @@
 -module(erlmcp_cluster_shares).
 -moduledoc """
 Counts the facts of sessions that the cluster keeps, in all and for each client. A fact counts 1,
-and 1 more for each whole KiB of its value. All facts may count 200,000. Those of one client may
-count as much as could still be added, and so 100,000 at most. So other clients can end and change
-their sessions whatever that client does, and no client has too little room while there is much.
-
-A node counts at once the facts that it stores itself. It counts those of other nodes at its next
-sweep, which is within a minute (`recount/2`). So there may be more for that time, if several nodes
-store facts, or a client uses several nodes.
+and 1 more for each whole KiB of its value. All facts may count 200,000. Those of one client may not
+count more than the room that is left, and so 100,000 at most. A node counts the facts that other
+nodes store at its next sweep, which is within a minute (`recount/2`).
 
 Internal.
 """.
@@ -43,8 +39,8 @@ units(Value) ->
     1 + erlang:external_size(Value) div ?UNIT_BYTES.
 
 -doc """
-Counts a fact that is about to be stored. Returns `full` instead if with it the facts of its owner
-would count more than could still be added.
+Counts a fact that is about to be stored. Returns `full` instead if all facts would then count more
+than 200,000, or those of its owner more than the room that is left.
 """.
 -spec take(owner(), Value :: term(), shares()) -> ok | full.
 take(Owner, Value, Shares) ->

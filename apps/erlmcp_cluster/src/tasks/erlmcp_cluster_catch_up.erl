@@ -1,13 +1,9 @@
 -module(erlmcp_cluster_catch_up).
 -moduledoc """
 Shares catch-ups with the leader (`erlmcp_cluster_store:catch_up/1`) among the reads of this node.
-One catch-up runs at a time. Reads that come meanwhile share the next one, and never the one that
-runs. The running one may have asked the leader before a change of which the client has heard.
-
-Each catch-up is a heartbeat of the log in which leases are renewed. Any client can ask for a task
-that does not exist, or for a session that this node may not take. So however many ask, this node
-has one such heartbeat under way. The price: if a leader stands still, reads wait until the catch-up
-that has asked it is over, within a second.
+One catch-up runs at a time. Reads that come meanwhile share the next one: the running one may have
+begun before a change of which the client has heard. So however many reads there are, this node has
+one catch-up under way.
 
 Internal.
 """.
@@ -44,9 +40,9 @@ start_link(CatchUp) ->
 
 -doc """
 Returns `ok` when this node, and its tables, have all changes that were answered before the call.
-Waits for twice `Milliseconds` at most, and then returns `{error, timeout}`. Returns `{error, full}`
-at once if 10,000 reads wait for the next catch-up. Other errors are those of
-`erlmcp_cluster_store:catch_up/1`, or say why this process does not run.
+Returns `{error, timeout}` after twice `Milliseconds`, and `{error, full}` at once if 10,000 reads
+wait for the next catch-up. Other errors are those of `erlmcp_cluster_store:catch_up/1`, or say why
+this process does not run.
 """.
 -spec catch_up(Milliseconds :: pos_integer()) -> ok | {error, full | term()}.
 catch_up(Milliseconds) ->
@@ -84,7 +80,8 @@ handle_info({'DOWN', Monitor, process, _, Reason}, #state{monitor = Monitor} = S
 handle_info(_, State) ->
     {noreply, State}.
 
-%% The catch-up runs in a process of its own, so that its callers are heard meanwhile.
+%% Each catch-up is a heartbeat of the log in which leases are renewed, and any client can cause
+%% one. The catch-up runs in a process of its own, so that its callers are heard meanwhile.
 begin_next(#state{monitor = none, next = [_ | _] = Next, catch_up = CatchUp,
                   milliseconds = Milliseconds} = State) ->
     {_, Monitor} = spawn_monitor(?MODULE, make, [CatchUp, Milliseconds]),

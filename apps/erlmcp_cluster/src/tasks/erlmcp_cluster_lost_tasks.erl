@@ -1,16 +1,10 @@
 -module(erlmcp_cluster_lost_tasks).
 -moduledoc """
 Takes over the tasks of dead nodes, for the servers of this node. A task has one home among the
-survivors of a death, as a session has. That survivor fails the task, or runs it again
-(`erlmcp_tasks:take_over/4`). Each change is a swap, so that a task has one end, whichever nodes
-try.
-
-Some tasks stay behind: those of a server that their home does not run, and those whose process was
-killed with the server. Each node looks for them every ten seconds: for tasks of dead nodes, of
-which the first node takes each, and for its own.
-
-When this node has a new incarnation, the process ends the tasks that still run here for the old
-one.
+survivors of a death, as a session has. That home fails the task, or runs it again
+(`erlmcp_tasks:take_over/4`). Every ten seconds the process also takes running tasks that nobody
+runs any more: of dead nodes, and of this node. When this node has a new incarnation, the process
+ends the tasks that still run here for the old one.
 
 Internal.
 """.
@@ -110,7 +104,8 @@ is_leaving(Incarnation, Leases) ->
         #{} -> false
     end.
 
-%% Tasks of dead incarnations, and those of this one that have no process: their server has ended.
+%% Tasks of dead incarnations whose home does not run their server, and those of this incarnation
+%% that have no process: their server has ended. The first node that tries takes each.
 %% The leases are read last: an incarnation that has tasks by then has had a lease.
 take_behind(Own) ->
     Incarnations = erlmcp_cluster_task_tables:incarnations(),

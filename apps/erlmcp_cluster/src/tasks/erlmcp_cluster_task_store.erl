@@ -1,21 +1,17 @@
 -module(erlmcp_cluster_task_store).
 -moduledoc """
-The tasks of a server in the cluster's store, the default of a server with the option `cluster`.
+The tasks of a server in the cluster's store, the default of a server with the option `cluster`. A
+change needs a valid lease. It replaces the version before it, of this node's present incarnation or
+of a dead one (`take_over/3`). So a node that was declared dead can change no task that it ran
+before.
 
-A change replaces the version before it, of this node's present incarnation (`update/2`) or of a
-dead one (`take_over/3`). So a node that stood still for longer than its lease can change no task
-that it ran before. Either another node has taken the task over, or the node has another incarnation
-now. Nothing is changed without a valid lease.
+The node's own tables (`m:erlmcp_cluster_task_tables`) answer for a task that has ended, or whose
+process runs on this node. For any other task, and for a list, the node catches up with the leader
+first.
 
-The node's own tables (`m:erlmcp_cluster_task_tables`) answer for a task that no other node can have
-changed: one that has ended, or whose process runs on this node. For any other task, and for a list,
-the node catches up with the leader first. Reads that come at the same time share a catch-up
-(`m:erlmcp_cluster_catch_up`).
-
-The limits are checked with the counts of this node's tables, and with what this node is about to
-store. A change reaches the tables of other nodes some milliseconds later. So nodes that store at
-the same time can exceed a limit together, by what they store in these milliseconds. A result has at
-most 1,048,576 bytes, and so has the rest of a task's record.
+The limits are checked with the counts of this node's tables. So nodes that store at the same time
+can exceed a limit together. A result has at most 1,048,576 bytes, and so has the rest of a task's
+record.
 
 Internal.
 """.

@@ -1,12 +1,9 @@
 -module(erlmcp_cluster_task_tables).
 -moduledoc """
-The tasks of the cluster's servers, in tables on each node. The store keeps the tables of its node
-up to date, as a projection of what it has. When a change is answered, the tables of the node that
-asked for the change have it.
-
-One table has the tasks by server and id, one is an index, and one has counts. The index has each
-task by its expiry and by its owner and, while it runs, by its incarnation. A function that reads
-the tables raises `badarg` while they are not there, unless its text says otherwise.
+The tasks of the cluster's servers, in tables on each node. The tables are a projection of the
+store. When a change is answered, the tables of the node that asked for the change have it. A
+function that reads the tables raises `badarg` while they are not there, unless its text says
+otherwise.
 
 Internal.
 """.
@@ -17,7 +14,9 @@ Internal.
 
 -export_type([entry/0]).
 
+%% The tasks by server and id.
 -define(TASKS, erlmcp_cluster_tasks).
+%% Each task by its expiry and by its owner and, while it runs, by its incarnation.
 -define(INDEX, erlmcp_cluster_task_index).
 -define(COUNTS, erlmcp_cluster_task_counts).
 
@@ -49,7 +48,7 @@ find(Server, Id) ->
         [] -> error
     end.
 
--doc "Returns the position of the owner's next task after a position, or `none` if there is none.".
+-doc "Returns the position of an owner's first task after a position, or `none` if there is none.".
 -spec next_of_owner(Server :: binary(), erlmcp_task_store:owner(), erlmcp_task_store:position()) ->
     {ok, erlmcp_task_store:position()} | none.
 next_of_owner(Server, Owner, {Created, Id}) ->
@@ -60,8 +59,8 @@ next_of_owner(Server, Owner, {Created, Id}) ->
     end.
 
 -doc """
-Returns the id of the task that expired first, among the tasks of a server. Returns `none` if none
-has expired at `Now`, in milliseconds since 1970.
+Returns the id of the task of a server that expired first, or `none` if none has expired at `Now`,
+in milliseconds since 1970.
 """.
 -spec expired(Server :: binary(), Now :: integer()) -> {ok, erlmcp_task_store:id()} | none.
 expired(Server, Now) ->
