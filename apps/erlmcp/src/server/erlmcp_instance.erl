@@ -21,9 +21,9 @@ The state that the processes of a server share. These are its tables:
 
 - `supervisors`: the supervisors of sessions and tasks.
 - `mounting`: the servers that mount this one (`m:erlmcp_mounts`).
-- `changing`: a catalog that often changes (`m:erlmcp_published_catalog`).
+- `changing`: the catalog while it changes often (`m:erlmcp_published_catalog`).
 - `cache`: cached results (`m:erlmcp_result_cache`).
-- `visible_crashes`: definitions that a crash hides (`m:erlmcp_visibility`).
+- `visible_crashes`: the logged crashes of funs `visible` (`m:erlmcp_visibility`).
 """.
 -type instance() :: #{
     id := term(), key := reference(), limits := erlmcp_server_options:limits(),

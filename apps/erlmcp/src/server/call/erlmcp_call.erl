@@ -131,8 +131,8 @@ admitted(#{context := Context} = Call, Owner, Instance) ->
 
 -doc """
 Runs `Run`, and returns the answer of a call, made from the result of `Run`. Counts the request as
-ended (`m:erlmcp_meter`). If `Run` crashes, or its result has more bytes than `reply_bytes`, returns
-a refusal and logs an incident. Does not catch `exit(shutdown)`.
+ended (`m:erlmcp_meter`). If `Run` crashes, or the answer has more bytes than `reply_bytes`, returns
+a refusal instead and logs an incident. Does not catch `exit(shutdown)`.
 """.
 -spec answered(erlmcp_engine:call(), erlmcp_instance:instance(),
                Run :: fun(() -> {ok | tool_error, iodata()}

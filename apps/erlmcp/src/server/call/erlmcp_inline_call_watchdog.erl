@@ -1,8 +1,8 @@
 -module(erlmcp_inline_call_watchdog).
 -moduledoc """
-The process of the node that ends inline calls which do not end in time (`m:erlmcp_inline_call`). A
-second or more after the deadline of a call, it ends the connection's process, in which the call
-runs.
+The watchdog, a process of the node, ends inline calls that do not end in time
+(`m:erlmcp_inline_call`). A second or more after the deadline of a call, it ends the connection's
+process, in which the call runs.
 
 The watchdog also records which definitions are quick. A definition is not quick for a minute after
 a call that used too many reductions, or that was late and did not only wait for a scheduler. If the

@@ -2,8 +2,8 @@
 -moduledoc """
 Runs a call of user code from its start to its result. This module checks the arguments against the
 schema of a tool, and calls the handler. If the handler asks for input, this module gets the
-client's answers and calls the handler again, for 100 rounds at most. The handler does not notice
-where the answers come from:
+client's answers and calls the handler again. A call without a result after 100 rounds fails. The
+way to the answers differs, which the handler does not notice:
 
 - A stateless client gets a result that asks for input, and sends the request again with the
   answers, within `input_timeout_ms`. The questions and the handler's state travel sealed, bound to

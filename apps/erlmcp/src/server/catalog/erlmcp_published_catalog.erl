@@ -1,7 +1,7 @@
 -module(erlmcp_published_catalog).
 -moduledoc """
-The catalog of a server as requests read it, without a copy and without a message. While the server
-runs, only `m:erlmcp_catalog_publisher` writes.
+The catalog of a server as requests read it, without a message to a process. While the server runs,
+only `m:erlmcp_catalog_publisher` writes.
 
 Internal.
 """.

@@ -88,8 +88,7 @@ members in it at all levels.
 
 -doc """
 Encodes a term as `json:encode/1` does, with two additions for Elixir. `nil` is `null`, and a date
-or a time (`m:erlmcp_elixir_terms`) is an ISO 8601 string. Any other struct is refused, since its
-members are private and would reach clients by accident.
+or a time (`m:erlmcp_elixir_terms`) is an ISO 8601 string. Any other struct is refused.
 
 ## Errors
 
@@ -110,6 +109,7 @@ Term}`.
 encode(Term) ->
     json:encode(Term, fun encoded/2).
 
+%% The members of a struct are private, and would reach clients by accident.
 encoded(nil, _) ->
     ~"null";
 encoded(#{'__struct__' := Module} = Struct, _) when is_atom(Module) ->
