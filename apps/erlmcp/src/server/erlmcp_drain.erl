@@ -3,8 +3,8 @@
 Takes a server out of service. At first the server may be lame for a time: it still serves, and is
 not ready, so that load balancers send clients elsewhere. Then its listeners accept no more
 connections, and new requests are refused with error 1077. Running calls and tasks have some time to
-end, and calls that still run then are ended. At last the sessions end. In a cluster, other nodes
-become the homes of the sessions before the first request is refused.
+end, and calls that still run then are ended. At last the sessions end, unless they go on at other
+nodes of a cluster.
 
 Internal.
 """.

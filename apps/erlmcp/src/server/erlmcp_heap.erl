@@ -55,8 +55,8 @@ bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := U
     end.
 
 -doc """
-Sets the smallest heap of the calling process, which is that of a connection: a larger one if the
-connection has many calls at once.
+Sets the smallest heap of the calling process, which is that of a connection. `true` is for a
+connection with many calls at once, and sets a larger heap.
 """.
 -spec busy_connection(boolean()) -> ok.
 busy_connection(Busy) ->

@@ -1,8 +1,7 @@
 -module(erlmcp_server_sup).
 -moduledoc """
 The supervisor of one server, in its user's tree. Its children end in the opposite order of their
-start. The process that removes the shared state starts first, and the listeners start after the
-processes that their requests need.
+start, and the process that removes the shared state ends last.
 
 Internal.
 """.

@@ -21,8 +21,8 @@ Internal.
 
 -type bounds() :: #{atom() => pos_integer() | infinity}.
 -doc """
-The amount that is used, its bound, and the fields of the events. `none` means that there is no new
-measurement.
+The amount that is used, its bound, and the fields of the events. With the bound `infinity`, no
+amount is too much. `none` means that there is no new measurement.
 """.
 -type seen() :: {Used :: non_neg_integer(), Limit :: pos_integer() | infinity, Fields :: map()}
               | none.
