@@ -1,7 +1,6 @@
 -module(erlmcp_bounds).
 -moduledoc """
-Reads how much of some bounds of a server and of the node is used, from counters and tables. No
-process is asked.
+Reads how much of some bounds of a server and of the node is used.
 
 Internal.
 """.
@@ -13,10 +12,9 @@ Internal.
 -type bound() :: #{used := non_neg_integer(), limit := non_neg_integer() | infinity}.
 
 -doc """
-Returns the bounds of a running server: on open connections, requests in flight, waiting requests,
-open sessions and tasks. The bound on requests in flight is the present one (`erlmcp_gate:limit/1`),
-and the others are the server's limits. The tasks are those that the store keeps, which may be of
-several nodes; their bound is absent if the store does not count them.
+Returns the bounds of a running server. The `limit` of `in_flight` is the present one
+(`erlmcp_gate:limit/1`), and the others are the server's limits. `tasks` counts all tasks in the
+store, and is absent if the store does not count them.
 """.
 -spec of_server(erlmcp_instance:instance()) ->
     #{connections | in_flight | waiting | sessions | tasks => bound()}.
@@ -35,9 +33,9 @@ tasks(#{limits := #{tasks := Limit}} = Instance) ->
     end.
 
 -doc """
-Returns the bounds of the node. `memory` is in bytes, and absent if `m:erlmcp_memory_guard` has seen
-nothing. It is the memory that was nearest to its bound at the guard's last look: the machine's, a
-control group's or the node's own.
+Returns the bounds of the node. `memory` is in bytes, and absent if `m:erlmcp_memory_guard` has
+measured none. It is the memory nearest to its bound: the machine's, a control group's or the
+node's own.
 """.
 -spec of_node() -> #{memory | processes | ports | atoms => bound()}.
 of_node() ->

@@ -1,17 +1,10 @@
 -module(erlmcp_drain).
 -moduledoc """
-Takes a server out of service without losing requests. At first the server may be lame for a time:
-it is not ready, so that load balancers send their requests elsewhere, and still serves. Its
-responses on HTTP/1.1 end their connections meanwhile. At the end of this time its listeners, except
-those with pages alone, accept no more connections. Idle connections of HTTP that have served a
-request end, so that their clients connect to another server.
-
-After that, or at once, new requests are refused with error 1077. Open subscriptions end with their
-result. Running calls and tasks have some time to end. Calls that still run after that are ended,
-and their clients get error 1077. Quick calls in the processes of their connections go on. At last
-the sessions end, with their streams. In a cluster, other nodes become the homes of the sessions
-before the first request is refused. The sessions stay if another server of this node in the cluster
-still serves.
+Takes a server out of service. At first the server may be lame for a time: it still serves, and is
+not ready, so that load balancers send clients elsewhere. Then its listeners accept no more
+connections, and new requests are refused with error 1077. Running calls and tasks have some time to
+end, and calls that still run then are ended. At last the sessions end, unless they go on at other
+nodes of a cluster.
 
 Internal.
 """.
@@ -34,10 +27,8 @@ Internal.
 
 -doc """
 Makes a server lame for `lame_ms`, and then drains it. `Listeners` are the listeners that accept no
-more connections. Unless `lame_ms` is 0, requests that are on their way have twice
-`erlmcp_httpd:last_requests_ms/0` to arrive before the server drains. Running calls and tasks have
-`timeout_ms` to end. Calls that still run then are ended. Their last answers, and the ends of the
-sessions, take up to two seconds more. Crashes if the server is stopped meanwhile.
+more connections. Calls and tasks that run have `timeout_ms` to end. Their last answers, and the
+ends of the sessions, take up to two seconds more. Crashes if the server is stopped meanwhile.
 """.
 -spec drain(erlmcp_instance:instance(), Listeners, options()) -> drained() when
     Listeners :: [{http | tcp, ranch:ref()}].

@@ -1,8 +1,8 @@
 -module(erlmcp_envelope).
 -moduledoc """
-Named sets of limits. `team`, `enterprise` and `gov` are plans, and data (`plans/0`). `measured` is
-the default, and is computed from the machine (`measured/0`). Limits that an envelope does not name
-have their defaults. Pure.
+Named sets of limits: the plans `team`, `enterprise` and `gov` (`plans/0`), and `measured`, the
+default, which is computed from the machine (`measured/0`). Limits that an envelope does not name
+have their own defaults. Pure.
 
 Internal.
 """.
@@ -59,8 +59,8 @@ plan(Limit, Team, Enterprise, Gov) ->
 
 -doc """
 Returns the measured limits, each with a function that computes it from the facts, and with a
-description. The function of a share of the memory returns `default` if the memory is not known. The
-function of `connections` uses the facts that are known.
+description. The function returns `default` if the limit is a share of the memory, and the memory is
+not known.
 """.
 -spec measured() ->
     [{Limit :: atom(), fun((erlmcp_machine:facts()) -> integer() | default), How :: binary()}].
@@ -80,7 +80,7 @@ measured() ->
 connections(Facts) ->
     lists:min([?MOST | maps:values(carried(Facts))]).
 
--doc "Returns for how many connections each known resource of a machine is enough.".
+-doc "Returns how many connections each known resource of a machine allows.".
 -spec carried(erlmcp_machine:facts()) ->
     #{descriptors | ports | processes | memory | group_memory => non_neg_integer()}.
 carried(Facts) ->

@@ -1,9 +1,8 @@
 -module(erlmcp_forecaster).
 -moduledoc """
-Forecasts when the bounds of the node and of its servers, of 100 at most, will be met
-(`m:erlmcp_forecast`). The process reads once a minute how much of each bound is used, and keeps the
-values of the last hour. The forecasts are in a table, so that reading them asks no process. The
-table belongs to the application's supervisor.
+A process that forecasts when the bounds of the node, and of 100 servers at most, will be met
+(`m:erlmcp_forecast`). It reads once a minute how much of each bound is used, and keeps the values
+of the last hour. The forecasts are in a table.
 
 Internal.
 """.

@@ -10,8 +10,8 @@ Internal.
 -doc """
 Returns the options that `server/0` of a handler module returns, with the definitions and skills of
 its other callbacks, such as `tools/0`. A definition of these callbacks without a handler gets one
-that calls the callback of its kind, such as `call_tool/3`, if the module exports that. Does not
-catch crashes of the callbacks.
+that calls the callback of its kind, such as `call_tool/3`, if the module exports that. Crashes if
+one of the callbacks crashes.
 """.
 -spec options(module()) -> erlmcp:options().
 options(Module) ->

@@ -1,8 +1,7 @@
 -module(erlmcp_health).
 -moduledoc """
 The health of a server, and its page: all checks at the path of the page, and `/live` and `/ready`
-below it. A server is ready if each new client would be served. Nothing is measured here, and no
-process is asked, so that the page answers when the node is busy.
+below it. A server is ready if each new client would be served.
 
 Internal.
 """.
@@ -12,7 +11,7 @@ Internal.
 -export([report/1]).
 -export([handle/2]).
 
--doc "Returns the health of a server: whether it is ready, and the result of each check.".
+-doc "Returns whether a server is ready, and the result of each check.".
 -spec report(erlmcp_instance:instance()) -> erlmcp:health().
 report(Instance) ->
     Checks = #{Name => check(Name, Instance)

@@ -28,21 +28,21 @@ least_of_call() ->
     ?FIRST * erlang:system_info(wordsize).
 
 -doc """
-Returns the value of `max_heap_size` for a process that runs user code, or keeps its results: the
-limit `call_heap_bytes`. A process over the bound is killed, without a report in the log.
+Returns the limit `call_heap_bytes` as a value of `max_heap_size`, for a process that runs user code
+or keeps its results. A process over the bound is killed, without a report in the log.
 """.
 -spec max_of_call(erlmcp_server_options:limits()) -> map().
 max_of_call(#{call_heap_bytes := Bytes}) ->
     #{size => Bytes div erlang:system_info(wordsize), kill => true, error_logger => false}.
 
 -doc """
-Bounds the memory of the calling process, which is the process of a connection, or of a session of
-HTTP+SSE. A process over the bound is killed, with a report in the log. Only the first call in a
-process has an effect. On standard input, bytes that wait in the mailbox have no other bound. The
-bound leaves room for the largest answer, for unread bytes, and for the requests that may wait on
-the connection. From OTP 28 on, binaries outside of the heap count, too.
+Bounds the memory of the calling process, which is that of a connection or of a session of HTTP+SSE.
+A process over the bound is killed, with a report in the log. Only the first call in a process has
+an effect. From OTP 28 on, binaries outside of the heap count, too.
 """.
 -spec bound_connection(erlmcp_server_options:limits()) -> ok.
+%% The bound leaves room for the largest answer, for unread bytes, and for the requests that may
+%% wait on the connection. On standard input, bytes that wait in the mailbox have no other bound.
 bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := Unread,
                    queue_bytes_per_connection := Queued}) ->
     case erlmcp_connection_cache:bound_once() of
@@ -55,8 +55,8 @@ bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := U
     end.
 
 -doc """
-Sets the smallest heap of the calling process, which is the process of a connection. `true` stands
-for the larger one of a busy connection, and `false` for that of any other connection.
+Sets the smallest heap of the calling process, which is that of a connection. `true` is for a
+connection with many calls at once, and sets a larger heap.
 """.
 -spec busy_connection(boolean()) -> ok.
 busy_connection(Busy) ->
@@ -67,9 +67,8 @@ busy_connection(Busy) ->
     ok.
 
 -doc """
-Sets whether every garbage collection of the calling process, which is the process of a connection,
-is a full sweep. Full sweeps are worthwhile for a connection with few requests: they make its heap
-less than half as large.
+Sets whether every garbage collection of the calling process, which is that of a connection, is a
+full sweep. With few requests, full sweeps make the heap less than half as large.
 """.
 -spec slow_connection(boolean()) -> ok.
 slow_connection(Slow) ->

@@ -1,14 +1,8 @@
 -module(erlmcp_instance).
 -moduledoc """
-The state that the processes of one running server share: a value, the instance, which is stored as
-a persistent term under the server's key. All names in it are unique, so that servers of the same
-node cannot collide.
-
-Other persistent terms of a server are the settings of its HTTP listeners, its pools of workers, and
-its catalog (`m:erlmcp_published_catalog`). A process reads a persistent term without a copy, so
-that a connection costs only its own state. Each term is written again when its writer restarts.
-When the process of this module ends, after all readers, it logs the end of a server with listeners,
-and removes these terms. The definition guard, the result cache and the log have terms of their own.
+The state that the processes of one running server share: a value, the instance, which is a
+persistent term under the server's key. `share/2` stores further persistent terms of the server,
+such as the settings of its listeners. The process of this module removes them when the server ends.
 
 Internal.
 """.
@@ -23,12 +17,13 @@ Internal.
 -export_type([instance/0]).
 
 -doc """
-A server's id and key, its limits and gate, its handler module, the servers that it mounts, its
-listeners, and the tables of its processes. The table `supervisors` has the supervisors of sessions
-and tasks, and `mounting` the servers that mount this one (`m:erlmcp_mounts`). `changing` has a
-catalog that often changes (`m:erlmcp_published_catalog`), `cache` has cached results
-(`m:erlmcp_result_cache`), and `visible_crashes` has definitions that are hidden by a crash
-(`m:erlmcp_visibility`).
+The state that the processes of a server share. These are its tables:
+
+- `supervisors`: the supervisors of sessions and tasks.
+- `mounting`: the servers that mount this one (`m:erlmcp_mounts`).
+- `changing`: the catalog while it changes often (`m:erlmcp_published_catalog`).
+- `cache`: cached results (`m:erlmcp_result_cache`).
+- `visible_crashes`: the logged crashes of funs `visible` (`m:erlmcp_visibility`).
 """.
 -type instance() :: #{
     id := term(), key := reference(), limits := erlmcp_server_options:limits(),
@@ -55,8 +50,8 @@ catalog that often changes (`m:erlmcp_published_catalog`), `cache` has cached re
 }.
 
 -doc """
-Completes the `Parts` of an instance with the options of the processes of calls. Adds the tables
-that no other module creates, which belong to the calling process, the server's supervisor.
+Completes the `Parts` of an instance with the options of the processes of calls, and with the tables
+that no other module creates. The tables belong to the calling process.
 """.
 -spec new(Parts :: #{atom() => term()}) -> instance().
 new(#{limits := Limits} = Parts) ->
@@ -88,8 +83,8 @@ supervisor(Kind, #{supervisors := Supervisors}) ->
     ets:lookup_element(Supervisors, Kind, 2, undefined).
 
 -doc """
-Stores a persistent term under a name that is unique on the node, and returns the stored term. Pass
-the names of a server to `start_link/2`, whose process removes their terms when the server ends.
+Stores a persistent term under a name that is unique on the node, and returns the stored term. The
+process of `start_link/2` removes the term when the server ends.
 """.
 -spec share(Name :: term(), Term) -> Term when Term :: dynamic().
 share(Name, Term) ->
@@ -108,8 +103,8 @@ find(Name) ->
     end.
 
 -doc """
-Starts the process that cleans up when the server ends. The process removes the terms that are
-shared under `Key` and `Names`, the catalog, and the server's state in the log.
+Starts the process that cleans up when the server ends. It removes the terms that are shared under
+`Key` and `Names`, the catalog, and the server's state in the log.
 """.
 -spec start_link(Key :: reference(), Names :: [term()]) -> gen_server:start_ret().
 start_link(Key, Names) ->

@@ -1,8 +1,7 @@
 -module(erlmcp_metrics).
 -moduledoc """
-The figures of a running server, read from its meter, its gate and its tables without asking a
-process. `erlmcp:metrics/1`, `m:erlmcp_prometheus` and `m:erlmcp_operator` have them from one map
-(`report/1`).
+The figures of a running server, read from its meter, its gate and its tables. `erlmcp:metrics/1`,
+`m:erlmcp_prometheus` and `m:erlmcp_operator` all use the map of `report/1`.
 
 Internal.
 """.
@@ -10,8 +9,7 @@ Internal.
 -export([of_running/2, report/1, in_cluster/1, tools/1, name/1]).
 
 -doc """
-Returns the figures of a server in a list. The list is empty if the server with this supervisor has
-ended meanwhile, since its tables have no figures any more.
+Returns a list with the figures of a server. The list is empty if the supervisor has ended.
 """.
 -spec of_running(Supervisor :: pid(), erlmcp_instance:instance()) -> [erlmcp:metrics()].
 of_running(Supervisor, Instance) ->
@@ -49,9 +47,8 @@ cluster(#{cluster := {Module, State}} = Instance) ->
     #{cluster => maps:merge(Own, Module:overview(State))}.
 
 -doc """
-Returns the figures of a server on this node that all nodes of its cluster show. These are the
-numbers of open `sessions`, of requests that were passed on (`forwarded`), and of `inherited`
-sessions.
+Returns the figures of this node that all nodes of a server's cluster show: the numbers of open
+`sessions`, of requests that were passed on (`forwarded`), and of `inherited` sessions.
 """.
 -spec in_cluster(erlmcp_instance:instance()) ->
     #{sessions | forwarded | inherited => non_neg_integer()}.

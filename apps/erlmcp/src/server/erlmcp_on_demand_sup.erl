@@ -1,8 +1,7 @@
 -module(erlmcp_on_demand_sup).
 -moduledoc """
 Supervises processes of one kind that a server starts when it needs them: those of HTTP sessions, of
-HTTP+SSE sessions, or of tasks. A process that dies is not started again: its session ends, or its
-task fails, unless a cluster runs the task again.
+HTTP+SSE sessions, or of tasks. A process that dies is not started again.
 
 Internal.
 """.
@@ -27,8 +26,7 @@ start_link(Kind, Module, Instance) ->
 
 -doc """
 Starts a process of `Kind`, with the instance and `Arguments` as its arguments. Exits if the
-supervisor of `Kind` does not run, such as while the server starts or stops. Raises `badarg` if the
-server has ended.
+supervisor of `Kind` does not run, and raises `badarg` if the server has ended.
 """.
 -spec start_child(kind(), [term()], erlmcp_instance:instance()) -> supervisor:startchild_ret().
 start_child(Kind, Arguments, Instance) ->
@@ -44,7 +42,7 @@ is_there(Kind, Instance) ->
 
 -doc """
 Returns how many processes of a kind run; 0 before their supervisor has started. Exits if the
-supervisor has ended, and raises `badarg` if the server has.
+supervisor has ended, and raises `badarg` if the server has ended.
 """.
 -spec count(kind(), erlmcp_instance:instance()) -> non_neg_integer().
 count(Kind, Instance) ->

@@ -1,10 +1,7 @@
 -module(erlmcp_registry).
 -moduledoc """
-The registry of the node's running servers, by pid and by the `id` of their options. The registry is
-a table, which every process reads itself, and the process that writes the table. The table has a
-server's key, under which its instance is found (`m:erlmcp_instance`).
-
-The process adds servers that start and removes servers that end. The table belongs to the
+The registry of the node's running servers, by pid and by the `id` of their options. It is a table,
+which every process reads itself, and the process that writes the table. The table belongs to the
 application's supervisor, so it keeps its rows when the process is started again. While the
 application does not run, no server is found.
 
@@ -44,7 +41,7 @@ is_running() ->
 
 -doc """
 Registers the calling process, a server's supervisor, under `Id`. The server is found as soon as its
-instance is shared under its key. `already_started` has the supervisor of the server with this id.
+instance is shared under `Key`. `already_started` has the supervisor of the server with this id.
 `not_started` means that the registry's process does not run (`is_running/0`).
 """.
 -spec register(Id :: term(), Key :: reference()) ->
@@ -102,9 +99,9 @@ ids() ->
     end.
 
 -doc """
-Returns the supervisor and the instance of a server, or `error` if the server does not run. In both
-cases the calling process is from now on sent `{erlmcp_ready, Server}`, whenever the publisher of
-that server has started. Exits if the registry's process does not run.
+Returns the supervisor and the instance of a server, or `error` if the server does not run. From now
+on, the calling process is sent `{erlmcp_ready, Server}` whenever the publisher of that server has
+started. Exits if the registry's process does not run.
 """.
 -spec watch(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 watch(Server) ->
@@ -114,8 +111,7 @@ watch(Server) ->
 
 -doc """
 Sends `{erlmcp_ready, Server}` to the processes that watch the server of an instance. `Server` is
-the argument of their `watch/1`. The server's publisher calls this function when it has started.
-Raises `badarg` if the application does not run.
+the argument of their `watch/1`. Raises `badarg` if the application does not run.
 """.
 -spec ready(erlmcp_instance:instance()) -> ok.
 ready(#{key := Key}) ->

@@ -4,9 +4,9 @@ Replaces the definitions of a running server in one change: by given ones, or by
 handler module returns now. For the latter, changed modules are loaded first: the handler module,
 and those that were loaded from the same folder.
 
-Replaced code stays until the next reload, since handlers may be funs of it. So a call that has
-begun with an old definition ends with it. The next reload that loads the module removes this code.
-That reload is refused if a process runs the code, or if an option of the server is a fun of it.
+Replaced code stays until the next reload of its module, so that calls which have begun can end.
+That reload is refused if a process still runs the code, or if an option of the server is a fun of
+it.
 
 Internal.
 """.

@@ -1,10 +1,8 @@
 -module(erlmcp_server_options).
 -moduledoc """
 Checks the options of a server when the server starts, and lists of definitions also when they are
-replaced or reloaded. Impure: it loads the modules that the options name, and calls the callbacks of
-the handler module and the fun of `keys`. It reads the folders of skills and the facts of the
-machine, and makes the server's key and meter. The limits are data (`limits/0`), which code,
-documents and tests read here.
+replaced or reloaded. Not pure: it loads and calls modules that the options name, and reads the
+folders of skills and the facts of the machine. The limits are data (`limits/0`).
 
 Internal.
 """.
@@ -45,7 +43,7 @@ local funs in other options (`m:erlmcp_reload`).
 }.
 
 -doc """
-Returns every limit, with a description and its default, which an envelope may replace
+Returns every limit, with its default and a description. An envelope may replace the default
 (`m:erlmcp_envelope`).
 """.
 -spec limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].

@@ -1,14 +1,7 @@
 -module(erlmcp_server_sup).
 -moduledoc """
-The supervisor of one server, in its user's tree. Its children start in the order of this list, and
-end in the opposite one:
-
-- the shared state, events, the error budget, mounted servers
-- the gate, kept results, guards of definitions, pools of workers
-- the catalog's publisher, HTTP sessions, tasks, listeners, sessions of HTTP+SSE
-- the sweeper of subscriptions
-
-Each other sweeper starts after what it sweeps.
+The supervisor of one server, in its user's tree. Its children end in the opposite order of their
+start, and the process that removes the shared state ends last.
 
 Internal.
 """.
@@ -34,8 +27,8 @@ Internal.
 
 -doc """
 Starts a server with `Settings` and the catalog that is compiled from them. The error is
-`{shutdown, Reason}` if the id is taken or the application does not run. The error has this form,
-too, if the tracer cannot be made or a child does not start.
+`{shutdown, Reason}` if the id is taken, the application does not run, the tracer cannot be made, or
+a child does not start.
 """.
 -spec start_link(erlmcp_server_options:settings(), erlmcp_catalog:catalog()) ->
     supervisor:startlink_ret().

@@ -1,8 +1,7 @@
 -module(erlmcp_sweeper).
 -moduledoc """
-A process of a server that removes what has expired, such as sessions or tasks, at an interval, and
-hibernates meanwhile. It may also have work to do when the server ends, before the processes that
-were started earlier end.
+A process of a server that removes what has expired, such as sessions or tasks, at an interval. It
+may also have work to do when the server ends.
 
 Internal.
 """.

@@ -1,9 +1,8 @@
 -module(erlmcp_tenant_counts).
 -moduledoc """
-Counts items that a server keeps, such as sessions, in all and for each tenant, in a table that all
-processes change themselves. A tenant (`t:erlmcp_gate:tenant/0`) is a principal, or the address of
-an anonymous client. A count that `give_back/3` brings to zero loses its row, so tenants that have
-no items any more have no rows.
+Counts items that a server keeps, such as sessions, in all and for each tenant
+(`t:erlmcp_gate:tenant/0`), in a table that all processes change themselves. Tenants without items
+have no rows.
 
 Internal.
 """.

@@ -3,9 +3,8 @@
 The identity of an HTTP request, as the listener's `authenticate` returns it. `authenticate` is
 called at most once for a request, before the request's body is read.
 
-A principal is a term that identifies a client. Sessions, sealed state and restricted lists belong
-to one principal, and principals are compared by `=:=`. So a principal must not contain values that
-change for the same client, such as a token or its expiry.
+A principal is a term that identifies a client. Principals are compared by `=:=`, so a principal
+must not contain values that change for the same client, such as a token or its expiry.
 
 Source: specification 2026-07-28, "Authorization", and "Security Best Practices / Session
 Hijacking".
@@ -19,10 +18,10 @@ Internal.
 
 -type principal() :: erlmcp:principal().
 -doc """
-The principal and the scopes of a request. `claims` are further claims of its token. The identity is
-invalid from `expires_at` on, in seconds of system time: an open stream ends then. Without it, or
-with `infinity`, the identity stays valid. `scheme` is the token's scheme in `Authorization`, and
-`dpop_nonce` a new nonce for the client. Only `m:erlmcp_bearer` sets these two.
+The principal and the scopes of a request. `claims` are further claims about the client. The
+identity is invalid from `expires_at` on, in seconds of system time. Without it, or with `infinity`,
+the identity stays valid. `scheme` is the token's scheme in `Authorization`, and `dpop_nonce` a new
+nonce for the client. Only `m:erlmcp_bearer` sets these two.
 """.
 -type identity() :: #{
     principal := principal(),
@@ -39,9 +38,8 @@ anonymous() ->
     #{principal => anonymous, scopes => all}.
 
 -doc """
-Returns the identity of a request, or its refusal: 401 if `authenticate` refuses, 500 if it crashes
-or returns an invalid term. The log has the stack of a crash without arguments, since the headers of
-a request are secrets. `Key` is the key of the server.
+Returns the identity of a request, or its refusal: 401 if `Authenticate` refuses, 500 if it crashes
+or returns an invalid term. Logs an incident for a 500. `Key` is the key of the server.
 """.
 -spec identity(erlmcp_listen:ask(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, identity()} | {error, erlmcp_refusal:refusal()}.
@@ -95,7 +93,8 @@ refused(Reason, _) -> erlmcp_refusal:new(auth_missing, Reason).
 
 -doc """
 Runs `Fun`, which calls an authentication fun of the user, and returns its result. If `Fun` crashes,
-the error is a 500, and the log has the stack without arguments. `Key` is the key of the server.
+returns the refusal, a 500, and logs an incident without arguments, which may be secrets. `Key` is
+the key of the server.
 """.
 -spec run_guarded(Fun :: fun(() -> Result), Key :: reference()) ->
     {ok, Result} | {error, erlmcp_refusal:refusal()}.

@@ -4,9 +4,8 @@ The authentication of an HTTP request by its access token: `authenticate => {bea
 listener.
 
 A token is checked at once, in the calling process, if no other machine is needed. Otherwise an
-issuer is asked for its keys, or an authorization server about the token. These questions run in a
-bounded number of processes, with a deadline. The caller gets a message when its request can go on,
-and does not block meanwhile.
+issuer is asked for its keys, or an authorization server about the token. The caller gets a message
+when its request can go on, and does not block meanwhile.
 
 Sources: specification 2026-07-28, "Authorization"; RFC 6750 (bearer tokens), RFC 9068 and RFC 8725
 (JWT), RFC 7662 (introspection), RFC 9449 (DPoP), RFC 8705 (tokens bound to a certificate).
@@ -30,11 +29,10 @@ The process that continues a request which waits. It is sent
 """.
 -type owner() :: {pid(), Tag :: term()}.
 -doc """
-The identity of a request. The token is invalid from `expires_at` on, in seconds of system time: an
-open stream has to end then. With `infinity` the token stays valid. `claims` are the claims of the
-token, or those that the fun of a `verify` source has returned; a `static` token has none. `scheme`
-is the scheme of `Authorization`, and `dpop_nonce` a new nonce for the client, which the answer has
-as `DPoP-Nonce`. Only identities from `verify/3` and `awaited/3` have these two.
+The identity of a request. The token is invalid from `expires_at` on, in seconds of system time.
+`claims` are the claims of the token, or those that the fun of a `verify` source has returned; a
+`static` token has none. `scheme` is the scheme of `Authorization`, and `dpop_nonce` a new nonce for
+the client. Only identities from `verify/3` and `awaited/3` have these two.
 """.
 -type identity() :: #{
     principal := erlmcp_auth:principal(),
@@ -59,9 +57,9 @@ new(Settings, Server) ->
     #{settings => Settings#{server => Server}, tables => erlmcp_bearer_tables:new(Settings)}.
 
 -doc """
-Returns the child specification of a handle's process, which fetches keys, asks for introspections,
-and removes old entries. While it does not run, a token for which another machine must be asked is
-refused with 503, after `wait_ms` at the latest. Other tokens are checked as before.
+Returns the child specification of the handle's process (`m:erlmcp_bearer_keeper`). While it does
+not run, a token for which another machine must be asked is refused with 503, after `wait_ms` at the
+latest.
 """.
 -spec child_spec(handle()) -> supervisor:child_spec().
 child_spec(#{settings := Settings, tables := Tables}) ->
@@ -69,8 +67,8 @@ child_spec(#{settings := Settings, tables := Tables}) ->
 
 -doc """
 Returns the identity of a request, its refusal, or `{wait, Wait}`. After `wait` the owner always
-gets a message, within `wait_ms`. The owner drops a message that comes when the request does not
-wait any more.
+gets a message, within `wait_ms`. The owner ignores messages for a request that does not wait any
+more.
 """.
 -spec verify(handle(), erlmcp_listen:request(), owner()) -> answer().
 verify(#{settings := #{wait_ms := WaitMs}} = Handle, Request, Owner) ->
@@ -235,9 +233,7 @@ proof_used(Proof, Until, #{tables := Tables}) ->
     erlmcp_bearer_tables:proof_used(Proof, Until, Tables).
 
 -doc """
-Returns the headers of a refusal (`erlmcp_bearer_failure:headers/3`). `resource_metadata` is the URL
-of the listener's metadata. `scope` has the scopes that the request needs, unless the failure has
-its own.
+Returns the headers of a refusal (`erlmcp_bearer_failure:headers/3`).
 """.
 -spec headers(handle(), erlmcp_bearer_failure:failure(),
               #{resource_metadata => binary(), scope => [binary()]}) -> #{binary() => binary()}.
@@ -245,9 +241,8 @@ headers(#{settings := Settings}, Failure, Parameters) ->
     erlmcp_bearer_failure:headers(Failure, Parameters, Settings).
 
 -doc """
-Returns the listener's metadata as a protected resource (RFC 9728), from its options. The
-metadata have the authorization servers, and the ways in which tokens are sent and bound. The
-resource in them is the first of `resource`, or the endpoint's URL.
+Returns the listener's metadata as a protected resource (RFC 9728), from its options. `Url` is the
+URL of the endpoint, which is the resource without the option `resource`.
 """.
 -spec metadata(handle(), Url :: binary()) -> #{binary() => json:encode_value()}.
 metadata(#{settings := Settings}, Url) ->

@@ -14,10 +14,9 @@ Internal.
 -export_type([failure/0]).
 
 -doc """
-A failure: the refusal with its status, number and sentence, and the parts of the challenge. `error`
-is an error code of RFC 6750 or RFC 9449, if the client gets one. `scheme` is the scheme of the
-client's token, if it has sent one. `dpop_nonce` is a nonce for its proofs, and `scope` has the
-scopes that the request needs.
+A failure: the refusal, and the parts of the challenge. `error` is an error code of RFC 6750 or RFC
+9449, if the client gets one. `scheme` is the scheme of the client's token, if it has sent one.
+`dpop_nonce` is a nonce for its proofs, and `scope` has the scopes that the request needs.
 """.
 -type failure() :: #{
     refusal := erlmcp_refusal:refusal(),
@@ -36,7 +35,7 @@ scopes that the request needs.
 missing() ->
     #{refusal => erlmcp_refusal:new(auth_missing, ~"an access token is needed")}.
 
--doc "Returns the failure for an `Authorization` that is not a scheme and one valid token: 400.".
+-doc "Returns the failure for an `Authorization` whose token has a wrong form: 400.".
 -spec malformed(Text :: binary()) -> failure().
 malformed(Text) ->
     #{refusal => erlmcp_refusal:new(invalid_header, Text, #{status => 400}),
@@ -71,8 +70,7 @@ insufficient(Text, Scopes) ->
       scope => Scopes}.
 
 -doc """
-Returns the failure if another machine is needed, and cannot be asked or does not answer in time:
-503.
+Returns the failure if another machine cannot be asked, or does not answer in time: 503.
 """.
 -spec unavailable(Text :: binary()) -> failure().
 unavailable(Text) ->
@@ -105,10 +103,11 @@ refused(Refusal) ->
 -doc """
 Returns the headers of an answer with this failure. `DPoP-Nonce` is there if the failure has a
 nonce, and `WWW-Authenticate` unless the status of the refusal is 429 or at least 500.
+`WWW-Authenticate` has a challenge for each accepted scheme. The error code is in the challenge of
+the failure's `scheme`, or in the first one if the failure has no scheme.
 
-`WWW-Authenticate` has a challenge for each accepted scheme, `Bearer` first, since most clients know
-that one. The error code is in the challenge of the failure's `scheme`, or in the first challenge if
-the failure has no scheme.
+`resource_metadata` is the URL of the listener's metadata. `scope` has the scopes that the request
+needs, unless the failure has its own.
 """.
 -spec headers(failure(), #{resource_metadata => binary(), scope => [binary()]},
               #{dpop := off | optional | required, _ => _}) -> #{binary() => binary()}.
@@ -126,6 +125,7 @@ headers(#{refusal := Refusal} = Failure, Parameters, #{dpop := Dpop}) ->
             Nonce#{~"www-authenticate" => iolist_to_binary(lists:join(~", ", Challenges))}
     end.
 
+%% Most clients know Bearer, so it comes first.
 schemes(off) -> [bearer];
 schemes(optional) -> [bearer, dpop];
 schemes(required) -> [dpop].

@@ -1,9 +1,9 @@
 -module(erlmcp_bearer_keeper).
 -moduledoc """
 The process of a listener that asks other machines: an issuer for its keys, or an authorization
-server about a token. Each question runs in a process of its own (a flight), once for all requests
-that wait for its answer. At most sixteen questions about tokens run at a time, and the others wait
-in a queue. The keeper also removes old entries from the listener's tables.
+server about a token. Each question runs in a process of its own, once for all requests that wait
+for its answer. At most sixteen questions about tokens run at a time. The process also removes old
+entries from the listener's tables.
 
 Sources: RFC 7517, section 5 (the keys of an issuer); RFC 9111, section 5.2 (how long they are
 fresh); RFC 7662 (the introspection of a token).
@@ -20,6 +20,7 @@ Internal.
 
 -type waiter() :: {erlmcp_bearer:owner(), reference()}.
 
+%% `flight` is the process that asks the other machine.
 -record(question, {
     token :: fun(() -> binary()),
     deadline :: integer(),
@@ -59,10 +60,9 @@ start_link(Settings, Tables) ->
 
 -doc """
 Asks another machine about a subject, and does not wait for the answer. The waiter is sent the
-outcome, unless the process of this module ends before. The outcome is `{error, unavailable}` for
-all waiters of a question if no valid answer comes by the `Deadline` of the first waiter, in
-milliseconds of monotonic time. The token is in a fun, so that no log shows it. The error is a 503:
-the process of this module has not started yet, or too many requests wait.
+outcome, unless the process of this module ends before. The outcome is `{error, unavailable}` if no
+valid answer comes by the `Deadline` of the first waiter for it, in monotonic milliseconds. The
+error is a 503: the process of this module has not started yet, or too many requests wait.
 """.
 -spec ask(erlmcp_bearer_source:subject(), Token :: fun(() -> binary()), waiter(),
           Deadline :: integer(), erlmcp_bearer_tables:tables()) ->
@@ -79,8 +79,7 @@ ask(Subject, Token, Waiter, Deadline, Tables) ->
 
 -doc """
 Fetches the keys of the source with the number `Index` again, in the background. Does nothing if
-they are being fetched, or may not be fetched again yet, or before the process of this module has
-started.
+they are being fetched or may not be fetched yet, or if the process of this module has not started.
 """.
 -spec refresh(Index :: pos_integer(), erlmcp_bearer_tables:tables()) -> ok.
 refresh(Index, Tables) ->

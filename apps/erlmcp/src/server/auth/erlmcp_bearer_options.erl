@@ -1,7 +1,7 @@
 -module(erlmcp_bearer_options).
 -moduledoc """
-The options of `authenticate => {bearer, Options}`: one map, checked once when the server starts.
-Impure: it calls the fun of a secret for JWTs, and makes secrets.
+The options of `authenticate => {bearer, Options}`, checked once when the server starts. Not pure:
+it calls the fun of a secret for JWTs, and makes secrets.
 
 Internal.
 """.
@@ -49,9 +49,8 @@ tokens are hashed. These members are not options:
 
 -doc """
 Checks the options of `authenticate => {bearer, Options}`. `Expected` never quotes a secret or a
-token. It may quote the name of an algorithm, or a member of a public key. Options of a source are
-named by their path: `{tokens, 1, issuer}`. If the fun of a secret for JWTs raises an error, so does
-this function.
+token. Options of a source are named by their path: `{tokens, 1, issuer}`. If the fun of a secret
+for JWTs raises an error, so does this function.
 """.
 -spec check(term()) -> ok | {error, {bad_option, Option :: term(), Expected :: binary()}}.
 check(#{} = Options) ->
@@ -302,9 +301,8 @@ settings(#{tokens := Tokens} = Options) ->
       cluster => none}.
 
 -doc """
-Returns the settings of a listener whose server is in a cluster. Its nonces are those of all nodes,
-and all nodes learn of its used proofs. While the node is in no cluster, the nonces are its own.
-With `none` the settings stay as they are.
+Returns the settings of a listener whose server is in a cluster, with the nonces of all nodes. While
+the node is in no cluster, the nonces are its own. With `none` the settings stay as they are.
 """.
 -spec in_cluster(none | {module(), State :: term()}, settings()) -> settings().
 in_cluster(none, Settings) ->
@@ -374,9 +372,8 @@ listed(Value) -> [Value].
 
 -doc """
 Returns the URIs of the resources for which tokens are accepted, unless their source has an
-`audience` of its own. The metadata names the first one. Without the option `resource`, the resource
-is `Url`, the URL of the endpoint. If `Url` has a loopback address, the same URL with `localhost`,
-`127.0.0.1` or `::1` is accepted, too.
+`audience` of its own. Without the option `resource`, that is `Url`, the URL of the endpoint. If
+`Url` has a loopback address, the same URL with `localhost`, `127.0.0.1` or `::1` is accepted, too.
 """.
 -spec resources(settings(), Url :: binary()) -> [binary(), ...].
 resources(#{resource := [_ | _] = Resources}, _) ->

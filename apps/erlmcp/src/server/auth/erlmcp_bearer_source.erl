@@ -1,8 +1,7 @@
 -module(erlmcp_bearer_source).
 -moduledoc """
 The sources of a listener, which find the identity of a token. Sources are tried in their order
-until one accepts or refuses the token, or needs another machine. The functions run in the calling
-process. The answer of another machine is passed to them, and they go on with the source that asked.
+until one accepts or refuses the token, or needs another machine.
 
 Internal.
 """.
@@ -24,8 +23,8 @@ Internal.
     | {static, #{erlmcp_bearer_tables:digest() => erlmcp_bearer:identity()}}
     | {verify, fun((binary(), erlmcp_listen:request()) -> term())}.
 -doc """
-The client that asks an authorization server about a token, with a secret, or with a key of its own
-for `private_key_jwt`. `settings` has that key and its algorithm.
+The client that asks an authorization server about a token. `settings` has its key for
+`private_key_jwt` and the algorithm of that key, or is empty.
 """.
 -type introspecting_client() :: #{client := erlmcp_oauth_client_authentication:client(),
                                   settings := map()}.
@@ -36,9 +35,8 @@ The subject of a question to another machine: the keys of a source, or the valid
 -type subject() :: {keys, Index :: pos_integer()}
                  | {token, Index :: pos_integer(), erlmcp_bearer_tables:digest()}.
 -doc """
-The answer to a question. `ok` means that the issuer was asked for its keys recently. The keys are
-in the table, unless the issuer gave no valid answer then. `{error, unavailable}` means that no
-valid answer came in time.
+The answer to a question. `ok` means that the issuer was asked for its keys recently, which are in
+the table if its answer was valid. `{error, unavailable}` means that no valid answer came in time.
 """.
 -type outcome() :: ok | {active, erlmcp_token_claims:claims()} | inactive | {error, unavailable}.
 -doc "The answer that a request has waited for; `none` if it has not waited.".
@@ -63,8 +61,8 @@ valid answer came in time.
 -doc """
 Returns the identity of a token and its bindings, or the failure of the request. After
 `{wait, Subject, Token}` the caller asks another machine about `Subject`
-(`m:erlmcp_bearer_keeper`), and calls this function again with the `Answer`. The sources before the
-one that asked have passed the token on, and are not tried again.
+(`m:erlmcp_bearer_keeper`), and calls this function again with the `Answer`. Then the sources before
+the one that asked are not tried again.
 """.
 -spec identity(Token :: binary(), erlmcp_listen:request(), Answer :: answer(),
                erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->

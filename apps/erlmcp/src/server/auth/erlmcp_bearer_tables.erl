@@ -1,14 +1,8 @@
 -module(erlmcp_bearer_tables).
 -moduledoc """
 The tables of a listener: the keys of issuers, the identities of recently checked tokens, inactive
-tokens, and used proofs. The tables of tokens and proofs have bounds, and their rows expire.
-
-Proofs are counted by the key that signed them, so that a flood of one key leaves room for the
-others. A key may have at most `dpop_proofs_per_key` proofs in use. The more of the table the proofs
-of other keys fill, the fewer it may have.
-
-Tokens are stored as hashes with a secret. Times are in seconds of system time, except those of
-keys, which are in milliseconds of monotonic time.
+tokens, and used proofs. Tokens are stored as hashes with a secret. Times are in seconds of system
+time, except those of keys, which are in monotonic milliseconds.
 
 Internal.
 """.
@@ -77,10 +71,9 @@ is_valid({Index, Generation}, #{keys := Keys}) ->
     ets:lookup_element(Keys, Index, 2, none) =:= Generation.
 
 -doc """
-Remembers the identity of a token until `Until`, in seconds of system time. With
-`{Index, Generation}` as `Source`, the identity counts only while the keys of the source `Index` are
-of that generation. A table with 10,000 identities stores no more, and the token is checked again
-next time.
+Remembers the identity of a token until `Until`, unless 10,000 identities are remembered already.
+With `{Index, Generation}` as `Source`, the identity counts only while the keys of the source
+`Index` are of that generation.
 """.
 -spec remember(digest(), Until :: integer(),
                Source :: lasting | {Index :: pos_integer(), Generation :: reference()},
@@ -106,9 +99,10 @@ remember_inactive(Key, Now, #{inactive := Inactive}) ->
     ok.
 
 -doc """
-Uses up a proof, given by the thumbprint of its key and its id, and remembers it until `Until`, in
-seconds of system time. Returns `{full, key | all, Limit}` if the key, or all keys together, have as
-many proofs in use as they may. Otherwise returns `used` if the proof was used before.
+Uses up a proof, given by the thumbprint of its key and its id, and remembers it until `Until`.
+Returns `{full, key | all, Limit}` if the key, or all keys together, have as many proofs in use as
+they may. Otherwise returns `used` if the proof was used before. The bound of a key is
+`dpop_proofs_per_key`, and falls as the proofs of other keys fill the table.
 """.
 -spec use_proof({Thumbprint :: binary(), Id :: binary()}, Until :: integer(), tables()) ->
     ok | used | {full, key | all, pos_integer()}.
@@ -135,9 +129,8 @@ row({Thumbprint, _} = Proof, Until) ->
     {crypto:hash(sha256, term_to_binary(Proof)), Until, Thumbprint}.
 
 -doc """
-Records that another node has used up a proof, until `Until`, in seconds of system time. The bounds
-do not apply, since the proof must be refused here. But the proof counts in the bounds of
-`use_proof/3`.
+Records that another node has used up a proof, until `Until`. The proof counts in the bounds of
+`use_proof/3`, and is recorded even if they are reached.
 """.
 -spec proof_used({Thumbprint :: binary(), Id :: binary()}, Until :: integer(), tables()) -> ok.
 proof_used({Thumbprint, _} = Proof, Until, #{proofs := Proofs, provers := Provers}) ->
@@ -160,8 +153,7 @@ released(Thumbprint, Provers) ->
 
 -doc """
 Returns the keys of a source at `Now`. Keys that are `stale` are still valid, and should be fetched
-again. Returns `none` if there are no keys, or if those that are not fresh were fetched six hours
-ago or earlier.
+again. Returns `none` if there are no keys, or if stale ones were fetched six hours ago or earlier.
 """.
 -spec keys(Index :: pos_integer(), Now :: integer(), tables()) ->
     {fresh | stale, [erlmcp_jwk:key()], Generation :: reference()} | none.
@@ -220,8 +212,8 @@ keeper(#{keys := Keys}) ->
     end.
 
 -doc """
-Sets the process that asks other machines, which has just started. Sets the count of waiting
-requests to zero, and ends all refreshes of keys.
+Sets the process that asks other machines, which has just started. No request waits then, and no
+keys are being fetched.
 """.
 -spec set_keeper(pid(), tables()) -> ok.
 set_keeper(Pid, #{keys := Keys, words := Words}) ->

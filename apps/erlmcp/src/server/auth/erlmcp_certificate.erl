@@ -1,8 +1,7 @@
 -module(erlmcp_certificate).
 -moduledoc """
-The authentication of a request by the client's TLS certificate. TLS has verified it
-(`verify_peer`); this module reads the name in it. Pure, except that it calls the user's fun and
-logs incidents.
+The authentication of a request by the client's TLS certificate, which TLS has verified
+(`verify_peer`). Pure, except that it calls the user's fun and logs incidents.
 
 Source: RFC 5280, sections 4.1.2.6 (subject) and 4.2.1.6 (subject alternative names).
 
@@ -40,10 +39,10 @@ each([{Name, _} | _]) ->
     {Name, ~"no such option of a certificate"}.
 
 -doc """
-Returns the identity of a request of the server with the key `Key`, or its refusal. The identity
-expires with the certificate. The refusal is 403 without a certificate or with one that is refused.
-The refusal is 500 if the certificate cannot be read, or if the fun of `principal` crashes or
-returns an invalid term.
+Returns the identity of a request, or its refusal. The identity expires with the certificate. The
+refusal is 403 without a certificate, or with one that is refused. It is 500 if the certificate
+cannot be read, or if the fun of `principal` crashes or returns an invalid term. `Key` is the key of
+the server.
 """.
 -spec identity(erlmcp_listen:certificate(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, erlmcp_auth:identity()} | {error, erlmcp_refusal:refusal()}.

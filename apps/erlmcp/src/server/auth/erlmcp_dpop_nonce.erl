@@ -1,9 +1,8 @@
 -module(erlmcp_dpop_nonce).
 -moduledoc """
-The nonces that proofs of possession must have if the option `dpop_nonce` is `true`. A valid nonce
-is that of the current period of five minutes, or that of the period before. A nonce is computed
-from its period and a secret, and not stored. Clients are given nonces of the first secret, and
-nonces of every secret are accepted.
+The nonces that proofs of possession must have if the option `dpop_nonce` is `true`. A nonce is
+computed from its period of five minutes and a secret. It is valid in its period and in the next
+one. Clients are given nonces of the first secret, and nonces of every secret are accepted.
 
 Source: RFC 9449, section 9.
 

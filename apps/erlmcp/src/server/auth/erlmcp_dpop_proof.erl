@@ -37,8 +37,8 @@ algorithms() ->
     [~"ES256", ~"EdDSA", ~"RS256", ~"PS256"].
 
 -doc """
-Checks that `Proof` is a valid proof for the request. Neither its nonce nor an earlier use is
-checked. An error says what is wrong.
+Checks that `Proof` is a valid proof for the request. Checks neither its nonce nor an earlier use.
+An error says what is wrong.
 """.
 -spec check(Proof :: binary(), wanted()) -> {ok, proof()} | {error, Text :: binary()}.
 check(Text, Wanted) ->

@@ -1,9 +1,7 @@
 -module(erlmcp_jwt).
 -moduledoc """
-Reads signed JWTs in their compact form, within bounds, and checks their signatures. Pure.
-
-Ambiguous forms are refused: base64url that is not canonical, JSON with a repeated member, and a
-header with `crit` (no extension is supported) or `b64`.
+Reads signed JWTs in their compact form, within bounds, and checks their signatures. Base64url that
+is not canonical, JSON with a repeated member, and a header with `crit` or `b64` are refused. Pure.
 
 Sources: RFC 7515, RFC 7519, RFC 8725.
 
@@ -79,7 +77,7 @@ media_type(Type) ->
 -doc """
 Checks that one of `Keys` signed the JWT, with an algorithm of `Algorithms`. `algorithm` means that
 the JWT has another algorithm, and `signature` that its signature is wrong. `unknown_key` means that
-another key may have signed it than those that were tried, which are 8 at most.
+a key which was not tried may have signed it. At most 8 keys are tried.
 """.
 -spec check_signature(jwt(), Algorithms :: [binary()], Keys :: [erlmcp_jwk:key()]) ->
     ok | {error, algorithm | unknown_key | signature}.

@@ -1,7 +1,7 @@
 -module(erlmcp_token_claims).
 -moduledoc """
 Checks the claims of an access token, and derives the client's identity from them. The claims are
-those of a JWT or, with the same names, those of the answer to an introspection. Pure.
+those of a JWT, or of the answer to an introspection. Pure.
 
 Sources: RFC 9068, sections 2.2 and 4; RFC 7519, section 4.1; RFC 7662, section 2.2; RFC 8707.
 
@@ -32,8 +32,8 @@ The bindings of a token (`cnf`): the thumbprints of a key, of a certificate, of 
 
 -doc """
 Checks the claims. The reason of an error says which claim is missing or wrong. `expiry` means that
-`exp` is missing or not a number, and `expired` that the time of `exp` has passed. `not_yet` is
-about `nbf`. `no_subject` means that `sub` is not a text, or empty; it may be missing.
+`exp` is missing or not a number, and `expired` that its time has passed. `not_yet` is about `nbf`.
+`no_subject` means that `sub` is empty or not a string; it may be missing.
 """.
 -spec check(claims(), wanted()) -> ok | {error, reason()}.
 check(Claims, #{issuer := Issuer, now := Now, leeway := Leeway} = Wanted) ->
@@ -77,9 +77,8 @@ is_name(Value) ->
     is_binary(Value) andalso Value =/= ~"".
 
 -doc """
-Returns the default principal of checked claims. The principal is `{Issuer, Subject}`, or
-`{Issuer, {client, Id}}` if the claims have only a `client_id`. Returns `no_subject` if the claims
-have neither.
+Returns the default principal of checked claims: `{Issuer, Subject}`, or `{Issuer, {client, Id}}` if
+the claims have a `client_id` and no `sub`. Returns `no_subject` if the claims have neither.
 """.
 -spec principal(claims(), wanted()) -> {ok, erlmcp_auth:principal()} | {error, no_subject}.
 principal(Claims, #{issuer := Issuer}) ->
@@ -95,8 +94,8 @@ subject(#{~"client_id" := Id}) when is_binary(Id), Id =/= ~"" -> {ok, {client, I
 subject(_) -> {error, no_subject}.
 
 -doc """
-Returns the identity with a principal, and with the scopes of the claims. `expires_at` is the system
-time in seconds from which the token is not accepted any more; `infinity` without the claim `exp`.
+Returns the identity with a principal, and with the scopes of the claims. The token is not accepted
+from `expires_at` on, in seconds of system time; `infinity` without the claim `exp`.
 """.
 -spec identity(erlmcp_auth:principal(), claims(), wanted()) ->
     #{principal := erlmcp_auth:principal(), scopes := [binary()],

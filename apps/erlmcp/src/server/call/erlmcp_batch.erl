@@ -1,9 +1,7 @@
 -module(erlmcp_batch).
 -moduledoc """
 A JSON-RPC batch of 2025-03-26. One process starts the calls of the batch, which run at the same
-time, and sends their answers together. To its owner a batch is a call. The answer of a call is
-replaced by a refusal if the answers so far would exceed `reply_bytes` with it. If no request is
-left to be answered, the answer has the status 202.
+time, and sends their answers together. To its owner a batch is a call.
 
 Source: specification 2025-03-26, "Base protocol / Batching".
 
@@ -14,9 +12,8 @@ Internal.
 
 -doc """
 Starts a batch that is linked to the calling process, and returns `Calls` with the batch. `Given`
-has the calls of the batch, and the answers that are known already. Each call counts like a call
-outside of a batch. A call over the limit `calls_per_connection`, or with an id in use, is refused
-in the batch's answer.
+has the calls of the batch, and the answers that are known already. A call over the limit
+`calls_per_connection`, or with an id in use, is refused in the batch's answer.
 """.
 -spec start(Given :: [erlmcp_admission:effect(), ...], erlmcp_revision:revision(),
             Calls :: erlmcp_calls:calls()) -> erlmcp_calls:calls().
@@ -69,10 +66,10 @@ entry(Items, Revision) ->
     {batch, [Id || {call, #{id := Id}} <- Items], Subject, none}.
 
 -doc """
-Returns the refusal of a subscription in a batch. The answers of the other requests would have to
-wait for the end of the subscription.
+Returns the refusal of a subscription in a batch.
 """.
 -spec no_listen() -> erlmcp_refusal:refusal().
+%% The answers of the other requests would have to wait for the end of the subscription.
 no_listen() ->
     erlmcp_refusal:new(protocol_error, ~"subscriptions/listen: not in a batch",
                        #{code => -32600}).

@@ -2,11 +2,8 @@
 -moduledoc """
 A running call of user code, in a process of its own, with a deadline and a heap bound. A call sends
 its owner the reports of the handler (`m:erlmcp_call_report`), and answers once. If a call crashes,
-its client gets an error, and nothing else is affected.
-
-`m:erlmcp_call_messages` has the owners of calls, the messages that they are sent, and the form of
-an answer. The call is linked to its owner, which kills it at its deadline. The answer of a task's
-call is a result or a refusal, and not an encoded message.
+its client gets an error, and nothing else is affected. `m:erlmcp_call_messages` describes the
+owners of calls and their messages.
 
 Internal.
 """.
@@ -38,8 +35,8 @@ A batch has no `principal`.
 
 -doc """
 The mark of a process that runs a call with a permit. The first element is the beginning of the
-call, in milliseconds of `erlmcp_clock:now_ms/0`. `Target` is the requested name or URI, if there is
-one. The last element is the owner of the call.
+call, in milliseconds of `erlmcp_clock:now_ms/0`. `Target` is the requested name or URI, or
+`undefined` without one. The last element is the owner of the call.
 """.
 -type mark() ::
     {integer(), Method :: binary(), Target :: binary() | undefined, erlmcp:principal(), owner()}.
@@ -87,8 +84,8 @@ run_linked(Call, {Pid, _} = Owner, Instance) ->
 
 -doc """
 Runs a call in the calling process and returns its answer. A call with a permit waits for its turn
-at the gate first, and has given the permit back when this function returns. The memory of the
-process is bounded only if `start_process/3` has started it.
+at the gate first, and has given the permit back when this function returns. The answer of a task's
+call has `ok` or `error` as its status, and is not encoded.
 """.
 -spec run(erlmcp_engine:call(), owner(), erlmcp_instance:instance()) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
@@ -116,8 +113,8 @@ run(Call, Owner, Instance) ->
     admitted(Call, Owner, Instance).
 
 -doc """
-Returns how many milliseconds the handler of a call may run before it returns: `timeout_ms` of its
-definition, or the limit `call_timeout_ms`. The call of a task has other limits.
+Returns how many milliseconds the handler of a call, outside of a task, may run before it returns:
+`timeout_ms` of its definition, or the limit `call_timeout_ms`.
 """.
 -spec timeout(erlmcp_engine:call(), erlmcp_instance:instance()) -> non_neg_integer().
 timeout(#{definition := Definition}, #{limits := #{call_timeout_ms := Timeout}}) ->
@@ -133,10 +130,9 @@ admitted(#{context := Context} = Call, Owner, Instance) ->
     end.
 
 -doc """
-Runs `Run`, and returns the answer of a call, made from the result of `Run`. In place of an answer
-with more bytes than `reply_bytes`, or after a crash, returns a refusal and logs an incident. A
-refusal is replaced, too, without an incident, if its message has more bytes. The request has ended
-then (`m:erlmcp_meter`). `exit(shutdown)` is not caught.
+Runs `Run`, and returns the answer of a call, made from the result of `Run`. Counts the request as
+ended (`m:erlmcp_meter`). If `Run` crashes, or the answer has more bytes than `reply_bytes`, returns
+a refusal instead and logs an incident. Does not catch `exit(shutdown)`.
 """.
 -spec answered(erlmcp_engine:call(), erlmcp_instance:instance(),
                Run :: fun(() -> {ok | tool_error, iodata()}
@@ -263,7 +259,7 @@ subject(#{context := Context, id := Id, arrival := Arrival} = Call) ->
 
 -doc """
 Returns `{permit, Permit}` of a call, for the process that gives the permit back if the call is
-killed. Returns `none` for a call without a permit.
+killed; `none` for a call without a permit.
 """.
 -spec permit(erlmcp_engine:call()) -> erlmcp_calls:permit().
 permit(#{permit := Permit}) -> {permit, Permit};
@@ -283,8 +279,7 @@ leave(#{permit := Permit}) -> erlmcp_gate:leave(Permit);
 leave(_) -> ok.
 
 -doc """
-Counts the request of a call as cancelled, and gives the call's permit back. The call does not
-begin, since its session has ended.
+Counts the request of a call that will not begin as cancelled, and gives the call's permit back.
 """.
 -spec not_begun(erlmcp_engine:call(), erlmcp_instance:instance()) -> ok.
 not_begun(Call, Instance) ->
@@ -303,8 +298,8 @@ mark(Pid) ->
     end.
 
 -doc """
-Returns the answer to a request whose call is not started, and gives the call's permit back. The
-request has ended then.
+Returns the answer that refuses a request whose call is not started. Gives the call's permit back,
+and counts the request as ended.
 """.
 -spec refuse(erlmcp_engine:call(), erlmcp_refusal:refusal(), erlmcp_instance:instance()) ->
     erlmcp_reply:reply().
@@ -315,14 +310,15 @@ refuse(#{id := Id, context := #{revision := Revision}} = Call, Refusal, Instance
 
 -doc """
 Returns the answer to a request whose linked call did not end within `Milliseconds`; for the call of
-a task, the refusal. The owner of the call has just ended it. Logs an incident. The request has
-ended then. If the call's own answer waits in the owner's mailbox, returns that one: the request has
-ended before. A call counts its request just before it answers. So a call that is killed between the
-two is counted twice.
+a task, the refusal. The caller is the owner of the call, and has just killed it. Logs an incident,
+and counts the request as ended. If the call's own answer waits in the mailbox, returns that one
+instead.
 """.
 -spec timed_out(Call :: pid(), Milliseconds :: non_neg_integer(), subject(),
                 erlmcp_instance:instance()) ->
     {reply, erlmcp_reply:status(), iodata()} | {reply, ok | error, Outcome :: term()}.
+%% A call counts its request just before it answers. So a call that is killed between the two is
+%% counted twice.
 timed_out(Call, Milliseconds, #{method := Method, target := Target} = Subject, Instance) ->
     unless_answered(Call, Subject, Instance, fun() ->
         Incident = owners_incident(reported(call_timed_out, Method, Target),
@@ -339,8 +335,7 @@ unless_answered(Call, Subject, Instance, Refusal) ->
 
 -doc """
 Returns the answer to a request whose call died without one; for the call of a task, the refusal.
-The call passed its heap bound, or was ended by a drain, by its own `exit(shutdown)` or by another
-process. Logs an incident, unless a drain has ended the call. The request has ended then.
+Counts the request as ended. Logs an incident, unless a drain has ended the call.
 """.
 -spec died(Reason :: term(), subject(), erlmcp_instance:instance()) ->
     {reply, erlmcp_reply:status(), iodata()} | {reply, error, erlmcp_refusal:refusal()}.
@@ -348,8 +343,8 @@ died(Reason, Subject, Instance) ->
     ended(why(Reason, Subject, Instance), Subject, Instance).
 
 -doc """
-Returns the answer to a request whose call an operator has ended. If the call has answered before,
-that is its own answer. The request has ended then.
+Returns the answer to a request whose call an operator has ended, and counts the request as ended.
+If the call's own answer waits in the mailbox, returns that one instead.
 """.
 -spec cancelled_by_operator(Call :: pid(), subject(), erlmcp_instance:instance()) ->
     {reply, erlmcp_reply:status(), iodata()} | {reply, ok | error, Outcome :: term()}.
@@ -365,9 +360,8 @@ ended(Refusal, #{id := Id, revision := Revision} = Subject, Instance) ->
     Answer.
 
 -doc """
-Ends the request of a linked call without an answer, for its owner, which has just ended the call.
-The request of a call whose answer waits in the owner's mailbox has ended before. That answer is
-dropped. As with `timed_out/4`, a call that is killed just before it answers is counted twice.
+Counts the request of a linked call as cancelled. The caller is the owner of the call, and has just
+killed it. If the call's own answer waits in the mailbox, drops that answer and counts nothing.
 """.
 -spec cancelled(Call :: pid(), subject(), erlmcp_instance:instance()) -> ok.
 cancelled(Call, Subject, Instance) ->

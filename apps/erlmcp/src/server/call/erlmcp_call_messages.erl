@@ -1,8 +1,7 @@
 -module(erlmcp_call_messages).
 -moduledoc """
 The messages between running calls, the processes that own them, and the connections that wait for
-their answers. Each message has a type here and a function that sends it. Otherwise only
-`m:erlmcp_session_forward` builds such messages, for a session on another node.
+their answers. Each message has a type here and a function that sends it.
 
 An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. There are six kinds of owners:
 
@@ -20,16 +19,8 @@ An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. There are six kinds of o
 - An inline call runs in the process of its connection, which owns it. The tag is `inline`. Its
   reports are kept until it returns its answer.
 
-The exit signal with an answer is `{'EXIT', Call, {erlmcp_answer, Status, Bytes}}`. An owner must
-handle the exit signal of a call anyway, so a message with the answer would only be one more.
-`ended/1` reads the reason of an exit signal.
-
-The receivers match the messages where they wait for them. `t:message/0` is matched in
-`m:erlmcp_connection`, `m:erlmcp_httpd_stream`, `m:erlmcp_session`, `m:erlmcp_task_process`,
-`m:erlmcp_batch`, `m:erlmcp_calls` and `m:erlmcp_call`. `t:to_waiting/0` is received in
-`m:erlmcp_httpd_stream` and `m:erlmcp_session_forward`. `t:to_call/0` is received in
-`m:erlmcp_input_rounds`, `m:erlmcp_tasks` and `m:erlmcp_batch`, and `t:to_task_waiter/0` in
-`m:erlmcp_tasks`.
+The exit signal with an answer is `{'EXIT', Call, {erlmcp_answer, Status, Bytes}}`. `ended/1` reads
+its reason.
 
 Internal.
 """.
@@ -93,8 +84,8 @@ the `last` event, an answer or `cancelled` nothing more is sent.
 -doc """
 A message of a task's process to a call that waits for the end of the task. The 1 is the version of
 the message's form, since the call may be on a node with another release. For a call on another
-node, a notification has the task's process in place of the window. The call tells that process when
-it has passed the notification on.
+node, a notification has the task's process in place of the window. The call confirms it to that
+process.
 """.
 -type to_task_waiter() ::
     {erlmcp_task, 1,
@@ -108,7 +99,7 @@ it has passed the notification on.
     streams := boolean(), marks := marks()
 }.
 -doc """
-The state that all processes of a session's call share: whether it has reported something, and
+The marks that all processes of a session's call share: whether the call has reported something, and
 whether it still counts among the session's running calls.
 """.
 -opaque marks() :: atomics:atomics_ref().
@@ -174,8 +165,8 @@ task_input(Owner, Requests) ->
     pass_on(Owner, {input, self(), Requests}).
 
 -doc """
-Sends an owner a message, which may be of another call. Drops the message if the owner is that of an
-inline call in another process.
+Sends an owner a message, which may be of another call. Drops a message for the owner of an inline
+call in another process.
 """.
 -spec pass_on(erlmcp_call:owner(), message()) -> ok.
 pass_on({Pid, {erlmcp_call, _, Marks} = Tag}, Message) ->
@@ -214,8 +205,8 @@ cancelled_by_operator(Call, {Pid, Tag}) ->
 
 -doc """
 Sends the answer of the calling process, a call, as an exit signal to its owner's process `Pid`, and
-unlinks the two. The caller then has nothing more to do, and ends with the reason `normal`. So the
-processes that its handler has linked do not end.
+unlinks the two. The caller then ends with the reason `normal`, so that processes which its handler
+has linked go on.
 """.
 -spec exit_with_answer(Pid :: pid(), erlmcp_reply:status() | ok | error, Answer :: term()) -> ok.
 exit_with_answer(Pid, Status, Answer) ->
@@ -247,8 +238,7 @@ has_reported(Marks) ->
 
 -doc """
 Marks a call as one that does not count among its session's running calls any more. Returns `true`
-to the first caller, which subtracts the call from that count. Only the first caller may answer the
-request.
+to the first caller, which subtracts the call from that count, and alone may answer the request.
 """.
 -spec give_back(marks()) -> boolean().
 give_back(Marks) ->
@@ -286,8 +276,7 @@ answer({Pid, Tag}, Status, Bytes) ->
     ok.
 
 -doc """
-Sends a connection an event of its stream. The connection confirms the event by its key. After
-`last` the connection is sent nothing more.
+Sends a connection an event of its stream. The connection confirms the event by its key.
 """.
 -spec event(Connection :: erlmcp_call:owner(), erlmcp_session_streams:key(), erlmcp_sse:event(),
             more | last) -> ok.

@@ -1,9 +1,8 @@
 -module(erlmcp_call_report).
 -moduledoc """
-Sends the reports of a handler, such as progress and log messages, before the answer of its call.
-The reports go to the call's owner (`m:erlmcp_call_messages`). `m:erlmcp_notification_window` bounds
-those that are not written yet, and reports over the bound are left out. In 2026-07-28 the call of a
-task sends no notifications.
+Sends the reports of a handler, such as progress and log messages, to the owner of its call
+(`m:erlmcp_call_messages`). Reports over the bound of `m:erlmcp_notification_window` are left out.
+In 2026-07-28 the call of a task sends no notifications.
 
 Internal.
 """.
@@ -31,7 +30,7 @@ owned(Owner, Window, #{call := Call} = Context) ->
 -doc """
 Reports progress, if the client asked for it. In a task, the message of `Details` also becomes the
 task's status message, even if the client did not ask. Does nothing if `Progress` is not greater
-than the value before, since the specification forbids that.
+than the value before.
 """.
 -spec progress(erlmcp_engine:context(), Progress :: number(),
                Details :: #{total => number(), message => binary()}) -> ok.
@@ -63,8 +62,8 @@ ordinal(Progress) ->
     end.
 
 -doc """
-Returns the context of a call with an atomic for the progress that was reported last. A context
-whose call cannot report progress is returned as it is.
+Returns the context of a call with a place for the progress that was reported last. Returns the
+context as it is if its call cannot report progress.
 """.
 -spec before_progress(erlmcp_engine:context()) -> erlmcp_engine:context().
 before_progress(#{progress_token := undefined} = Context) when not is_map_key(task, Context) ->

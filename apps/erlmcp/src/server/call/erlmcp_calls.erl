@@ -1,13 +1,10 @@
 -module(erlmcp_calls).
 -moduledoc """
 The running calls of one connection, HTTP session or batch, as a value that its process keeps. The
-calls are linked to that process, which traps exits. The process starts calls, up to the limit
-`calls_per_connection`, or adopts calls that were started elsewhere. A call that it has started
-answers with its exit signal.
+calls are linked to that process, which traps exits.
 
-When a call ends, its open requests to the client are withdrawn. The client is notified of that
-(`withdrawal/1`) before it gets the answer of the call. The client is not notified if its session or
-its connection has ended (`end_session/1`, `stop/1`).
+When a call ends, its open requests to the client are withdrawn. The caller notifies the client of
+each (`withdrawal/1`) before it sends the answer of the call.
 
 Source: specification 2025-11-25, "Lifecycle / Timeouts" and "Cancellation".
 
@@ -112,8 +109,8 @@ over_limit(Max) ->
                        #{limit => Max, observed => Max + 1, retry_after_ms => 1000}).
 
 -doc """
-Returns `ok` if one more call with the id `Id` may run next to `Count` others of its batch. Returns
-a refusal if the id is in use, or `calls_per_connection` calls would run already.
+Returns `ok` if one more call with the id `Id` may run, in addition to `Count` others of its batch.
+Returns a refusal if the id is in use, or if more than `calls_per_connection` calls would run.
 """.
 -spec room_for({Id :: erlmcp_message:id(), Count :: non_neg_integer()}, calls()) ->
     ok | {error, erlmcp_refusal:refusal()}.
@@ -125,14 +122,13 @@ room_for({_, Count}, #{ids := Ids, instance := #{limits := #{calls_per_connectio
         false -> {error, over_limit(Max)}
     end.
 
--doc "Returns the part of the server's state that these calls use.".
+-doc "Returns the instance of the server that these calls belong to.".
 -spec instance(calls()) -> erlmcp_instance:instance().
 instance(#{instance := Instance}) ->
     Instance.
 
 -doc """
-Adds a call or a batch whose process is linked to the calling one. Its answer arrives with its exit
-signal or as a message `{answer, Status, Bytes}`, or goes to another process.
+Adds a call or a batch whose process is linked to the calling one.
 """.
 -spec adopt(pid(), entry(), calls()) -> calls().
 adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls) ->
@@ -141,9 +137,9 @@ adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls)
 
 -doc """
 Handles a message of a call. Returns the withdrawn requests, bytes for the client, and the new value
-of the calls. A notification counts as written, and its room is free again
-(`m:erlmcp_notification_window`). Kills a call that has passed its deadline, or that an operator
-ends; then the bytes are its answer. A message of a call that has ended is ignored.
+of the calls. A notification counts as written (`m:erlmcp_notification_window`). Kills a call that
+has passed its deadline, or that an operator ends; then the bytes are its answer. Ignores a message
+of a call that has ended.
 """.
 -spec message(Call :: pid(), erlmcp_call_messages:message(), calls()) ->
     {withdrawn(), iodata(), calls()}.
@@ -196,8 +192,8 @@ abandon(Call, Calls) ->
     unanswered(gone, fun(Running) -> Running =:= Call end, Calls).
 
 -doc """
-Withdraws all requests to the client, which can answer nothing any more. The calls that wait for
-answers get the error `end_of_input`, and so does each call that sends a request later.
+Withdraws all requests to the client, which can answer nothing any more. Calls that wait for an
+answer, or send a request later, get the error `end_of_input`.
 """.
 -spec end_of_input(calls()) -> {withdrawn(), calls()}.
 end_of_input(Calls) ->
@@ -213,9 +209,9 @@ unanswered(Why, Is, #{asked := Asked} = Calls) ->
     {Withdrawn, Calls#{asked := Left}}.
 
 -doc """
-Handles the exit signal of a linked process. Returns the withdrawn requests, the answer of the
-process's call, and the new value of the calls. The answer is an error if the call died without one.
-The answer is empty if it went to another process, or if the process has no call here.
+Handles the exit signal of a linked process. Returns the withdrawn requests, the answer for the
+client, and the new value of the calls. The answer is an error if the call died without one. It is
+empty if it went to another process, or if the process has no call here.
 """.
 -spec exited(pid(), Reason :: term(), calls()) -> {withdrawn(), iodata(), calls()}.
 exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
@@ -234,9 +230,9 @@ exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
     end.
 
 -doc """
-Ends the call of the request with the id `Id`, if it runs, and returns the call's requests to the
-client, which are withdrawn. Nothing more is sent for the call. If the request is part of a batch,
-the batch ends the call itself and withdraws its requests.
+Ends the call of the request with the id `Id`, if it runs, without an answer. Returns the withdrawn
+requests of the call. If the request is part of a batch, the batch ends the call and withdraws its
+requests.
 """.
 -spec cancel(Id :: erlmcp_message:id(), calls()) -> {withdrawn(), calls()}.
 cancel(Id, #{running := Running, instance := Instance} = Calls) ->
@@ -266,8 +262,8 @@ of_task(none, Params) -> Params;
 of_task(Task, Params) -> erlmcp_task_view:related(Task, Params).
 
 -doc """
-Ends the calls of a session whose client has started over. Nothing more is sent for them. The calls
-of stateless requests go on.
+Ends the calls of a session whose client has started over, without answers. The calls of stateless
+requests go on.
 """.
 -spec end_session(calls()) -> calls().
 end_session(#{running := Running, instance := Instance} = Calls) ->

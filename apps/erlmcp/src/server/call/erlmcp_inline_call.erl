@@ -1,7 +1,7 @@
 -module(erlmcp_inline_call).
 -moduledoc """
-Runs calls of definitions with `quick => true` in the process of their connection, without a process
-of their own. A connection starts an ordinary call if `run/2` returns `start`, in these cases:
+Runs calls of definitions with `quick => true` in the process of their connection. In these cases
+`run/2` returns `start`, and the connection starts an ordinary call:
 
 - The call has to wait for its permit, brings input, or is to become a task.
 - Its client wants its progress or, in 2026-07-28, its log.
@@ -9,14 +9,8 @@ of their own. A connection starts an ordinary call if `run/2` returns `start`, i
 - Its definition was not quick recently.
 - The application, and the watchdog with it, has stopped.
 
-Whether a definition is quick is observed (`m:erlmcp_inline_call_watchdog`). A definition is not
-quick for a minute after a call that used too many reductions. The same is true after a call that
-lasted too long, unless the call only waited for a scheduler. A call that does not end is ended with
-its connection, and its definition is not quick again until it is replaced.
-
-An inline call has a permit of the gate, but the gate counts neither a wait nor its work
-(`erlmcp_gate:add_work/1`). An inline call does not wait, and its work is a part of its connection's
-work.
+`m:erlmcp_inline_call_watchdog` observes which definitions are quick, and ends a call that takes too
+long, together with its connection.
 
 Internal.
 """.
@@ -28,9 +22,9 @@ Internal.
 -define(TURN, 400_000).
 
 -doc """
-Returns `true` if the calling process, which is the process of a connection, may run one more inline
-call. `Since` is its number of reductions when its messages arrived. The process may have used at
-most 400,000 reductions since then.
+Returns `true` if the calling process, which is that of a connection, may run one more inline call.
+`Since` is its number of reductions when its messages arrived. The process may have used at most
+400,000 reductions since then.
 """.
 -spec is_in_turn(Since :: non_neg_integer()) -> boolean().
 is_in_turn(Since) ->
@@ -38,9 +32,9 @@ is_in_turn(Since) ->
     Now - Since =< ?TURN.
 
 -doc """
-Runs a call in the calling process, which is the process of its connection and runs no other call.
-Returns the answer and the reports of the call, in their order, and gives its permit back. Returns
-`start`, and keeps the permit, if the call needs a process of its own.
+Runs a call in the calling process, which is that of its connection. Returns the answer and the
+reports of the call, in their order, and gives its permit back. Returns `start`, and keeps the
+permit, if the call needs a process of its own.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_instance:instance()) ->
     {{reply, erlmcp_reply:status(), iodata()}, Reports :: [erlmcp_call_messages:message()]} | start.

@@ -1,35 +1,31 @@
 -module(erlmcp_inline_call_watchdog).
 -moduledoc """
-The process of the node that ends inline calls which do not end in time (`m:erlmcp_inline_call`). An
-inline call runs in its connection's process, which cannot watch the clock meanwhile. A second or
-more after the call has passed its deadline, the watchdog ends that process. A process that reports
-first that its call is over is left alone. Once the watchdog has seen a late call, the process waits
-for the watchdog's answer before it goes on. So a process is never ended for a call that is over,
-nor within half a minute if it has had no processor time.
+The watchdog, a process of the node, ends inline calls that do not end in time
+(`m:erlmcp_inline_call`). A second or more after the deadline of a call, it ends the connection's
+process, in which the call runs.
 
-A late call does not mean that its definition is slow. On a busy node any call can be late, since it
-may be interrupted and wait for a scheduler. A definition is not quick if the call's process waits
-for something else, uses many reductions, or is in native code all the time. A process that only
-waited for a scheduler is looked at again.
-
-The watchdog also records which definitions are quick. Each definition with `quick => true` has a
-mark (`mark/0`): the time until which it is not quick. The pause is one minute after a call that
-used too many reductions, or was late and did not only wait for a scheduler. If the watchdog has
-ended the call, or has found its process dead, the definition is not quick again until it is
-replaced. A definition that is not quick any more is logged, and is an event.
-
-A timer or a message for each call would cost more than most calls. So a process writes the deadline
-of its call into an atomic of its own, its word, and later that the call is over. A table has all
-words, and the watchdog looks through them. Each look finds the first deadline, and the next look is
-at that time, or at most 100 milliseconds later. If a look finds no running call, the next ones, two
-seconds apart, remove the words that are not used any more. When no word is left, no look follows
-until a process that begins a call asks for one. So idle and ended processes cost nothing here.
-
-The table belongs to the application's supervisor. So a watchdog that is started again finds all
-words in it, including those of late calls.
+The watchdog also records which definitions are quick. A definition is not quick for a minute after
+a call that used too many reductions, or that was late and did not only wait for a scheduler. If the
+watchdog has ended a call, its definition is not quick again until it is replaced. A definition that
+is not quick any more is logged, and is an event.
 
 Internal.
 """.
+
+%% A process is never ended for a call that is over: once the watchdog has seen a late call, the
+%% process waits for the watchdog's answer before it goes on. Nor is it ended within half a minute
+%% if it has had no processor time. On a busy node any call can be late, since it may be interrupted
+%% and wait for a scheduler. Such a process is looked at again.
+%%
+%% A timer or a message for each call would cost more than most calls. So a process writes the
+%% deadline of its call into an atomic of its own, its word, and later that the call is over. A
+%% table has all words, and the watchdog looks through them. Each look finds the first deadline, and
+%% the next look is at that time, or at most 100 milliseconds later. If a look finds no running
+%% call, the next ones, two seconds apart, remove the words that are not used any more. When no word
+%% is left, no look follows until a process that begins a call asks for one.
+%%
+%% The table belongs to the application's supervisor. So a watchdog that is started again finds all
+%% words in it, including those of late calls.
 
 -behaviour(gen_server).
 
@@ -85,7 +81,7 @@ Internal.
 %% ended before it read the message.
 -define(COMES, 5_000).
 
--doc "A mark: the monotonic time in milliseconds from which its definition is quick again.".
+-doc "The mark of a definition: the monotonic time in milliseconds from which it is quick again.".
 -type mark() :: atomics:atomics_ref().
 -doc "The call that is watched: the server's key, the method, and the definition's name or URI.".
 -type whose() :: {reference(), Method :: binary(), Target :: binary()}.
@@ -137,8 +133,8 @@ longest_ms() ->
     ?LONGEST.
 
 -doc """
-Records how many reductions a quick call used. With more than 40,000 of them its definition is not
-quick for a minute.
+Records how many reductions an inline call used. After more than 40,000 its definition is not quick
+for a minute.
 """.
 -spec used(Reductions :: non_neg_integer(), watched()) -> ok.
 used(Reductions, {Mark, Whose}) when Reductions > ?MOST ->
@@ -147,9 +143,8 @@ used(_, _) ->
     ok.
 
 -doc """
-Watches the calling process, which runs a quick call. The call has to end by `DeadlineMs`, in
-monotonic milliseconds. Returns the call for `end_of_call/1`, or `none` if the application has
-stopped, and the watchdog with it.
+Watches the calling process, which runs an inline call that has to end by `DeadlineMs`, in monotonic
+milliseconds. Returns the call for `end_of_call/1`, or `none` if the application has stopped.
 """.
 -spec watch(DeadlineMs :: integer(), watched()) -> call() | none.
 watch(Deadline, Watched) ->
@@ -229,8 +224,8 @@ settle(Word, Late, Over) ->
     end.
 
 -doc """
-Returns `true` if the watchdog has ended the process `Pid`, or has found it dead in a late call.
-Only the last 100 such processes since the start of the watchdog are remembered.
+Returns `true` if the watchdog has ended the process `Pid`, or has found it dead in a late call. The
+watchdog remembers the last 100 such processes.
 """.
 -spec has_ended(Pid :: pid()) -> boolean().
 has_ended(Pid) ->

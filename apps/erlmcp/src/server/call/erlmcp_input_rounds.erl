@@ -1,23 +1,19 @@
 -module(erlmcp_input_rounds).
 -moduledoc """
 Runs a call of user code from its start to its result. This module checks the arguments against the
-schema of a tool and calls the handler. If the handler asks for input, this module gets the client's
-answers and calls the handler again. The way to the answers differs with the era of the client,
-which the handler does not notice:
+schema of a tool, and calls the handler. If the handler asks for input, this module gets the
+client's answers and calls the handler again. A call without a result after 100 rounds fails. The
+way to the answers differs, which the handler does not notice:
 
 - A stateless client gets a result that asks for input, and sends the request again with the
-  answers. The result has the questions and the handler's state, sealed: bound to the request, its
-  arguments and its principal. The client returns that state with its answers, within
-  `input_timeout_ms`, and only once if the handler wants that (`m:erlmcp_used_states`). Answers
-  without a state count as answers to the handler's first questions, so that each is checked.
-- A session's client gets the requests, on HTTP on the stream of the call. The handler is called
-  again when all are answered. The call's process waits meanwhile, for at most `input_timeout_ms`,
-  and ends if its owner ends.
+  answers, within `input_timeout_ms`. The questions and the handler's state travel sealed, bound to
+  the request, its arguments and its principal.
+- A session's client gets the requests, and the call's process waits for the answers, for at most
+  `input_timeout_ms`.
 - A task keeps the requests until they are answered, for at most `input_timeout_ms`.
 
 A tool with `task_starts => on_return` may return `{task, Continue}`. `Continue` is called next: in
-a task if the call can become one now, or else here. If `Continue` asks for input, the handler is
-called again. A call that has 100 rounds without a result fails.
+a task if the call can become one now, or else here.
 
 Source: specification 2026-07-28, "Multi Round-Trip Requests".
 

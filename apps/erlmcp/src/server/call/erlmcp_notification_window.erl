@@ -1,19 +1,12 @@
 -module(erlmcp_notification_window).
 -moduledoc """
-Bounds the notifications that a call has sent and its connection has not written yet. A handler in a
-loop reports faster than any connection writes. So the handler takes room for each notification
-before it is sent (`room/1`). The connection frees the room when it has written the notification
-(`written/2`). An HTTP session frees it when it has added the notification to its bounded streams.
+Bounds the notifications that a call has sent and its connection has not written yet. The handler
+takes room for each notification before it is sent (`room/1`), and the connection or session frees
+the room when it has written or kept the notification (`written/2`).
 
-Without room the handler waits while its client reads, so that nothing is lost. The handler stops
-waiting when its client has read nothing for 500 milliseconds, or when the call has waited for 5,000
-milliseconds in all. Then its notifications are left out until there is room, and the next one has
-their number. On a busy machine, a connection that has no turn looks like a client that reads
-nothing. So the first of these times is longer than such delays, and pauses of the whole node hardly
-count.
-
-The specification advises senders of log messages and progress to limit their rate. A call is not
-delayed for longer, nor ended, because its client does not read these: its result matters more.
+Without room the handler waits. It stops waiting when its client has read nothing for 500
+milliseconds, or when the call has waited for 5,000 milliseconds in all. Then its notifications are
+left out until there is room, and the next one has their number.
 
 Internal.
 """.
@@ -30,7 +23,9 @@ Internal.
 -define(WAITED, 4).
 -define(STALLED, 5).
 
-%% Milliseconds that a call waits at most for a client that reads nothing, and in all.
+%% Milliseconds that a call waits at most for a client that reads nothing, and in all. On a busy
+%% machine, a connection that has no turn looks like a client that reads nothing. So the first of
+%% these times is longer than such delays, and pauses of the whole node hardly count.
 -define(PATIENCE, 500).
 -define(WAITS, 5000).
 %% Milliseconds that count at most from one look to the next.
@@ -47,20 +42,19 @@ new(#{unread_messages := Messages, unread_bytes := Bytes}) ->
     {atomics:new(5, []), Messages, max(1, Bytes div ?CALLS)}.
 
 -doc """
-Returns an empty window as `new/1` does, whose handler never waits. The handler runs in the process
-of its connection, which frees no room meanwhile.
+Returns an empty window as `new/1` does, whose handler never waits, for an inline call.
 """.
 -spec without_waiting(#{unread_messages := pos_integer(), unread_bytes := pos_integer(),
                         _ => _}) -> window().
+%% The process of the connection runs the handler, and frees no room meanwhile.
 without_waiting(Limits) ->
     {Words, _, _} = Window = new(Limits),
     ok = atomics:put(Words, ?WAITED, ?WAITS),
     Window.
 
 -doc """
-Takes room for a message, and waits for room as the module describes. Returns how many messages were
-left out since the last one with room, so that this message can tell the client. Returns `none` if
-this message is to be left out, too.
+Takes room for a message, and waits for it as the module describes. Returns how many messages were
+left out since the last one with room, or `none` if this message is to be left out, too.
 """.
 -spec room(window()) -> {ok, LeftOut :: non_neg_integer()} | none.
 room(Window) ->

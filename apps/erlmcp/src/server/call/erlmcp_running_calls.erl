@@ -1,10 +1,8 @@
 -module(erlmcp_running_calls).
 -moduledoc """
-A server's calls that run now or wait for their turn, for its operator. The gate knows their
-processes, and each has a mark (`erlmcp_call:mark/1`), which is read only for an operator. Inline
-calls have no mark, since they run in their connection's process, and are not listed. Calls of
-tasks, and calls that wait for their client or for a task, have no permit. So the gate does not know
-them.
+A server's calls that run now or wait for their turn, for its operator. These calls are not listed:
+inline calls, calls of tasks, calls that wait for a task, and calls of sessions from their first
+request to the client on.
 
 Internal.
 """.
@@ -15,8 +13,8 @@ Internal.
 -define(MOST, 100).
 
 -doc """
-Returns the calls of a gate, the oldest first, 100 at most. A process that a busy machine has not
-scheduled answers late, so the function may wait.
+Returns the calls of a gate, the oldest first, 100 at most. May wait for a process that has no
+processor time.
 """.
 -spec list(erlmcp_gate:gate()) -> [erlmcp:running_call()].
 list(Gate) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_used_states).
 -moduledoc """
-Remembers the states that can be used once and were used, in a table of their server, until they
-expire. The number of states is bounded, in all and for each tenant. If the table is full, another
-such state is refused, since it could be used again.
+Remembers which of the states that can be used once were used, until they expire. The number of
+states is bounded, in all and for each tenant. If the table is full, another such state is refused,
+since it could be used again.
 
 Internal.
 """.

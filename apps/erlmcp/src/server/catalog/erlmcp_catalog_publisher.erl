@@ -1,24 +1,21 @@
 -module(erlmcp_catalog_publisher).
 -moduledoc """
-The only process that changes a server's catalog. Readers take the published catalog
-(`m:erlmcp_published_catalog`) without a lock or a message. A change is published whole, and open
-sessions are notified.
-
-A change, of which clients are notified at once, begins a series of pauses of 100 milliseconds. In
-each pause clients are notified of the first 32 changes at once, and of later ones together at the
-end of the pause. The catalog is settled after a pause without changes, or after 100 pauses at the
-latest. Until then, replaced layers of a large catalog stay in memory
-(`m:erlmcp_published_catalog`).
-
-The publisher follows mounted servers. The publisher of a mounted server tells it of each change,
-and a monitor shows the end of that server. A message shows that the server or its publisher runs
-again (`erlmcp_registry:watch/1`). A mounted definition is left out while another one has its name.
-
-If the keys of cursors are those of a cluster, the publisher reads them every ten seconds. When they
-have changed, it publishes the catalog with the new ones.
+The only process that changes a server's catalog (`m:erlmcp_published_catalog`), and notifies
+clients of the changes. It also follows mounted servers: a mounted definition is left out while
+another one has its name. If the keys of cursors are those of a cluster, it reads them every ten
+seconds.
 
 Internal.
 """.
+
+%% A change, of which clients are notified at once, begins a series of pauses of 100 milliseconds.
+%% In each pause clients are notified of the first 32 changes at once, and of later ones together at
+%% the end of the pause. The catalog is settled after a pause without changes, or after 100 pauses
+%% at the latest. Until then, replaced layers of a large catalog stay in memory.
+%%
+%% The publisher of a mounted server tells the publishers of those that mount it of each change, and
+%% a monitor shows the end of that server. A message shows that the server or its publisher runs
+%% again (`erlmcp_registry:watch/1`).
 
 -behaviour(gen_server).
 
@@ -33,7 +30,7 @@ Internal.
 -define(KEYS, 10_000).
 
 -doc """
-Starts the publisher of an instance, whose first catalog the caller has published
+Starts the publisher of an instance, whose first catalog is published already
 (`erlmcp_published_catalog:first/2`).
 """.
 -spec start_link(erlmcp_instance:instance()) -> gen_server:start_ret().
@@ -42,9 +39,8 @@ start_link(Instance) ->
 
 -doc """
 Adds or removes a definition, with the errors of `erlmcp:add/3` and `erlmcp:remove/3`. Lists and
-calls see the change when this function returns. So do those of a server that mounts this one,
-unless its publisher takes more than five seconds. Notifications of sessions may follow later. Exits
-if the publisher does not run.
+calls see the change when this function returns, also those of a server that mounts this one, unless
+its publisher takes more than five seconds. Exits if the publisher does not run.
 """.
 -spec change(pid(), {add, erlmcp_definition:kind(), erlmcp_definition:source()}
                     | {remove, erlmcp_definition:kind(), binary()}) -> ok | {error, term()}.

@@ -1,8 +1,7 @@
 -module(erlmcp_metaschemas).
 -moduledoc """
 The compiled meta-schemas that schemas are checked against. The node compiles them when its first
-server starts, and keeps them in a persistent term. Compiling them takes a hundred times as long as
-compiling the schema of a tool.
+server starts, and keeps them in a persistent term.
 
 Internal.
 """.

@@ -1,8 +1,7 @@
 -module(erlmcp_mounts).
 -moduledoc """
 Finds and checks the servers that a server mounts, and compiles their definitions into the server's
-catalog before it starts. A module or a map of options becomes a server inside the one that mounts
-it. `m:erlmcp_catalog_publisher` follows later changes of mounted servers.
+catalog before it starts. `m:erlmcp_catalog_publisher` follows later changes of mounted servers.
 
 Internal.
 """.
@@ -26,7 +25,7 @@ with `-behaviour(erlmcp_server)`.
 -doc """
 Returns the settings and the catalog of a server with `Options`, with the definitions of all servers
 that it mounts. The error of a mounted server is `{mount, Prefix, Reason}`. `{not_started, erlmcp}`
-means that mounted servers cannot be looked up, since the application does not run.
+means that the server mounts others, and the application does not run.
 """.
 -spec compose(erlmcp:options()) ->
     {ok, erlmcp_server_options:settings(), erlmcp_catalog:catalog()} | {error, term()}.
@@ -125,8 +124,8 @@ no_loops(Server, [#{server := Inner} | Mounts], Ids) ->
     end.
 
 -doc """
-Returns a fun that takes a URI. The fun returns `true` if the server with the key `Server` runs, and
-has a resource at the URI.
+Returns a fun that takes a URI, and returns `true` if the server with the key `Server` runs and has
+a resource at that URI.
 """.
 -spec offers(Server :: reference()) -> erlmcp_mount:offers().
 offers(Server) ->
@@ -178,9 +177,9 @@ delete_mounting(Prefix, #{key := Key}, #{mounting := Table}) ->
     end.
 
 -doc """
-Returns the servers that mount the given one: the prefix under which each mounts it, the publisher
-of each, and its instance. Servers whose publisher has ended are left out. Raises `badarg` if the
-given server has ended.
+Returns the servers that mount the given one: the prefix under which each mounts it, its publisher
+and its instance. Servers whose publisher has ended are left out. Raises `badarg` if the given
+server has ended.
 """.
 -spec mounting(erlmcp_instance:instance()) ->
     [{erlmcp_mount:prefix(), pid(), erlmcp_instance:instance()}].

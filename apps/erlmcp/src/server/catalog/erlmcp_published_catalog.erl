@@ -1,18 +1,19 @@
 -module(erlmcp_published_catalog).
 -moduledoc """
-The catalog of a server as requests read it: a persistent term, which readers neither copy nor wait
-for. A small catalog is one term. The layers of a large one (`m:erlmcp_catalog_entries`) are terms
-of their own, and stay as they are while the layers above them change. While the server runs, only
-`m:erlmcp_catalog_publisher` writes.
-
-Overwriting a persistent term makes the runtime search every process of the node for the old value.
-So while a catalog changes, its uppermost layers, which are small, are in a table, and readers copy
-them. Erasing a term makes the caller wait for all schedulers. So the layers at one level have two
-names, in turn, and a layer of the published catalog is never overwritten. An unused name is erased
-when the catalog is settled.
+The catalog of a server as requests read it, without a message to a process. While the server runs,
+only `m:erlmcp_catalog_publisher` writes.
 
 Internal.
 """.
+
+%% A small catalog is one persistent term. The layers of a large one (`erlmcp_catalog_entries`) are
+%% terms of their own, and stay as they are while the layers above them change.
+%%
+%% Overwriting a persistent term makes the runtime search every process of the node for the old
+%% value. So while a catalog changes, its uppermost layers, which are small, are in a table, and
+%% readers copy them. Erasing a term makes the caller wait for all schedulers. So the layers at one
+%% level have two names, in turn, and a layer of the published catalog is never overwritten. An
+%% unused name is erased when the catalog is settled.
 
 -export([first/2, catalog/1, find/1, put/3, is_changing/1, erase/1]).
 -export([wait/2, is_waiting/1, tell_waiting/2]).
@@ -72,8 +73,8 @@ form(Key) ->
     end.
 
 -doc """
-Publishes a catalog. `changing` is cheaper now, for a catalog that will soon change again. `settled`
-makes reads cheaper, for a catalog that will stay as it is for a while.
+Publishes a catalog. `changing` makes this write cheaper, for a catalog that will soon change again.
+`settled` makes reads cheaper, for a catalog that will stay as it is for a while.
 """.
 -spec put(settled | changing, erlmcp_catalog:catalog(), erlmcp_instance:instance()) -> ok.
 put(Pace, Catalog, #{key := Key, changing := Table}) ->
@@ -132,8 +133,7 @@ is_changing(#{key := Key, changing := Table}) ->
 
 -doc """
 Stores changes of which clients are not notified yet: topics, each with the principals that it has
-changed for. Changes that are stored already stay. If the publisher is killed, the next publisher
-finds them.
+changed for. Changes that are stored already stay. The next publisher finds them, too.
 """.
 -spec wait(Changed, erlmcp_instance:instance()) -> ok when
     Changed :: #{Topic :: atom() => #{erlmcp_changes:whose() => []}}.

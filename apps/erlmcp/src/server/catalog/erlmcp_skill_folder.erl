@@ -1,10 +1,7 @@
 -module(erlmcp_skill_folder).
 -moduledoc """
-Reads the files of skills from their folders, once, when a server starts. Later changes of a folder
-have no effect on the server.
-
-Files and folders whose names begin with a dot are left out. A link, a device, or a name that is not
-UTF-8 is refused. No file outside the folder is read, and none that exceeds a bound.
+Reads the files of skills from their folders, once, when a server starts. Files and folders whose
+names begin with a dot are left out. A link, a device, or a name that is not UTF-8 is refused.
 
 Internal.
 """.
@@ -19,10 +16,9 @@ Internal.
 
 -doc """
 Returns the skills of `Sources`, values of the option `skills`. A skill with a `path` gets the files
-of that folder. Refuses more than `Max` bytes of files together. The folder of one skill may have at
-most `erlmcp_skill:max_files/0` files, with at most `erlmcp_skill:max_bytes/0` bytes together. That
-folder may have up to 511 folders below it, in up to 32 levels. `m:erlmcp_skill` describes the
-error.
+of that folder. All skills together may have at most `Max` bytes of files. The folder of one skill
+may have at most `erlmcp_skill:max_files/0` files with `erlmcp_skill:max_bytes/0` bytes, and 511
+folders in 32 levels. `m:erlmcp_skill` describes the error.
 """.
 -spec load(Sources :: [term()], Max :: pos_integer()) ->
     {ok, [erlmcp:skill()]} | {error, erlmcp_skill:error()}.

@@ -1,13 +1,14 @@
 -module(erlmcp_visibility).
 -moduledoc """
-Makes the `visible` fun of a definition safe to call. The fun is user code, and runs in processes of
-the server, such as those of connections. If the fun crashes, or returns neither `true` nor `false`,
-the definition is hidden. The failure is logged, at most once a minute for each definition and fun.
-The times of the last minute's entries are in a table of the instance, and not in the fun. So a
-definition that is given twice has equal funs, and does not seem to have changed.
+Makes the `visible` fun of a definition safe to call. If the fun crashes, or returns neither `true`
+nor `false`, the definition is hidden. The failure is logged, at most once a minute for each
+definition and fun.
 
 Internal.
 """.
+
+%% The times of the last minute's entries are in a table of the instance, and not in the fun. So a
+%% definition that is given twice has equal funs, and does not seem to have changed.
 
 -export([guarded/3]).
 

@@ -1,8 +1,8 @@
 -module(erlmcp_definition_guard).
 -moduledoc """
 Keeps problems of one definition away from the others of a server. Middleware around the handler
-bounds the calls of the definition, and runs them with its circuit breaker and its worker. A process
-monitors the calls with a breaker: a call that is killed at its deadline counts as a failure.
+bounds the calls of the definition, and runs them with its circuit breaker and its worker. The
+process of this module counts a call that is killed at its deadline as a failure.
 
 Internal.
 """.
@@ -22,7 +22,7 @@ Internal.
 breakers(Options) ->
     #{Name => erlmcp_breaker:new(Given) || Name := Given <- Options}.
 
--doc "Returns the state of each breaker that definitions of a server use. Asks no process.".
+-doc "Returns the state of each breaker that definitions of a server use.".
 -spec breaker_states(erlmcp_instance:instance()) -> [erlmcp:breaker_info()].
 breaker_states(#{key := Key}) ->
     case erlmcp_published_catalog:find(Key) of
@@ -44,14 +44,13 @@ start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, [{hibernate_after, 1000}]).
 
 -doc """
-Returns a fun for the catalog of the server with the key `Server`. The fun returns the middleware
-that guards a definition, or none for a definition without `max_calls`, `rates`, `breaker` and
-`workers`. The field `breaker` of the returned definition has the breaker with its name, which is
-the definition's key for a breaker of its own.
+Returns a fun for the catalog of the server with the key `Server`. `breakers` are the server's
+breakers, and `workers` the names of its pools of workers.
 
-`breakers` are the server's breakers, and `workers` the names of its pools of workers. A definition
-that names others, or has wrong options of a breaker, is an error, with the field and what was
-expected there.
+The fun returns the middleware that guards a definition, or none for a definition without
+`max_calls`, `rates`, `breaker` and `workers`. A field `breaker` of the definition becomes
+`{Name, Breaker}`, with the definition's key as the name of a breaker of its own. The error names a
+wrong field, and what was expected there.
 """.
 -spec around(Server :: reference(), #{breakers := breakers(), workers := [atom()]}) ->
     fun((erlmcp_definition:kind(), erlmcp_definition:definition()) ->

@@ -1,13 +1,12 @@
 -module(erlmcp_result_cache).
 -moduledoc """
-The cached results of a server, for definitions with the field `cache`: a table that calls read
-themselves, and the process that alone writes it. A call that finds no result asks the process,
-which lets one of several equal calls run and gives the others its result. If that call crashes,
-is killed, asks for input or returns no valid result, the next one runs.
+The cached results of a server, for definitions with the field `cache`. A result is found by its
+definition, its URI if it has one, its arguments and, unless the scope is `public`, its principal.
+Only complete results without an error are kept. Over the limits `cache_entries` and `cache_bytes`
+the oldest results are dropped.
 
-Only complete results without an error are kept. A result is found by its definition, its
-arguments and, unless the scope is `public`, its principal. Over the limits `cache_entries` and
-`cache_bytes` the oldest results are dropped. A result that exceeds `cache_bytes` alone is not kept.
+One of several equal calls runs, and the others get its result or error. If that call crashes, is
+killed, asks for input or returns no valid result, the next one runs.
 
 Internal.
 """.
@@ -31,7 +30,7 @@ start_link(Instance) ->
 -doc """
 Returns a fun for the catalog of the server with the key `Server`. The fun returns the middleware
 that caches the results of a definition with the field `cache`. `Place` is a number that no other
-definition has had. So a later definition with the same name does not get the results of this one.
+definition has had, so that a later one with the same name does not get the results of this one.
 """.
 -spec around(Server :: reference()) ->
     fun((erlmcp_definition:kind(), Place :: non_neg_integer(), erlmcp_definition:definition()) ->
@@ -183,8 +182,8 @@ tell(Process, Message) ->
     end.
 
 -doc """
-Returns how many results a server has cached and their bytes. Since the cache started, `hits` calls
-have found a result, and `misses` calls had to run. Asks no process.
+Returns how many results a server has cached (`entries`) and their bytes. Since the cache started,
+`hits` calls have got a result of another call, and `misses` calls had to run.
 """.
 -spec info(erlmcp_instance:instance()) -> erlmcp:cache_info().
 info(#{key := Server, cache := Table}) ->

@@ -2,16 +2,16 @@
 -moduledoc """
 The workers of a pool and the calls that have them, in a table. A call takes a worker from the
 table, and gives it back, without a message to a process. The pool's process (`m:erlmcp_workers`)
-adds and removes workers, counts the calls that wait, and monitors the calls that have a worker.
-
-The table has a numbered seat for each worker of the pool. A call takes a worker by inserting a row
-that names the worker and the call. A worker has at most one such row, so the table always shows
-which call has it. Each seat also has an atomic, its word, which says whether the seat is worth a
-try: whether it may have a free worker. The word can be wrong if a process is killed between two
-steps, and `mend/1` corrects it. The word also counts the workers that were removed from the seat.
+adds and removes workers, which have numbered seats, and counts the calls that wait.
 
 Internal.
 """.
+
+%% A call takes a worker by inserting a row that names the worker and the call. A worker has at most
+%% one such row, so the table always shows which call has it. Each seat also has an atomic, its
+%% word, which says whether the seat is worth a try: whether it may have a free worker. The word can
+%% be wrong if a process is killed between two steps, and `mend/1` corrects it. The word also counts
+%% the workers that were removed from the seat.
 
 -export([new/1, seat/4, unseat/3]).
 -export([borrow/2, give_back/2, take/2, leave/2]).
@@ -46,13 +46,13 @@ new(Size) ->
     {ets:new(?MODULE, [public, {write_concurrency, true}, {decentralized_counters, true}]),
      atomics:new(?SEAT(Size), []), Size}.
 
--doc "Adds `Worker`, with its process, at a seat. Calls can take the worker from now on.".
+-doc "Adds `Worker`, with its process, at a seat.".
 -spec seat(seat(), pid(), Worker :: term(), seats()) -> ok.
 seat(Number, Pid, Worker, {Table, _, _} = Seats) ->
     true = ets:insert(Table, {Number, Pid, Worker}),
     worth_a_try(Number, Seats).
 
--doc "Removes a worker from its seat, and from the call that has the worker, if one has.".
+-doc "Removes a worker from its seat, and from the call that has the worker, if there is one.".
 -spec unseat(seat(), pid(), seats()) -> ok.
 unseat(Number, Pid, {Table, Words, _}) ->
     %% The order matters. A call that takes the worker at the same time either sees the new count,
@@ -183,7 +183,8 @@ worker({{taken, Pid}, _, _, _, _}) ->
     Pid.
 
 -doc """
-Marks the seats of free workers as worth a try, for calls that were killed before they did so.
+Makes all free workers visible to `take/2` again. A call that is killed while it takes a worker or
+gives it back can hide that worker.
 """.
 -spec mend(seats()) -> ok.
 mend({Table, _, _} = Seats) ->

@@ -2,15 +2,8 @@
 -moduledoc """
 A pool of workers for handlers that need something scarce, such as a connection to a database. Each
 worker serves one call at a time, and calls wait for a worker in their order. The pool's process
-replaces a worker that has ended. A worker whose call has crashed or was killed is replaced, too,
-since its state is unknown.
-
-The option `queue` bounds the number of waiting calls, and their deadlines bound their time. A call
-that will probably not get a worker in time, by the recent mean time of a loan, is refused at once.
-
-Each worker has a process of its own, in which the funs `start` and `stop` run. Processes that
-`start` links are linked to this process. So a start that takes long, or fails, delays only the
-calls that wait for the worker.
+replaces a worker that has ended, or whose call has crashed or was killed. Each worker has a process
+of its own, in which the funs `start` and `stop` run.
 
 Internal.
 """.
@@ -59,11 +52,12 @@ start_link(Name, Options, Instance) ->
     gen_server:start_link(?MODULE, {Name, Options, Instance}, []).
 
 -doc """
-Lends a worker of the pool `Name` to the calling process, and waits until one is free. Returns a
-refusal if the pool does not run, or has no worker and starts none. The call is refused, too, if as
-many calls wait as the option `queue` allows, or if probably no worker will be free before
-`Deadline`. `Deadline` is in monotonic milliseconds, and does not end the wait itself. The caller
-gives the worker back; the pool takes the worker back if the caller ends before.
+Lends a worker of the pool `Name` to the calling process, and waits until one is free. The pool
+takes the worker back if the caller ends before it gives the worker back.
+
+Returns a refusal if the pool does not run, or has no worker and starts none. The call is refused,
+too, if as many calls wait as the option `queue` allows, or if probably no worker will be free
+before `Deadline`. `Deadline` is in monotonic milliseconds, and does not end the wait itself.
 """.
 -spec borrow(Name :: atom(), Deadline :: integer(), erlmcp_instance:instance()) ->
     {ok, loan(), Worker :: term()} | {error, erlmcp_refusal:refusal()}.
@@ -108,8 +102,8 @@ give_back({{Process, Seats}, {taken, Claim}}, good) ->
     end.
 
 -doc """
-Returns the pool `Name`, or `gone` if its server has ended or has never started it. The process and
-the table of the pool may have ended: a pool that is started again has new ones.
+Returns the pool `Name`, or `gone` if its server has ended or has not started it. The process of the
+pool, and its table, may have ended.
 """.
 -spec pool(Name :: atom(), erlmcp_instance:instance()) -> {ok, pool()} | gone.
 pool(Name, #{key := Key}) ->

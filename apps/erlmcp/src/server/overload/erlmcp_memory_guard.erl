@@ -1,12 +1,9 @@
 -module(erlmcp_memory_guard).
 -moduledoc """
-Keeps the node from filling its memory (`m:erlmcp_overload_guard`). The guard measures five times a
-second.
-
-The guard reads the figures by which the kernel decides to end processes, or to swap. These are the
-memory of the machine that is not available, and the used memory of the node's control groups that
-have a bound. The figures include other programs, which fill the same memory. The node's own
-allocated memory is read only if it has a bound of its own.
+Keeps the node from filling its memory (`m:erlmcp_overload_guard`). Five times a second the guard
+measures the memory of the machine that is not available, and the used memory of the node's control
+groups. Both include other programs. The guard measures the node's own allocated memory only if that
+has a bound of its own.
 
 Internal.
 """.
@@ -26,8 +23,7 @@ Internal.
 }.
 
 -doc """
-Returns `ok` if there is memory for new work, and otherwise `full`. Nearly always the check is one
-read.
+Returns `ok` if there is memory for new work, and otherwise `full`.
 """.
 -spec state() -> ok | full.
 state() ->

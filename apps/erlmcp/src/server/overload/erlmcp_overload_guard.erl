@@ -2,13 +2,10 @@
 -moduledoc """
 Keeps a node that is short of a resource from taking on more work. A process, the guard of the
 resource, measures repeatedly how much of the resource is used. When the use reaches a bound, new
-work is refused until the use is well below the bound again. Requests read what the guards have
-found. Nearly always no resource is short. So all guards share one persistent term that says so
-(`?NODE_IS_CLEAR`), and a request makes one read.
+work is refused until the use is well below the bound again.
 
-A module with this behaviour measures one resource. The bounds are the node's, and so they are in
-the environment of the application. The guard reads them at each look, so they may be changed while
-the node runs. A wrong value changes nothing then.
+A module with this behaviour measures one resource. The bounds are in the environment of the
+application. They may be changed while the node runs; a wrong value changes nothing then.
 
 Internal.
 """.
@@ -24,8 +21,8 @@ Internal.
 
 -type bounds() :: #{atom() => pos_integer() | infinity}.
 -doc """
-The amount that is used, its bound, and the fields of the events. With `none`, what was found before
-stays. An amount with the bound `infinity` is never too much.
+The amount that is used, its bound, and the fields of the events. With the bound `infinity`, no
+amount is too much. `none` means that there is no new measurement.
 """.
 -type seen() :: {Used :: non_neg_integer(), Limit :: pos_integer() | infinity, Fields :: map()}
               | none.
@@ -35,8 +32,9 @@ stays. An amount with the bound `infinity` is never too much.
 -doc "Checks the value of a bound. An error describes the values that the bound may have.".
 -callback expected(Bound :: atom(), Value :: term()) -> ok | {error, Expected :: binary()}.
 -doc """
-Returns the names of two events: the use has reached the bound, and new work is let in again. The
-second one comes when the use is less than `Lower` percent of the bound, or the bound is removed.
+Returns the names of two events: `Over` when the use reaches the bound, and `Under` when new work is
+let in again. `Under` comes when the use is less than `Lower` percent of the bound, or the bound is
+removed.
 """.
 -callback events() ->
     {Over :: erlmcp_event_table:name(), Under :: erlmcp_event_table:name(), Lower :: 1..99}.

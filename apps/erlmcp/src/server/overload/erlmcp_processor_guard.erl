@@ -1,11 +1,8 @@
 -module(erlmcp_processor_guard).
 -moduledoc """
 Keeps a node whose schedulers are too busy from taking on more work (`m:erlmcp_overload_guard`). The
-guard measures repeatedly how long a new process waits for a scheduler.
-
-Requests alone do not cause long waits, since `m:erlmcp_concurrency_limiter` limits how many are in
-flight. But their limit does not help against other programs of the machine, or other processes of
-the node. Without a bound nothing is measured.
+guard measures repeatedly how long a new process waits for a scheduler. Without a bound nothing is
+measured.
 
 Internal.
 """.
@@ -29,8 +26,7 @@ Internal.
 }).
 
 -doc """
-Returns `ok` if there is processor time for new work, and otherwise `busy`. Nearly always the check
-is one read.
+Returns `ok` if there is processor time for new work, and otherwise `busy`.
 """.
 -spec state() -> ok | busy.
 state() ->

@@ -1,24 +1,22 @@
 -module(erlmcp_unfinished_messages).
 -moduledoc """
-Bounds the bytes of messages that have begun and not ended. Such messages are heads and bodies of
-HTTP requests, lines, and bytes that wait on a connection behind a running request. No gate has
-admitted these messages yet, and all servers of a node hold them in the same memory. So the bound is
-one of the node.
+Bounds the bytes of messages that have begun and not ended, of all servers of the node together:
+heads and bodies of HTTP requests, lines, and bytes that wait behind a running request.
 
-A process that holds such bytes counts them (`count/4`), in a row of a table and in a sum. A message
-that arrives in one read is not counted, unless it waits behind others. If the sum exceeds the
-bound, the holder waits, and reads nothing meanwhile if its transport can wait. Then the process of
-this module makes room: it refuses the largest and slowest messages until an eighth of the bound is
-free. Their order is that of the bytes of their connection times the square of their age. So a large
-message of a quick client is rarely refused, since it is never old. Then as many waiting holders go
-on as there is room for, the smallest and newest messages first. The process also kills refused
-holders that do not give their bytes back within two seconds, and gives back the bytes of dead
-processes.
-
-A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
+A process that holds such bytes counts them (`count/4`). If the sum exceeds the bound, the holder
+waits, and the process of this module makes room by refusing the largest and slowest messages. A
+holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`. A refused holder that does not
+give its bytes back within two seconds is killed.
 
 Internal.
 """.
+
+%% The bytes are counted in a row of a table and in a sum. A message that arrives in one read is not
+%% counted, unless it waits behind others. The process refuses messages until an eighth of the bound
+%% is free. Their order is that of the bytes of their connection times the square of their age. So a
+%% large message of a quick client is rarely refused, since it is never old. Then as many waiting
+%% holders go on as there is room for, the smallest and newest messages first. The process also
+%% gives back the bytes of dead processes.
 
 -behaviour(gen_server).
 
@@ -102,15 +100,14 @@ start_link() ->
 Counts `Now` bytes of a message in place of the `Before` bytes that were counted last. A message
 with 0 bytes is no longer counted. Returns `wait` if the bytes grow and the node's sum then exceeds
 the bound. After `wait` the calling process reads no more of the message until it is sent `go_on`.
-If it is sent `refused`, it refuses the message and counts 0 bytes. The age of the message is the
-time since its first count.
+If it is sent `refused`, it refuses the message and counts 0 bytes.
 """.
 -spec count(owner(), Before :: non_neg_integer(), Now :: non_neg_integer()) -> ok | wait.
 count(_, Held, Held) -> ok;
 count(Owner, Before, Now) -> count(Owner, Before, Now, first).
 
 -doc """
-Counts as `count/3` does, but the bytes of several messages as one. The oldest of them began at
+Counts the bytes of several messages as `count/3` does those of one. The oldest of them began at
 `SinceMs`, in monotonic milliseconds. `first` stands for the time of the first count, and `infinity`
 is for 0 bytes.
 """.
@@ -164,7 +161,7 @@ ask(Words) ->
         1 -> ok
     end.
 
--doc "Returns `true` if the current message of `Owner` is one that has to be refused.".
+-doc "Returns `true` if the message of `Owner` has to be refused.".
 -spec is_refused(Owner :: owner()) -> boolean().
 is_refused(Owner) ->
     try ets:lookup_element(?MODULE, Owner, ?STATE) of
@@ -325,8 +322,8 @@ is_quiet(none, _) -> true;
 is_quiet({Pid, At}, Now) -> Now - At >= ?QUIET_MS andalso not is_process_alive(Pid).
 
 -doc """
-Returns the owners whose messages are to be refused, and the owners that may go on. No message is
-refused while all fit within the bound and no owner waits.
+Returns the owners whose messages are to be refused, and the waiting owners that may go on. No
+message is refused while all fit within the bound and no owner waits.
 
 ## Examples
 

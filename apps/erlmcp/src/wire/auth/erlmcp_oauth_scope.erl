@@ -1,7 +1,6 @@
 -module(erlmcp_oauth_scope).
 -moduledoc """
-Parses and writes the `scope` parameters of both sides, and chooses the scopes that a client
-requests. Pure. Lists of scopes have no duplicates, and keep the order in which scopes first occur.
+Parses and writes `scope` parameters, and chooses the scopes that a client requests. Pure.
 
 Source: specification 2026-07-28, "Scope Selection Strategy" and "Step-Up Authorization Flow".
 
@@ -40,9 +39,8 @@ union(One, Other) ->
     lists:sublist(lists:uniq(One ++ Other), ?SCOPES).
 
 -doc """
-Returns the scopes to request in the first authorization. They are those of the challenge and of the
-client's configuration. If neither has any, they are those of the resource's metadata. Without any
-of these the list is empty, and the request has no `scope` parameter.
+Returns the scopes to request in the first authorization: those of the challenge and of the client's
+configuration or, if neither has any, those of the resource's metadata.
 """.
 -spec first(Challenged :: [binary()], Configured :: [binary()], Supported :: [binary()] | none) ->
     [binary()].
@@ -53,8 +51,7 @@ first(Challenged, Configured, _) -> union(Challenged, Configured).
 
 -doc """
 Returns the scopes to request in a step-up: the earlier ones, and those of the challenge or, if it
-has none, of the metadata. Returns `none` if these add no scope, since a token with the same scopes
-would be refused again.
+has none, of the metadata. Returns `none` if these add no scope.
 """.
 -spec more(Before :: [binary()], Challenged :: [binary()], Supported :: [binary()] | none) ->
     {ok, [binary()]} | none.
@@ -69,11 +66,11 @@ more(Before, Added) ->
     end.
 
 -doc """
-Adds the scope `offline_access`, with which the authorization server grants a refresh token, if it
-is among `Offered`, the scopes that this server offers. An empty list stays empty, since
-`offline_access` would be the only scope of the request.
+Adds the scope `offline_access`, which asks for a refresh token, if `Offered` has it. `Offered` are
+the scopes that the authorization server offers. An empty list stays empty.
 """.
 -spec offline([binary()], Offered :: [binary()]) -> [binary()].
+%% The scope would be the only one of the request.
 offline([], _) -> [];
 offline(Scopes, Offered) ->
     case lists:member(~"offline_access", Offered) of

@@ -3,16 +3,8 @@
 Decides which URLs of OAuth may be called, which name the same resource, and where metadata is.
 Pure.
 
-Authorization servers are called over https, and over plain http on the hosts that the caller of
-`allowed/2` names. Where metadata leads a client, these hosts follow from the URL of its MCP server
-(`plain_hosts/1`). There are none if that URL is https. If it is plain http, as in tests, they are
-the server's own host, or the whole loopback if the server is there. So the metadata of a distant
-server never leads to plain http on another host.
-
 A URL is valid here if its scheme is http or https, and it has a host, but neither user information
-nor a fragment. It may have at most 4,096 bytes, all visible ASCII. Functions without `invalid_url`
-among their return values need valid URLs, except `endpoint/1` and those that return a boolean or a
-list of hosts.
+nor a fragment. It may have at most 4,096 bytes, all visible ASCII.
 
 Internal.
 """.
@@ -32,7 +24,7 @@ Internal.
 
 -doc """
 Returns the canonical URI of an MCP server: scheme and host in lower case, and no path if it is only
-a slash. Returns `{error, invalid_url}` if the URL is not valid, as when it has a fragment.
+a slash. Returns `{error, invalid_url}` if the URL is not valid.
 """.
 -spec canonical(binary()) -> {ok, binary()} | {error, invalid_url}.
 canonical(Url) ->
@@ -80,9 +72,8 @@ within(Url, Resource) ->
     end.
 
 -doc """
-Returns `true` if two texts name the same resource: they are equal, or valid URLs that mean the
-same. These may differ in the case of scheme and host, a default port, or the slash of an empty
-path.
+Returns `true` if two texts name the same resource: they are equal, or valid URLs that differ only
+in the case of scheme and host, a default port, or the slash of an empty path.
 """.
 -spec same_resource(binary(), binary()) -> boolean().
 same_resource(Same, Same) ->
@@ -153,7 +144,10 @@ loopback(Host) ->
         _ -> false
     end.
 
--doc "Returns the URLs at which an MCP server may have its metadata, in the order to try them.".
+-doc """
+Returns the URLs at which an MCP server may have its metadata, in the order to try them. `ServerUrl`
+must be valid.
+""".
 -spec resource_metadata(ServerUrl :: binary()) -> [binary(), ...].
 resource_metadata(ServerUrl) ->
     Name = ~"/.well-known/oauth-protected-resource",
@@ -165,6 +159,7 @@ resource_metadata(ServerUrl) ->
 
 -doc """
 Returns the URLs at which an authorization server may have its metadata, in the order to try them.
+`Issuer` must be a valid URL.
 """.
 -spec server_metadata(Issuer :: binary()) -> [binary(), ...].
 server_metadata(Issuer) ->
@@ -178,8 +173,8 @@ server_metadata(Issuer) ->
     [under_origin(Issuer, Path) || Path <- Paths].
 
 -doc """
-Returns the URL of the path `Path`, without a query, on the origin of `Url`. `Path` may have any
-bytes. Those that a URL cannot have are percent-encoded.
+Returns the URL of the path `Path`, without a query, on the origin of `Url`, which must be valid.
+`Path` may have any bytes. Those that a URL cannot have are percent-encoded.
 """.
 -spec under_origin(Url :: binary(), Path :: binary()) -> binary().
 under_origin(Url, Path) ->
@@ -193,7 +188,7 @@ ascii(Path) ->
 ascii_of(Byte) when Byte < 128 -> <<Byte>>;
 ascii_of(Byte) -> <<"%", (binary:encode_hex(<<Byte>>))/binary>>.
 
--doc "Returns `Url` with `Host` in place of its host.".
+-doc "Returns `Url`, which must be valid, with `Host` in place of its host.".
 -spec with_host(Url :: binary(), Host :: binary()) -> binary().
 with_host(Url, Host) ->
     {ok, Parts} = parse(Url),
@@ -216,8 +211,7 @@ with_query(Url, Parameters) ->
 
 -doc """
 Returns the parameters of a URL's query, decoded. Returns `{error, invalid_url}` if the URL is not
-valid, or its query is malformed. The same holds for a query with more than 64 parameters, one
-without `=`, or a repeated one.
+valid, or if its query is malformed, has more than 64 parameters, one without `=`, or one twice.
 """.
 -spec query(binary()) -> {ok, #{binary() => binary()}} | {error, invalid_url}.
 query(Url) ->

@@ -41,7 +41,7 @@ are_scope_bytes(Rest) ->
 
 -doc """
 Returns `ok` if `Scopes`, those of a request, include all of `Needed`, or are `all`. The refusal
-names all of `Needed`, even those that the request has, so that a client can ask for all at once.
+names all of `Needed`, even those that the request has.
 """.
 -spec check(Needed :: [erlmcp:scope()], Scopes :: erlmcp:scopes()) ->
     ok | {error, erlmcp_refusal:refusal()}.

@@ -1,10 +1,6 @@
 -module(erlmcp_line).
 -moduledoc """
-Splits bytes into lines of bounded length, one message each. Pure.
-
-Bytes may come in any portions. A line over the bound is reported as soon as it passes the bound,
-and the rest of it is dropped. So a peer cannot make the framing hold more than the bound and one
-chunk.
+Splits bytes, which come in any portions, into lines of bounded length, one message each. Pure.
 
 Internal.
 """.
@@ -33,11 +29,9 @@ new(Max) ->
 
 -doc """
 Returns the lines that end in `Chunk`, without their end (`\n` or `\r\n`), in their order. Lines of
-only whitespace, up to the bound, are left out. A line over the bound gives one `{too_large,
-Observed}` as soon as it passes the bound. `Observed` is the number of its bytes so far.
-
-A line that lies in `Chunk` as a whole may be a sub-binary of `Chunk`, and then keeps all of it in
-memory.
+only whitespace are left out. A line over the bound gives one `{too_large, Observed}` as soon as it
+passes the bound, and its rest is dropped. `Observed` is the number of its bytes so far. A line may
+be a sub-binary of `Chunk`, and then keeps all of it in memory.
 
 ## Examples
 
@@ -122,8 +116,8 @@ is_blank(<<C, Rest/binary>>) when C =:= $\s; C =:= $\t; C =:= $\r -> is_blank(Re
 is_blank(Rest) -> Rest =:= ~"".
 
 -doc """
-Returns `true` if a line, of more than whitespace so far, has begun and not ended. A line whose rest
-is dropped counts, too.
+Returns `true` if a line with more than whitespace has begun and not ended. A line whose rest is
+dropped counts, too.
 """.
 -spec is_partial(state()) -> boolean().
 is_partial(#state{held = swallow}) -> true;
@@ -149,9 +143,8 @@ give_up(#state{held = ~""} = State) -> State;
 give_up(State) -> State#state{held = swallow}.
 
 -doc """
-Returns a list with the unfinished line at the end of the bytes. The list is empty if there is none,
-if the line is only whitespace, or if its rest is dropped. The framing keeps the line until
-`give_up/1`.
+Returns a list with the unfinished line, for the end of the input. The list is empty if there is
+none, if the line is only whitespace, or if its rest is dropped. The state does not change.
 
 ## Examples
 

@@ -1,6 +1,6 @@
 -module(erlmcp_sse).
 -moduledoc """
-Encodes server-sent events, which `m:erlmcp_sse_reader` parses. Pure.
+Encodes server-sent events. Pure.
 
 Source: WHATWG HTML, "Server-sent events", section "Parsing an event stream".
 
@@ -26,8 +26,7 @@ of a map is split at its line ends (`\n`, `\r\n` or `\r`), and a reader joins th
 
 ## Errors
 
-* `badarg` if `event` or `id` contains a character that would end its line, or a NUL, since readers
-  ignore an id with one
+Raises `badarg` if `event` or `id` contains a newline, a carriage return or a NUL.
 
 ## Examples
 
@@ -52,6 +51,7 @@ field(event, Name) -> [~"event: ", on_one_line(Name), $\n];
 field(id, Id) -> [~"id: ", on_one_line(Id), $\n];
 field(retry, Delay) -> [~"retry: ", integer_to_binary(Delay), $\n].
 
+%% Readers ignore an id with a NUL.
 on_one_line(Value) ->
     case binary:match(Value, [~"\n", ~"\r", ~"\0"]) of
         nomatch -> Value;

@@ -1,9 +1,6 @@
 -module(erlmcp_sse_reader).
 -moduledoc """
-Parses server-sent events of bounded size. Pure.
-
-Bytes may come in any portions, and the time is linear in their number. After an event or a line
-over the bound, the reader returns no more events.
+Parses server-sent events of bounded size from bytes in any portions. Pure.
 
 Source: WHATWG HTML, "Server-sent events", sections "Parsing an event stream" and "Interpreting an
 event stream".
@@ -51,8 +48,8 @@ Internal.
 
 -doc """
 Returns a reader at the beginning of a stream, for events with up to `Max` bytes of data. A comment
-or a line of another field may have about `Max` bytes, too. So the reader holds about three times
-`Max` bytes at most: an event's data, its name, and an unfinished line.
+or a line of another field may have about `Max` bytes, too. The reader holds about three times `Max`
+bytes at most.
 """.
 -spec new(Max :: pos_integer()) -> state().
 new(Max) ->
@@ -65,8 +62,8 @@ bound, `{too_large, Max}` comes in its place, and nothing is returned after that
 
 `event` is `message` if the event has no name. `id` and `retry`, in milliseconds, are the stream's
 latest; before the first, `id` is empty and `retry` absent. An id of more than 4,096 bytes, or with
-a NUL, does not count. Events without data and unknown fields are left out. Bytes that are not UTF-8
-stay as they are. Data is a sub-binary of the received bytes if possible, and keeps them in memory.
+a NUL, is ignored. Events without data are left out. Data may be a sub-binary of the received bytes,
+and then keeps them in memory.
 
 ## Examples
 
@@ -231,8 +228,8 @@ split_field(Line) ->
     end.
 
 -doc """
-Returns the id of the last whole event, even of one without data; empty if no event had an id. A
-client resumes the stream after this id.
+Returns the id after which a client resumes the stream: that of the last whole event, even of one
+without data. It is empty if no event had an id.
 """.
 -spec last_id(state()) -> binary().
 last_id(#state{last_id = Id}) ->

@@ -3,19 +3,13 @@
 Finds the address of a client behind proxies, in the headers `Forwarded` and `X-Forwarded-For`.
 Pure.
 
-Each proxy appends the address of its own peer. So both headers are read from their end, for as long
-as a hop was written by a trusted proxy. The client is the first hop from the end whose address is
-not a trusted proxy's. The text before it is ignored, even an opening quote, since the client can
-have written that text itself.
+Each proxy appends the address of its own peer to one of the headers. So the client is the first hop
+from the end whose address is not a trusted proxy's. In these cases a proxy counts as the client:
 
-If a hop has no address (`unknown`, an obfuscated name, or other text), the proxy that wrote it
-counts as the client. If both headers are there and lead to different addresses, the proxy that sent
-the request counts as the client. A proxy may write only one of the two headers, and pass on the
-other as its client wrote it.
-
-If all hops are trusted proxies, the first of the list counts as the client. At most 32 hops are
-read, each of at most 1,024 bytes. Beyond these bounds, the last proxy that was reached counts as
-the client.
+- A hop has no address: the proxy that wrote the hop.
+- The two headers lead to different addresses: the proxy that sent the request.
+- All hops are trusted proxies: the first of the list.
+- There are more than 32 hops, or one has more than 1,024 bytes: the last proxy that was reached.
 
 Source: RFC 7239, sections 4 to 6.
 
@@ -23,6 +17,10 @@ Internal.
 """.
 
 -export([client/3, is_there/1]).
+
+%% The text before the client's hop is ignored, even an opening quote, since the client can have
+%% written that text itself. If a proxy writes only one of the two headers, the client can have
+%% written the other one.
 
 %% The most hops that are read, and the most bytes of one.
 -define(HOPS, 32).
@@ -39,9 +37,8 @@ is_there(#{~"forwarded" := _}) -> true;
 is_there(_) -> false.
 
 -doc """
-Returns the address of the client of a request with the given headers, which came from the trusted
-proxy `Proxy`; `Proxy` itself if neither header is there. `Trusted` has the networks of all trusted
-proxies.
+Returns the address of the client of a request that came from the trusted proxy `Proxy`; `Proxy`
+itself if neither header is there. `Trusted` has the networks of all trusted proxies.
 
 ## Examples
 

@@ -17,7 +17,7 @@ Internal.
 -type headers() :: #{binary() => binary()}.
 -doc """
 The values of the headers that `read/1` parses. An absent header is `undefined`. `name` is
-`{error, Given}` if the value `Given` of `Mcp-Name` cannot be decoded (`decode/1`).
+`{error, Given}` if `decode/1` cannot decode the value `Given` of `Mcp-Name`.
 """.
 -type values() :: #{
     version := binary() | undefined,
@@ -54,10 +54,9 @@ decoded_name(Name) ->
     end.
 
 -doc """
-Checks that `Mcp-Method` equals the body's method. If the method has a name, a URI or a task id
-(`source/1`), `Mcp-Name` must equal it. Headers are compared case-sensitively, `Mcp-Name` after
-decoding. A body in which the name, URI or task id is absent or not a string passes: the method
-refuses it later.
+Checks that `Mcp-Method` equals the body's method, and that `Mcp-Name`, decoded, equals the name,
+URI or task id in `Params`, if the method has one (`source/1`). A body in which that is absent or
+not a string passes: the method refuses it later.
 """.
 -spec check(Method :: binary(), Params :: map(), values()) ->
     ok | {error, erlmcp_refusal:refusal()}.
@@ -104,9 +103,8 @@ shown(Given) -> erlmcp_printable:quoted(Given).
 
 -doc """
 Checks that the declared `Mcp-Param-*` headers of a tool call, decoded, equal its arguments. An
-argument that is there and not null must have its header. The header of an absent or null argument
-is ignored, and so is a header that is not declared. Numbers are compared as numbers; a number
-beyond 2^53 - 1, of either sign, equals no header.
+argument that is there and not null must have its header. The header of another argument is ignored.
+Numbers are compared as numbers; a number beyond 2^53 - 1, of either sign, equals no header.
 """.
 -spec check_arguments(Arguments :: map(), [declaration()], headers()) ->
     ok | {error, erlmcp_refusal:refusal()}.
@@ -162,10 +160,10 @@ same(Value, Text) when is_number(Value), byte_size(Text) =< 32 ->
 same(_, _) -> false.
 
 -doc """
-Returns the arguments for which a tool's input schema declares a header, with `x-mcp-header`. The
+Returns the arguments for which a tool's input schema declares a header with `x-mcp-header`. The
 name there must be a token, and unique without regard to case. The argument must be a string,
-integer or boolean, reached through `properties` alone. Otherwise the error says what was expected.
-A declaration has the whole name of the header, `mcp-param-` and the name, in lower case.
+integer or boolean, and `properties` alone must lead to it. Otherwise the error says what was
+expected. A declaration has the header's whole name in lower case, with `mcp-param-`.
 """.
 -spec declared(InputSchema :: map()) -> {ok, [declaration()]} | {error, Expected :: binary()}.
 declared(Schema) ->
@@ -225,9 +223,8 @@ is_token(Name) ->
         re:run(Name, "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", [{capture, none}, dollar_endonly]) =:= match.
 
 -doc """
-Decodes the value of a header, which is plain text, or base64 between `=?base64?` and `?=`. Plain
-text may have printable ASCII and tabs. Base64 must have its padding, and nothing outside of its
-alphabet; the decoded bytes may be any. Returns `error` for any other value.
+Decodes the value of a header: plain text of printable ASCII and tabs, or base64 with its padding
+between `=?base64?` and `?=`. The decoded bytes may be any. Returns `error` for any other value.
 
 ```erlang
 {ok, ~"Hello"} = erlmcp_header:decode(~"=?base64?SGVsbG8=?=").

@@ -1,9 +1,7 @@
 -module(erlmcp_ip_network).
 -moduledoc """
-Parses IP addresses and networks, and decides whether a network contains an address. Pure.
-
-An IPv4 address written as IPv6 (`::ffff:192.0.2.1`) counts as the IPv4 address, since sockets of
-both families report IPv4 peers in that form.
+Parses IP addresses and networks, and decides whether a network contains an address. Pure. An IPv4
+address written as IPv6 (`::ffff:192.0.2.1`) counts as the IPv4 address.
 
 Source: RFC 4291, sections 2.2 and 2.5.5.2; RFC 4632, section 3.1.
 

@@ -1,7 +1,7 @@
 -module(erlmcp_request_header).
 -moduledoc """
-Makes the `MCP-Protocol-Version` and `Mcp-*` headers of a client's messages on HTTP. Pure. Names are
-in lower case. The server checks the `Mcp-*` headers in `m:erlmcp_header`.
+Makes the `MCP-Protocol-Version` and `Mcp-*` headers of a client's messages on HTTP, with names in
+lower case. Pure.
 
 Sources: specification 2026-07-28, "Streamable HTTP / Request Metadata"; 2025-06-18 and 2025-11-25,
 "Transports / Protocol Version Header"; the extension `io.modelcontextprotocol/tasks`, "Routing
@@ -81,9 +81,9 @@ text(Number) when is_float(Number), trunc(Number) == Number ->
 text(_) -> none.
 
 -doc """
-Encodes a text as the value of a header. Printable ASCII that neither begins nor ends with a space,
-and does not look like an encoded text, stays as it is. Any other text becomes base64, as
-`erlmcp_header:decode/1` reads it.
+Encodes a text as the value of a header, for `erlmcp_header:decode/1`. Printable ASCII that neither
+begins nor ends with a space, and does not look like an encoded text, stays as it is. Any other text
+becomes base64.
 
 ## Examples
 

@@ -1,20 +1,18 @@
 -module(erlmcp_json).
 -moduledoc """
-Encodes JSON, and decodes it within limits, on top of OTP's `m:json`. Pure.
-
-Bytes that break a limit or the grammar are refused, with a reason that a program can match. Only
-`true`, `false` and `null` become atoms. A decoded string of more than 64 bytes may be a sub-binary
-of its message, and then keeps the message in memory.
-
-Nearly all messages are valid, so a fast decoder comes first, for up to 65,536 bytes. It passes
-strings that are not plain ASCII, and numbers that are not small positive integers, to `m:json` one
-by one. If the fast decoder fails, `json:decode/3` decodes the message again, and finds the reason
-of an error.
+Encodes JSON, and decodes it within limits, on top of OTP's `m:json`. Pure. Only `true`, `false` and
+`null` become atoms. A decoded string of more than 64 bytes may be a sub-binary of its message, and
+then keeps the message in memory.
 
 Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, which are refused.
 
 Internal.
 """.
+
+%% Nearly all messages are valid, so a fast decoder comes first, for up to 65,536 bytes. It passes
+%% strings that are not plain ASCII, and numbers that are not small positive integers, to `json` one
+%% by one. If the fast decoder fails, `json:decode/3` decodes the message again, and finds the
+%% reason of an error.
 
 -export([encode/1, decode/2, decode/3, params/4, known_meta/1, known_object/1, is_known/2,
          is_plain/1]).
@@ -90,8 +88,7 @@ members in it at all levels.
 
 -doc """
 Encodes a term as `json:encode/1` does, with two additions for Elixir. `nil` is `null`, and a date
-or a time (`m:erlmcp_elixir_terms`) is an ISO 8601 string. Any other struct is refused, since its
-members are private and would reach clients by accident.
+or a time (`m:erlmcp_elixir_terms`) is an ISO 8601 string. Any other struct is refused.
 
 ## Errors
 
@@ -112,6 +109,7 @@ Term}`.
 encode(Term) ->
     json:encode(Term, fun encoded/2).
 
+%% The members of a struct are private, and would reach clients by accident.
 encoded(nil, _) ->
     ~"null";
 encoded(#{'__struct__' := Module} = Struct, _) when is_atom(Module) ->
@@ -127,14 +125,12 @@ encoded(Term, Encode) ->
 Decodes a JSON text, which may have whitespace around its value.
 
 `message_bytes` is how many bytes the text may have. `depth` is how many arrays and objects may be
-nested (1 allows one). `members` is how many members the objects of the whole text may have.
-`members` and `depth` are checked as the bytes are read, a duplicate key when its object ends.
+nested (1 allows one). `members` is how many members all objects of the text together may have.
 
 Some reasons need an explanation:
 
 - `invalid_byte`: a byte at which neither JSON nor UTF-8 can continue, and its offset.
-- `invalid_escape`: a `\u` escape that is not a character. Examples are a low surrogate alone, and a
-  high one before a `\u` that is no low one. Any other byte after a high one is an `invalid_byte`.
+- `invalid_escape`: a `\u` escape that is not a character, such as a low surrogate alone.
 - `number_too_long`: a number of more than 400 bytes, or 398 if it has an exponent and no fraction.
 - `number_out_of_range`: a number with a fraction or an exponent that no float can hold.
 - `unexpected_end`: also a `\u` escape, or a high surrogate alone, with too few bytes after it.
@@ -158,9 +154,8 @@ decode(Binary, Limits) ->
     decode(Binary, Limits, none).
 
 -doc """
-Decodes as `decode/2` does, with the same errors. Decoding is faster if a text of at most 65,536
-bytes has the known object, byte for byte, as a member `_meta`. `none` means that no object is
-known.
+Decodes as `decode/2` does, and faster if a text of at most 65,536 bytes has the known object, byte
+for byte, as a member `_meta`.
 """.
 -spec decode(binary(), limits(), known_object() | none) ->
     {ok, json_term()} | {error, decode_error()}.
@@ -177,9 +172,8 @@ decode(Binary, #{depth := Depth, members := Most}, _) ->
 -doc """
 Decodes only `params`, the last of a request's four members, which may be any JSON value. The first
 `At` bytes, with the version and the id, are skipped and not checked. Then comes `Text`, which has
-the method and the key `params`. Returns `other` if the binary has another text there, if `params`
-is invalid, or if a limit is broken. The same holds if the binary has bytes after the request, or
-more than 65,536 bytes. `decode/3` can decode some of these.
+the method and the key `params`. Returns `other` for a binary of another form, with an invalid
+`params`, over a limit, or of more than 65,536 bytes. `decode/3` may be able to decode it.
 
 ## Examples
 
@@ -207,10 +201,10 @@ params(_, _, _, _) ->
     other.
 
 -doc """
-Returns the first object that is a member `_meta` in a JSON text, so that `decode/3` recognises it
-in the next text. `decode/2` must have accepted the text. The object is a copy, and does not keep
-the text in memory. Returns `none` if there is no such object, or it has more than 1,024 bytes. An
-object with whitespace between `"_meta"` and its `{` is not found.
+Returns the first object that is a member `_meta` in a JSON text, for `decode/3` of later texts.
+`decode/2` must have accepted the text. The object does not keep the text in memory. Returns `none`
+if there is no such object, or it has more than 1,024 bytes. An object with whitespace between
+`"_meta"` and its `{` is not found.
 
 ## Examples
 
