@@ -111,7 +111,10 @@ from the `first` one on. `More` is `true` if there may be further tasks.
 """.
 -callback list(owner(), After :: position() | first, Count :: pos_integer(), State :: term()) ->
     {[task()], More :: boolean()} | unavailable().
--doc "Deletes a task, if it is there.".
+-doc """
+Deletes a task, if it is there. Returns `ok` even if the store cannot be reached. `c:sweep/2` deletes
+the task then, after it has expired.
+""".
 -callback delete(id(), State :: term()) -> ok.
 -doc """
 Deletes the tasks that have expired at `Now`, in milliseconds since 1970. A server calls this

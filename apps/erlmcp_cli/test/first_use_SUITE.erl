@@ -93,6 +93,8 @@ an_option_nearly_right_is_suggested(_) ->
      || Words <- [[Url, "--tiemout", "5"], ["--tiemout", "5", Url], ["--tiemout=5", Url]]],
     {2, "", Unlike} = main(["list", Url, "--xyzzy"]),
     ?assertEqual("erlmcp list: --xyzzy: no such option. See `erlmcp help list`.\n", Unlike),
+    {2, "", Empty} = main(["ping", "-=x"]),
+    ?assertEqual("erlmcp ping: -: no such option. See `erlmcp help ping`.\n", Empty),
     %% Words after `--` are no options.
     [{3, "", _} = main(["call", Url, "t" | Words])
      || Words <- [["--", "--tiemout=5"], ["--timeout=5", "a=-1"]]],

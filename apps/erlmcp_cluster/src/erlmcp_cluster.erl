@@ -203,7 +203,7 @@ left({error, _} = Error) ->
     Error.
 
 -doc """
-Takes a dead node that will not come back out of the cluster. Until then the node counts when a
+Removes a dead node from the cluster, if it will not come back. Until then the node counts when a
 majority is needed. If it does come back, it joins as a new one.
 
 ## Errors

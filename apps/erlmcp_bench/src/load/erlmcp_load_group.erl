@@ -385,7 +385,15 @@ due({open, Schedule}, Now, #group{claim = Due, settings = Settings, tally = Tall
             %% A client would have given up by now.
             sending(Group#group{claim = none, tally = erlmcp_load_tally:unsent(Due, Now, Tally)});
         {Key, Connection, Taken} ->
-            sending(sent(Schedule, Now, Key, Connection, [], Taken))
+            read_first(sent(Schedule, Now, Key, Connection, [], Taken))
+    end.
+
+%% Reads what has come before it sends another request. A group that is late has always one to send,
+%% and would never read the replies.
+read_first(Group) ->
+    case process_info(self(), message_queue_len) of
+        {message_queue_len, 0} -> sending(Group);
+        {message_queue_len, _} -> alarmed(now_us(), Group)
     end.
 
 claimed(Schedule, Group) ->

@@ -3,6 +3,7 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([closed_loops_are_answered/1, open_loops_keep_their_rate/1,
+         late_groups_read_on/1,
          a_part_of_what_is_carried_is_offered/1, no_more_is_carried_than_can_be/1,
          methods_are_mixed/1,
          large_payloads_come_whole/1, sessions_are_opened_and_closed/1,
@@ -20,11 +21,11 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [closed_loops_are_answered, open_loops_keep_their_rate, a_part_of_what_is_carried_is_offered,
-     no_more_is_carried_than_can_be, methods_are_mixed, large_payloads_come_whole,
-     sessions_are_opened_and_closed, replies_in_streams_are_read, observers_hear_of_each_request,
-     warm_up_is_not_measured, seconds_add_up, loads_are_stopped, rates_are_changed,
-     loads_are_stopped_as_they_begin, loads_end_with_their_owner,
+    [closed_loops_are_answered, open_loops_keep_their_rate, late_groups_read_on,
+     a_part_of_what_is_carried_is_offered, no_more_is_carried_than_can_be, methods_are_mixed,
+     large_payloads_come_whole, sessions_are_opened_and_closed, replies_in_streams_are_read,
+     observers_hear_of_each_request, warm_up_is_not_measured, seconds_add_up, loads_are_stopped,
+     rates_are_changed, loads_are_stopped_as_they_begin, loads_end_with_their_owner,
      loads_that_have_ended_have_no_connections, crash_reports_have_no_payloads,
      connections_come_from_their_sources, groups_are_seldom_collected,
      headers_are_sent, what_cannot_be_is_refused].
@@ -90,6 +91,15 @@ keeps_its_rate(Target, Arrivals, Config) ->
     end,
     %% Not in the millisecond after it.
     erlmcp_bench_histogram:percentile(Lateness, 10) < 1_000.
+
+%% More is due than can be sent. The group still reads replies as they come, and the first requests
+%% have been answered long before it has sent all that its connections may have in flight.
+late_groups_read_on(Config) ->
+    {ok, Load} = start(#{target => tcp, connections => 600, in_flight => 50,
+                         loop => {open, 1_000_000, even}, duration_ms => 1_000}, Config),
+    #{latency := Latency, unsent := Unsent} = erlmcp_load:await(Load),
+    true = Unsent > 0,
+    true = erlmcp_bench_histogram:percentile(Latency, 1) < 250_000.
 
 %% On its connections, which may be more than the callers that find it out. Of 301 a group opens the
 %% last one alone.

@@ -142,6 +142,8 @@ wrong_values_are_named(_) ->
          {"OTEL_EXPORTER_OTLP_HEADERS", "=secret-7", {"A", "1"}},
          {"OTEL_EXPORTER_OTLP_HEADERS", "a=secret-7%zz", {"A", "1"}},
          {"OTEL_EXPORTER_OTLP_HEADERS", "a=secret-7%0D%0Ab: c", {"A", "1"}},
+         {"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "a=secret-7%0D%0Ab: c",
+          {"OTEL_EXPORTER_OTLP_HEADERS", "a=b"}},
          {"OTEL_RESOURCE_ATTRIBUTES", "a", {"A", "1"}},
          {"OTEL_RESOURCE_ATTRIBUTES", "a\"b=1", {"A", "1"}},
          {"OTEL_TRACES_SAMPLER", "always_on", {"A", "1"}},

@@ -196,7 +196,7 @@ an_end_without_its_event_is_forgotten(_) ->
 each_server_has_its_own_time(_) ->
     Copies = copies([]),
     Event = (event(1, 1, 1))#{ended := true},
-    [ok = erlmcp_cluster_event_copies:add(Key, ?STORED#{stored_ms => Ms}, Event, 0, Copies)
+    [ok = erlmcp_cluster_event_copies:add(Key, maps:put(stored_ms, Ms, ?STORED), Event, 0, Copies)
      || {Key, Ms} <- [{key(1), 10_000}, {key(2), 1_000}]],
     ok = erlmcp_cluster_event_copies:expire(1_000, fun(_) -> false end, Copies),
     [{ok, _, [{1, _}], 1, true}, none] =

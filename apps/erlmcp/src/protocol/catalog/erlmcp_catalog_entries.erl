@@ -357,7 +357,8 @@ differing(Before, After) ->
 -doc """
 Returns the changes since `next/1` was `Position`. First come the removed definitions, as `gone`;
 some of them may have been removed before. Then come the added ones, in the order of their
-positions. Returns `all` if the changes are not known, such as after layers were merged.
+positions. A replaced definition is only among these: remove the one that had its key. Returns `all`
+if the changes are not known, such as after layers were merged.
 """.
 -spec since(Position :: position(), entries()) ->
     {ok, [{erlmcp_definition:kind(), Key :: binary(), erlmcp_definition:definition() | gone}]}

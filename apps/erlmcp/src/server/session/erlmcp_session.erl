@@ -62,8 +62,8 @@ Internal.
 -doc """
 Opens a session for a tenant and returns its id. Returns a refusal if the limit of sessions, or that
 of the tenant's sessions, is reached and all of these are in use (`reserve/5`). In a cluster,
-returns a refusal also if this node may not serve sessions now, or if the session's changes cannot
-be stored (`change/3`).
+returns a refusal also if this node may not serve sessions now. It does so, too, if the id has no
+room for the client's declaration, and the cluster cannot store it (`change/3`).
 """.
 -spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.

@@ -224,7 +224,7 @@ a_refresh_at_another_time_leads_to_no_login(Config) ->
     {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     revoke(Peer),
     erlmcp_test_oauth:change(Peer, ~"/token", {429, #{}, ~""}),
-    {error, {auth, {token_refused, 429, none, none}}} = erlmcp_test_oauth:call(Handle, Peer),
+    {error, {token_refused, 429, none, none}} = erlmcp_test_oauth:call(Handle, Peer),
     [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
     erlmcp_test_oauth:change(Peer, ~"/token", fun(_) ->
         erlmcp_test_oauth:json(200, erlmcp_test_oauth:token_answer(Peer))

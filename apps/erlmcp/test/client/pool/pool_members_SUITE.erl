@@ -11,7 +11,8 @@ misbehave.
          unsent_call_is_tried_elsewhere/1, reading_is_tried_again/1, doing_is_not/1,
          each_failure_of_http_has_its_tries/1, silence_and_nonsense_are_failures/1,
          busy_member_is_passed_over/1,
-         repeatable_tool_is_tried_again/1, retries_end/1, breaker_opens_at_its_limit/1,
+         repeatable_tool_is_tried_again/1, retries_end/1, late_calls_are_not_tried_again/1,
+         breaker_opens_at_its_limit/1,
          a_call_that_was_not_sent_changes_no_breaker/1,
          half_open_lets_one_try/1, each_opening_has_its_time/1,
          simultaneous_failures_open_it_once/1, what_is_no_call_is_no_try/1,
@@ -35,7 +36,8 @@ all() ->
      unsent_call_is_tried_elsewhere, reading_is_tried_again, doing_is_not,
      each_failure_of_http_has_its_tries, silence_and_nonsense_are_failures,
      busy_member_is_passed_over,
-     repeatable_tool_is_tried_again, retries_end, breaker_opens_at_its_limit,
+     repeatable_tool_is_tried_again, retries_end, late_calls_are_not_tried_again,
+     breaker_opens_at_its_limit,
      a_call_that_was_not_sent_changes_no_breaker,
      half_open_lets_one_try, each_opening_has_its_time, simultaneous_failures_open_it_once,
      what_is_no_call_is_no_try, dead_caller_leaves_no_trace, all_open_is_refused_at_once,
@@ -197,6 +199,25 @@ retries_end(_) ->
     Pool = pool([closing()], #{retries => 3}),
     {error, {closed, _}} = erlmcp_client:call_tool(Pool, ~"who", #{}, #{repeatable => true}),
     4 = calls(),
+    ok = erlmcp_pool:stop(Pool).
+
+%% Progress has kept the call longer than its `timeout`, so none is left for another try.
+late_calls_are_not_tried_again(_) ->
+    Peer = erlmcp_test_peer:http(fun
+        (#{message := #{~"method" := ~"server/discover"}} = Request) ->
+            failing(Request);
+        (#{message := #{~"params" := #{~"_meta" := #{~"progressToken" := Token}}}}) ->
+            Progress = fun(Step) ->
+                erlmcp_test_peer:event(#{jsonrpc => ~"2.0", method => ~"notifications/progress",
+                                         params => #{progressToken => Token, progress => Step}})
+            end,
+            {events, [Progress(1), {wait, 1_800}, Progress(2), {wait, 1_800}, close]}
+    end),
+    Pool = pool([Peer], #{retries => 3}),
+    {error, {closed, _}} =
+        erlmcp_client:call_tool(Pool, ~"who", #{}, #{timeout => 3_000, repeatable => true,
+                                                     progress => fun(_) -> ok end}),
+    1 = calls(),
     ok = erlmcp_pool:stop(Pool).
 
 %% At the limit minus one it is closed still.
