@@ -228,7 +228,7 @@ bad_definitions(Kind) ->
                                          #{type => [object]}]]
         ++ [{Field, Good#{Field => Value}}
             || Kind =:= tool, {Field, Value} <- [{task_starts, on_return}, {task_timeout_ms, 1},
-                                                 {repeatable, true}]]
+                                                 {timeout_ms, 4_294_967_296}, {repeatable, true}]]
         %% The fun that goes on is no part of a task's record.
         ++ [{repeatable, Good#{task => required, task_starts => on_return, repeatable => true}}
             || Kind =:= tool]
