@@ -49,8 +49,22 @@ is_inherit(Value) -> Value =:= safe orelse Value =:= all.
 is_env(Env) when is_map(Env) -> is_env(maps:to_list(Env));
 is_env(Env) -> erlmcp_user_term:is_list_of(fun is_variable/1, Env).
 
-is_variable({Name, Value}) -> is_text(Name) andalso (Value =:= false orelse is_text(Value));
-is_variable(_) -> false.
+is_variable({Name, Value}) ->
+    case characters(Name) of
+        [_ | _] = Characters ->
+            not lists:member($=, Characters)
+                andalso (Value =:= false orelse characters(Value) =/= none);
+        _ ->
+            false
+    end;
+is_variable(_) ->
+    false.
 
-is_text(Text) when is_binary(Text) -> true;
-is_text(Text) -> io_lib:char_list(Text).
+%% Returns the characters of a text that a variable can have, or `none`.
+characters(Text) when is_binary(Text) ->
+    characters(unicode:characters_to_list(Text));
+characters(Text) ->
+    case io_lib:char_list(Text) andalso not lists:member(0, Text) of
+        true -> Text;
+        false -> none
+    end.
