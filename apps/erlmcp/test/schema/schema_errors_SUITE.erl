@@ -382,6 +382,16 @@ patterns(_Config) ->
             {~"^[^]$", ~"\n", true},
             {~"^(a)\\1$", ~"aa", true},
             {~"^(?<x>a)\\k<x>$", ~"aa", true},
+            {~B"^(?:(a)|b)\1$", ~"b", true},
+            {~B"^(?:(a)|b)\1$", ~"aa", true},
+            {~B"^(?:(a)|b)\1$", ~"a", false},
+            {~B"^(?:(a)|b)\1$", ~"ba", false},
+            {~B"^(?:(?<x>a)|b)\k<x>$", ~"b", true},
+            {~B"^(?:(?<x>a)|b)\k<x>$", ~"ab", false},
+            {~B"^\1(a)$", ~"a", true},
+            {~B"^\k<R>(?<R>a)$", ~"a", true},
+            {~B"^(a)\1{2}$", ~"aaa", true},
+            {~B"^(a)\1*?b|c$", ~"aaab", true},
             {~"^a{,2}$", ~"a{,2}", true},
             {~B"^\-\/\_$", ~"-/_", true},
             {~"(?<=a)b(?!c)", ~"abd", true}
@@ -390,7 +400,7 @@ patterns(_Config) ->
      || Pattern <- [~"(", ~"[a", ~"*a", ~"a**", ~"a++", ~"a{2}+", ~"(?i)a", ~"(?>a)", ~"(?#a)",
                     ~"(?R)", ~"(*COMMIT)", ~"(*LIMIT_MATCH=9)a", ~B"\Aa", ~B"a\Z", ~B"\Qa\E",
                     ~B"\K", ~B"\R", ~B"\N{U+61}", ~B"\x{61}", ~B"\p{Foo}", ~B"\u12", ~"\\",
-                    ~B"\uD83D", ~B"\1", <<255>>]].
+                    ~B"\uD83D", ~B"\1", ~B"(a)\2", ~B"\k<x>", ~B"(?<x>a)\k<y>", <<255>>]].
 
 %% The same patterns by re: the first run of each is the one that is quick.
 shapes_agree_with_patterns(_Config) ->
