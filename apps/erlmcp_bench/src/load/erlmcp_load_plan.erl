@@ -31,7 +31,8 @@ The plan of a load.
 - `duration_ms` (10,000) is measured, after `warmup_ms` (0).
 - `timeout_ms` (10,000) is how long a request waits for its reply, and how late it may be sent. It
   also bounds the opening of a connection and that of its sessions.
-- `headers` belong to every HTTP request. `{id}` in a value is the request's id.
+- `headers` belong to every HTTP request, and the last one of each name counts. `host`, `accept` and
+  `content-type` replace the usual ones. `{id}` in a value is the request's id.
 - `sources` are addresses to connect from, in turn. By default the system chooses one, and for a
   target in 127.0.0.0/8 with over 5,000 connections as many of that network are used as needed.
 - `environment` changes the environment of a program, as a port's `env`. By default it removes only

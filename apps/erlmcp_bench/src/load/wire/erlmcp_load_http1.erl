@@ -53,8 +53,9 @@ opened(State) -> {~"", State}.
 -doc false.
 template(#{method := Method, pieces := Pieces, headers := Own}, Options) ->
     #{authority := Authority, path := Path} = Options,
-    Fields = [{~"host", Authority} | maps:get(headers, Options, [])] ++ Own
-        ++ content(Method, Pieces),
+    Given = one_of_each([{~"host", Authority} | maps:get(headers, Options, [])] ++ Own),
+    Fields = Given ++ [Field || {Name, _} = Field <- content(Method),
+                                not lists:keymember(Name, 1, Given)] ++ length_of(Method, Pieces),
     Head = iolist_to_binary([line(Method), Path, ~" HTTP/1.1\r\n",
                              [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Fields], ~"\r\n"]),
     joined(binary:split(Head, ~"{id}", [global]), Pieces, Method).
@@ -63,14 +64,24 @@ line(post) -> ~"POST ";
 line(get) -> ~"GET ";
 line(delete) -> ~"DELETE ".
 
-content(delete, _) ->
+%% The last header of each name counts, and the length is that of the message.
+one_of_each(Headers) ->
+    lists:keydelete(~"content-length", 1, lists:foldl(fun({Name, Value}, Fields) ->
+        Lower = cowboy_bstr:to_lower(Name),
+        lists:keystore(Lower, 1, Fields, {Lower, Value})
+    end, [], Headers)).
+
+content(delete) ->
     [];
-content(get, _) ->
+content(get) ->
     [{~"accept", ~"text/event-stream"}];
-content(post, Pieces) ->
-    [{~"content-type", ~"application/json"},
-     {~"accept", ~"application/json, text/event-stream"},
-     {~"content-length", integer_to_binary(erlmcp_load_wire:spliced_size(Pieces))}].
+content(post) ->
+    [{~"content-type", ~"application/json"}, {~"accept", ~"application/json, text/event-stream"}].
+
+length_of(post, Pieces) ->
+    [{~"content-length", integer_to_binary(erlmcp_load_wire:spliced_size(Pieces))}];
+length_of(_, _) ->
+    [].
 
 joined([Last], [First | Pieces], post) -> [<<Last/binary, First/binary>> | Pieces];
 joined([Piece | Head], Pieces, post) -> [Piece | joined(Head, Pieces, post)];

@@ -9,7 +9,8 @@ read is an error.
 -include_lib("proper/include/proper.hrl").
 
 -export([suite/0, all/0]).
--export([any_cut_gives_the_same/1, requests_are_spliced/1, the_end_may_end_a_reply/1,
+-export([any_cut_gives_the_same/1, requests_are_spliced/1, a_header_is_sent_once/1,
+         the_end_may_end_a_reply/1,
          bad_bytes_are_errors/1, replies_are_bounded/1, streams_of_events_are_not/1,
          heads_are_bounded/1,
          a_connection_that_ends_says_so/1, a_head_says_what_follows/1, a_delete_has_no_body/1]).
@@ -18,7 +19,8 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [any_cut_gives_the_same, requests_are_spliced, the_end_may_end_a_reply, bad_bytes_are_errors,
+    [any_cut_gives_the_same, requests_are_spliced, a_header_is_sent_once, the_end_may_end_a_reply,
+     bad_bytes_are_errors,
      replies_are_bounded, streams_of_events_are_not, heads_are_bounded,
      a_connection_that_ends_says_so,
      a_head_says_what_follows, a_delete_has_no_body].
@@ -103,6 +105,32 @@ requests_are_spliced(_) ->
 
     {"id":1000000007}
     """ = binary:replace(iolist_to_binary(Bytes), ~"\r", ~"", [global]).
+
+%% "A server MUST respond with a 400 (Bad Request) status code to [...] any request message that
+%% contains more than one Host header field line" (RFC 9112, 3.2).
+a_header_is_sent_once(_) ->
+    Options = (options())#{headers => [{~"A", ~"b"}, {~"Host", ~"other"}, {~"Content-Length", ~"1"},
+                                       {~"content-type", ~"text/plain"}, {~"a", ~"c"},
+                                       {~"x-own", ~"theirs"}, {~"Accept", ~"*/*"}]},
+    Of = fun(Method, Pieces) ->
+        Template = erlmcp_load_http1:template(
+            #{method => Method, pieces => Pieces, headers => [{~"x-own", ~"ours"}]}, Options),
+        {Bytes, _} = erlmcp_load_http1:request(0, Template, erlmcp_load_http1:new(Options)),
+        binary:replace(iolist_to_binary(Bytes), ~"\r", ~"", [global])
+    end,
+    ~"""
+    POST /mcp HTTP/1.1
+    host: other
+    a: c
+    content-type: text/plain
+    x-own: ours
+    accept: */*
+    content-length: 17
+
+    {"id":1000000000}
+    """ = Of(post, [~"{\"id\":", ~"}"]),
+    <<"GET /mcp HTTP/1.1\nhost: other\na: c\ncontent-type: text/plain\nx-own: ours\n"
+      "accept: */*\n\n">> = Of(get, [~""]).
 
 the_end_may_end_a_reply(_) ->
     {ok, [], _, State} = erlmcp_load_http1:received(~"HTTP/1.1 200 OK\r\n\r\nwor", awaiting(1)),
