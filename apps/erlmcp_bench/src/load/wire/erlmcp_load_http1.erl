@@ -99,7 +99,7 @@ abandoned(_, State) -> {~"", State}.
 received(Bytes, State) ->
     case read(Bytes, State, []) of
         {ok, Events, Read} -> {ok, lists:reverse(Events), ~"", Read};
-        {error, _} = Error -> Error
+        {error, Reason, Events} -> {error, Reason, lists:reverse(Events)}
     end.
 
 read(<<>>, State, Events) ->
@@ -111,8 +111,8 @@ read(Bytes, #state{body = none, held = ~"", last_head = {Last, Size, Head}} = St
     end;
 read(Bytes, #state{body = none, held = Held} = State, Events) ->
     head(<<Held/binary, Bytes/binary>>, State#state{held = ~""}, Events);
-read(_, #state{size = Size, max = Max}, _) when Size > Max ->
-    {error, too_large};
+read(_, #state{size = Size, max = Max}, Events) when Size > Max ->
+    {error, too_large, Events};
 read(Bytes, #state{rest = Missing} = State, Events) when is_integer(Missing) ->
     case Bytes of
         <<Part:Missing/binary, Rest/binary>> ->
@@ -150,10 +150,10 @@ head(Bytes, #state{} = State, Events) ->
                     Last = {binary:copy(Text), Size, Head},
                     body(Rest, Head, State#state{last_head = Last}, Events);
                 error ->
-                    {error, bad_head}
+                    {error, bad_head, Events}
             end;
         nomatch when byte_size(Bytes) > ?MAX_HEAD ->
-            {error, bad_head};
+            {error, bad_head, Events};
         nomatch ->
             {ok, Events, State#state{held = Bytes}}
     end.
@@ -212,13 +212,13 @@ field(_, _, Head) ->
 
 %% Bodies.
 
-body(_, #head{framing = {length, Length}, events = false}, #state{max = Max}, _)
+body(_, #head{framing = {length, Length}, events = false}, #state{max = Max}, Events)
   when Length > Max ->
-    {error, too_large};
+    {error, too_large, Events};
 body(Bytes, Head, #state{waiting = Waiting} = State, Events) ->
     case queue:out(Waiting) of
         {{value, Tag}, Others} -> body(Bytes, Head, Tag, Others, State, Events);
-        {empty, _} -> {error, unasked_reply}
+        {empty, _} -> {error, unasked_reply, Events}
     end.
 
 %% Most replies arrive complete.
@@ -293,7 +293,7 @@ finished(#state{body = #head{status = Status, closing = Closing}, waiting = Wait
 %% bytes.
 chunk(Bytes, #state{rest = Missing} = State, Events) ->
     case binary:split(Bytes, ~"\r\n") of
-        [Line] when byte_size(Line) > ?MAX_HEAD -> {error, bad_chunk};
+        [Line] when byte_size(Line) > ?MAX_HEAD -> {error, bad_chunk, Events};
         [Line] -> {ok, Events, State#state{held = Line}};
         %% The line end of the previous chunk.
         [<<>>, Rest] when Missing =:= size -> read(Rest, State, Events);
@@ -301,7 +301,7 @@ chunk(Bytes, #state{rest = Missing} = State, Events) ->
         [_, Rest] when Missing =:= trailer -> read(Rest, State, Events);
         [Line, Rest] ->
             case chunk_size(Line) of
-                error -> {error, bad_chunk};
+                error -> {error, bad_chunk, Events};
                 0 -> read(Rest, State#state{rest = trailer}, Events);
                 Size -> read(Rest, State#state{rest = {chunk, Size}}, Events)
             end

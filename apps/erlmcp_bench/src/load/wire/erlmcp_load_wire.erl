@@ -83,10 +83,10 @@ Cancels a request on a wire whose replies are not ordered. Returns the bytes to 
 
 -doc """
 Reads bytes. Returns their events in order, and the bytes to send in reply. Invalid bytes are an
-error, which ends the connection.
+error, which ends the connection. It comes with the events before them.
 """.
 -callback received(binary(), state()) ->
-    {ok, [event()], ToSend :: iodata(), state()} | {error, Reason :: atom()}.
+    {ok, [event()], ToSend :: iodata(), state()} | {error, Reason :: atom(), [event()]}.
 
 -doc "Returns the events of the end of the stream, such as a reply that it completes.".
 -callback ended(state()) -> [event()].
