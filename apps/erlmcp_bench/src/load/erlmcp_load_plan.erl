@@ -133,9 +133,12 @@ too_short(#{loop := {open, {percent, _}, _}, warmup_ms := Warmup})
   when Warmup < ?LEAST_WARMUP_MS -> [warmup_ms];
 too_short(_) -> [].
 
-valid(target, {http, Url}) -> is_binary(Url) orelse is_list(Url);
-valid(target, {tcp, _, Port}) -> is_integer(Port) andalso Port > 0 andalso Port < 65536;
-valid(target, {stdio, [_ | _] = Words}) -> lists:all(fun is_word/1, Words);
+valid(target, {http, Url}) -> is_text(Url);
+valid(target, {tcp, Host, Port}) ->
+    (inet:is_ip_address(Host) orelse is_text(Host))
+        andalso is_integer(Port) andalso Port > 0 andalso Port < 65536;
+valid(target, {stdio, [Program | _] = Words}) ->
+    is_text(Program) andalso lists:all(fun is_word/1, Words);
 valid(protocol, Protocol) -> Protocol =:= http1 orelse Protocol =:= http2;
 valid(tls, Options) -> is_list(Options) andalso lists:all(fun is_tuple/1, Options);
 valid(era, stateless) -> true;
@@ -169,6 +172,10 @@ valid(Name, Value) when Name =:= connections; Name =:= sessions_per_connection;
     is_positive(Value);
 valid(_, _) -> false.
 
+is_text(Text) when is_binary(Text) -> is_binary(unicode:characters_to_binary(Text));
+is_text(Text) -> io_lib:char_list(Text).
+
+%% The arguments of a program may be any bytes.
 is_word(Word) ->
     is_list(Word) orelse is_binary(Word).
 
