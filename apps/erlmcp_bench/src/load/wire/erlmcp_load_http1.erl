@@ -198,8 +198,7 @@ field('Transfer-Encoding', Value, #head{framing = Framing} = Head) when Framing 
         _ -> error
     end;
 field('Content-Type', Value, Head) ->
-    Head#head{events = cowboy_bstr:to_lower(binary:part(Value, 0, min(17, byte_size(Value))))
-                       =:= ~"text/event-stream"};
+    Head#head{events = erlmcp_load_wire:is_event_stream(Value)};
 field('Connection', Value, Head) ->
     Head#head{closing = cowboy_bstr:to_lower(Value) =:= ~"close"};
 field(Name, Value, Head) when is_binary(Name) ->

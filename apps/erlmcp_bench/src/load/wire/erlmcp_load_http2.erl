@@ -308,9 +308,10 @@ status(Headers) ->
 
 begun(Id, Fin, Headers, #stream{tag = Tag} = Stream, #http2{events = Events, max = Max} = State) ->
     Sessions = [{session, Tag, Session} || {~"mcp-session-id", Session} <- Headers],
-    Body = case lists:keyfind(~"content-type", 1, Headers) of
-        {_, <<"text/event-stream", _/binary>>} -> {erlmcp_sse_reader:new(Max), false};
-        _ -> []
+    Body = case [Type || {~"content-type", Type} <- Headers,
+                         erlmcp_load_wire:is_event_stream(Type)] of
+        [_ | _] -> {erlmcp_sse_reader:new(Max), false};
+        [] -> []
     end,
     read(Id, Fin, Stream#stream{body = Body}, State#http2{events = Sessions ++ Events}).
 

@@ -304,7 +304,7 @@ abandoned_is_reset(_) ->
 events_are_given_as_they_come(_) ->
     {Wire, _} = awaiting(1),
     {Block, _} = cow_hpack:encode([{~":status", ~"200"},
-                                   {~"content-type", ~"text/event-stream; charset=utf-8"}]),
+                                   {~"content-type", ~"Text/Event-Stream; charset=utf-8"}]),
     Progress = ~B'{"jsonrpc":"2.0","method":"notifications/progress","params":{}}',
     Reply = ~B'{"jsonrpc":"2.0","id":1000000000,"result":{}}',
     {ok, [{message, ~""}, {message, Progress}], _, Wire1} = erlmcp_load_http2:received(
