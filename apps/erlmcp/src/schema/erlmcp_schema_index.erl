@@ -85,16 +85,18 @@ add_resource(Schema, Uri, Dialect, Depth, Limits, Index) ->
     Resource = #{schema => Schema, dialect => Dialect, anchors => #{}, dynamic => #{}},
     walk(Schema, {Uri, []}, Dialect, Depth, Limits, add(Uri, Resource, Index)).
 
-add(Uri, Resource, #index{resources = Resources} = Index) ->
+add(Uri, New, #index{resources = Resources} = Index) ->
     case Resources of
-        #{Uri := #{schema := Same}} when is_map(Resource) ->
-            map_get(schema, Resource) =:= Same orelse throw({duplicate_id, Uri}),
-            Index;
-        #{Uri := _} ->
+        #{Uri := Old} ->
+            is_same(Old, New) orelse throw({duplicate_id, Uri}),
             Index;
         #{} ->
-            Index#index{resources = Resources#{Uri => Resource}}
+            Index#index{resources = Resources#{Uri => New}}
     end.
+
+%% A resource may already have its anchors.
+is_same(#{schema := Schema}, #{schema := Schema}) -> true;
+is_same(Old, New) -> Old =:= New.
 
 walk(_, _, _, Depth, #{max_depth := Limit}, _) when Depth > Limit ->
     throw({too_deep, Limit});

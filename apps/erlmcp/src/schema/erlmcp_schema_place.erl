@@ -17,6 +17,10 @@ Internal.
 -type subschema() :: #place{}.
 -type key() :: {binary(), [binary()], map()}.
 
+%% The most items of arrays that a pointer passes. Each of many references may have a pointer into a
+%% long array.
+-define(MAX_PASSED, 10_000).
+
 -doc "Returns the whole schema as a subschema.".
 -spec root(erlmcp_schema_index:index()) -> subschema().
 root(Index) ->
@@ -117,27 +121,29 @@ unescape(Token) ->
 at(Uri, Tokens, Scope, Index) ->
     {Uri, #{schema := Schema, dialect := Dialect}} = erlmcp_schema_index:find(Uri, Index),
     Place = #place{uri = Uri, schema = Schema, dialect = Dialect},
-    case descend(Tokens, Place, Index) of
+    case descend(Tokens, Place, ?MAX_PASSED, Index) of
         %% A pointer brings the dynamic anchors of its target's resource into scope, and of no
         %% resource that it passes through.
         {ok, Target} -> {ok, enter(Target#place{scope = Scope}, Index)};
         error -> error
     end.
 
-descend([], #place{schema = Schema} = Place, _) when is_map(Schema); is_boolean(Schema) ->
+descend([], #place{schema = Schema} = Place, _, _) when is_map(Schema); is_boolean(Schema) ->
     {ok, Place};
-descend([Token | Tokens], #place{schema = #{} = Schema} = Place, Index)
+descend([Token | Tokens], #place{schema = #{} = Schema} = Place, Room, Index)
         when is_map_key(Token, Schema) ->
-    descend(Tokens, child([Token], map_get(Token, Schema), Place, Index), Index);
-descend([Token | Tokens], #place{schema = [_ | _] = Schema} = Place, Index) ->
-    case number(Token) of
-        N when N < length(Schema) ->
-            descend(Tokens, child([Token], lists:nth(N + 1, Schema), Place, Index), Index);
-        _ ->
-            error
+    descend(Tokens, child([Token], map_get(Token, Schema), Place, Index), Room, Index);
+descend([Token | Tokens], #place{schema = [_ | _] = Schema} = Place, Room, Index) ->
+    case item(number(Token), Schema, Room) of
+        {Item, Less} -> descend(Tokens, child([Token], Item, Place, Index), Less, Index);
+        error -> error
     end;
-descend(_, _, _) ->
+descend(_, _, _, _) ->
     error.
+
+item(0, [Item | _], Room) -> {Item, Room};
+item(N, [_ | Items], Room) when is_integer(N), Room > 0 -> item(N - 1, Items, Room - 1);
+item(_, _, _) -> error.
 
 %% An index without leading zeros, so that each subschema has one pointer.
 number(Token) when byte_size(Token) >= 1, byte_size(Token) =< 6 ->

@@ -12,7 +12,8 @@ budget".
 -include_lib("stdlib/include/assert.hrl").
 
 -export([suite/0, all/0]).
--export([depth/1, subschemas/1, dynamic_scopes/1, pattern_length/1, errors/1, steps/1,
+-export([depth/1, subschemas/1, dynamic_scopes/1, pointers_into_arrays/1, pattern_length/1,
+         errors/1, steps/1,
          endless_references/1, recursion_ends_with_the_value/1,
          exponential_schemas/1, costly_keywords/1, large_values/1,
          patterns_blow_up/1, patterns_blow_up_where_they_are_negated/1, long_texts/1,
@@ -26,7 +27,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [depth, subschemas, dynamic_scopes, pattern_length, errors, steps,
+    [depth, subschemas, dynamic_scopes, pointers_into_arrays, pattern_length, errors, steps,
      endless_references, recursion_ends_with_the_value,
      exponential_schemas, costly_keywords, large_values,
      patterns_blow_up, patterns_blow_up_where_they_are_negated, long_texts, memory_of_a_match,
@@ -63,6 +64,20 @@ dynamic_scopes(_Config) ->
     {Time, Result} = timer:tc(fun() -> erlmcp_schema:compile(Schema) end, millisecond),
     ?assertEqual({error, {too_many_subschemas, 10_000}}, Result),
     ?assert(Time < ?LONG, Time).
+
+%% A pointer passes 10,000 items at most, of all arrays on its way.
+pointers_into_arrays(_Config) ->
+    Long = lists:duplicate(1_000_000, true),
+    Of = fun(Refs) ->
+        erlmcp_schema:compile(#{~"allOf" => [#{~"$ref" => Ref} || Ref <- Refs], ~"x" => Long,
+                                ~"y" => lists:duplicate(5_002, lists:duplicate(5_002, true))},
+                              #{check => false})
+    end,
+    {ok, _} = Of([~"#/x/10000", ~"#/y/5000/5000", ~"#/y/5001/4999"]),
+    [?assertEqual({error, {unresolved_ref, ~"/allOf/0", Ref}}, Of([Ref]))
+     || Ref <- [~"#/x/10001", ~"#/x/999999", ~"#/x/1000000", ~"#/y/5000/5001", ~"#/y/5001/5000",
+                ~"#/y/0/5002", ~"#/y/5002/0"]],
+    quick(fun() -> {ok, _} = Of(lists:duplicate(9_000, ~"#/x/10000")) end).
 
 pattern_length(_Config) ->
     Of = fun(N) -> #{~"pattern" => binary:copy(~"a", N)} end,

@@ -13,7 +13,8 @@ and why a schema is refused. The rules of MCP are quoted from `basic`, "JSON Sch
          several_errors/1, nearest_branch/1, values_are_cut/1, no_json/1,
          default_dialect/1, declared_dialect/1, unsupported_dialect/1, custom_dialect/1,
          schemas_are_valid/1, malformed_keywords/1, reasons_have_sentences/1,
-         references_are_not_fetched/1, given_schemas/1, metaschemas_can_be_kept/1,
+         references_are_not_fetched/1, given_schemas/1, one_schema_has_an_address/1,
+         metaschemas_can_be_kept/1,
          numbers/1, patterns/1, shapes_agree_with_patterns/1, formats_when_asked/1]).
 
 suite() ->
@@ -24,7 +25,7 @@ all() ->
      several_errors, nearest_branch, values_are_cut, no_json,
      default_dialect, declared_dialect, unsupported_dialect, custom_dialect,
      schemas_are_valid, malformed_keywords, reasons_have_sentences,
-     references_are_not_fetched, given_schemas, metaschemas_can_be_kept,
+     references_are_not_fetched, given_schemas, one_schema_has_an_address, metaschemas_can_be_kept,
      numbers, patterns, shapes_agree_with_patterns, formats_when_asked].
 
 examples(_Config) ->
@@ -277,6 +278,29 @@ given_schemas(_Config) ->
                  validate(#{~"type" => ~"nil"},
                           #{~"$ref" => ~"https://json-schema.org/draft/2019-09/schema"})).
 
+%% Whichever way each schema has come to it, and in any order.
+one_schema_has_an_address(_Config) ->
+    Of = fun(Schema, Documents) -> erlmcp_schema:compile(Schema, #{schemas => Documents}) end,
+    Named = fun(Id) -> #{~"$id" => Id, ~"type" => ~"null"} end,
+    Around = fun(Id) -> #{~"$defs" => #{~"a" => #{~"$id" => Id}}} end,
+    [?assertEqual({error, {duplicate_id, Id}}, Of(Schema, Documents), {Schema, Documents})
+     || {Id, Schema, Documents} <- [
+            {~"http://b", true, #{~"http://b" => Named(~"http://x"),
+                                  ~"http://c" => Around(~"http://b")}},
+            {~"http://b", true, #{~"http://a" => Around(~"http://b"),
+                                  ~"http://b" => Named(~"http://x")}},
+            {~"http://a", true, #{~"http://a" => Named(~"http://b"),
+                                  ~"http://b" => Named(~"http://a")}},
+            {~"http://b", Named(~"http://b"), #{~"http://b" => Named(~"http://x")}},
+            {~"schema:///", (Around(~"schema:///"))#{~"$id" => ~"http://r"}, #{}},
+            {~"schema:///", Around(~"schema:///"), #{}},
+            {~"schema:///", Named(~"http://r"), #{~"http://a" => Around(~"schema:///")}}
+        ]],
+    %% The same schema may be given under several addresses, and more than once.
+    {ok, _} = Of(Named(~"http://r"), #{Uri => Named(~"http://r")
+                                       || Uri <- [~"http://r", ~"http://r#a", ~"http://r#b",
+                                                  ~"http://x#a", ~"http://x#b"]}).
+
 metaschemas_can_be_kept(_Config) ->
     Options = #{metaschemas => erlmcp_schema:metaschemas()},
     ?assertEqual(3, map_size(map_get(metaschemas, Options))),
@@ -358,6 +382,16 @@ patterns(_Config) ->
             {~"^[^]$", ~"\n", true},
             {~"^(a)\\1$", ~"aa", true},
             {~"^(?<x>a)\\k<x>$", ~"aa", true},
+            {~B"^(?:(a)|b)\1$", ~"b", true},
+            {~B"^(?:(a)|b)\1$", ~"aa", true},
+            {~B"^(?:(a)|b)\1$", ~"a", false},
+            {~B"^(?:(a)|b)\1$", ~"ba", false},
+            {~B"^(?:(?<x>a)|b)\k<x>$", ~"b", true},
+            {~B"^(?:(?<x>a)|b)\k<x>$", ~"ab", false},
+            {~B"^\1(a)$", ~"a", true},
+            {~B"^\k<R>(?<R>a)$", ~"a", true},
+            {~B"^(a)\1{2}$", ~"aaa", true},
+            {~B"^(a)\1*?b|c$", ~"aaab", true},
             {~"^a{,2}$", ~"a{,2}", true},
             {~B"^\-\/\_$", ~"-/_", true},
             {~"(?<=a)b(?!c)", ~"abd", true}
@@ -366,7 +400,7 @@ patterns(_Config) ->
      || Pattern <- [~"(", ~"[a", ~"*a", ~"a**", ~"a++", ~"a{2}+", ~"(?i)a", ~"(?>a)", ~"(?#a)",
                     ~"(?R)", ~"(*COMMIT)", ~"(*LIMIT_MATCH=9)a", ~B"\Aa", ~B"a\Z", ~B"\Qa\E",
                     ~B"\K", ~B"\R", ~B"\N{U+61}", ~B"\x{61}", ~B"\p{Foo}", ~B"\u12", ~"\\",
-                    ~B"\uD83D", ~B"\1", <<255>>]].
+                    ~B"\uD83D", ~B"\1", ~B"(a)\2", ~B"\k<x>", ~B"(?<x>a)\k<y>", <<255>>]].
 
 %% The same patterns by re: the first run of each is the one that is quick.
 shapes_agree_with_patterns(_Config) ->

@@ -197,8 +197,9 @@ received(Bytes, Now, #{wire := Wire, counts := Counts} = Settings, Connection, T
             {Read, Counted} = happened(Events, Now, Counts,
                                        Connection#connection{state = Next}, Tally),
             {ToSend, Read, Counted};
-        {error, Reason} ->
-            nothing_to_send(unreadable(Reason, Now, Settings, Connection, Tally))
+        {error, Reason, Events} ->
+            {Read, Counted} = happened(Events, Now, Counts, Connection, Tally),
+            nothing_to_send(unreadable(Reason, Now, Settings, Read, Counted))
     end.
 
 %% Only the order of replies tells which request this one belongs to.

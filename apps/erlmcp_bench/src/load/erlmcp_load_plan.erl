@@ -31,13 +31,14 @@ The plan of a load.
 - `duration_ms` (10,000) is measured, after `warmup_ms` (0).
 - `timeout_ms` (10,000) is how long a request waits for its reply, and how late it may be sent. It
   also bounds the opening of a connection and that of its sessions.
-- `headers` belong to every HTTP request. `{id}` in a value is the request's id.
+- `headers` belong to every HTTP request, and the last one of each name counts. `host`, `accept` and
+  `content-type` replace the usual ones. `{id}` in a value is the request's id.
 - `sources` are addresses to connect from, in turn. By default the system chooses one, and for a
   target in 127.0.0.0/8 with over 5,000 connections as many of that network are used as needed.
 - `environment` changes the environment of a program, as a port's `env`. By default it removes only
   `ERLMCP_TOKEN`.
 - `server_os_pid` is the process whose processor time and memory are read. By default it is the
-  program of a target on stdio with a single connection.
+  first program of a target on stdio with a single connection.
 - `since` is when the windows of errors begin, in monotonic microseconds. By default it is the time
   when measuring begins.
 - `on_second` is called with the sample of each second, in a process of the load.
@@ -132,9 +133,12 @@ too_short(#{loop := {open, {percent, _}, _}, warmup_ms := Warmup})
   when Warmup < ?LEAST_WARMUP_MS -> [warmup_ms];
 too_short(_) -> [].
 
-valid(target, {http, Url}) -> is_binary(Url) orelse is_list(Url);
-valid(target, {tcp, _, Port}) -> is_integer(Port) andalso Port > 0 andalso Port < 65536;
-valid(target, {stdio, [_ | _] = Words}) -> lists:all(fun is_word/1, Words);
+valid(target, {http, Url}) -> is_text(Url);
+valid(target, {tcp, Host, Port}) ->
+    (inet:is_ip_address(Host) orelse is_text(Host))
+        andalso is_integer(Port) andalso Port > 0 andalso Port < 65536;
+valid(target, {stdio, [Program | _] = Words}) ->
+    is_text(Program) andalso lists:all(fun is_word/1, Words);
 valid(protocol, Protocol) -> Protocol =:= http1 orelse Protocol =:= http2;
 valid(tls, Options) -> is_list(Options) andalso lists:all(fun is_tuple/1, Options);
 valid(era, stateless) -> true;
@@ -168,6 +172,10 @@ valid(Name, Value) when Name =:= connections; Name =:= sessions_per_connection;
     is_positive(Value);
 valid(_, _) -> false.
 
+is_text(Text) when is_binary(Text) -> is_binary(unicode:characters_to_binary(Text));
+is_text(Text) -> io_lib:char_list(Text).
+
+%% The arguments of a program may be any bytes.
 is_word(Word) ->
     is_list(Word) orelse is_binary(Word).
 

@@ -165,7 +165,8 @@ group_reported({closed, _}, _, Run) ->
 group_reported({finished, Course}, Pid, #run{groups = Groups, courses = Courses} = Run) ->
     over(Run#run{groups = maps:remove(Pid, Groups), courses = [Course | Courses]}).
 
-%% The only program that was started is the server.
+%% The only program that was started is the server. One that is started after its end is not
+%% watched: the figures of two processes do not add up.
 watched(OsPid, #{server_os_pid := none, connections := 1} = Settings) ->
     Settings#{server_os_pid := OsPid};
 watched(_, Settings) ->

@@ -179,4 +179,7 @@ received(Bytes, Session, {_, Socket, #{wire := Wire}} = Exchange, {State, Tag}) 
             [{failed, Tag, Reason} | _] -> {error, Reason};
             [] -> await(Given, Exchange, {Next, Tag})
         end
+    else
+        {error, Unreadable, _} -> {error, Unreadable};
+        {error, _} = Error -> Error
     end.

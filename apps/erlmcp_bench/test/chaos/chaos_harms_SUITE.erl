@@ -12,7 +12,8 @@ faults run beside each other.
          cpu_saturation/1, large_payload/1, unfinished_bodies/1, drill_crashes/1,
          drill_processes/1, drill_connections/1, drill_node/1, drill_latency/1,
          processors_without_the_outside/1, processors_without_the_inside/1,
-         memory_without_the_tool/1, memory_without_the_flood/1, every_fault_has_a_case/1]).
+         memory_without_the_tool/1, memory_without_the_flood/1, every_fault_has_a_case/1,
+         a_node_that_cannot_be_killed_is_stopped/1]).
 
 %% Milliseconds to wait for what no harm brings about.
 -define(PATIENCE_MS, 1_000).
@@ -23,7 +24,8 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [{group, Name} || {Name, _, _} <- groups()] ++ [every_fault_has_a_case].
+    [{group, Name} || {Name, _, _} <- groups()]
+        ++ [every_fault_has_a_case, a_node_that_cannot_be_killed_is_stopped].
 
 groups() ->
     [{drills, [parallel], [drill_crashes, drill_processes, drill_node, drill_latency,
@@ -84,6 +86,19 @@ memory_without_the_flood(_) -> fails(erlmcp_chaos_memory_exhaustion, [flood]).
 every_fault_has_a_case(_) ->
     [] = [Id || #{id := Id} <- erlmcp_bench_chaos:scenarios(),
                 not lists:member(case_of(Id), [atom_to_binary(Case) || Case <- cases()])].
+
+a_node_that_cannot_be_killed_is_stopped(_) ->
+    Before = peers(),
+    Lack = {no_program, "kill"},
+    #{status := failed, violations := Violations} = erlmcp_chaos_run:run(
+        erlmcp_chaos_drill_node,
+        #{short => true, preload => false, undisturbed => false, patience_ms => ?PATIENCE_MS,
+          harm => fun(node, _, _) -> {error, Lack} end}),
+    true = lists:member({scenario, Lack}, Violations),
+    [] = peers() -- Before.
+
+peers() ->
+    [Pid || Pid <- processes(), proc_lib:translate_initial_call(Pid) =:= {peer, init, 1}].
 
 case_of(<<"chaos_", Fault/binary>>) -> Fault;
 case_of(Drill) -> Drill.

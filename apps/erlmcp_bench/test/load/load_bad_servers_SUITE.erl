@@ -10,6 +10,7 @@ the sums.
 -export([dropped_replies_are_failures/1, dropped_replies_close_an_http_connection/1,
          wrong_ids_are_wrong/1, wrong_ids_in_lines_are_wrong/1, swapped_replies_are_wrong/1,
          wrong_content_is_wrong/1, bytes_that_are_no_reply_are_wrong/1,
+         replies_before_bad_bytes_are_answers/1,
          late_replies_are_failures_and_late/1, refusals_have_their_codes/1,
          lost_connections_are_failures_and_opened_again/1, a_server_that_goes_is_not_reached/1,
          a_stall_is_in_the_percentiles/1, what_is_never_sent_is_counted/1,
@@ -27,7 +28,8 @@ suite() ->
 
 all() ->
     [{group, waiting}, wrong_ids_are_wrong, swapped_replies_are_wrong, wrong_content_is_wrong,
-     bytes_that_are_no_reply_are_wrong, refusals_have_their_codes,
+     bytes_that_are_no_reply_are_wrong, replies_before_bad_bytes_are_answers,
+     refusals_have_their_codes,
      lost_connections_are_failures_and_opened_again, a_server_that_goes_is_not_reached,
      a_stall_is_in_the_percentiles, what_is_never_sent_is_counted, each_connection_has_its_turn,
      many_connections_are_opened_again, connections_are_left,
@@ -114,6 +116,21 @@ bytes_that_are_no_reply_are_wrong(_) ->
     {Outcomes, #{wrong := 5}} = until(8, web(Server), #{}),
     [answered, {wrong, json}, {wrong, message}, {wrong, empty}, {wrong, message},
      {wrong, bad_head}, answered, answered] = Outcomes.
+
+%% In the same packet.
+replies_before_bad_bytes_are_answers(_) ->
+    [begin
+         Server = erlmcp_test_load_server:start(http, fun(2, Id) ->
+                                                              {reply, Reply} = http(good(Id)),
+                                                              {reply, [Reply, Bad]};
+                                                          (_, Id) ->
+                                                              http(good(Id))
+                                                      end),
+         {Outcomes, #{wrong := 0, failed := Failed, strays := Strays}} =
+             until(4, web(Server), #{}),
+         {[answered, answered, answered, answered], #{}} = {Outcomes, Failed}
+     end || {Strays, Bad} <- [{0, ~"HTTP/1.1 what\r\n\r\n"},
+                              {1, ~"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"}]].
 
 %% The third reply comes when the client has given it up, which is seen from its asking on.
 late_replies_are_failures_and_late(_) ->

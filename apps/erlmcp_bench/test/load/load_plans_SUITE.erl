@@ -121,7 +121,7 @@ bounds_of_a_plan(_) ->
                     #{loop => Percent, warmup_ms => 100}, #{since => -5}, #{headers => []},
                     #{sources => [?LOOPBACK]}, #{server_os_pid => 1}, #{environment => []},
                     #{target => {http, ~"http://127.0.0.1"}, sessions_per_connection => 2},
-                    #{target => {stdio, [~"cat", "-u"]}},
+                    #{target => {stdio, [~"cat", "-u", <<255>>]}}, #{target => {tcp, "::1", 1}},
                     #{requests => [{1, {~"ping", #{~"_meta" => #{}, a => [b]}}}]}]],
     [{Option, {error, {bad_option, Option}}} =
          {Option, erlmcp_load_plan:settings(maps:merge(Good, Changes))}
@@ -144,6 +144,11 @@ bounds_of_a_plan(_) ->
             {requests, #{requests => [{1, {<<255>>, #{}}}]}},
             {target, #{target => {tcp, ?LOOPBACK, 65_536}}}, {target, #{target => {stdio, []}}},
             {target, #{target => {stdio, [cat]}}}, {target, #{target => {http, url}}},
+            {target, #{target => {http, <<255>>}}}, {target, #{target => {http, [cat]}}},
+            {target, #{target => {http, [16#d800]}}}, {target, #{target => {tcp, {1, 2, 3}, 7}}},
+            {target, #{target => {tcp, {1, 2, 3, 256}, 7}}}, {target, #{target => {tcp, 1, 7}}},
+            {target, #{target => {tcp, <<255>>, 7}}}, {target, #{target => {tcp, [cat], 7}}},
+            {target, #{target => {stdio, [<<255>>]}}}, {target, #{target => {stdio, [[cat]]}}},
             {rate, #{rate => 1}}]],
     {error, {bad_option, target}} = erlmcp_load_plan:settings(#{}).
 

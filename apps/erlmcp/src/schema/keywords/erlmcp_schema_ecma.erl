@@ -6,7 +6,8 @@ of `m:re`, for the options `unicode`, `dotall` and `dollar_endonly`. Pure.
 Syntax that only Perl has (`(?i)`, `(?>`, `(*`, `a++`, `\A`, `\Z`, `\Q`) is refused. In some points
 the translation is more lenient than the standard. For example, a backslash may stand before any
 character that is neither a letter nor a digit. `{`, `}` and `]` may stand for themselves, and so
-may `-` next to `\w` or another set.
+may `-` next to `\w` or another set. Back references differ in one point: a group that is repeated
+keeps what it has matched, although ECMA-262 forgets that with each repetition.
 
 Internal.
 """.
@@ -143,10 +144,11 @@ escape(<<"0", C, _/binary>>, _) when ?IS_DIGIT(C) -> throw(invalid);
 escape(<<"0", Rest/binary>>, Where) -> [~B"\x{0}" | continue(Rest, Where)];
 escape(<<C, _/binary>> = Text, outside) when C >= $1, C =< $9 ->
     {Number, Rest} = digits(Text),
-    [~B"\g{", Number, $} | quantifier(Rest)];
+    [back_reference(Number, [~B"\g{", Number, $}]) | quantifier(Rest)];
 escape(<<"k<", Rest/binary>>, outside) ->
     case binary:split(Rest, ~">") of
-        [Name, More] -> [~B"\k<", Name, $> | quantifier(More)];
+        [Name, More] ->
+            [back_reference([$<, Name, $>], [~B"\k<", Name, $>]) | quantifier(More)];
         _ -> throw(invalid)
     end;
 escape(<<"x", Hex:2/binary, Rest/binary>>, Where) ->
@@ -175,6 +177,10 @@ escape(<<C, _/binary>>, _) when ?IS_ALNUM(C) -> throw(invalid);
 escape(<<C, Rest/binary>>, Where) when C < 128 -> [$\\, C | continue(Rest, Where)];
 escape(<<C/utf8, Rest/binary>>, Where) -> [<<C/utf8>> | continue(Rest, Where)];
 escape(_, _) -> throw(invalid).
+
+%% A reference to a group that has matched nothing yet matches the empty text in ECMA-262, and
+%% nothing in `m:re`.
+back_reference(Group, Reference) -> [~"(?(", Group, $), Reference, $)].
 
 continue(Rest, outside) -> quantifier(Rest);
 continue(Rest, inside) -> inside(Rest).

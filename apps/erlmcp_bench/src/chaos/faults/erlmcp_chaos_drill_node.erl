@@ -72,16 +72,11 @@ started(Count) ->
         [Reason | _] -> {error, Reason}
     end.
 
-drill([#{peer := Peer} = Victim | _], Pool, Context) ->
+drill([Victim | _], Pool, Context) ->
     {Ip, Port} = erlmcp_bench_target:address(http, Victim),
-    OsPid = integer_to_list(erlmcp_bench_target:os_pid(Victim)),
-    %% The death of the node must not end this process.
-    true = unlink(Peer),
     maybe
         Injected = erlmcp_chaos_context:inject(Context),
-        {ok, _} ?= erlmcp_chaos_context:harm(Context, node, {ok, ~""}, fun() ->
-            erlmcp_chaos_program:run("kill", ["-KILL", OsPid])
-        end),
+        ok ?= killed(Victim, Context),
         %% Recovery begins here.
         Healed = erlmcp_chaos_context:heal(Context),
         ok ?= seen(poll(fun() -> is_closed(Ip, Port) end, ?CLOSED_MS), Victim, Context),
@@ -96,6 +91,20 @@ drill([#{peer := Peer} = Victim | _], Pool, Context) ->
         ok = erlmcp_chaos_context:fact(Context, full_service_after_ms, since_ms(Injected)),
         _ = erlmcp_chaos_context:await_recovered(Context),
         erlmcp_bench_target:stop(Next)
+    end.
+
+killed(#{peer := Peer} = Victim, Context) ->
+    OsPid = integer_to_list(erlmcp_bench_target:os_pid(Victim)),
+    %% The death of the node must not end this process.
+    true = unlink(Peer),
+    case erlmcp_chaos_context:harm(Context, node, {ok, ~""}, fun() ->
+        erlmcp_chaos_program:run("kill", ["-KILL", OsPid])
+    end) of
+        {ok, _} ->
+            ok;
+        {error, _} = Error ->
+            ok = erlmcp_bench_target:stop(Victim),
+            Error
     end.
 
 seen(ok, _, Context) ->

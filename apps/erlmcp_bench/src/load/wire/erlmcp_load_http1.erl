@@ -53,8 +53,9 @@ opened(State) -> {~"", State}.
 -doc false.
 template(#{method := Method, pieces := Pieces, headers := Own}, Options) ->
     #{authority := Authority, path := Path} = Options,
-    Fields = [{~"host", Authority} | maps:get(headers, Options, [])] ++ Own
-        ++ content(Method, Pieces),
+    Given = one_of_each([{~"host", Authority} | maps:get(headers, Options, [])] ++ Own),
+    Fields = Given ++ [Field || {Name, _} = Field <- content(Method),
+                                not lists:keymember(Name, 1, Given)] ++ length_of(Method, Pieces),
     Head = iolist_to_binary([line(Method), Path, ~" HTTP/1.1\r\n",
                              [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Fields], ~"\r\n"]),
     joined(binary:split(Head, ~"{id}", [global]), Pieces, Method).
@@ -63,14 +64,24 @@ line(post) -> ~"POST ";
 line(get) -> ~"GET ";
 line(delete) -> ~"DELETE ".
 
-content(delete, _) ->
+%% The last header of each name counts, and the length is that of the message.
+one_of_each(Headers) ->
+    lists:keydelete(~"content-length", 1, lists:foldl(fun({Name, Value}, Fields) ->
+        Lower = cowboy_bstr:to_lower(Name),
+        lists:keystore(Lower, 1, Fields, {Lower, Value})
+    end, [], Headers)).
+
+content(delete) ->
     [];
-content(get, _) ->
+content(get) ->
     [{~"accept", ~"text/event-stream"}];
-content(post, Pieces) ->
-    [{~"content-type", ~"application/json"},
-     {~"accept", ~"application/json, text/event-stream"},
-     {~"content-length", integer_to_binary(erlmcp_load_wire:spliced_size(Pieces))}].
+content(post) ->
+    [{~"content-type", ~"application/json"}, {~"accept", ~"application/json, text/event-stream"}].
+
+length_of(post, Pieces) ->
+    [{~"content-length", integer_to_binary(erlmcp_load_wire:spliced_size(Pieces))}];
+length_of(_, _) ->
+    [].
 
 joined([Last], [First | Pieces], post) -> [<<Last/binary, First/binary>> | Pieces];
 joined([Piece | Head], Pieces, post) -> [Piece | joined(Head, Pieces, post)];
@@ -88,7 +99,7 @@ abandoned(_, State) -> {~"", State}.
 received(Bytes, State) ->
     case read(Bytes, State, []) of
         {ok, Events, Read} -> {ok, lists:reverse(Events), ~"", Read};
-        {error, _} = Error -> Error
+        {error, Reason, Events} -> {error, Reason, lists:reverse(Events)}
     end.
 
 read(<<>>, State, Events) ->
@@ -100,8 +111,8 @@ read(Bytes, #state{body = none, held = ~"", last_head = {Last, Size, Head}} = St
     end;
 read(Bytes, #state{body = none, held = Held} = State, Events) ->
     head(<<Held/binary, Bytes/binary>>, State#state{held = ~""}, Events);
-read(_, #state{size = Size, max = Max}, _) when Size > Max ->
-    {error, too_large};
+read(_, #state{size = Size, max = Max}, Events) when Size > Max ->
+    {error, too_large, Events};
 read(Bytes, #state{rest = Missing} = State, Events) when is_integer(Missing) ->
     case Bytes of
         <<Part:Missing/binary, Rest/binary>> ->
@@ -139,10 +150,10 @@ head(Bytes, #state{} = State, Events) ->
                     Last = {binary:copy(Text), Size, Head},
                     body(Rest, Head, State#state{last_head = Last}, Events);
                 error ->
-                    {error, bad_head}
+                    {error, bad_head, Events}
             end;
         nomatch when byte_size(Bytes) > ?MAX_HEAD ->
-            {error, bad_head};
+            {error, bad_head, Events};
         nomatch ->
             {ok, Events, State#state{held = Bytes}}
     end.
@@ -187,8 +198,7 @@ field('Transfer-Encoding', Value, #head{framing = Framing} = Head) when Framing 
         _ -> error
     end;
 field('Content-Type', Value, Head) ->
-    Head#head{events = cowboy_bstr:to_lower(binary:part(Value, 0, min(17, byte_size(Value))))
-                       =:= ~"text/event-stream"};
+    Head#head{events = erlmcp_load_wire:is_event_stream(Value)};
 field('Connection', Value, Head) ->
     Head#head{closing = cowboy_bstr:to_lower(Value) =:= ~"close"};
 field(Name, Value, Head) when is_binary(Name) ->
@@ -201,13 +211,13 @@ field(_, _, Head) ->
 
 %% Bodies.
 
-body(_, #head{framing = {length, Length}, events = false}, #state{max = Max}, _)
+body(_, #head{framing = {length, Length}, events = false}, #state{max = Max}, Events)
   when Length > Max ->
-    {error, too_large};
+    {error, too_large, Events};
 body(Bytes, Head, #state{waiting = Waiting} = State, Events) ->
     case queue:out(Waiting) of
         {{value, Tag}, Others} -> body(Bytes, Head, Tag, Others, State, Events);
-        {empty, _} -> {error, unasked_reply}
+        {empty, _} -> {error, unasked_reply, Events}
     end.
 
 %% Most replies arrive complete.
@@ -282,7 +292,7 @@ finished(#state{body = #head{status = Status, closing = Closing}, waiting = Wait
 %% bytes.
 chunk(Bytes, #state{rest = Missing} = State, Events) ->
     case binary:split(Bytes, ~"\r\n") of
-        [Line] when byte_size(Line) > ?MAX_HEAD -> {error, bad_chunk};
+        [Line] when byte_size(Line) > ?MAX_HEAD -> {error, bad_chunk, Events};
         [Line] -> {ok, Events, State#state{held = Line}};
         %% The line end of the previous chunk.
         [<<>>, Rest] when Missing =:= size -> read(Rest, State, Events);
@@ -290,7 +300,7 @@ chunk(Bytes, #state{rest = Missing} = State, Events) ->
         [_, Rest] when Missing =:= trailer -> read(Rest, State, Events);
         [Line, Rest] ->
             case chunk_size(Line) of
-                error -> {error, bad_chunk};
+                error -> {error, bad_chunk, Events};
                 0 -> read(Rest, State#state{rest = trailer}, Events);
                 Size -> read(Rest, State#state{rest = {chunk, Size}}, Events)
             end

@@ -182,10 +182,12 @@ Reads `Bytes`. Returns their events in order, and the bytes to send in reply.
 
 ## Errors
 
-* `protocol_error`, `compression_error`, ...: the server's bytes are not valid HTTP/2
+* `protocol_error`, `compression_error`, ...: the server's bytes are not valid HTTP/2; the error
+  comes with the events before them
 """.
 -spec received(binary(), state()) ->
-    {ok, [erlmcp_load_wire:event()], iodata(), state()} | {error, cow_http2:error()}.
+    {ok, [erlmcp_load_wire:event()], iodata(), state()}
+    | {error, cow_http2:error(), [erlmcp_load_wire:event()]}.
 received(Bytes, #http2{buffer = ~""} = State) ->
     frames(Bytes, State);
 received(Bytes, #http2{buffer = Buffer} = State) ->
@@ -195,20 +197,20 @@ frames(Bytes, State) ->
     case cow_http2:parse(Bytes, ?FRAME) of
         {ok, Frame, Rest} ->
             Size = byte_size(Bytes) - byte_size(Rest) - 9,
-            framed(expected(Frame, Size, State), Rest);
+            framed(expected(Frame, Size, State), Rest, State);
         {ignore, Rest} ->
-            framed(expected(ignored, 0, State), Rest);
+            framed(expected(ignored, 0, State), Rest, State);
         {stream_error, Id, Error, _, Rest} ->
-            framed({ok, failed(Id, Error, reset(Id, Error, State))}, Rest);
+            frames(Rest, failed(Id, Error, reset(Id, Error, State)));
         {connection_error, Error, _} ->
-            {error, Error};
+            framed({error, Error}, ~"", State);
         more ->
             {Out, Next} = take_out(next(counted(State#http2{buffer = Bytes}))),
             {ok, lists:reverse(Next#http2.events), Out, Next#http2{events = []}}
     end.
 
-framed({ok, State}, Rest) -> frames(Rest, State);
-framed({error, _} = Error, _) -> Error.
+framed({ok, Next}, Rest, _) -> frames(Rest, Next);
+framed({error, Error}, _, #http2{events = Events}) -> {error, Error, lists:reverse(Events)}.
 
 expected(Frame, Size, #http2{expected = any} = State) ->
     frame(Frame, Size, State);
@@ -306,9 +308,10 @@ status(Headers) ->
 
 begun(Id, Fin, Headers, #stream{tag = Tag} = Stream, #http2{events = Events, max = Max} = State) ->
     Sessions = [{session, Tag, Session} || {~"mcp-session-id", Session} <- Headers],
-    Body = case lists:keyfind(~"content-type", 1, Headers) of
-        {_, <<"text/event-stream", _/binary>>} -> {erlmcp_sse_reader:new(Max), false};
-        _ -> []
+    Body = case [Type || {~"content-type", Type} <- Headers,
+                         erlmcp_load_wire:is_event_stream(Type)] of
+        [_ | _] -> {erlmcp_sse_reader:new(Max), false};
+        [] -> []
     end,
     read(Id, Fin, Stream#stream{body = Body}, State#http2{events = Sessions ++ Events}).
 

@@ -35,17 +35,9 @@ abandoned(_, Line) -> {~"", Line}.
 -doc false.
 received(Bytes, Line) ->
     {Lines, Next} = erlmcp_line:push(Bytes, Line),
-    case events(Lines) of
-        too_large -> {error, too_large};
-        Events -> {ok, Events, ~"", Next}
-    end.
-
-events([]) -> [];
-events([{too_large, _} | _]) -> too_large;
-events([Line | Lines]) ->
-    case events(Lines) of
-        too_large -> too_large;
-        Events -> [event(Line) | Events]
+    case lists:splitwith(fun is_binary/1, Lines) of
+        {Whole, []} -> {ok, [event(One) || One <- Whole], ~"", Next};
+        {Whole, [{too_large, _} | _]} -> {error, too_large, [event(One) || One <- Whole]}
     end.
 
 event(Line) ->

@@ -6,7 +6,7 @@ A wire makes a template for each kind of request. A request then only needs its 
 always have ten digits, so that a length in the template stays true.
 """.
 
--export([id/1, tag/1, spliced/2, spliced_size/1]).
+-export([id/1, tag/1, spliced/2, spliced_size/1, is_event_stream/1]).
 
 -export_type([tag/0, pieces/0, message/0, options/0, event/0, event_status/0, state/0,
               template/0]).
@@ -83,10 +83,10 @@ Cancels a request on a wire whose replies are not ordered. Returns the bytes to 
 
 -doc """
 Reads bytes. Returns their events in order, and the bytes to send in reply. Invalid bytes are an
-error, which ends the connection.
+error, which ends the connection. It comes with the events before them.
 """.
 -callback received(binary(), state()) ->
-    {ok, [event()], ToSend :: iodata(), state()} | {error, Reason :: atom()}.
+    {ok, [event()], ToSend :: iodata(), state()} | {error, Reason :: atom(), [event()]}.
 
 -doc "Returns the events of the end of the stream, such as a reply that it completes.".
 -callback ended(state()) -> [event()].
@@ -122,3 +122,10 @@ spliced([Piece | Pieces], Id) -> [Piece, Id | spliced(Pieces, Id)].
 -spec spliced_size(pieces()) -> non_neg_integer().
 spliced_size(Pieces) ->
     iolist_size(Pieces) + 10 * (length(Pieces) - 1).
+
+-doc "Returns `true` if a `Content-Type`, in any case of its letters, means a stream of events.".
+-spec is_event_stream(ContentType :: binary()) -> boolean().
+is_event_stream(<<Type:17/binary, _/binary>>) ->
+    cowboy_bstr:to_lower(Type) =:= ~"text/event-stream";
+is_event_stream(_) ->
+    false.

@@ -181,9 +181,9 @@ checked(_, Tag, Expected, Events) ->
 events(#held{socket = Socket, state = State} = Held, #{wire := Wire} = Settings) ->
     case erlmcp_load_socket:next(Socket, ?OPEN_MS) of
         {bytes, Bytes} ->
-            maybe
-                {ok, Events, _, Next} ?= Wire:received(Bytes, State),
-                {ok, Events, Held#held{state = Next}}
+            case Wire:received(Bytes, State) of
+                {ok, Events, _, Next} -> {ok, Events, Held#held{state = Next}};
+                {error, Reason, _} -> {error, Reason}
             end;
         passive ->
             maybe

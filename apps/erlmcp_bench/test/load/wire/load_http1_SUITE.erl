@@ -9,16 +9,17 @@ read is an error.
 -include_lib("proper/include/proper.hrl").
 
 -export([suite/0, all/0]).
--export([any_cut_gives_the_same/1, requests_are_spliced/1, the_end_may_end_a_reply/1,
-         bad_bytes_are_errors/1, replies_are_bounded/1, streams_of_events_are_not/1,
-         heads_are_bounded/1,
+-export([any_cut_gives_the_same/1, requests_are_spliced/1, a_header_is_sent_once/1,
+         the_end_may_end_a_reply/1, bad_bytes_are_errors/1, an_error_comes_after_its_replies/1,
+         replies_are_bounded/1, streams_of_events_are_not/1, heads_are_bounded/1,
          a_connection_that_ends_says_so/1, a_head_says_what_follows/1, a_delete_has_no_body/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [any_cut_gives_the_same, requests_are_spliced, the_end_may_end_a_reply, bad_bytes_are_errors,
+    [any_cut_gives_the_same, requests_are_spliced, a_header_is_sent_once, the_end_may_end_a_reply,
+     bad_bytes_are_errors, an_error_comes_after_its_replies,
      replies_are_bounded, streams_of_events_are_not, heads_are_bounded,
      a_connection_that_ends_says_so,
      a_head_says_what_follows, a_delete_has_no_body].
@@ -104,6 +105,32 @@ requests_are_spliced(_) ->
     {"id":1000000007}
     """ = binary:replace(iolist_to_binary(Bytes), ~"\r", ~"", [global]).
 
+%% "A server MUST respond with a 400 (Bad Request) status code to [...] any request message that
+%% contains more than one Host header field line" (RFC 9112, 3.2).
+a_header_is_sent_once(_) ->
+    Options = (options())#{headers => [{~"A", ~"b"}, {~"Host", ~"other"}, {~"Content-Length", ~"1"},
+                                       {~"content-type", ~"text/plain"}, {~"a", ~"c"},
+                                       {~"x-own", ~"theirs"}, {~"Accept", ~"*/*"}]},
+    Of = fun(Method, Pieces) ->
+        Template = erlmcp_load_http1:template(
+            #{method => Method, pieces => Pieces, headers => [{~"x-own", ~"ours"}]}, Options),
+        {Bytes, _} = erlmcp_load_http1:request(0, Template, erlmcp_load_http1:new(Options)),
+        binary:replace(iolist_to_binary(Bytes), ~"\r", ~"", [global])
+    end,
+    ~"""
+    POST /mcp HTTP/1.1
+    host: other
+    a: c
+    content-type: text/plain
+    x-own: ours
+    accept: */*
+    content-length: 17
+
+    {"id":1000000000}
+    """ = Of(post, [~"{\"id\":", ~"}"]),
+    <<"GET /mcp HTTP/1.1\nhost: other\na: c\ncontent-type: text/plain\nx-own: ours\n"
+      "accept: */*\n\n">> = Of(get, [~""]).
+
 the_end_may_end_a_reply(_) ->
     {ok, [], _, State} = erlmcp_load_http1:received(~"HTTP/1.1 200 OK\r\n\r\nwor", awaiting(1)),
     {ok, [], _, Next} = erlmcp_load_http1:received(~"ds", State),
@@ -113,7 +140,7 @@ the_end_may_end_a_reply(_) ->
     [] = erlmcp_load_http1:ended(Cut).
 
 bad_bytes_are_errors(_) ->
-    [{error, Reason} = erlmcp_load_http1:received(Bytes, awaiting(1))
+    [{error, Reason, []} = erlmcp_load_http1:received(Bytes, awaiting(1))
      || {Reason, Bytes} <- [
             {bad_head, ~"HTTP/1.1 twohundred\r\n\r\n"},
             {bad_head, ~"SSH-2.0-what\r\n\r\n"},
@@ -131,17 +158,29 @@ bad_bytes_are_errors(_) ->
             %% Its digits are more than any size has.
             {bad_chunk, <<"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
                           "00000000000000001\r\n">>}]],
-    {error, unasked_reply} =
+    {error, unasked_reply, []} =
         erlmcp_load_http1:received(iolist_to_binary(whole(~"{}")), awaiting(0)).
+
+%% The replies before an error count.
+an_error_comes_after_its_replies(_) ->
+    Good = iolist_to_binary(whole(~"{}")),
+    Events = [{reply, 0, 200, ~"{}"}, {reply, 1, 200, ~"{}"}],
+    [{error, Reason, Events} = erlmcp_load_http1:received(
+         iolist_to_binary([Good, Good, Bytes]), awaiting(Requests))
+     || {Reason, Requests, Bytes} <- [
+            {unasked_reply, 2, Good}, {bad_head, 2, ~"HTTP/1.1 what\r\n\r\n"},
+            {bad_head, 2, binary:copy(~"x", 70_000)},
+            {too_large, 3, ~"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n"},
+            {bad_chunk, 3, ~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"}]].
 
 replies_are_bounded(_) ->
     Full = binary:copy(~"x", 1000),
     {ok, [{reply, 0, 200, Full}], _, _} =
         erlmcp_load_http1:received(iolist_to_binary(whole(Full)), awaiting(1)),
-    {error, too_large} =
+    {error, too_large, []} =
         erlmcp_load_http1:received(~"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n", awaiting(1)),
-    {error, too_large} = endless(~"HTTP/1.1 200 OK\r\n\r\n", Full),
-    {error, too_large} =
+    {error, too_large, []} = endless(~"HTTP/1.1 200 OK\r\n\r\n", Full),
+    {error, too_large, []} =
         endless(~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffff\r\n", Full).
 
 endless(Head, Bytes) ->
@@ -174,14 +213,14 @@ heads_are_bounded(_) ->
     Head = <<"HTTP/1.1 200 OK\r\nx: ">>,
     Full = <<Head/binary, (binary:copy(~"x", 65_536 - byte_size(Head)))/binary>>,
     {ok, [], _, Held} = erlmcp_load_http1:received(Full, awaiting(1)),
-    {error, bad_head} = erlmcp_load_http1:received(~"x", Held),
+    {error, bad_head, []} = erlmcp_load_http1:received(~"x", Held),
     {ok, [{reply, 0, 200, ~""}], _, _} =
         erlmcp_load_http1:received(~"\r\nContent-Length: 0\r\n\r\n", Held),
     {ok, [], _, Chunked} = erlmcp_load_http1:received(
         ~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", awaiting(1)),
     {ok, [], _, Line} = erlmcp_load_http1:received(<<"0;", (binary:copy(~"x", 65_534))/binary>>,
                                                    Chunked),
-    {error, bad_chunk} = erlmcp_load_http1:received(~"x", Line),
+    {error, bad_chunk, []} = erlmcp_load_http1:received(~"x", Line),
     {ok, [{reply, 0, 200, ~""}], _, _} = erlmcp_load_http1:received(~"\r\n\r\n", Line).
 
 %% No request may follow, and one that is sent in time on another connection is not lost.

@@ -256,7 +256,7 @@ settings_come_first(_) ->
         erlmcp_load_http2:received(iolist_to_binary(cow_http2:settings(#{})), Wire),
     {ok, settings_ack, Request} = cow_http2:parse(iolist_to_binary(Out)),
     {ok, {headers, 1, nofin, head_fin, _}, _} = cow_http2:parse(Request),
-    {error, protocol_error} =
+    {error, protocol_error, []} =
         erlmcp_load_http2:received(iolist_to_binary(cow_http2:ping(1)), Wire).
 
 pings_and_settings_are_answered(_) ->
@@ -304,7 +304,7 @@ abandoned_is_reset(_) ->
 events_are_given_as_they_come(_) ->
     {Wire, _} = awaiting(1),
     {Block, _} = cow_hpack:encode([{~":status", ~"200"},
-                                   {~"content-type", ~"text/event-stream; charset=utf-8"}]),
+                                   {~"content-type", ~"Text/Event-Stream; charset=utf-8"}]),
     Progress = ~B'{"jsonrpc":"2.0","method":"notifications/progress","params":{}}',
     Reply = ~B'{"jsonrpc":"2.0","id":1000000000,"result":{}}',
     {ok, [{message, ~""}, {message, Progress}], _, Wire1} = erlmcp_load_http2:received(
@@ -381,7 +381,9 @@ nonsense_is_an_error(_) ->
     {Awaiting, _} = awaiting(1),
     {ok, [], _, Wire} =
         erlmcp_load_http2:received(iolist_to_binary(cow_http2:settings(#{})), Awaiting),
-    [{error, Error} = erlmcp_load_http2:received(iolist_to_binary(Bytes), Wire)
+    %% The reply before it counts.
+    [{error, Error, [{reply, 0, 200, ~"a"}]} =
+         erlmcp_load_http2:received(iolist_to_binary([answer(1, ~"a"), Bytes]), Wire)
      || {Error, Bytes} <- [
             {frame_size_error, <<16_385:24, 0, 0, 1:32>>},
             {protocol_error, cow_http2:headers(3, fin, <<16#88>>)},
