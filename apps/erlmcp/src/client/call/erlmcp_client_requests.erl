@@ -193,7 +193,7 @@ declarations(_, _) ->
 sent({Method, _} = Request, {ok, Result, _}, #{revision := Revision}, Call) ->
     case Result of
         #{~"resultType" := ~"input_required"} when Revision >= '2026-07-28' ->
-            next_round(Request, Result, Call);
+            begun(next_round(Request, Result, Call));
         #{~"resultType" := Type} when Revision >= '2026-07-28', Type =/= ~"complete",
                                       Type =/= ~"task" ->
             protocol([~"result of ", Method, ~": resultType: expected a known one"]);
@@ -223,10 +223,20 @@ became_task({~"tools/call", _}, Task, #call{client = #{settings := #{tasks := tr
     #call{options = Options} = Call,
     case maps:get(task, Options, await) of
         handle -> {ok, Task};
-        await -> task(await, Task, Call)
+        await -> begun(task(await, Task, Call))
     end;
 became_task({Method, _}, _, _) ->
     protocol([~"result of ", Method, ~": expected no task, which the client has not asked for"]).
+
+%% The server has begun the call, so no reason may say that nothing was done. Otherwise a pool would
+%% begin the call again.
+begun({error, {closed, unprocessed}}) -> {error, {closed, ended}};
+begun({error, session_lost}) -> {error, {closed, session_lost}};
+begun({error, {Kind, _} = Reason}) when Kind =:= connect; Kind =:= overload ->
+    {error, {closed, Reason}};
+begun({error, {http, Status, _, _} = Reason}) when Status =:= 429; Status =:= 503 ->
+    {error, {closed, Reason}};
+begun(Outcome) -> Outcome.
 
 protocol(What) ->
     {error, {protocol, iolist_to_binary(What)}}.
