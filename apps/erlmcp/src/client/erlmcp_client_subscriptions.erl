@@ -14,7 +14,7 @@ Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Sub
 Internal.
 """.
 
--export([check/1, new/0, is_empty/1, add/4, remove/3, worker_ended/3, restart/2]).
+-export([check/1, new/0, is_empty/1, add/4, remove/3, worker_ended/4, restart/2]).
 -export([end_all/2, notify_all/4, answer/3, subscribed/4, unwatched/3, stream_event/4,
          is_opening/1]).
 
@@ -71,7 +71,7 @@ check(_) ->
     {error, {bad_option, filter, ~"a map"}}.
 
 filter(resources, Uris) ->
-    erlmcp_user_term:is_list_of(fun is_binary/1, Uris) orelse ~"a list of URIs";
+    erlmcp_user_term:is_list_of(fun is_utf8/1, Uris) orelse ~"a list of URIs";
 filter(Key, Value) when
     Key =:= tools_changed; Key =:= prompts_changed; Key =:= resources_changed; Key =:= logs;
     Key =:= elicitations
@@ -79,6 +79,9 @@ filter(Key, Value) when
     is_boolean(Value) orelse ~"a boolean";
 filter(_, _) ->
     ~"no such kind of change".
+
+is_utf8(Uri) ->
+    is_binary(Uri) andalso unicode:characters_to_binary(Uri) =:= Uri.
 
 -doc "Returns an empty set of subscriptions.".
 -spec new() -> subscriptions().
@@ -190,18 +193,22 @@ unwatch(_, _, _) ->
 
 -doc """
 Handles the end of a linked process, that of the session's stream or of a subscription. The
-subscription stays.
+subscription stays, unless its process crashed: then the subscriber gets `{ended, {crashed, Why}}`.
 """.
--spec worker_ended(pid(), server(), subscriptions()) -> subscriptions().
-worker_ended(Pid, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
+-spec worker_ended(pid(), Why :: term(), server(), subscriptions()) -> subscriptions().
+worker_ended(Pid, _, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
     announced(Server, Subscriptions#subscriptions{stream = none});
-worker_ended(Pid, _, #subscriptions{all = All} = Subscriptions) ->
-    Subscriptions#subscriptions{all = maps:map(
-        fun(_, #subscription{worker = Worker} = Subscription) when Worker =:= Pid ->
-                Subscription#subscription{worker = undefined};
-           (_, Subscription) ->
-                Subscription
-        end, All)}.
+worker_ended(Worker, Why, Server, #subscriptions{all = All} = Subscriptions) ->
+    case [One || {_, #subscription{worker = W}} = One <- maps:to_list(All), W =:= Worker] of
+        [{Reference, Subscription}] when Why =:= normal ->
+            Subscriptions#subscriptions{
+                all = All#{Reference := Subscription#subscription{worker = undefined}}};
+        [{Reference, #subscription{pid = Pid}}] ->
+            _ = deliver(Pid, Reference, {ended, {crashed, Why}}),
+            remove(Reference, Server, Subscriptions);
+        [] ->
+            Subscriptions
+    end.
 
 -doc """
 Sends every subscriber the event `{ended, Reason}`. A subscriber that does not read its messages

@@ -66,7 +66,8 @@ wrong_filters_are_named(_) ->
     {ok, Client} = start(server, #{}),
     [{error, {bad_option, Key, _}} = erlmcp_client:subscribe(Client, #{Key => Value})
      || {Key, Value} <- [{tools_change, true}, {tools_changed, yes}, {resources, ~"a:b"},
-                         {resources, [1]}, {resources, [~"a:b" | ~"a:c"]}, {logs, info}]],
+                         {resources, [1]}, {resources, [~"a:b" | ~"a:c"]}, {resources, [<<255>>]},
+                         {logs, info}]],
     {error, {bad_option, filter, _}} = erlmcp_client:subscribe(Client, tools_changed),
     ok = erlmcp_client:stop(Client).
 
