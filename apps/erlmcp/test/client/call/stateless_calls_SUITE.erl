@@ -154,6 +154,7 @@ inputs_that_fail(Config) ->
     {~"a", <<"sampling/createMessage", _/binary>>} =
         Fails(#{elicit => fun(_) -> decline end}, #{a => Sample}),
     {~"a", ~"no model"} = Fails(#{sample => fun(_) -> {error, ~"no model"} end}, #{a => Sample}),
+    {~"a", crashed} = Fails(#{sample => fun(_) -> {ok, #{a => self()}} end}, #{a => Sample}),
     {~"a", timeout} =
         FailsWithin(200, #{elicit => fun(_) -> receive never -> cancel end end}, #{a => Form}),
     {~"a", <<"expected a request", _/binary>>} = Fails(#{}, #{a => 1}),
