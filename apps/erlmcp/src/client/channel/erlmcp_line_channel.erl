@@ -22,7 +22,7 @@ Internal.
 -doc "The address of a server, whose first element names the transport.".
 -type target() ::
     {stdio, Command :: binary() | string() | [binary() | string()]}
-    | {tcp, inet:hostname() | inet:ip_address() | binary(), inet:port_number()}
+    | {tcp, inet:ip_address() | binary() | string(), inet:port_number()}
     | {server, erlmcp:server()}.
 -opaque handle() :: {pid(), atomics:atomics_ref()}.
 -opaque exchange() :: {pid(), erlmcp_line_exchanges:ref(), Received :: non_neg_integer()}.
