@@ -475,6 +475,9 @@ member_is_started_again(_) ->
     exit(Member, kill),
     receive {'DOWN', Monitor, process, Member, killed} -> ok end,
     ok = until(fun() -> who(Pool, #{}) =:= ~"a" end),
+    %% The table of clients has not begun to watch the pool once more.
+    {monitors, Monitors} = process_info(whereis(erlmcp_client_table), monitors),
+    [Pool] = [Pid || {process, Pid} <- Monitors, Pid =:= Pool],
     ok = erlmcp_pool:stop(Pool).
 
 %% The row of a dead member is still in the table of clients, whose process removes it.
