@@ -53,6 +53,8 @@ Internal.
 
 %% Milliseconds within which the server must begin to answer, and acknowledge a subscription.
 -define(OPEN, 30_000).
+%% Milliseconds in which the streams end by themselves when the client ends.
+-define(END, 500).
 
 -opaque subscriptions() :: #subscriptions{}.
 -doc """
@@ -211,14 +213,28 @@ worker_ended(Worker, Why, Server, #subscriptions{all = All} = Subscriptions) ->
     end.
 
 -doc """
-Sends every subscriber the event `{ended, Reason}`. A subscriber that does not read its messages
-gets `{ended, slow_consumer}` instead.
+Ends the processes of all subscriptions, and sends every subscriber the event `{ended, Reason}`. A
+subscriber that does not read its messages gets `{ended, slow_consumer}` instead.
 """.
 -spec end_all(Reason :: term(), subscriptions()) -> ok.
 end_all(Reason, #subscriptions{all = All}) ->
+    %% Streams send events themselves, and none may come after the last event.
+    Workers = [{Worker, monitor(process, Worker)}
+               || _ := #subscription{worker = Worker} <- All, is_pid(Worker)],
+    lists:foreach(fun({Worker, _}) -> end_worker(Worker) end, Workers),
+    Deadline = erlmcp_clock:now_ms() + ?END,
+    lists:foreach(fun(Worker) -> gone(Worker, Deadline) end, Workers),
     lists:foreach(fun({Reference, #subscription{pid = Pid}}) ->
                       deliver(Pid, Reference, {ended, Reason})
                   end, maps:to_list(All)).
+
+gone({Worker, Monitor}, Deadline) ->
+    receive
+        {'DOWN', Monitor, process, Worker, _} -> ok
+    after max(0, Deadline - erlmcp_clock:now_ms()) ->
+        exit(Worker, kill),
+        receive {'DOWN', Monitor, process, Worker, _} -> ok end
+    end.
 
 -doc """
 Starts all subscriptions again after a negotiation. Also starts the GET stream of a session, on HTTP
