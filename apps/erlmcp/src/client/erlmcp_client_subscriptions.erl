@@ -181,9 +181,9 @@ unwatch(Uris, Others, {Client, #{revision := Revision} = Live}) when Uris =/= []
         {session, [_ | _] = Last} ->
             Peer = self(),
             _ = spawn(fun() ->
-                [erlmcp_client_exchange:request({~"resources/unsubscribe", #{~"uri" => Uri}},
-                                                Client, Live)
-                 || Uri <- Last],
+                _ = [erlmcp_client_exchange:request({~"resources/unsubscribe", #{~"uri" => Uri}},
+                                                    Client, Live)
+                     || Uri <- Last],
                 Peer ! {unwatched, Last}
             end),
             ok;
