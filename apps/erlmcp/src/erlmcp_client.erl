@@ -276,8 +276,9 @@ The options of one call.
 The reason why a call failed; `format_error/1` makes a sentence of it.
 
 - `{connect, Why}`: the server could not be reached, and the request was not sent.
-- `{closed, Why}`: the connection ended before the answer. Unless `Why` is `unprocessed`, the server
-  may have done the work.
+- `{closed, Why}`: the connection ended before the answer, or a later request of the call was not
+  served, such as a poll of its task. Unless `Why` is `unprocessed`, the server may have done the
+  work.
 - `{http, Status, Headers, Body}`: an HTTP error without a JSON-RPC message. `Body` has at most its
   first 4,096 bytes.
 - `session_lost`: the server does not know the session any more; nothing was done.

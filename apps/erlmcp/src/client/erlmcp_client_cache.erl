@@ -56,20 +56,29 @@ changes(none) -> 0;
 changes({_, _, Numbers}) -> atomics:get(Numbers, 2).
 
 -doc """
-Keeps a result for its `ttlMs`, at most a day, and removes others to make room. Does nothing if the
-result has no positive `ttlMs`, if its method is not cacheable, or if it is larger than a quarter of
-`bytes`. The same holds if `changes/1` no longer returns `Changes`: the result may be older than a
-change.
+Keeps a result for its `ttlMs`, at most a day, in place of the request's former one, and removes
+others to make room. Does nothing if the method is not cacheable. Only removes the former result if
+the new one has no positive `ttlMs`, or is larger than a quarter of `bytes`. The same holds if
+`changes/1` no longer returns `Changes`: the result may be older than a change.
 """.
 -spec keep(key(), Result :: map(), Changes :: non_neg_integer(), cache()) -> ok.
-keep({Method, _} = Key, #{~"ttlMs" := Ttl} = Result, Changes, {Table, Options, Size} = Cache) when
-    is_integer(Ttl), Ttl > 0
-->
-    #{bytes := Most} = Options,
-    Bytes = erlang:external_size(Result),
-    case erlmcp_client_operation:is_cacheable(Method) andalso Bytes =< Most div 4 of
+keep(_, _, _, none) ->
+    ok;
+keep({Method, _} = Key, Result, Changes, Cache) ->
+    case erlmcp_client_operation:is_cacheable(Method) of
         true ->
             ok = forget([Key], Cache),
+            add(Key, Result, Changes, Cache);
+        false ->
+            ok
+    end.
+
+add(Key, #{~"ttlMs" := Ttl} = Result, Changes, {Table, #{bytes := Most}, Size} = Cache) when
+    is_integer(Ttl), Ttl > 0
+->
+    Bytes = erlang:external_size(Result),
+    case Bytes =< Most div 4 of
+        true ->
             ok = make_room(Bytes, Cache),
             Until = erlmcp_clock:now_ms() + min(Ttl, ?LONGEST),
             Kept = erlmcp_client_mailbox:own({Key, Until, Bytes, Result}),
@@ -86,7 +95,7 @@ keep({Method, _} = Key, #{~"ttlMs" := Ttl} = Result, Changes, {Table, Options, S
         false ->
             ok
     end;
-keep(_, _, _, _) ->
+add(_, _, _, _) ->
     ok.
 
 make_room(Bytes, {Table, #{entries := Entries, bytes := Most}, Size} = Cache) ->

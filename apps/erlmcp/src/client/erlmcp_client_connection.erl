@@ -274,8 +274,8 @@ handle_event(info, {'EXIT', Channel, Reason}, _, #peer{channel = Channel}) ->
     {stop, {shutdown, {channel, Reason}}};
 handle_event(info, {'EXIT', Pid, Reason}, _, #peer{negotiator = Pid} = Peer) ->
     negotiated({error, {crashed, Reason}}, Peer#peer{negotiator = undefined});
-handle_event(info, {'EXIT', Pid, _}, _, #peer{subscriptions = Subscriptions} = Peer) ->
-    Next = erlmcp_client_subscriptions:worker_ended(Pid, server(Peer), Subscriptions),
+handle_event(info, {'EXIT', Pid, Why}, _, #peer{subscriptions = Subscriptions} = Peer) ->
+    Next = erlmcp_client_subscriptions:worker_ended(Pid, Why, server(Peer), Subscriptions),
     settled(Peer#peer{subscriptions = Next});
 handle_event(info, {'DOWN', Table, process, _, _}, _, #peer{table = Table}) ->
     {stop, {shutdown, {not_started, erlmcp}}};

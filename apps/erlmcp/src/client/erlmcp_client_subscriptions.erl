@@ -14,7 +14,7 @@ Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Sub
 Internal.
 """.
 
--export([check/1, new/0, is_empty/1, add/4, remove/3, worker_ended/3, restart/2]).
+-export([check/1, new/0, is_empty/1, add/4, remove/3, worker_ended/4, restart/2]).
 -export([end_all/2, notify_all/4, answer/3, subscribed/4, unwatched/3, stream_event/4,
          is_opening/1]).
 
@@ -53,6 +53,8 @@ Internal.
 
 %% Milliseconds within which the server must begin to answer, and acknowledge a subscription.
 -define(OPEN, 30_000).
+%% Milliseconds in which the streams end by themselves when the client ends.
+-define(END, 500).
 
 -opaque subscriptions() :: #subscriptions{}.
 -doc """
@@ -71,7 +73,7 @@ check(_) ->
     {error, {bad_option, filter, ~"a map"}}.
 
 filter(resources, Uris) ->
-    erlmcp_user_term:is_list_of(fun is_binary/1, Uris) orelse ~"a list of URIs";
+    erlmcp_user_term:is_list_of(fun is_utf8/1, Uris) orelse ~"a list of URIs";
 filter(Key, Value) when
     Key =:= tools_changed; Key =:= prompts_changed; Key =:= resources_changed; Key =:= logs;
     Key =:= elicitations
@@ -79,6 +81,9 @@ filter(Key, Value) when
     is_boolean(Value) orelse ~"a boolean";
 filter(_, _) ->
     ~"no such kind of change".
+
+is_utf8(Uri) ->
+    is_binary(Uri) andalso unicode:characters_to_binary(Uri) =:= Uri.
 
 -doc "Returns an empty set of subscriptions.".
 -spec new() -> subscriptions().
@@ -176,9 +181,9 @@ unwatch(Uris, Others, {Client, #{revision := Revision} = Live}) when Uris =/= []
         {session, [_ | _] = Last} ->
             Peer = self(),
             _ = spawn(fun() ->
-                [erlmcp_client_exchange:request({~"resources/unsubscribe", #{~"uri" => Uri}},
-                                                Client, Live)
-                 || Uri <- Last],
+                _ = [erlmcp_client_exchange:request({~"resources/unsubscribe", #{~"uri" => Uri}},
+                                                    Client, Live)
+                     || Uri <- Last],
                 Peer ! {unwatched, Last}
             end),
             ok;
@@ -190,28 +195,46 @@ unwatch(_, _, _) ->
 
 -doc """
 Handles the end of a linked process, that of the session's stream or of a subscription. The
-subscription stays.
+subscription stays, unless its process crashed: then the subscriber gets `{ended, {crashed, Why}}`.
 """.
--spec worker_ended(pid(), server(), subscriptions()) -> subscriptions().
-worker_ended(Pid, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
+-spec worker_ended(pid(), Why :: term(), server(), subscriptions()) -> subscriptions().
+worker_ended(Pid, _, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
     announced(Server, Subscriptions#subscriptions{stream = none});
-worker_ended(Pid, _, #subscriptions{all = All} = Subscriptions) ->
-    Subscriptions#subscriptions{all = maps:map(
-        fun(_, #subscription{worker = Worker} = Subscription) when Worker =:= Pid ->
-                Subscription#subscription{worker = undefined};
-           (_, Subscription) ->
-                Subscription
-        end, All)}.
+worker_ended(Worker, Why, Server, #subscriptions{all = All} = Subscriptions) ->
+    case [One || {_, #subscription{worker = W}} = One <- maps:to_list(All), W =:= Worker] of
+        [{Reference, Subscription}] when Why =:= normal ->
+            Subscriptions#subscriptions{
+                all = All#{Reference := Subscription#subscription{worker = undefined}}};
+        [{Reference, #subscription{pid = Pid}}] ->
+            _ = deliver(Pid, Reference, {ended, {crashed, Why}}),
+            remove(Reference, Server, Subscriptions);
+        [] ->
+            Subscriptions
+    end.
 
 -doc """
-Sends every subscriber the event `{ended, Reason}`. A subscriber that does not read its messages
-gets `{ended, slow_consumer}` instead.
+Ends the processes of all subscriptions, and sends every subscriber the event `{ended, Reason}`. A
+subscriber that does not read its messages gets `{ended, slow_consumer}` instead.
 """.
 -spec end_all(Reason :: term(), subscriptions()) -> ok.
 end_all(Reason, #subscriptions{all = All}) ->
+    %% Streams send events themselves, and none may come after the last event.
+    Workers = [{Worker, monitor(process, Worker)}
+               || _ := #subscription{worker = Worker} <- All, is_pid(Worker)],
+    lists:foreach(fun({Worker, _}) -> end_worker(Worker) end, Workers),
+    Deadline = erlmcp_clock:now_ms() + ?END,
+    lists:foreach(fun(Worker) -> gone(Worker, Deadline) end, Workers),
     lists:foreach(fun({Reference, #subscription{pid = Pid}}) ->
                       deliver(Pid, Reference, {ended, Reason})
                   end, maps:to_list(All)).
+
+gone({Worker, Monitor}, Deadline) ->
+    receive
+        {'DOWN', Monitor, process, Worker, _} -> ok
+    after max(0, Deadline - erlmcp_clock:now_ms()) ->
+        exit(Worker, kill),
+        receive {'DOWN', Monitor, process, Worker, _} -> ok end
+    end.
 
 -doc """
 Starts all subscriptions again after a negotiation. Also starts the GET stream of a session, on HTTP

@@ -49,17 +49,21 @@ join() ->
     end.
 
 -doc """
-Adds the calling process to the table as a pool. Returns `{error, {not_started, erlmcp}}` if the
-application does not run.
+Adds the calling process to the table as a pool, unless it is there already. Returns
+`{error, {not_started, erlmcp}}` if the application does not run.
 """.
 -spec join_pool(erlmcp_pool_members:pool()) -> ok | {error, {not_started, erlmcp}}.
 join_pool(#{pool := Pid} = Pool) ->
     maybe
+        {error, stopped} ?= find(Pid),
         {ok, Monitor} ?= join(),
         true = demonitor(Monitor, [flush]),
         ok = publish(Pid, Pool),
         true = ets:insert(?MODULE, {{pool, Pid}}),
         ok
+    else
+        {ok, _} -> ok;
+        {error, _} = Error -> Error
     end.
 
 -doc """

@@ -7,7 +7,8 @@ once, and the server is told where it still does something.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([subscription_ends_on_the_server/1, subscription_ends_with_its_owner/1,
-         ended_subscription_is_over/1, cut_off_subscriber_watches_nothing/1,
+         ended_subscription_is_over/1, crashed_subscription_says_so/1, the_end_is_the_last_event/1,
+         cut_off_subscriber_watches_nothing/1,
          refused_subscription_watches_nothing/1, resource_of_another_stays_watched/1,
          resource_stays_watched_after_a_late_end/1, subscription_comes_when_the_server_does/1,
          killed_client_is_forgotten/1, killed_client_leaves_no_call_waiting/1,
@@ -29,7 +30,8 @@ suite() ->
 
 all() ->
     [subscription_ends_on_the_server, subscription_ends_with_its_owner,
-     ended_subscription_is_over, cut_off_subscriber_watches_nothing,
+     ended_subscription_is_over, crashed_subscription_says_so, the_end_is_the_last_event,
+     cut_off_subscriber_watches_nothing,
      refused_subscription_watches_nothing, resource_of_another_stays_watched,
      resource_stays_watched_after_a_late_end, subscription_comes_when_the_server_does,
      killed_client_is_forgotten, killed_client_leaves_no_call_waiting, killed_pool_is_forgotten,
@@ -156,6 +158,48 @@ ended_subscription_is_over(_) ->
     end),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
+
+%% Nobody waits for changes that nothing brings.
+crashed_subscription_says_so(_) ->
+    Server = server(),
+    Client = started({http, url(Server), #{era => stateless, subscriptions => 1}}),
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    subscribed = event(Reference),
+    exit(stream(Client), kill),
+    {ended, {crashed, killed}} = event(Reference),
+    %% There is room for the next one.
+    {ok, Next} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    subscribed = event(Next),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp:stop_server(Server).
+
+%% The stream has not read a change yet when its client ends.
+the_end_is_the_last_event(_) ->
+    Server = server(),
+    Client = started({http, url(Server), #{era => stateless}}),
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    subscribed = event(Reference),
+    Stream = stream(Client),
+    true = erlang:suspend_process(Stream),
+    ok = erlmcp:add(Server, tool, #{name => ~"new", handler => fun(_, _) -> ~"new" end}),
+    ok = eventually(fun() ->
+        process_info(Stream, message_queue_len) =/= {message_queue_len, 0}
+    end),
+    true = unlink(Client),
+    Stopping = spawn_link(fun() -> erlmcp_client:stop(Client) end),
+    {ended, stopped} = event(Reference),
+    _ = is_process_alive(Stream) andalso erlang:resume_process(Stream),
+    ok = gone(Stream),
+    ok = gone(Stopping),
+    receive {erlmcp, Reference, More} -> error(More) after 0 -> ok end,
+    ok = erlmcp:stop_server(Server).
+
+%% The process of a client's only subscription.
+stream(Client) ->
+    {links, Links} = process_info(Client, links),
+    [Stream] = [Pid || Pid <- Links, is_pid(Pid),
+                       {erlmcp_client_subscription, _} <- [proc_lib:get_label(Pid)]],
+    Stream.
 
 %% A server of a session stops sending what its client would drop.
 cut_off_subscriber_watches_nothing(_) ->

@@ -66,7 +66,8 @@ wrong_filters_are_named(_) ->
     {ok, Client} = start(server, #{}),
     [{error, {bad_option, Key, _}} = erlmcp_client:subscribe(Client, #{Key => Value})
      || {Key, Value} <- [{tools_change, true}, {tools_changed, yes}, {resources, ~"a:b"},
-                         {resources, [1]}, {resources, [~"a:b" | ~"a:c"]}, {logs, info}]],
+                         {resources, [1]}, {resources, [~"a:b" | ~"a:c"]}, {resources, [<<255>>]},
+                         {logs, info}]],
     {error, {bad_option, filter, _}} = erlmcp_client:subscribe(Client, tools_changed),
     ok = erlmcp_client:stop(Client).
 
@@ -148,6 +149,16 @@ wrong_targets_are_refused(_) ->
     process_flag(trap_exit, true),
     [{error, {bad_option, command, _}} = erlmcp_client:start_link({stdio, Command, #{}})
      || Command <- [cat, 5, [], ["cat", cat], ~""]],
+    [{error, {bad_option, Key, _}} = erlmcp_client:start_link({tcp, Host, Port, #{}})
+     || {Key, Host, Port} <- [{port, ~"127.0.0.1", 0}, {port, ~"127.0.0.1", 65536},
+                              {port, ~"127.0.0.1", ~"80"}, {host, ~"", 80}, {host, "", 80},
+                              {host, none, 80}, {host, {1, 2, 3}, 80}, {host, {0, 0, 0, 256}, 80},
+                              {host, [a], 80}]],
+    [begin
+         {ok, Tcp} = erlmcp_client:start_link({tcp, Host, Port, #{}}),
+         ok = erlmcp_client:stop(Tcp)
+     end || {Host, Port} <- [{~"127.0.0.1", 1}, {"127.0.0.1", 65535}, {{127, 0, 0, 1}, 1},
+                             {{0, 0, 0, 0, 0, 0, 0, 1}, 1}]],
     {ok, Client} = erlmcp_client:start_link({stdio, "cat", #{}}),
     ok = erlmcp_client:stop(Client),
     [{error, {bad_option, url, _}} = erlmcp_client:start_link({http, Url, #{}})

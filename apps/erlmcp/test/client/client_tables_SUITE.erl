@@ -5,8 +5,9 @@ is kept too long is an answer of yesterday, and a table without a bound is the s
 """.
 
 -export([suite/0, all/0]).
--export([results_are_kept_for_their_time/1, large_results_are_not_kept/1,
-         older_results_make_room/1, a_change_forgets_what_it_is_about/1,
+-export([results_are_kept_for_their_time/1, a_newer_result_ends_the_former/1,
+         large_results_are_not_kept/1, older_results_make_room/1,
+         a_change_forgets_what_it_is_about/1,
          what_was_asked_before_a_change_is_not_kept/1, no_cache_keeps_nothing/1,
          tools_have_a_number/1, tools_have_few_bytes/1, the_newest_definition_counts/1,
          tools_that_no_header_can_mirror/1]).
@@ -15,8 +16,9 @@ suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
-    [results_are_kept_for_their_time, large_results_are_not_kept, older_results_make_room,
-     a_change_forgets_what_it_is_about, what_was_asked_before_a_change_is_not_kept,
+    [results_are_kept_for_their_time, a_newer_result_ends_the_former, large_results_are_not_kept,
+     older_results_make_room, a_change_forgets_what_it_is_about,
+     what_was_asked_before_a_change_is_not_kept,
      no_cache_keeps_nothing, tools_have_a_number, tools_have_few_bytes,
      the_newest_definition_counts, tools_that_no_header_can_mirror].
 
@@ -56,6 +58,18 @@ results_are_kept_for_their_time(_) ->
     #{entries := 1, bytes := Bytes} = erlmcp_client_cache:info(Cache),
     ok = keep(Key, Later#{~"ttlMs" := 1}, Cache),
     receive after 5 -> none = erlmcp_client_cache:find(Key, Cache) end.
+
+%% Even one that is not kept.
+a_newer_result_ends_the_former(_) ->
+    Key = read(~"a:1"),
+    [begin
+         Cache = cache(#{}),
+         ok = keep(Key, result(~"former"), Cache),
+         ok = keep(Key, Newer, Cache),
+         {Newer, none} = {Newer, erlmcp_client_cache:find(Key, Cache)},
+         #{entries := 0, bytes := 0} = erlmcp_client_cache:info(Cache)
+     end || Newer <- [#{}, #{~"ttlMs" => 0}, #{~"ttlMs" => ~"60000"},
+                      result(binary:copy(~"x", 25_000))]].
 
 %% A quarter of all bytes, and one byte more.
 large_results_are_not_kept(_) ->

@@ -102,13 +102,16 @@ end_all(Questions, Outcome) ->
 
 -doc """
 Answers one request, with a result, or with the code and the message of a JSON-RPC error. The caller
-runs this in a process of its own, since a fun may take long or crash.
+runs this in a process of its own, since a fun may take long, crash, or return what is not JSON.
 """.
 -spec respond(Request :: map() | term(), erlmcp_client:inputs()) ->
     {ok, map()} | {error, integer(), binary()}.
 respond(#{~"method" := Method} = Request, Inputs) ->
     Params = maps:get(~"params", Request, #{}),
-    answer(Method, Params, Inputs);
+    Answer = answer(Method, Params, Inputs),
+    %% An answer that is not JSON crashes this process, and not the one that sends it.
+    _ = erlmcp_json:encode(element(tuple_size(Answer), Answer)),
+    Answer;
 respond(_, _) ->
     {error, -32600, ~"expected a request with a method"}.
 
@@ -129,7 +132,7 @@ answer(~"elicitation/create", Params, #{elicit := Fun}) ->
 answer(~"sampling/createMessage", Params, #{sample := Fun}) ->
     case Fun(Params) of
         {ok, #{} = Result} -> {ok, Result};
-        {error, Why} -> {error, -1, Why}
+        {error, Why} when is_binary(Why) -> {error, -1, Why}
     end;
 answer(~"roots/list", _, #{roots := Fun}) when is_function(Fun) ->
     {ok, #{~"roots" => Fun()}};

@@ -144,10 +144,17 @@ fits(_, _, _) ->
 fresh_or_kept(Request, #call{options = #{fresh := true}} = Call) ->
     send(Request, Call);
 fresh_or_kept(Request, #call{client = #{cache := Cache}} = Call) ->
-    case erlmcp_client_cache:find(Request, Cache) of
+    case erlmcp_client_cache:find(cached(Request, Call), Cache) of
         {ok, Result} -> {ok, Result};
         none -> send(Request, Call)
     end.
+
+%% Returns the request as a key of the cache. The members of `_meta` may change the result.
+cached({Method, Params}, #call{options = #{meta := Meta}}) when map_size(Meta) > 0 ->
+    Members = erlmcp_client_operation:members(Meta),
+    {Method, Params#{~"_meta" => maps:merge(Members, maps:get(~"_meta", Params, #{}))}};
+cached(Request, _) ->
+    Request.
 
 %% A request is not sent if the negotiation before it fails, and is counted here then.
 live(Request, #call{client = Client, watch = #{deadline := Deadline}} = Call) ->
@@ -193,7 +200,7 @@ declarations(_, _) ->
 sent({Method, _} = Request, {ok, Result, _}, #{revision := Revision}, Call) ->
     case Result of
         #{~"resultType" := ~"input_required"} when Revision >= '2026-07-28' ->
-            next_round(Request, Result, Call);
+            begun(next_round(Request, Result, Call));
         #{~"resultType" := Type} when Revision >= '2026-07-28', Type =/= ~"complete",
                                       Type =/= ~"task" ->
             protocol([~"result of ", Method, ~": resultType: expected a known one"]);
@@ -223,10 +230,20 @@ became_task({~"tools/call", _}, Task, #call{client = #{settings := #{tasks := tr
     #call{options = Options} = Call,
     case maps:get(task, Options, await) of
         handle -> {ok, Task};
-        await -> task(await, Task, Call)
+        await -> begun(task(await, Task, Call))
     end;
 became_task({Method, _}, _, _) ->
     protocol([~"result of ", Method, ~": expected no task, which the client has not asked for"]).
+
+%% The server has begun the call, so no reason may say that nothing was done. Otherwise a pool would
+%% begin the call again.
+begun({error, {closed, unprocessed}}) -> {error, {closed, ended}};
+begun({error, session_lost}) -> {error, {closed, session_lost}};
+begun({error, {Kind, _} = Reason}) when Kind =:= connect; Kind =:= overload ->
+    {error, {closed, Reason}};
+begun({error, {http, Status, _, _} = Reason}) when Status =:= 429; Status =:= 503 ->
+    {error, {closed, Reason}};
+begun(Outcome) -> Outcome.
 
 protocol(What) ->
     {error, {protocol, iolist_to_binary(What)}}.
@@ -239,10 +256,10 @@ cache_result({~"tools/list", _} = Request, #{~"tools" := Listed} = Result, Revis
           changes = Changes} = Call,
     Mirrors = Rules =:= http andalso Revision >= '2026-07-28',
     Learned = Result#{~"tools" := erlmcp_client_tools:learn(Listed, Mirrors, Tools)},
-    ok = erlmcp_client_cache:keep(Request, Learned, Changes, Cache),
+    ok = erlmcp_client_cache:keep(cached(Request, Call), Learned, Changes, Cache),
     Learned;
-cache_result(Request, Result, _, #call{client = #{cache := Cache}, changes = Changes}) ->
-    ok = erlmcp_client_cache:keep(Request, Result, Changes, Cache),
+cache_result(Request, Result, _, #call{client = #{cache := Cache}, changes = Changes} = Call) ->
+    ok = erlmcp_client_cache:keep(cached(Request, Call), Result, Changes, Cache),
     Result.
 
 %% Returns the remedy for a failure: a new session, another revision, the newest definition of the

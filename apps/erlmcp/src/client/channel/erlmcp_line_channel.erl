@@ -22,7 +22,7 @@ Internal.
 -doc "The address of a server, whose first element names the transport.".
 -type target() ::
     {stdio, Command :: binary() | string() | [binary() | string()]}
-    | {tcp, inet:hostname() | inet:ip_address() | binary(), inet:port_number()}
+    | {tcp, inet:ip_address() | binary() | string(), inet:port_number()}
     | {server, erlmcp:server()}.
 -opaque handle() :: {pid(), atomics:atomics_ref()}.
 -opaque exchange() :: {pid(), erlmcp_line_exchanges:ref(), Received :: non_neg_integer()}.
@@ -471,7 +471,7 @@ fail_all(Reason, #state{exchanges = Exchanges, queue = Queue} = State) ->
     Failed = lists:foldl(fun(Ref, #state{unwritten = Unwritten} = Left) ->
                              fail(Ref, Reason(not is_map_key(Ref, Unwritten)), Left)
                          end, State, erlmcp_line_exchanges:all(Exchanges)),
-    queue:fold(fun unsent/2, Failed#state{queue = queue:new()}, Queue).
+    queue:fold(fun unsent/2, Failed#state{queue = queue:new(), unwritten = #{}}, Queue).
 
 ended(Why, #state{module = Module, connection = Connection, owner = Owner} = State) ->
     ok = Module:drop(Connection),

@@ -19,10 +19,23 @@ Internal.
 -define(SEND_TIMEOUT, 30_000).
 
 -doc false.
-target({tcp, Host, Port}) when is_binary(Host) ->
-    {ok, {tcp, binary_to_list(Host), Port}};
-target(Target) ->
-    {ok, Target}.
+target({tcp, Host, Port}) ->
+    maybe
+        {ok, Checked} ?= host(Host),
+        true ?= is_integer(Port) andalso Port > 0 andalso Port =< 65535,
+        {ok, {tcp, Checked, Port}}
+    else
+        error -> {error, {bad_option, host, ~"a name or an IP address"}};
+        false -> {error, {bad_option, port, ~"an integer of 1 to 65535"}}
+    end.
+
+host(Host) when is_binary(Host), Host =/= ~"" ->
+    {ok, binary_to_list(Host)};
+host(Host) ->
+    case inet:is_ip_address(Host) orelse Host =/= [] andalso io_lib:char_list(Host) of
+        true -> {ok, Host};
+        false -> error
+    end.
 
 -doc false.
 option(_, _) -> ~"no such option of a client on TCP".

@@ -115,12 +115,14 @@ in_time({Options, _} = Call, Client) ->
 left_ms(Name, {Options, Begun}, #{settings := Settings}) ->
     Begun + maps:get(Name, Options, map_get(Name, Settings)) - erlmcp_clock:now_ms().
 
-%% A call that was not sent says nothing about the member.
+%% A limit of the client says nothing about the member.
 report({error, {overload, _}}, Breaker) -> erlmcp_breaker:spare(Breaker);
+report({error, {closed, {overload, _}}}, Breaker) -> erlmcp_breaker:spare(Breaker);
 report(Outcome, Breaker) -> erlmcp_breaker:leave(Breaker, verdict(Outcome)).
 
 %% Returns `failed` for a failure that counts against the member, and not only for this call.
 verdict({error, {connect, _}}) -> failed;
+verdict({error, {closed, {http, Status, _, _}}}) when Status < 500 -> served;
 verdict({error, {closed, _}}) -> failed;
 verdict({error, {timeout, _}}) -> failed;
 verdict({error, timeout}) -> failed;

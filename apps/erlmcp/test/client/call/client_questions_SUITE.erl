@@ -16,6 +16,7 @@ back.
 -export([one_of_a_call_is_taken_back/1, one_is_taken_back_on_another_stream/1,
          one_is_taken_back_before_the_session_is_open/1, others_are_not_taken_back/1]).
 -export([long_ids_are_answered_on_http/1, long_ids_are_answered_on_lines/1]).
+-export([an_answer_that_is_not_json_is_an_error/1]).
 
 -import(erlmcp_test_bad_http_peer, [session/1, initialized/0, chunked/1, chunk/1, write/2]).
 -import(erlmcp_test_peer, [result/2, event/1]).
@@ -41,7 +42,8 @@ all() ->
      a_call_waits_for_all_its_questions,
      one_of_a_call_is_taken_back, one_is_taken_back_on_another_stream,
      one_is_taken_back_before_the_session_is_open, others_are_not_taken_back,
-     long_ids_are_answered_on_http, long_ids_are_answered_on_lines].
+     long_ids_are_answered_on_http, long_ids_are_answered_on_lines,
+     an_answer_that_is_not_json_is_an_error].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -286,6 +288,26 @@ long_id(Say) ->
         Pid ! decline,
         {Id, #{~"result" := #{~"action" := ~"decline"}}} = answer()
     end, [Question, [Question]]).
+
+%% The server does not wait for what can never come.
+an_answer_that_is_not_json_is_an_error(_) ->
+    Answers = {{ok, #{pid => self()}}, {error, {no, model}}, {error, "no model"}, {error, <<255>>}},
+    Inputs = #{sample => fun(#{~"maxTokens" := N}) -> element(N, Answers) end,
+               roots => fun() -> [#{uri => <<255>>}] end},
+    #{port := Port} = Peer = lines([]),
+    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port,
+                                             (options())#{inputs := Inputs}}),
+    {ok, _} = erlmcp_client:server(Client),
+    Socket = connected(),
+    Samples = [{~"sampling/createMessage", #{messages => [], maxTokens => N}}
+               || N <- lists:seq(1, tuple_size(Answers))],
+    [begin
+         ok = line((ping(Id))#{method := Method, params => Params}, Socket),
+         {Id, #{~"error" := #{~"code" := -32603, ~"message" := ~"the client failed to answer"}}} =
+             answer()
+     end || {Id, {Method, Params}} <- lists:enumerate([{~"roots/list", #{}} | Samples])],
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
 
 %% Bounded refusal: the hundredth request in a call is answered, and one more ends the call.
 questions_of_a_call_are_bounded(_) ->

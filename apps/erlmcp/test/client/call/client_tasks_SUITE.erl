@@ -14,7 +14,8 @@ Calls that become tasks, as a client has them: the extension `io.modelcontextpro
          the_result_in_a_session_is_checked/1, pace_is_the_servers/1,
          each_look_has_the_time_of_a_call/1, time_of_the_user_is_not_the_servers/1,
          pace_that_is_none_is_a_second/1, failed_tasks_have_their_data/1,
-         each_question_is_asked_once/1, a_task_without_an_answer_ends_its_call/1]).
+         each_question_is_asked_once/1, a_task_without_an_answer_ends_its_call/1,
+         a_server_that_goes_has_got_the_call/1]).
 
 -import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_peer, [result/2]).
@@ -37,7 +38,8 @@ groups() ->
                   the_result_in_a_session_is_checked, pace_is_the_servers,
                   each_look_has_the_time_of_a_call, time_of_the_user_is_not_the_servers,
                   pace_that_is_none_is_a_second, failed_tasks_have_their_data,
-                  each_question_is_asked_once, a_task_without_an_answer_ends_its_call]}].
+                  each_question_is_asked_once, a_task_without_an_answer_ends_its_call,
+                  a_server_that_goes_has_got_the_call]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -392,12 +394,29 @@ a_task_without_an_answer_ends_its_call(_) ->
                   end),
     {error, {input, ~"a", crashed}} = erlmcp_client:call_tool(Client, ~"x", #{}).
 
+%% `{connect, Why}` would say that the call was not sent.
+a_server_that_goes_has_got_the_call(_) ->
+    {Client, Peer} = client_and_peer(#{tasks => true}, fun(#{~"method" := Method} = Message) ->
+        result(Message, case Method of
+            ~"tools/call" -> task(~"working");
+            ~"tasks/get" -> (task(~"working"))#{resultType => complete}
+        end)
+    end),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"x", #{}}),
+    _ = erlmcp_test_peer:received(~"tasks/get"),
+    ok = erlmcp_test_peer:stop(Peer),
+    {error, {closed, {connect, econnrefused}}} = outcome(Reference).
+
 task(Status) ->
     #{resultType => task, taskId => ~"t-1", status => Status, createdAt => ~"2026-01-01T00:00:00Z",
       lastUpdatedAt => ~"2026-01-01T00:00:00Z", ttlMs => null, pollIntervalMs => 50}.
 
 peer(Options, Answer) ->
-    #{url := Url} = erlmcp_test_peer:http(
+    {Client, _} = client_and_peer(Options, Answer),
+    Client.
+
+client_and_peer(Options, Answer) ->
+    #{url := Url} = Peer = erlmcp_test_peer:http(
         fun(#{message := #{~"method" := ~"server/discover"} = Message}) ->
                 {200, [], result(Message, #{resultType => complete,
                                             supportedVersions => [~"2026-07-28"],
@@ -409,4 +428,4 @@ peer(Options, Answer) ->
     {ok, Client} = erlmcp_client:start_link({http, Url, Options}),
     %% What is short in a case is the call's time alone.
     {ok, _} = erlmcp_client:server(Client),
-    Client.
+    {Client, Peer}.

@@ -11,9 +11,10 @@ Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Caching", "Stre
 -export([header_mismatch_renews_the_tool_once/1, headers_follow_the_definition/1,
          invalid_tool_is_left_out/1, state_goes_back_as_it_came/1, rounds_are_bounded/1,
          rounds_must_ask_something/1, inputs_that_fail/1, unknown_result_type/1,
-         result_type_may_be_absent/1, fresh_result_is_kept/1, stale_result_is_asked_for/1,
-         change_is_not_kept/1, result_of_rounds_is_not_kept/1, cache_is_bounded/1,
-         cache_may_be_off/1, options_are_checked/1, log_level_of_a_call_is_its_own/1,
+         result_type_may_be_absent/1, fresh_result_is_kept/1, each_meta_has_its_result/1,
+         stale_result_is_asked_for/1, change_is_not_kept/1, result_of_rounds_is_not_kept/1,
+         cache_is_bounded/1, cache_may_be_off/1, options_are_checked/1,
+         log_level_of_a_call_is_its_own/1,
          time_of_the_user_is_not_the_servers/1]).
 -export([log/2]).
 
@@ -29,7 +30,7 @@ suite() ->
 all() ->
     [header_mismatch_renews_the_tool_once, headers_follow_the_definition, invalid_tool_is_left_out,
      state_goes_back_as_it_came, rounds_are_bounded, rounds_must_ask_something, inputs_that_fail,
-     unknown_result_type, result_type_may_be_absent, fresh_result_is_kept,
+     unknown_result_type, result_type_may_be_absent, fresh_result_is_kept, each_meta_has_its_result,
      stale_result_is_asked_for, change_is_not_kept, result_of_rounds_is_not_kept, cache_is_bounded,
      cache_may_be_off, options_are_checked, log_level_of_a_call_is_its_own,
      time_of_the_user_is_not_the_servers].
@@ -154,6 +155,7 @@ inputs_that_fail(Config) ->
     {~"a", <<"sampling/createMessage", _/binary>>} =
         Fails(#{elicit => fun(_) -> decline end}, #{a => Sample}),
     {~"a", ~"no model"} = Fails(#{sample => fun(_) -> {error, ~"no model"} end}, #{a => Sample}),
+    {~"a", crashed} = Fails(#{sample => fun(_) -> {ok, #{a => self()}} end}, #{a => Sample}),
     {~"a", timeout} =
         FailsWithin(200, #{elicit => fun(_) -> receive never -> cancel end end}, #{a => Form}),
     {~"a", <<"expected a request", _/binary>>} = Fails(#{}, #{a => 1}),
@@ -191,6 +193,19 @@ fresh_result_is_kept(Config) ->
     3 = Count(),
     #{cache := #{entries := 2, bytes := Bytes}} = erlmcp_client:info(Client),
     true = Bytes > 0.
+
+%% As above: `_meta` is one of the parameters.
+each_meta_has_its_result(Config) ->
+    {Read, Count} = counted(fun(Call, N) -> read(Call, N, 60_000) end),
+    Client = visit(Config, #{}, #{~"resources/read" => Read}),
+    1 = nth_read(Client, ~"a:1", #{}),
+    2 = nth_read(Client, ~"a:1", #{meta => #{user => ~"ada"}}),
+    3 = nth_read(Client, ~"a:1", #{meta => #{user => ~"bob"}}),
+    1 = nth_read(Client, ~"a:1", #{meta => #{}}),
+    [2 = nth_read(Client, ~"a:1", #{meta => #{User => ~"ada"}}) || User <- [user, ~"user"]],
+    {ok, #{~"n" := 3}} = erlmcp_client:request(Client, ~"resources/read",
+                                               #{uri => ~"a:1", '_meta' => #{~"user" => ~"bob"}}),
+    3 = Count().
 
 %% "Once the TTL expires, the response is stale and the client SHOULD re-fetch"; "If `ttlMs` is
 %% absent, clients SHOULD assume a default of `0`"; "negative, clients SHOULD ignore it".

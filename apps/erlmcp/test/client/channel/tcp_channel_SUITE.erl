@@ -14,6 +14,7 @@
          errors_without_an_id_are_the_only_calls/1, batches_are_taken_apart/1,
          lines_are_bounded/1, servers_that_do_not_read/1, exchanges_are_bounded/1,
          dead_callers_are_forgotten/1, aborted_calls_hear_nothing/1,
+         aborted_lines_leave_nothing/1,
          passed_deadlines_are_not_written/1, slow_owners_lose_notifications/1,
          closing_ends_what_runs/1, the_channel_ends_with_its_owner/1, ids_are_taken_once/1]).
 
@@ -37,7 +38,8 @@ all() ->
      unknown_and_second_responses_are_skipped, wrong_responses_fail_their_call,
      errors_without_an_id_are_the_only_calls, batches_are_taken_apart,
      lines_are_bounded, servers_that_do_not_read, exchanges_are_bounded,
-     dead_callers_are_forgotten, aborted_calls_hear_nothing, passed_deadlines_are_not_written,
+     dead_callers_are_forgotten, aborted_calls_hear_nothing, aborted_lines_leave_nothing,
+     passed_deadlines_are_not_written,
      slow_owners_lose_notifications, closing_ends_what_runs, the_channel_ends_with_its_owner,
      ids_are_taken_once].
 
@@ -323,6 +325,21 @@ aborted_calls_hear_nothing(_) ->
     say(Server, response(2)),
     {{ok, _}, []} = outcome(Next, []),
     receive Anything -> error({heard, Anything}) after 0 -> ok end.
+
+%% The server does not read, so all lines after the first one wait until the connection ends.
+aborted_lines_leave_nothing(_) ->
+    {{Module, Pid, _} = Channel, Server} = raw(),
+    Size = fun() -> erts_debug:flat_size(sys:get_state(Pid)) end,
+    Before = Size(),
+    _ = request(Channel, 0, ~"x", #{~"x" => binary:copy(~"x", 15_000_000)}),
+    [begin
+         {Module, Exchange} = request(Channel, N, ~"x", #{}),
+         false = Module:abort(Exchange)
+     end || N <- lists:seq(1, 500)],
+    true = Size() > Before + 500,
+    ok = gen_tcp:close(Server),
+    _ = down(Channel),
+    true = Size() < Before + 500.
 
 passed_deadlines_are_not_written(_) ->
     {Channel, Server} = raw(),

@@ -9,7 +9,8 @@ misbehave.
          end_per_testcase/2]).
 -export([every_operation_works/1, fewest_calls_first/1, keys_stay/1, keys_move_only_from_the_lost/1,
          unsent_call_is_tried_elsewhere/1, reading_is_tried_again/1, doing_is_not/1,
-         each_failure_of_http_has_its_tries/1, silence_and_nonsense_are_failures/1,
+         each_failure_of_http_has_its_tries/1, a_call_that_has_begun_is_not_begun_again/1,
+         silence_and_nonsense_are_failures/1,
          busy_member_is_passed_over/1,
          repeatable_tool_is_tried_again/1, retries_end/1, late_calls_are_not_tried_again/1,
          breaker_opens_at_its_limit/1,
@@ -34,7 +35,8 @@ suite() ->
 all() ->
     [every_operation_works, fewest_calls_first, keys_stay, keys_move_only_from_the_lost,
      unsent_call_is_tried_elsewhere, reading_is_tried_again, doing_is_not,
-     each_failure_of_http_has_its_tries, silence_and_nonsense_are_failures,
+     each_failure_of_http_has_its_tries, a_call_that_has_begun_is_not_begun_again,
+     silence_and_nonsense_are_failures,
      busy_member_is_passed_over,
      repeatable_tool_is_tried_again, retries_end, late_calls_are_not_tried_again,
      breaker_opens_at_its_limit,
@@ -166,6 +168,33 @@ each_failure_of_http_has_its_tries(_) ->
          ok = erlmcp_pool:stop(Pool)
      end || {Status, Repeatable, Calls} <- [{500, false, 1}, {500, true, 3}, {502, false, 1},
                                             {503, false, 3}, {429, false, 3}, {400, true, 1}]].
+
+%% A call runs at its server once it is a task, or has been asked for input. When a later request of
+%% the call fails, no member gets the call anew.
+a_call_that_has_begun_is_not_begun_again(_) ->
+    [begin
+         #{url := Url} = erlmcp_test_peer:http(fun
+             (#{message := #{~"method" := ~"server/discover"}} = Request) ->
+                 failing(Request);
+             (#{message := #{~"method" := ~"tools/call", ~"params" := Params} = Message}) when
+                 not is_map_key(~"requestState", Params)
+             ->
+                 {200, [], result(Message, First)};
+             (_) ->
+                 {Status, [], none}
+         end),
+         {ok, Pool} = erlmcp_pool:start_link(#{
+             targets => [{http, Url, #{timeout => ?WAIT, tasks => true}}], failures => 100}),
+         {error, {closed, {http, Status, _, _}}} = erlmcp_client:call_tool(Pool, ~"who", #{}),
+         {Status, Calls} = {Status, calls()},
+         [#{failed := Failed}] = erlmcp_pool:info(Pool),
+         ok = erlmcp_pool:stop(Pool)
+     end || {Status, Failed} <- [{429, 0}, {503, 1}],
+            {First, Calls} <- [{#{resultType => task, taskId => ~"t-1", status => working,
+                                  createdAt => ~"2026-01-01T00:00:00Z", ttlMs => null,
+                                  lastUpdatedAt => ~"2026-01-01T00:00:00Z",
+                                  pollIntervalMs => 50}, 1},
+                               {#{resultType => input_required, requestState => ~"s"}, 2}]].
 
 silence_and_nonsense_are_failures(_) ->
     [begin
@@ -446,6 +475,9 @@ member_is_started_again(_) ->
     exit(Member, kill),
     receive {'DOWN', Monitor, process, Member, killed} -> ok end,
     ok = until(fun() -> who(Pool, #{}) =:= ~"a" end),
+    %% The table of clients has not begun to watch the pool once more.
+    {monitors, Monitors} = process_info(whereis(erlmcp_client_table), monitors),
+    [Pool] = [Pid || {process, Pid} <- Monitors, Pid =:= Pool],
     ok = erlmcp_pool:stop(Pool).
 
 %% The row of a dead member is still in the table of clients, whose process removes it.
