@@ -34,9 +34,9 @@ if [ -n "${ERLMCP_OTP:-}" ]; then
     programs=''
 fi
 
-# The suites run in four nodes at the same time, since they wait more than they work. Three nodes run
-# the suites of these folders, and the fourth all others. Each takes about as long. One suite comes
-# after them, alone, since it judges how soon a server notices faults and recovers.
+# The suites run in four nodes at the same time, since they wait more than they work. Three nodes
+# run the suites of these folders, and the fourth all others. Each takes about as long. One suite
+# comes after them, alone, since it judges how soon a server notices faults and recovers.
 clients='client spec/tasks'
 inside='observe outbound protocol schema spec/transports text wire server/call server/catalog
     server/dependencies server/gate server/overload server/session server/task

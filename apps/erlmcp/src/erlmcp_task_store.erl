@@ -101,7 +101,8 @@ record has more than `Limit` bytes, the most that the store can take.
 Replaces the record of a task, if the store has the version before this one. Otherwise returns
 `{error, changed}`. Returns `{error, {full, Limit}}` if the results of all tasks would exceed the
 limit `task_bytes` or, for those of one `tenant`, `task_bytes_per_principal`. The same error says
-that this result has more bytes than the store can take.
+that this result, or the rest of this record, has more bytes than the store can take. The task fails
+then, and its record has neither a result nor requests.
 """.
 -callback update(task(), State :: term()) ->
     ok | {error, changed | {full, Limit :: pos_integer()}} | unavailable().
@@ -112,8 +113,8 @@ from the `first` one on. `More` is `true` if there may be further tasks.
 -callback list(owner(), After :: position() | first, Count :: pos_integer(), State :: term()) ->
     {[task()], More :: boolean()} | unavailable().
 -doc """
-Deletes a task, if it is there. Returns `ok` even if the store cannot be reached. `c:sweep/2` deletes
-the task then, after it has expired.
+Deletes a task, if it is there. Returns `ok` even if the store cannot be reached. Then `c:sweep/2`
+deletes the task after it has expired.
 """.
 -callback delete(id(), State :: term()) -> ok.
 -doc """

@@ -31,7 +31,8 @@ the library's own tracer are:
   `~"http://localhost:4318/v1/traces"`;
 - `ratio`: the part to record of the traces that begin here, from 0 to 1 (1). A request with a
   parent is recorded if its parent is;
-- `headers`: further HTTP headers for the collector, such as one with a key;
+- `headers`: further HTTP headers for the collector, such as one with a key, except those that the
+  library sends itself, such as `content-type`;
 - `resource`: further attributes of the program. `service.name` and `service.version` are those of
   the server or the client, unless they are given here;
 - `tls`: options of TLS for the collector.

@@ -12,14 +12,16 @@ Source: M. Nygard, "Release It!", Circuit Breaker.
 Internal.
 """.
 
--export([new/1, is_options/1, enter/1, leave/2]).
--export([works/1, opens_in/1, spare/1, state/1, failed/1]).
+-export([new/1, is_options/1, enter/1, leave/3]).
+-export([works/1, opens_in/1, spare/2, state/1, failed/1]).
 
--export_type([breaker/0, state/0]).
+-export_type([breaker/0, entry/0, state/0]).
 
 -type state() :: closed | open | half_open.
 -opaque breaker() :: {atomics:atomics_ref(), Failures :: pos_integer(), First :: pos_integer(),
                       Longest :: pos_integer()}.
+-doc "How a call found its breaker: the time until which it was open, 0 if it was closed.".
+-opaque entry() :: non_neg_integer().
 
 %% The atomics: failures in a row; the time until which the breaker is open, in milliseconds of
 %% `since_start_ms/0` (0 if it is closed); how often it has opened in a row; and the time until
@@ -54,53 +56,58 @@ new(Options) ->
     {atomics:new(4, [{signed, true}]), Failures, First, Longest}.
 
 -doc """
-Returns `ok` if a call may go ahead, and otherwise the milliseconds until the breaker is half-open,
-or 1 while a trial call is running. After `ok`, the caller reports the outcome with `leave/2`, or
-calls `spare/1`. If a trial call reports nothing, another one may go ahead after `longest_open_ms`.
+Returns `{ok, Entry}` if a call may go ahead, and otherwise the milliseconds until the breaker is
+half-open, or 1 while a trial call is running. After `ok`, the caller reports the outcome with
+`leave/3`, or calls `spare/2`. If a trial call reports nothing, another one may go ahead after
+`longest_open_ms`.
 """.
--spec enter(breaker()) -> ok | {open, Milliseconds :: pos_integer()}.
+-spec enter(breaker()) -> {ok, entry()} | {open, Milliseconds :: pos_integer()}.
 enter({Numbers, _, _, Longest} = Breaker) ->
     case atomics:get(Numbers, ?UNTIL) of
         0 ->
-            ok;
+            {ok, 0};
         Until ->
             Now = since_start_ms(),
             Before = atomics:get(Numbers, ?TRYING),
             case Until =< Now andalso Before =< Now
                  andalso atomics:compare_exchange(Numbers, ?TRYING, Before, Now + Longest) of
-                ok -> ok;
+                ok -> {ok, Until};
                 _ -> {open, opens_in(Breaker)}
             end
     end.
 
 -doc """
 Reports the outcome of a call. Returns `opened` if the call has opened the breaker, even from the
-half-open state, `closed` if the call has closed it, and `ok` otherwise.
+half-open state, `closed` if the call has closed it, and `ok` otherwise. The outcome has no effect
+if the breaker has opened or closed since the call entered.
 """.
--spec leave(breaker(), served | failed) -> ok | opened | closed.
-leave({Numbers, _, _, _}, served) ->
-    Closed = atomics:get(Numbers, ?UNTIL) =/= 0,
+-spec leave(breaker(), entry(), served | failed) -> ok | opened | closed.
+leave({Numbers, _, _, _} = Breaker, Entry, Outcome) ->
+    case atomics:get(Numbers, ?UNTIL) of
+        Entry -> left(Outcome, Entry, Breaker);
+        _ -> ok
+    end.
+
+left(served, Entry, {Numbers, _, _, _}) ->
     [ok = atomics:put(Numbers, Number, 0) || Number <- [?FAILED, ?OPENED, ?UNTIL, ?TRYING],
                                              atomics:get(Numbers, Number) =/= 0],
-    case Closed of
-        true -> closed;
-        false -> ok
+    case Entry of
+        0 -> ok;
+        _ -> closed
     end;
-leave({Numbers, Most, _, _} = Breaker, failed) ->
+left(failed, Entry, {Numbers, Most, _, _} = Breaker) ->
     case atomics:add_get(Numbers, ?FAILED, 1) >= Most of
-        true -> open(Breaker);
+        true -> open(Entry, Breaker);
         false -> ok
     end.
 
 %% Opens the breaker, once for several failures at the same time.
-open({Numbers, _, First, Longest}) ->
-    Now = since_start_ms(),
-    Before = atomics:get(Numbers, ?UNTIL),
+open(Entry, {Numbers, _, First, Longest}) ->
     Opened = atomics:get(Numbers, ?OPENED),
     Milliseconds = min(Longest, First bsl min(Opened, 20)),
     %% Jitter only lengthens the time, and keeps nodes from trying at the same moment.
-    Until = Now + Milliseconds + rand:uniform(max(1, Milliseconds div 10)),
-    case Before =< Now andalso atomics:compare_exchange(Numbers, ?UNTIL, Before, Until) of
+    Until = since_start_ms() + Milliseconds + rand:uniform(max(1, Milliseconds div 10)),
+    case atomics:compare_exchange(Numbers, ?UNTIL, Entry, Until) of
         ok ->
             ok = atomics:put(Numbers, ?OPENED, Opened + 1),
             ok = atomics:put(Numbers, ?TRYING, 0),
@@ -129,11 +136,12 @@ opens_in({Numbers, _, _, _}) ->
     max(1, atomics:get(Numbers, ?UNTIL) - since_start_ms()).
 
 -doc """
-Reports that a call that `enter/1` let go ahead has no outcome. Another call may be the trial then.
+Reports that a call that `enter/1` let go ahead has no outcome. If that call was the trial, another
+one may be the trial then.
 """.
--spec spare(breaker()) -> ok.
-spare({Numbers, _, _, _}) ->
-    atomics:put(Numbers, ?TRYING, 0).
+-spec spare(breaker(), entry()) -> ok.
+spare(_, 0) -> ok;
+spare({Numbers, _, _, _}, _) -> atomics:put(Numbers, ?TRYING, 0).
 
 -doc "Returns `closed`, `open` or `half_open`, the state of a breaker.".
 -spec state(breaker()) -> state().

@@ -8,6 +8,10 @@ Internal.
 
 -export([check/1, tracer/2]).
 
+%% The headers of each request to a collector.
+-define(OWN, [~"accept", ~"connection", ~"content-length", ~"content-type", ~"host", ~"te",
+              ~"trailer", ~"transfer-encoding", ~"upgrade"]).
+
 -doc """
 Checks the value of the option `trace`. Returns `true`, or a text with the expected value. If a
 member of a map is wrong, or `endpoint` is missing, the result is `{Member, Expected}`.
@@ -37,7 +41,7 @@ member(ratio, Ratio) ->
     is_number(Ratio) andalso Ratio >= 0 andalso Ratio =< 1 orelse ~"a number from 0 to 1";
 member(headers, Headers) ->
     is_map(Headers) andalso lists:all(fun is_header/1, maps:to_list(Headers))
-        orelse ~"a map of binaries";
+        orelse ~"a map of names and values of headers that the library does not send itself";
 member(resource, Attributes) ->
     is_map(Attributes) andalso lists:all(fun is_attribute/1, maps:to_list(Attributes))
         orelse ~"a map of names, binaries, to binaries, numbers and booleans";
@@ -48,9 +52,13 @@ member(_, _) ->
 
 is_header({Name, Value}) ->
     is_binary(Name) andalso is_binary(Value)
-        andalso binary:match(<<Name/binary, Value/binary>>, [~"\r", ~"\n", ~"\0"]) =:= nomatch;
+        andalso is_name(Name) andalso not lists:member(string:lowercase(Name), ?OWN)
+        andalso binary:match(Value, [~"\r", ~"\n", ~"\0"]) =:= nomatch;
 is_header(_) ->
     false.
+
+is_name(Name) ->
+    re:run(Name, "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", [{capture, none}, dollar_endonly]) =:= match.
 
 is_attribute({Name, Value}) ->
     is_binary(Name) andalso erlmcp_json:is_plain(Name)

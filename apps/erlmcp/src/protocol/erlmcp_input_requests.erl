@@ -32,10 +32,12 @@ check(Requests, Capabilities, Revision) ->
                                    #{}, Missing),
             {error, erlmcp_refusal:new(protocol_error,
                                        [~"the client lacks capabilities that this request needs: ",
-                                        lists:join(~", ", [Name || {Name, _} <- Missing])],
+                                        lists:join(~", ", names(Missing))],
                                        #{code => -32021, status => 400,
                                          data => #{~"requiredCapabilities" => Required}})}
     end.
+
+names(Missing) -> lists:uniq([Name || {Name, _} <- Missing]).
 
 needs(#{method := ~"sampling/createMessage", params := #{tools := _}}) -> {~"sampling", ~"tools"};
 needs(#{method := ~"sampling/createMessage"}) -> {~"sampling", none};

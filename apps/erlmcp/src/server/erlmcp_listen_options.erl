@@ -54,7 +54,8 @@ expected(path, _) -> ~"a binary that begins with a slash, or none";
 expected(tls, Tls) when length(Tls) >= 0 ->
     %% The options that are read before ssl checks them.
     case {[Versions || {versions, Versions} <- Tls, not erlmcp_user_term:is_proper_list(Versions)],
-          [Pairs || {certs_keys, Pairs} <- Tls, not erlmcp_user_term:is_list_of(fun is_map/1, Pairs)]} of
+          [Pairs || {certs_keys, Pairs} <- Tls,
+                    not erlmcp_user_term:is_list_of(fun is_map/1, Pairs)]} of
         {[], []} -> ok;
         {[_ | _], _} -> {versions, ~"a list of versions"};
         {[], _} -> {certs_keys, ~"a list of maps"}

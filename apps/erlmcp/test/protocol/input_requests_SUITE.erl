@@ -78,6 +78,12 @@ what_is_missing_is_named_together(_) ->
     #{~"roots" := _} = Missing = check([sample(), erlmcp_input:roots()], #{~"sampling" => #{}},
                                        '2026-07-28'),
     1 = map_size(Missing),
+    %% The text names each capability once.
+    {error, Refusal} = erlmcp_input_requests:check(
+        #{~"1" => form(), ~"2" => form(), ~"3" => url(), ~"4" => erlmcp_input:roots()}, #{},
+        '2026-07-28'),
+    ~"the client lacks capabilities that this request needs: elicitation, roots" =
+        erlmcp_refusal:message(Refusal),
     ok = check([], #{}, '2026-07-28').
 
 what_is_no_request_is_the_handlers_fault(_) ->

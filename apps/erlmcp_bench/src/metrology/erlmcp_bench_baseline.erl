@@ -30,8 +30,8 @@ the `environment` of the first run, and `figures`. Each figure has `median`, `mi
 
 -doc """
 Makes a baseline from the results of files and folders. All results must be of one kind of machine.
-Each workload needs at least three runs, or one of half an hour, all of one commit. A figure that a run lacks, or that is
-not above 0 in every run, is left out.
+Each workload needs at least three runs, or one of half an hour, all of one commit. A figure that a
+run lacks, or that is not above 0 in every run, is left out.
 """.
 -spec make([file:filename()]) -> {ok, baseline()} | {error, reason()}.
 make(Paths) ->

@@ -27,15 +27,15 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
          a_call_may_find_its_session_gone_elsewhere/1,
          a_request_waits_for_a_lease_that_lapsed/1,
          a_lease_that_begins_again_has_no_sessions/1,
-         a_session_that_has_ended_is_not_inherited/1, one_that_ends_a_session_is_told_so/1,
-         a_session_survives_its_home/1, a_minority_refuses/1,
+         a_session_that_has_ended_is_not_inherited/1, a_session_is_inherited_once/1,
+         one_that_ends_a_session_is_told_so/1, a_session_survives_its_home/1, a_minority_refuses/1,
          a_home_that_stood_still_has_lost_its_sessions/1]).
 %% On the nodes.
 -export([run_page/2, server/0, tools/0, resources/0, call_tool/3, read_resource/3, leave_room/1,
          leave_turns/1, leave_share/2, share/0, who_shows/1, passed_on/0, of_incarnation/1,
          begin_to_inherit/1, begin_to_end/1, go_on/1, end_sessions/2, begin_to_sweep/1,
          sweep_on/1]).
--export([count_searches/0, search/3, searches/0, inherit_at_once/2]).
+-export([count_searches/0, search/3, searches/0, inherit_at_once/2, inherited/0]).
 %% A cluster whose sessions are inherited, and ended, in two steps.
 -export([incarnation/2, find_session/3, inherit_session/3, change_session/4]).
 
@@ -67,7 +67,8 @@ all() ->
      a_sweep_delays_no_stop, a_sweep_ends_with_its_incarnation,
      a_call_may_find_its_session_gone_elsewhere, a_request_waits_for_a_lease_that_lapsed,
      a_lease_that_begins_again_has_no_sessions,
-     a_session_that_has_ended_is_not_inherited, one_that_ends_a_session_is_told_so,
+     a_session_that_has_ended_is_not_inherited, a_session_is_inherited_once,
+     one_that_ends_a_session_is_told_so,
      a_session_survives_its_home, a_minority_refuses,
      a_home_that_stood_still_has_lost_its_sessions].
 
@@ -836,6 +837,26 @@ a_session_that_has_ended_is_not_inherited(Config) ->
     unknown = erlmcp_test_cluster:call(Home, ?MODULE, go_on, [Inheriting]),
     [#{status := 404} = posted(Member, Session, #{jsonrpc => ~"2.0", id => 1, method => ~"ping"})
      || Member <- Members].
+
+%% Two requests have read what the cluster keeps of the session. It counts once.
+a_session_is_inherited_once(Config) ->
+    [A, B, _] = Members = members(Config),
+    {Id, _} = Session = initialize(A),
+    ok = lose_lease(A, Members),
+    Home = home_of(Id, B, Members),
+    Before = erlmcp_test_cluster:call(Home, ?MODULE, inherited, []),
+    Inheriting = [erlmcp_test_cluster:call(Home, ?MODULE, begin_to_inherit, [Id]) || _ <- [1, 2]],
+    [ok, ok] = [erlmcp_test_cluster:call(Home, ?MODULE, go_on, [Pid]) || Pid <- Inheriting],
+    1 = erlmcp_test_cluster:call(Home, ?MODULE, inherited, []) - Before,
+    #{status := 200} = posted(B, Session, #{jsonrpc => ~"2.0", id => 1, method => ~"ping"}),
+    #{status := 204} = delete(B, Session).
+
+%% How many sessions this node has inherited.
+-doc false.
+inherited() ->
+    {ok, _, #{meter := Meter}} = erlmcp_registry:whereis(?SERVER),
+    #{inherited := Count} = erlmcp_meter:in_cluster(Meter),
+    Count.
 
 %% A request has inherited the session, and another one has stored its end. The first one sees that,
 %% and removes what the second one is about to remove.

@@ -16,6 +16,7 @@ The last case kills a node.
          a_list_has_the_tasks_of_all_nodes/1, a_node_that_is_behind_catches_up/1,
          reads_share_their_catch_ups/1,
          limits_hold_over_nodes/1, a_large_result_fails_its_task/1,
+         large_requests_fail_their_task/1,
          arguments_that_repeat_are_bounded/1, few_changes_are_written/1,
          an_unknown_request_is_unsupported/1, an_explicit_store_wins/1,
          tasks_end_with_their_server/1, expired_tasks_are_deleted/1,
@@ -27,7 +28,7 @@ The last case kills a node.
 %% On the nodes.
 -export([look_while_it_ends/1]).
 -export([sweep/1, stop_sweeping/1, update/2, read_at_once/2, consistent_queries/0,
-         wait_for_cluster/2, wait/2, ask/2, report/2, large/2, repeat/2,
+         wait_for_cluster/2, wait/2, ask/2, ask_much/2, report/2, large/2, repeat/2,
          running_tasks/1, finish_in_another_incarnation/1, returns/1, create/2,
          begins_again/0, used_at_its_end/2]).
 
@@ -52,7 +53,8 @@ all() ->
      questions_are_answered_on_another_node, a_session_waits_on_another_node,
      a_list_has_the_tasks_of_all_nodes, a_node_that_is_behind_catches_up,
      reads_share_their_catch_ups,
-     limits_hold_over_nodes, a_large_result_fails_its_task, arguments_that_repeat_are_bounded,
+     limits_hold_over_nodes, a_large_result_fails_its_task, large_requests_fail_their_task,
+     arguments_that_repeat_are_bounded,
      few_changes_are_written, an_unknown_request_is_unsupported, an_explicit_store_wins,
      tasks_end_with_their_server, expired_tasks_are_deleted, a_cancelled_task_stays_so,
      a_task_that_the_tables_lack_ends, a_node_that_begins_again_ends_its_tasks,
@@ -123,6 +125,7 @@ server(Id) ->
       listen => [{http, #{authenticate => fun(_) -> {ok, ~"alice"} end}}],
       tools => [Task#{name => ~"wait", handler => fun ?MODULE:wait/2},
                 Task#{name => ~"ask", handler => fun ?MODULE:ask/2},
+                Task#{name => ~"ask_much", handler => fun ?MODULE:ask_much/2},
                 Task#{name => ~"report", handler => fun ?MODULE:report/2},
                 Task#{name => ~"large", handler => fun ?MODULE:large/2},
                 Task#{name => ~"repeat", repeatable => true, handler => fun ?MODULE:repeat/2}]}.
@@ -153,6 +156,13 @@ ask(_, #{input := #{~"name" := #{~"content" := #{~"name" := Name}}}}) ->
 ask(_, _) ->
     {input_required, #{~"name" => erlmcp_input:elicit(~"Who?", #{type => object, properties =>
         #{name => #{type => string}}})}}.
+
+%% Reports first, or does not. A change that comes soon after another one is written later.
+-doc false.
+ask_much(#{~"reports" := Reports}, Context) ->
+    _ = [ok = erlmcp:progress(Context, 1, #{message => ~"asks"}) || Reports],
+    {input_required, #{~"name" => erlmcp_input:elicit(binary:copy(~"?", 1_048_577),
+                                                      #{name => string})}}.
 
 -doc false.
 report(Arguments, Context) ->
@@ -476,6 +486,18 @@ a_large_result_fails_its_task(Config) ->
     TooLarge = id(call(A, ~"large", #{bytes => 1_048_577})),
     #{~"error" := #{~"code" := 1089, ~"data" := #{~"limit" := 1_048_576}}} =
         until(B, TooLarge, ~"failed").
+
+large_requests_fail_their_task(Config) ->
+    [#{member := Member} = A, B, _] = servers(Config),
+    [begin
+         Id = id(call(client(A), ~"ask_much", #{reports => Reports})),
+         Process = process(A, Id),
+         #{~"error" := #{~"code" := 1089, ~"data" := #{~"limit" := 1_048_576}}} =
+             until(client(B), Id, ~"failed"),
+         {_, _} = erlmcp_test_cluster:await(fun() ->
+             not erlmcp_test_cluster:call(Member, erlang, is_process_alive, [Process])
+         end, 30_000)
+     end || Reports <- [false, true]].
 
 arguments_that_repeat_are_bounded(Config) ->
     [A, _, _] = clients(Config),

@@ -72,9 +72,9 @@ run(Operation, #{options := #{retries := Retries}} = Pool, Options) ->
 %% `Retries` is the number of further tries, and `Last` the outcome of the previous one.
 try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, {Retries, Last}) ->
     case {pick(Key, Tried, Pool), Last} of
-        {{ok, Index, Client}, _} ->
+        {{ok, Index, Client, Entry}, _} ->
             Outcome = erlmcp_client_call:run(Operation, Client, in_time(Options, Client)),
-            _ = report(Outcome, breaker(Index, Pool)),
+            _ = report(Outcome, breaker(Index, Pool), Entry),
             case Retries > 0 andalso is_repeated(Outcome, Repeatable)
                      andalso left_ms(timeout, Options, Client) > 0 of
                 true ->
@@ -116,9 +116,9 @@ left_ms(Name, {Options, Begun}, #{settings := Settings}) ->
     Begun + maps:get(Name, Options, map_get(Name, Settings)) - erlmcp_clock:now_ms().
 
 %% A limit of the client says nothing about the member.
-report({error, {overload, _}}, Breaker) -> erlmcp_breaker:spare(Breaker);
-report({error, {closed, {overload, _}}}, Breaker) -> erlmcp_breaker:spare(Breaker);
-report(Outcome, Breaker) -> erlmcp_breaker:leave(Breaker, verdict(Outcome)).
+report({error, {overload, _}}, Breaker, Entry) -> erlmcp_breaker:spare(Breaker, Entry);
+report({error, {closed, {overload, _}}}, Breaker, Entry) -> erlmcp_breaker:spare(Breaker, Entry);
+report(Outcome, Breaker, Entry) -> erlmcp_breaker:leave(Breaker, Entry, verdict(Outcome)).
 
 %% Returns `failed` for a failure that counts against the member, and not only for this call.
 verdict({error, {connect, _}}) -> failed;
@@ -169,7 +169,7 @@ take([], Others, Pool) ->
     {error, {unavailable, lists:min(Waits ++ [60_000])}};
 take([{_, Index, Client} | Ranked], Others, Pool) ->
     case erlmcp_breaker:enter(breaker(Index, Pool)) of
-        ok -> {ok, Index, Client};
+        {ok, Entry} -> {ok, Index, Client, Entry};
         {open, _} -> take(Ranked, Others, Pool)
     end.
 
@@ -237,8 +237,8 @@ Returns `{error, {unavailable, Milliseconds}}` if no member works; one may be tr
     {ok, erlmcp_client_connection:client()} | {error, {unavailable, non_neg_integer()}}.
 member(Pool) ->
     case pick(none, [], Pool) of
-        {ok, Index, Client} ->
-            ok = erlmcp_breaker:spare(breaker(Index, Pool)),
+        {ok, Index, Client, Entry} ->
+            ok = erlmcp_breaker:spare(breaker(Index, Pool), Entry),
             {ok, Client};
         {error, _} = Error ->
             Error

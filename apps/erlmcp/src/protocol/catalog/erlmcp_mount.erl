@@ -333,6 +333,9 @@ item(Item, _, _) ->
 
 located(#{uri := Uri} = Item, Prefix, Offers) when is_binary(Uri) ->
     Item#{uri := public(Uri, Prefix, Offers)};
+%% An item as a client has got it from another server.
+located(#{~"uri" := Uri} = Item, Prefix, Offers) when is_binary(Uri) ->
+    Item#{~"uri" := public(Uri, Prefix, Offers)};
 located(Item, _, _) ->
     Item.
 

@@ -123,8 +123,8 @@ permitted(Arguments, Context, Next, Breaker, Pool, Guard) ->
     maybe
         ok ?= closed(Breaker),
         {ok, Loan, Given} ?= borrow(Pool, Context, Guard),
-        ok ?= enter(Breaker, Loan),
-        watched(Arguments, Given, Next, Breaker, Loan, Guard)
+        {ok, Entered} ?= enter(Breaker, Loan),
+        watched(Arguments, Given, Next, Entered, Loan, Guard)
     else
         {error, Refusal} -> {refuse, Refusal}
     end.
@@ -155,19 +155,19 @@ borrow(Pool, #{deadline := Deadline} = Context, #{instance := Instance}) ->
     end.
 
 enter(none, _) ->
-    ok;
+    {ok, none};
 enter(Breaker, Loan) ->
     case erlmcp_breaker:enter(Breaker) of
-        ok ->
-            ok;
+        {ok, Entry} ->
+            {ok, {Breaker, Entry}};
         {open, Milliseconds} ->
             ok = give_back(Loan, good),
             {error, is_open(Milliseconds)}
     end.
 
-watched(Arguments, #{deadline := Deadline} = Context, Next, Breaker, Loan, Guard) ->
+watched(Arguments, #{deadline := Deadline} = Context, Next, Entered, Loan, Guard) ->
     #{process := Process, instance := #{key := Server}} = Guard,
-    Guarded = {Server, maps:get(name, Context, maps:get(uri, Context, undefined)), Breaker},
+    Guarded = {Server, maps:get(name, Context, maps:get(uri, Context, undefined)), Entered},
     ok = watch(Process, Guarded, Deadline),
     try Next(Arguments, Context) of
         Return ->
@@ -202,8 +202,8 @@ leave(Process, Guarded, Outcome) ->
     ok = gen_server:cast(Process, {unwatch, self()}),
     leave_breaker(Guarded, Outcome).
 
-leave_breaker({Server, Target, Breaker}, Outcome) ->
-    case erlmcp_breaker:leave(Breaker, Outcome) of
+leave_breaker({Server, Target, {Breaker, Entry}}, Outcome) ->
+    case erlmcp_breaker:leave(Breaker, Entry, Outcome) of
         opened ->
             erlmcp_event_handler:emit(Server, breaker_opened,
                                       #{target => Target,
@@ -241,12 +241,12 @@ handle_cast({unwatch, Call}, #{watched := Watched} = State) ->
 handle_info({'DOWN', _, process, Call, _}, #{watched := Watched} = State) when
     is_map_key(Call, Watched)
 ->
-    {{_, {_, _, Breaker} = Guarded, Deadline}, Rest} = maps:take(Call, Watched),
+    {{_, {_, _, {Breaker, Entry}} = Guarded, Deadline}, Rest} = maps:take(Call, Watched),
     %% Before its deadline, a call is killed mostly because its client cancelled it or went away.
     %% Such an end is neither a success nor a failure.
     case erlmcp_clock:now_ms() >= Deadline of
         true -> ok = leave_breaker(Guarded, failed);
-        false -> ok = erlmcp_breaker:spare(Breaker)
+        false -> ok = erlmcp_breaker:spare(Breaker, Entry)
     end,
     {noreply, State#{watched := Rest}};
 handle_info(_, State) ->

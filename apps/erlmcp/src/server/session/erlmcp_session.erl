@@ -127,6 +127,10 @@ inherit(Id, Principal, Tenant, #{cluster := {Module, State}} = Instance) ->
         %% The process subscribes to the resources.
         _ = Watched =:= [] orelse process(Id, Instance),
         erlmcp_meter:inherited(Instance)
+    else
+        %% Another request inherits it at the same time, and counts it.
+        exists -> still_inherited(Id, Principal, Instance);
+        Other -> Other
     end.
 
 %% Another request may have inherited the session, and ended it, after this one has read it.
@@ -180,11 +184,11 @@ starts the session, or `none`.
 
 If a limit is reached, the oldest session that was never used ends to make room. It is one of the
 same tenant if the tenant's limit is reached, or else one of any tenant. Returns a refusal if all
-are in use. Adds nothing, and returns `ok`, if the session has a row already.
+are in use. Adds nothing, and returns `exists`, if the session has a row already.
 """.
 -spec reserve(erlmcp_session_table:session_id(), pid() | none, erlmcp_session_table:session(),
               erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
-    ok | {error, erlmcp_refusal:refusal()}.
+    ok | exists | {error, erlmcp_refusal:refusal()}.
 reserve(Id, Pid, Session, Tenant, #{limits := #{sessions := Max}} = Instance) ->
     %% The row is added first and counted after that. So callers that race for the last free row
     %% never exceed the limit together.
@@ -198,7 +202,7 @@ reserve(Id, Pid, Session, Tenant, #{limits := #{sessions := Max}} = Instance) ->
         {ok, _} ->
             ok;
         exists ->
-            ok;
+            exists;
         {full, Observed} ->
             case make_room({of_tenant, Tenant}, Instance) of
                 {ended, _} -> reserve(Id, Pid, Session, Tenant, Instance);

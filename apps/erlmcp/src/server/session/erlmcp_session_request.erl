@@ -110,14 +110,18 @@ message(Json, Admitted, {Id, Pid, Session}, #{context := Context, tenant := Tena
 refused({Id, _, _} = Asked, Refusal, #{revision := Revision}) ->
     {answer, Asked, {refused, Refusal}, erlmcp_reply:refuse(Id, Refusal, Revision)}.
 
-update(Id, #{log_level := Level}, #{log_level := Level} = Next, Instance) ->
-    erlmcp_session_table:update(Id, Next, Instance);
-update(Id, _, #{log_level := Level} = Next, Instance) ->
-    case erlmcp_session:change(Id, {log_level, Level}, Instance) of
-        ok -> erlmcp_session_table:update(Id, Next, Instance);
+update(Id, Before, Next, Instance) ->
+    Changes = maps:from_list(maps:to_list(Next) -- maps:to_list(Before)),
+    case stored(Id, Changes, Instance) of
+        ok -> erlmcp_session_table:update(Id, Changes, Instance);
         ended -> {error, missing({Id, none, Next}, Instance)};
         {error, _} = Refused -> Refused
     end.
+
+stored(Id, #{log_level := Level}, Instance) ->
+    erlmcp_session:change(Id, {log_level, Level}, Instance);
+stored(_, _, _) ->
+    ok.
 
 perform([{reply, _, _} = Reply], _, _) ->
     Reply;

@@ -327,11 +327,24 @@ delete_unattended(#{sessions := #sessions{rows = Rows}} = Instance) ->
 is_member(Id, #{sessions := #sessions{rows = Rows}}) ->
     ets:member(Rows, Id).
 
--doc "Stores the state of a session after a message. Has no effect if the session has ended.".
--spec update(session_id(), erlmcp_engine:session(), erlmcp_instance:instance()) -> ok.
-update(Id, Session, #{sessions := #sessions{rows = Rows}}) ->
-    _ = ets:update_element(Rows, Id, {3, Session}),
-    ok.
+-doc """
+Changes members of the state of a session. Members that other messages change at the same time keep
+those changes. Has no effect if the session has ended.
+""".
+-spec update(session_id(), Changes :: map(), erlmcp_instance:instance()) -> ok.
+update(Id, Changes, #{sessions := #sessions{rows = Rows}} = Instance) ->
+    case ets:lookup_element(Rows, Id, 3, none) of
+        none ->
+            ok;
+        Session ->
+            Row = {Id, '$1', '$2', '$3', '$4', '$5', '$6'},
+            Changed = setelement(3, Row, {const, maps:merge(Session, Changes)}),
+            Unchanged = [{'=:=', '$2', {const, Session}}],
+            case ets:select_replace(Rows, [{Row, Unchanged, [{Changed}]}]) of
+                1 -> ok;
+                0 -> update(Id, Changes, Instance)
+            end
+    end.
 
 -doc """
 Adds `Count` to the running calls of a session. Returns `full`, and adds nothing, if there would be

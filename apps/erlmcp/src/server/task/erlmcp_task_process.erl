@@ -455,8 +455,7 @@ written_later(#state{task = Task} = State) ->
         {Written, _} -> Written
     end.
 
-write(#{version := Version} = Changed, #state{task = Task, next = Next,
-                                              instance = Instance} = State) ->
+write(#{version := Version} = Changed, #state{next = Next, instance = Instance} = State) ->
     New = Changed#{version := Version + 1},
     case erlmcp_task_records:update(New, erlmcp_tasks:store(Instance)) of
         ok ->
@@ -468,15 +467,29 @@ write(#{version := Version} = Changed, #state{task = Task, next = Next,
         {error, changed} ->
             {stop, normal, State};
         {error, {full, Max}} ->
-            Message = ~"there is no room for the result of the task",
-            Refusal = erlmcp_refusal:new(resource_exhausted, Message, #{limit => Max}),
-            changed(failed(Refusal), State#state{task = without_result(Task)});
+            no_room(Max, Changed, State);
         {error, unavailable} ->
             {noreply, write_later(?AGAIN, Changed, State)}
     end.
 
 next(none) -> none;
 next(_) -> erlmcp_clock:now_ms() + ?PACE.
+
+%% The task fails, and its call ends with it. The record of a task that has failed is small: if the
+%% store has no room even for that, the process ends.
+no_room(Max, Changed, #state{task = Task, pid = Pid} = State) ->
+    Message = case Changed of
+        #{result := _} -> ~"there is no room for the result of the task";
+        _ -> ~"there is no room for the record of the task, with its requests"
+    end,
+    Refusal = erlmcp_refusal:new(resource_exhausted, Message, #{limit => Max}),
+    case Changed of
+        #{error := Refusal} ->
+            {stop, normal, State};
+        _ ->
+            ok = cancel_call(Pid, State),
+            ended(failed(Refusal), State#state{task = without_result(Task), pid = undefined})
+    end.
 
 without_result(Task) ->
     (maps:without([result, is_error], Task))#{bytes := 0}.

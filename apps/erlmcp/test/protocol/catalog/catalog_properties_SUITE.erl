@@ -138,6 +138,7 @@ value(_, text) -> erlmcp_test_json:text();
 value(_, object) -> erlmcp_test_json:object();
 value(_, objects) -> resize(3, list(erlmcp_test_json:object()));
 value(_, milliseconds) -> non_neg_integer();
+value(_, wait) -> range(0, 16#FFFFFFFF);
 value(_, size) -> non_neg_integer();
 value(_, flag) -> boolean();
 value(_, scope) -> oneof([public, private]);

@@ -155,7 +155,9 @@ results_name_what_clients_find(_) ->
                             end}],
               resources => [#{uri => ~"data://own", name => ~"own", handler => fun(_, _) ->
                                 [erlmcp_content:text_contents(~"data://own", undefined, ~"1"),
-                                 erlmcp_content:text_contents(~"data://other", undefined, ~"2")]
+                                 erlmcp_content:text_contents(~"data://other", undefined, ~"2"),
+                                 %% As a client returns it.
+                                 #{~"uri" => ~"data://own", ~"text" => ~"3"}]
                             end}],
               resource_templates => [template(~"data://item/{id}")]},
     Middle = #{name => ~"middle", version => ~"1", mounts => [{~"b", Inner}]},
@@ -173,7 +175,8 @@ results_name_what_clients_find(_) ->
              #{~"uri" := ~"data://a/b/own"}}}]}} =
              ask(Client, ~"prompts/get", #{~"name" => ~"a_b_linked"}),
          #{~"result" := #{~"contents" := [#{~"uri" := ~"data://a/b/own"},
-                                          #{~"uri" := ~"data://other"}]}} =
+                                          #{~"uri" := ~"data://other"},
+                                          #{~"uri" := ~"data://a/b/own"}]}} =
              read(Client, ~"data://a/b/own"),
          #{~"result" := #{~"tools" := [#{~"_meta" := #{~"ui" := #{~"resourceUri" :=
              ~"data://a/b/own"}}} | _]}} = ask(Client, ~"tools/list", #{})

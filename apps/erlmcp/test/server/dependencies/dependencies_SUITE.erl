@@ -4,6 +4,7 @@
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([failures_open_the_breaker/1, a_trial_closes_it/1, a_failed_trial_opens_it_again/1,
          one_call_at_a_time_tries/1, one_of_those_that_wait_for_a_worker_tries/1,
+         earlier_calls_change_no_open_breaker/1, earlier_calls_let_none_try/1,
          deadlines_are_failures/1, cancelled_calls_are_none/1,
          errors_of_the_caller_are_none/1, a_breaker_can_be_shared/1, resources_have_breakers/1,
          handlers_may_refuse/1]).
@@ -25,6 +26,7 @@ suite() ->
 all() ->
     [failures_open_the_breaker, a_trial_closes_it, a_failed_trial_opens_it_again,
      one_call_at_a_time_tries, one_of_those_that_wait_for_a_worker_tries,
+     earlier_calls_change_no_open_breaker, earlier_calls_let_none_try,
      deadlines_are_failures, cancelled_calls_are_none, errors_of_the_caller_are_none,
      a_breaker_can_be_shared, resources_have_breakers, handlers_may_refuse,
      calls_at_once_are_bounded, killed_calls_give_their_place_back, calls_in_a_time_are_bounded,
@@ -159,9 +161,53 @@ calls_that_wait(Pool, Server) ->
     #{length := Length} = sys:get_state(Process),
     Length.
 
+%% A call is served, and another one is cancelled, after the breaker has opened.
+earlier_calls_change_no_open_breaker(_) ->
+    Server = serve(#{tools => [keeping(#{failures => 1, open_ms => 60_000})]}),
+    [Client, Other] = [open(Era, Server) || Era <- eras()],
+    Early = spawn_monitor(fun() -> exit({answer, call(Other, ~"slow", #{~"do" => ~"wait"})}) end),
+    Call = receive {runs, Pid} -> Pid end,
+    _ = call(Client, ~"slow", #{~"do" => ~"crash"}),
+    Call ! go,
+    ~"done" = text(answer_of([Early])),
+    is_open(call(Client, ~"slow", #{~"do" => ~"work"})).
+
+earlier_calls_let_none_try(_) ->
+    Server = serve(#{tools => [keeping(#{failures => 1, open_ms => 1})]}),
+    {_, Socket} = open(~"2026-07-28", Server),
+    erlmcp_test_line:send(Socket, erlmcp_test_line:stateless(
+        7, ~"tools/call", #{~"name" => ~"slow", ~"arguments" => #{~"do" => ~"wait"}})),
+    Call = receive {runs, First} -> First end,
+    _ = call(open(~"2026-07-28", Server), ~"slow", #{~"do" => ~"crash"}),
+    Trying = spawn_monitor(fun() ->
+        exit({answer, until_slow(open(~"2026-07-28", Server), #{~"do" => ~"wait"})})
+    end),
+    Trial = receive {runs, Second} -> Second end,
+    Monitor = monitor(process, Call),
+    erlmcp_test_line:send(Socket, erlmcp_test_line:notification(~"notifications/cancelled",
+                                                                #{requestId => 7})),
+    receive {'DOWN', Monitor, _, _, _} -> ok end,
+    %% The process that watches the calls has seen that.
+    {ok, _, #{key := Key}} = erlmcp_registry:whereis(Server),
+    #{process := Guard} = persistent_term:get({erlmcp_definition_guard, Key}),
+    _ = sys:get_state(Guard),
+    is_open(call(open(~"2026-07-28", Server), ~"slow", #{~"do" => ~"work"})),
+    Trial ! go,
+    ~"done" = answer_of([Trying]).
+
+keeping(Breaker) ->
+    Self = self(),
+    #{name => ~"slow", breaker => Breaker, handler => fun
+          (#{~"do" := ~"wait"}, _) -> Self ! {runs, self()}, receive go -> ~"done" end;
+          (#{~"do" := What}, _) -> act(What)
+      end}.
+
 until_slow(Client) ->
-    case call(Client, ~"slow", #{}) of
-        #{~"error" := #{~"code" := 1086}} -> until_slow(Client);
+    until_slow(Client, #{}).
+
+until_slow(Client, Arguments) ->
+    case call(Client, ~"slow", Arguments) of
+        #{~"error" := #{~"code" := 1086}} -> until_slow(Client, Arguments);
         Answer -> text(Answer)
     end.
 

@@ -6,7 +6,8 @@ nobody gives back.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([a_session_is_its_principals/1, calls_are_counted_to_their_bound/1,
+-export([a_session_is_its_principals/1, messages_change_it_together/1,
+         calls_are_counted_to_their_bound/1,
          changes_are_noted_until_somebody_attends/1, the_oldest_unused_ends_first/1,
          who_is_used_is_not_unused/1, each_end_gives_a_place_back/1,
          killed_processes_leave_no_session/1, sessions_without_a_process_are_deleted/1,
@@ -17,7 +18,7 @@ suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
-    [a_session_is_its_principals, calls_are_counted_to_their_bound,
+    [a_session_is_its_principals, messages_change_it_together, calls_are_counted_to_their_bound,
      changes_are_noted_until_somebody_attends, the_oldest_unused_ends_first,
      who_is_used_is_not_unused, each_end_gives_a_place_back, killed_processes_leave_no_session,
      sessions_without_a_process_are_deleted, idle_sessions_end_on_time,
@@ -63,6 +64,32 @@ a_session_is_its_principals(_) ->
         {ok, none, #{principal := ~"ada"}, ~"ada"} = erlmcp_session_table:lookup(Id, Instance),
         error = erlmcp_session_table:lookup(~"other", Instance)
     end).
+
+%% Each has found the session before the other one has changed it.
+messages_change_it_together(_) ->
+    with(#{}, fun(Instance) ->
+        Level = #{~"jsonrpc" => ~"2.0", ~"id" => 1, ~"method" => ~"logging/setLevel",
+                  ~"params" => #{~"level" => ~"error"}},
+        Initialized = #{~"jsonrpc" => ~"2.0", ~"method" => ~"notifications/initialized"},
+        [begin
+             Id = opened(~"ada", Instance),
+             ok = erlmcp_session_table:update(Id, #{initialized => false}, Instance),
+             Found = erlmcp_session_request:find(Id, ~"ada", Instance),
+             [_ = handled(Json, Found, Instance) || Json <- Messages],
+             {_, none, #{log_level := 3, initialized := true, principal := ~"ada"}} =
+                 erlmcp_session_request:find(Id, ~"ada", Instance)
+         end || Messages <- [[Level, Initialized], [Initialized, Level]]],
+        ok = erlmcp_session_table:update(~"other", #{initialized => true}, Instance),
+        false = erlmcp_session_table:is_member(~"other", Instance)
+    end).
+
+handled(Json, Found, Instance) ->
+    {ok, Json, Admitted} =
+        erlmcp_admission:enter(Json, erlmcp_meter:arrived(1), ~"ada", Instance),
+    erlmcp_session_request:message(Json, Admitted, Found, #{
+        context => erlmcp_engine:request_context(#{principal => ~"ada"}, #{}),
+        tenant => ~"ada", waiting => {self(), call}, streams => true, quick => false,
+        instance => Instance}).
 
 %% At the bound, and one more.
 calls_are_counted_to_their_bound(_) ->

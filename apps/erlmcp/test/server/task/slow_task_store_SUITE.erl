@@ -1,7 +1,8 @@
 -module(slow_task_store_SUITE).
 -moduledoc """
 Servers whose store of tasks takes its time. A request waits for the store, until the deadline of
-calls. The store is this module: it waits for the test before it writes, and may not be there.
+calls. The store is this module: it waits for the test before it writes, and may not be there, or
+have no room.
 """.
 
 -behaviour(erlmcp_task_store).
@@ -9,7 +10,8 @@ calls. The store is this module: it waits for the test before it writes, and may
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([a_request_waits_for_the_store/1, a_task_that_is_stored_too_late_does_not_run/1,
          a_tool_has_its_own_deadline/1, an_ended_task_is_not_cancelled/1,
-         a_waiting_request_pauses/1, a_late_report_changes_no_ended_task/1]).
+         a_waiting_request_pauses/1, a_late_report_changes_no_ended_task/1,
+         requests_without_room_fail_their_task/1, a_full_store_ends_the_process/1]).
 %% The store.
 -export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
 
@@ -22,7 +24,8 @@ suite() ->
 all() ->
     [a_request_waits_for_the_store, a_task_that_is_stored_too_late_does_not_run,
      a_tool_has_its_own_deadline, an_ended_task_is_not_cancelled, a_waiting_request_pauses,
-     a_late_report_changes_no_ended_task].
+     a_late_report_changes_no_ended_task, requests_without_room_fail_their_task,
+     a_full_store_ends_the_process].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -138,6 +141,44 @@ a_late_report_changes_no_ended_task(_) ->
     false = is_map_key(~"statusMessage", Task),
     erlmcp_test_http:stop(Server).
 
+%% The call waits for its answers, and ends with the task.
+requests_without_room_fail_their_task(_) ->
+    {Server, Client, Id, Monitor} = asks_without_room(),
+    writing(update) ! go,
+    receive {'DOWN', Monitor, process, _, Reason} -> normal = Reason end,
+    #{~"error" := #{~"code" := 1089, ~"message" := Message, ~"data" := #{~"limit" := 10}}} = Task =
+        until(Client, Id, ~"failed"),
+    ~"there is no room for the record of the task, with its requests" = Message,
+    false = is_map_key(~"inputRequests", Task),
+    Cancel = request(Client, 2, ~"tasks/cancel", #{taskId => Id}),
+    #{~"result" := #{}} = next(Cancel),
+    ok = over(Cancel),
+    #{~"status" := ~"failed"} = erlmcp_test_tasks:get(Client, Id),
+    #{pid := Pid} = Server,
+    #{~"_TASK" := #{cancelled := 1}} = maps:get(methods, erlmcp:metrics(Pid)),
+    erlmcp_test_http:stop(Server).
+
+%% Whatever it is asked to write. The record stays as it was.
+a_full_store_ends_the_process(_) ->
+    {Server, _, _, Monitor} = asks_without_room(),
+    writing(update) ! full,
+    receive {'DOWN', Monitor, process, _, Reason} -> normal = Reason end,
+    erlmcp_test_http:stop(Server).
+
+%% Returns with a task whose call asks its client, and whose process is told that the store has no
+%% room for that.
+asks_without_room() ->
+    Server = start(#{}),
+    Client = erlmcp_test_tasks:open(Server, http, ~"2026-07-28", #{elicitation => #{}}),
+    Create = create(Client, ~"ask"),
+    writing(put) ! go,
+    Id = id(next(Create)),
+    ok = over(Create),
+    Keeper = writing(update),
+    Monitor = monitor(process, Keeper),
+    Keeper ! full,
+    {Server, Client, Id, Monitor}.
+
 %% Returns with a task whose handler has returned, and whose process could not store that.
 ended_and_not_stored() ->
     Writer = unavailable_for_updates(),
@@ -188,6 +229,7 @@ written(What, Test, Write) ->
     Test ! {What, self()},
     receive
         go -> Write();
+        full -> {error, {full, 10}};
         unavailable -> {error, unavailable}
     end.
 

@@ -89,7 +89,7 @@ find(Path, [{Own, Page} | Pages], Running) ->
     Size = byte_size(Own),
     case Path of
         <<Own:Size/binary>> -> {ok, #{page => Page, below => <<>>, running => Running}};
-        <<Own:Size/binary, $/, _/binary>> ->
+        <<Own:Size/binary, $/, _/binary>> when Own =/= ~"/" ->
             <<_:Size/binary, Below/binary>> = Path,
             {ok, #{page => Page, below => Below, running => Running}};
         _ -> find(Path, Pages, Running)

@@ -102,7 +102,7 @@ paths_are_routed(Config) ->
                            {~"/a/b", ~"b|"}, {~"/a/b/c/d", ~"b|/c/d"}, {~"/a/bc", ~"a|/bc"},
                            {~"/mcp/c", ~"c|"}]],
     [{404, _, _} = ask(Connection, ~"GET", Path, [])
-     || Path <- [~"/ab", ~"/A", ~"/b", ~"/mcp/", ~"/mcp/d"]],
+     || Path <- [~"/ab", ~"/A", ~"/b", ~"//", ~"//a", ~"/mcp/", ~"/mcp/d"]],
     {405, _, _} = ask(Connection, ~"GET", ~"/mcp", []),
     ok = close(Connection),
     stop(Server).
