@@ -14,7 +14,7 @@ hour or more one is enough. Each kind of machine has a file, such as
 A baseline as decoded JSON. It has the `kind` of machine and `workloads`. Each workload has the
 members of `erlmcp_bench_result:identity/1`, `runs_count`, the day of the last run (`measured_on`),
 the `environment` of the first run, and `figures`. Each figure has `median`, `min`, `max`, and its
-`values` in the order of the runs.
+`values` in the order of the runs. If a run of a scenario has failed, `status` is `failed`.
 """.
 -type baseline() :: #{binary() => term()}.
 -type reason() ::
@@ -22,6 +22,8 @@ the `environment` of the first run, and `figures`. Each figure has `median`, `mi
     | {too_few_runs, [{Workload :: binary(), pos_integer()}, ...]}
     | {several_kinds, [binary()]}
     | {several_commits, [{Workload :: binary(), [binary()]}, ...]}
+    | {failed_faults, [{Workload :: binary(), Failed :: pos_integer(), Of :: pos_integer()}, ...]}
+    | {not_committed, [{Workload :: binary(), Commit :: binary()}, ...]}
     | {no_baseline, file:filename()}.
 
 %% The fewest runs of a workload, and the seconds from which a run stands for itself.
@@ -30,11 +32,23 @@ the `environment` of the first run, and `figures`. Each figure has `median`, `mi
 
 -doc """
 Makes a baseline from the results of files and folders. All results must be of one kind of machine.
-Each workload needs at least three runs, or one of half an hour, all of one commit. A figure that a
-run lacks, or that is not above 0 in every run, is left out.
+Each workload needs at least three runs, or one of half an hour. All are of one commit, which is
+known, and of which no file was changed. No run of a fault may have failed. A figure that a run
+lacks, or that is not above 0 in every run, is left out.
 """.
 -spec make([file:filename()]) -> {ok, baseline()} | {error, reason()}.
 make(Paths) ->
+    maybe
+        {ok, #{~"workloads" := Workloads} = Baseline} ?= made(Paths),
+        ok ?= complaints(not_committed,
+                         [{label(Workload), Commit}
+                          || #{~"environment" := #{~"erlmcp_commit" := Commit} = Environment}
+                                 = Workload <- Workloads,
+                             not erlmcp_bench_environment:is_committed(Environment)]),
+        {ok, Baseline}
+    end.
+
+made(Paths) ->
     maybe
         {ok, Results} ?= erlmcp_bench_result:read_all(Paths),
         Groups = maps:groups_from_list(fun erlmcp_bench_result:identity/1, Results),
@@ -48,6 +62,10 @@ make(Paths) ->
         ok ?= complaints(several_commits, [{label(Identity), Commits}
                                            || {Identity, Runs} <- Ordered,
                                               Commits <- [commits(Runs)], length(Commits) > 1]),
+        ok ?= complaints(failed_faults,
+                         [{label(Identity), Failed, length(Runs)}
+                          || {#{~"benchmark" := ~"chaos"} = Identity, Runs} <- Ordered,
+                             Failed <- [length(failed(Runs))], Failed > 0]),
         {ok, #{~"kind" => Kind,
                ~"workloads" => [workload(Identity, Runs) || {Identity, Runs} <- Ordered]}}
     end.
@@ -57,6 +75,10 @@ is_long(_) -> false.
 
 complaints(_, []) -> ok;
 complaints(Why, Found) -> {error, {Why, Found}}.
+
+%% A failed fault has no time of its recovery. A scenario may be more than the machine carries, and
+%% its figures say what it does carry.
+failed(Runs) -> [Run || #{~"status" := ~"failed"} = Run <- Runs].
 
 kind(Results) ->
     case lists:usort([erlmcp_bench_environment:kind(Environment)
@@ -72,12 +94,14 @@ label(Identity) -> unicode:characters_to_binary(erlmcp_bench_result:label(Identi
 
 workload(Identity, [#{~"environment" := Environment} | _] = Runs) ->
     Figures = [erlmcp_bench_compare:figures(Run) || Run <- Runs],
-    Identity#{~"runs_count" => length(Runs),
-              ~"measured_on" => day(lists:max([erlmcp_bench_result:measured_at(Run)
-                                               || Run <- Runs])),
-              ~"environment" => Environment,
-              ~"figures" => #{Name => figure([Value || #{Name := Value} <- Figures])
-                              || Name <- common(Figures)}}.
+    maps:merge(
+        Identity#{~"runs_count" => length(Runs),
+                  ~"measured_on" => day(lists:max([erlmcp_bench_result:measured_at(Run)
+                                                   || Run <- Runs])),
+                  ~"environment" => Environment,
+                  ~"figures" => #{Name => figure([Value || #{Name := Value} <- Figures])
+                                  || Name <- common(Figures)}},
+        #{~"status" => ~"failed" || failed(Runs) =/= []}).
 
 day(Seconds) ->
     {{Year, Month, Day}, _} = calendar:system_time_to_universal_time(Seconds, second),
@@ -95,18 +119,22 @@ figure(Values) ->
       ~"max" => lists:max(Values), ~"values" => Values}.
 
 -doc """
-Returns a baseline with only the figures that can be compared on any machine of its kind, however
-busy it is (`erlmcp_bench_compare:is_stable/1`). Workloads without such figures are left out.
+Makes a baseline as `make/1` does, with only the figures that can be compared on any machine of its
+kind, however busy it is (`erlmcp_bench_compare:is_stable/1`). Workloads without such figures are
+left out. The changes that it is made for need not be committed.
 """.
--spec stable(baseline()) -> baseline().
-stable(#{~"workloads" := Workloads} = Baseline) ->
-    Baseline#{~"workloads" :=
-                  [Workload#{~"figures" := Stable}
-                   || #{~"figures" := Figures} = Workload <- Workloads,
-                      Stable <- [maps:filter(fun(Name, _) ->
-                                                 erlmcp_bench_compare:is_stable(Name)
-                                             end, Figures)],
-                      map_size(Stable) > 0]}.
+-spec stable([file:filename()]) -> {ok, baseline()} | {error, reason()}.
+stable(Paths) ->
+    maybe
+        {ok, #{~"workloads" := Workloads} = Baseline} ?= made(Paths),
+        {ok, Baseline#{~"workloads" :=
+                           [Workload#{~"figures" := Stable}
+                            || #{~"figures" := Figures} = Workload <- Workloads,
+                               Stable <- [maps:filter(fun(Name, _) ->
+                                                          erlmcp_bench_compare:is_stable(Name)
+                                                      end, Figures)],
+                               map_size(Stable) > 0]}}
+    end.
 
 -doc """
 Writes a baseline into the file of its kind in `Folder`, and returns the file. If the file has other
@@ -194,6 +222,13 @@ format_error({too_few_runs, Workloads}) ->
 format_error({several_commits, Workloads}) ->
     lists:join($\n, [[Workload, ": runs of several commits: ", lists:join(", ", Commits)]
                      || {Workload, Commits} <- Workloads]);
+format_error({failed_faults, Workloads}) ->
+    lists:join($\n, [[Workload, ": ", integer_to_list(Failed), " of ", integer_to_list(Runs),
+                      " runs have failed"] || {Workload, Failed, Runs} <- Workloads]);
+format_error({not_committed, Workloads}) ->
+    lists:join($\n, [[Workload, ": its sources had changes that were not committed, or their "
+                                "commit is not known: ", Commit]
+                     || {Workload, Commit} <- Workloads]);
 format_error({several_kinds, Kinds}) ->
     ["results of several kinds of machines: ", lists:join(", ", Kinds)];
 format_error({no_baseline, File}) ->

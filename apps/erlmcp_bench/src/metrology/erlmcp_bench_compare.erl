@@ -93,16 +93,15 @@ compare([[_ | _] | _] = Paths, Baseline) ->
 compare([Character | _] = Path, Baseline) when is_integer(Character) ->
     compare([Path], Baseline).
 
-%% A result of sources with uncommitted changes counts alone.
 newest(Runs) ->
-    Ordered = lists:sort(fun(One, Other) ->
-                             erlmcp_bench_result:measured_at(One)
-                                 >= erlmcp_bench_result:measured_at(Other)
-                         end, Runs),
-    Commit = commit(hd(Ordered)),
-    case re:run(Commit, ~"^[0-9a-f]+$", [{capture, none}]) of
-        match -> [figures(Run) || Run <- Ordered, commit(Run) =:= Commit];
-        nomatch -> [figures(hd(Ordered))]
+    [#{~"environment" := Environment} = Newest | _] = Ordered =
+        lists:sort(fun(One, Other) ->
+                       erlmcp_bench_result:measured_at(One)
+                           >= erlmcp_bench_result:measured_at(Other)
+                   end, Runs),
+    case erlmcp_bench_environment:is_committed(Environment) of
+        true -> [figures(Run) || Run <- Ordered, commit(Run) =:= commit(Newest)];
+        false -> [figures(Newest)]
     end.
 
 commit(#{~"environment" := #{~"erlmcp_commit" := Commit}}) -> Commit.

@@ -4,7 +4,7 @@ Describes where a result was measured: the machine, the versions, the command. A
 determined is `unknown`, and never left out.
 """.
 
--export([read/0, kind/0, kind/1, command_line/1]).
+-export([read/0, kind/0, kind/1, is_committed/1, command_line/1]).
 
 -export_type([environment/0]).
 
@@ -61,6 +61,14 @@ kind(#{~"cores" := Cores}) ->
 
 kind(Cores, Architecture) ->
     <<(integer_to_binary(Cores))/binary, "-core-", Architecture/binary>>.
+
+-doc """
+Returns `true` if the commit of a result's `Environment` is known, and all its sources were
+committed.
+""".
+-spec is_committed(Environment :: #{binary() => term()}) -> boolean().
+is_committed(#{~"erlmcp_commit" := Commit}) ->
+    re:run(Commit, "^[0-9a-f]+$", [{capture, none}, dollar_endonly]) =:= match.
 
 cores() ->
     case erlang:system_info(logical_processors_available) of

@@ -168,19 +168,33 @@ write(Result, Folder) ->
         #{~"benchmark" := Benchmark, ~"workload_id" := Workload} = Result,
         ok ?= written(filelib:ensure_path(Folder), Folder),
         Name = <<Benchmark/binary, $_, Workload/binary, $_>>,
-        File = free(filename:join(Folder, binary_to_list(Name)), measured_at(Result)),
-        Unfinished = File ++ "." ++ os:getpid(),
-        ok ?= written(file:write_file(Unfinished, erlmcp_bench_json:lines(Result)), Unfinished),
-        ok ?= written(file:rename(Unfinished, File), File),
+        {ok, File} ?= reserved(filename:join(Folder, binary_to_list(Name)), measured_at(Result)),
+        ok ?= written(file:write_file(part(File), erlmcp_bench_json:lines(Result)), part(File)),
+        ok ?= written(file:rename(part(File), File), File),
         {ok, File}
     end.
 
-free(Start, Seconds) ->
+%% The name of a file belongs to the process that has made its part. Whoever has finished the file
+%% before has renamed its part.
+reserved(Start, Seconds) ->
     File = Start ++ integer_to_list(Seconds) ++ ".json",
-    case filelib:is_file(File) of
-        true -> free(Start, Seconds + 1);
-        false -> File
+    case file:open(part(File), [write, exclusive, raw]) of
+        {ok, Device} ->
+            ok = file:close(Device),
+            case filelib:is_file(File) of
+                true ->
+                    ok = file:delete(part(File)),
+                    reserved(Start, Seconds + 1);
+                false ->
+                    {ok, File}
+            end;
+        {error, eexist} ->
+            reserved(Start, Seconds + 1);
+        {error, Posix} ->
+            {error, {Posix, File}}
     end.
+
+part(File) -> File ++ ".part".
 
 written(ok, _) -> ok;
 written({error, Posix}, File) -> {error, {Posix, File}}.

@@ -5,11 +5,12 @@ docs/benchmarks.md shows them. Pure.
 """.
 
 -export([rules/0, fields/0, environment/0, expected/1, rejected/0, rejection/1]).
--export([unit/1, is_amount_in_decimal/1, memory_of/1, percentile/1, throughputs/0, tolerance/0]).
+-export([unit/1, is_in_range/1, is_amount_in_decimal/1, memory_of/1, percentile/1, throughputs/0,
+         tolerance/0]).
 
 -export_type([rule/0, type/0, unit/0]).
 
--type rule() :: json | field | rejected_name | unit | number | time_of_zero | memory_of
+-type rule() :: json | field | rejected_name | unit | number | range | time_of_zero | memory_of
               | percentiles | throughput.
 -type type() :: {matching, Regex :: binary()} | {one_of, [binary()]} | text | boolean
               | number | count | timestamp | object.
@@ -23,6 +24,7 @@ rules() ->
      {rejected_name, ~"every name, at any depth, says what it measures and in which unit"},
      {unit, ~"a number has its unit in its name, or in the name of the object around it"},
      {number, ~"a field with the name of a number has a number"},
+     {range, ~"a number is 0, or from 1e-30 to 1e30 in size"},
      {time_of_zero, ~"a time is more than 0: a time that was not measured is left out"},
      {memory_of, ~"memory says what uses it: `memory_rss_mib_per_node`"},
      {percentiles, ~"no percentile is above the next higher one, or above the maximum"},
@@ -122,6 +124,14 @@ unit(Name) ->
         [Unit | _] -> Unit;
         [] -> none
     end.
+
+-doc """
+Returns `true` if a number is 0, or from 1e-30 to 1e30 in size. No measurement gives another one, and
+computations with it could fail.
+""".
+-spec is_in_range(number()) -> boolean().
+is_in_range(Number) ->
+    Number == 0 orelse abs(Number) >= 1.0e-30 andalso abs(Number) =< 1.0e30.
 
 -doc "Returns `true` if a text is a number of decimal bytes, such as `512 MB`.".
 -spec is_amount_in_decimal(binary()) -> boolean().

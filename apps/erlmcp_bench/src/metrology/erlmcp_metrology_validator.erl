@@ -68,6 +68,7 @@ decoded(Bytes) ->
         {ok, json:decode(Bytes)}
     catch
         error:unexpected_end -> no_json(~"the end of the file", ~"write the file again");
+        error:system_limit -> no_json(~"a number of too many digits", ~"write fewer digits");
         error:{invalid_byte, Byte} ->
             no_json(io_lib:format("the byte ~b", [Byte]), ~"write it with a JSON library");
         error:{unexpected_sequence, _} ->
@@ -199,11 +200,13 @@ number(Place, Unit, Value) when is_binary(Value), Unit =:= time orelse Unit =:= 
 number(_, _, _) ->
     [].
 
-value(Place, none, Value) when is_number(Value) -> [without_unit(Place, Value)];
+value(Place, Unit, Value) when is_number(Value) ->
+    case erlmcp_metrology_rules:is_in_range(Value) of
+        true -> in_unit(Place, Unit, Value);
+        false -> [violation(Place, range, ~"0, or a number from 1e-30 to 1e30 in size",
+                            shown(Value), ~"leave out what was not measured")]
+    end;
 value(Place, none, [First | _] = Values) when is_number(First) -> [without_unit(Place, Values)];
-value(Place, time, Value) when is_number(Value), Value =< 0 ->
-    [violation(Place, time_of_zero, ~"a time of more than 0", shown(Value),
-               ~"leave out what was not measured, or measure it finer")];
 value(Place, _, Value) when is_binary(Value) ->
     case erlmcp_metrology_rules:is_amount_in_decimal(Value) of
         true -> [violation(Place, number, ~"a number, and its unit in its name", shown(Value),
@@ -216,6 +219,14 @@ value(Place, Unit, Items) when is_list(Items) ->
     lists:append([value(<<Place/binary, $/, (integer_to_binary(Index))/binary>>, Unit, Item)
                   || {Index, Item} <- lists:enumerate(0, Items)]);
 value(_, _, _) ->
+    [].
+
+in_unit(Place, none, Number) ->
+    [without_unit(Place, Number)];
+in_unit(Place, time, Number) when Number =< 0 ->
+    [violation(Place, time_of_zero, ~"a time of more than 0", shown(Number),
+               ~"leave out what was not measured, or measure it finer")];
+in_unit(_, _, _) ->
     [].
 
 without_unit(Place, Value) ->
@@ -241,12 +252,15 @@ above(_, []) -> [].
 
 throughput(Place, #{~"sample_count" := Count, ~"duration_s" := Seconds} = Object)
   when is_number(Count), is_number(Seconds), Seconds > 0 ->
-    Rate = Count / Seconds,
     [violation(<<Place/binary, $/, Name/binary>>, throughput,
                iolist_to_binary(["about ", about(Rate), ", sample_count / duration_s"]),
                shown(Value), ~"count each answered request once")
      || Name <- erlmcp_metrology_rules:throughputs(), #{Name := Value} <- [Object],
-        is_number(Value), abs(Value - Rate) > erlmcp_metrology_rules:tolerance() * Rate];
+        is_number(Value),
+        %% A number that is out of range is a violation itself.
+        lists:all(fun erlmcp_metrology_rules:is_in_range/1, [Count, Seconds, Value]),
+        Rate <- [Count / Seconds],
+        abs(Value - Rate) > erlmcp_metrology_rules:tolerance() * Rate];
 throughput(_, _) ->
     [].
 

@@ -133,8 +133,9 @@ number(What, Match, Field, Is) ->
 
 -doc """
 Judges a goal by the workloads that were not shortened. The goal is not reached if more than one
-percent of erlmcp's answers were refusals. If the runs of another server differ too much for a
-median (`has_median/1`), its run that is hardest to beat counts.
+percent of erlmcp's answers were refusals, or a run of our workload has failed. If the runs of
+another server differ too much for a median (`has_median/1`), its run that is hardest to beat
+counts.
 """.
 -spec judged(goal(), Workloads :: [#{binary() => term()}]) -> verdict().
 judged(#{match := Match, field := Field, is := {How, Factor}, beside := Beside}, Given) ->
@@ -154,12 +155,14 @@ judged(#{match := Match, field := Field, is := {How, Factor}, beside := Beside},
     Refused = lists:max([0 | [median(~"refused_percent", Workload)
                               || Workload <- measured(Match, none, ~"refused_percent",
                                                       Workloads)]]),
+    Kept = Refused =< ?REFUSED_PERCENT
+        andalso not (is_map(Of) andalso erlmcp_bench_sources:has_failed(Of)),
     Ratio = case Beside of
         none -> ratio(Ours, 1);
         _ -> ratio(Ours, Theirs)
     end,
     #{ours => Ours, theirs => Theirs, ratio => Ratio, 'of' => Of,
-      reached => reached(How, Factor, Ratio, Refused)}.
+      reached => reached(How, Factor, Ratio, Kept)}.
 
 measured(Match, Server, Field, Workloads) ->
     [Workload || #{~"figures" := #{Field := #{~"median" := _}}} = Workload <- Workloads,
@@ -192,6 +195,6 @@ ratio(Ours, Theirs) when Ours =:= none; Theirs =:= none -> none;
 ratio(Ours, Theirs) -> Ours / Theirs.
 
 reached(_, _, none, _) -> none;
-reached(_, _, _, Refused) when Refused > ?REFUSED_PERCENT -> false;
+reached(_, _, _, false) -> false;
 reached(at_least, Factor, Ratio, _) -> Ratio >= Factor;
 reached(at_most, Factor, Ratio, _) -> Ratio =< Factor.

@@ -172,8 +172,8 @@ files(Results) ->
 flat(Path, #{} = Fields) ->
     lists:append([flat(joined(Path, Name), Value)
                   || {Name, Value} <- lists:sort(maps:to_list(Fields))]);
-flat(Path, [#{} | _] = Items) -> [{Path, <<(integer_to_binary(length(Items)))/binary,
-                                   " entries">>}];
+flat(Path, [Item | _] = Items) when is_map(Item); is_list(Item) ->
+    [{Path, <<(integer_to_binary(length(Items)))/binary, " entries">>}];
 flat(Path, Value) -> [{Path, Value}].
 
 joined(<<>>, Name) -> Name;

@@ -4,7 +4,7 @@ The sources of the figures of a baseline: the machine, the commit and the day of
 and its age. Pure.
 """.
 
--export([new/2, table/1, cells/2, words/2, is_shortened/1]).
+-export([new/2, table/1, cells/2, words/2, is_shortened/1, has_failed/1]).
 
 -export_type([sources/0, as_of/0]).
 
@@ -87,8 +87,13 @@ number(Workload, {_, Sources}) ->
 -spec is_shortened(#{binary() => term()}) -> boolean().
 is_shortened(Workload) -> maps:get(~"shortened", Workload, false).
 
+-doc "Returns `true` if a run of a workload has failed, such as one with too many errors.".
+-spec has_failed(#{binary() => term()}) -> boolean().
+has_failed(Workload) -> maps:get(~"status", Workload, none) =:= ~"failed".
+
 length_of(#{~"runs_count" := Runs} = Workload) ->
-    [[~"**shortened**, " || is_shortened(Workload)],
+    [[~"**failed**, " || has_failed(Workload)],
+     [~"**shortened**, " || is_shortened(Workload)],
      [[erlmcp_bench_text:number(Seconds), ~" s × "]
       || #{~"figures" := #{~"duration_s" := #{~"median" := Seconds}}} <- [Workload]],
      integer_to_binary(Runs)].

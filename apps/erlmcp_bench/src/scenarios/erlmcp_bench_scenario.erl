@@ -58,7 +58,8 @@ Runs a scenario to its end.
 run(Name, Given) ->
     maybe
         {ok, Found} ?= erlmcp_bench_scenarios:find(Name),
-        {ok, Scenario} ?= profiled(Found, Given),
+        {ok, Profiled} ?= profiled(Found, Given),
+        Scenario = published(Profiled, Given),
         ok ?= own_nodes(Scenario, Given),
         {ok, Options} ?= checked(maps:to_list(maps:merge(defaults(Scenario, Given), Given)), #{}),
         ok ?= ports(Options),
@@ -69,11 +70,16 @@ run(Name, Given) ->
 profiled(Scenario, #{profile := Name}) ->
     maybe
         {ok, Profile} ?= erlmcp_bench_profile:find(Name),
-        %% Published figures are those of the scenario's own clients.
-        {ok, Scenario#{clients := Profile, marks := []}}
+        {ok, Scenario#{clients := Profile}}
     end;
 profiled(Scenario, _) ->
     {ok, erlmcp_bench_scenarios:on_cores(erlang:system_info(schedulers_online), Scenario)}.
+
+%% Published figures are those of the scenario's own clients and requests.
+published(Scenario, #{profile := _}) -> Scenario#{marks := []};
+published(Scenario, #{requests := _}) -> Scenario#{marks := []};
+published(Scenario, #{era := {session, _}}) -> Scenario#{marks := []};
+published(Scenario, _) -> Scenario.
 
 own_nodes(#{name := Name, faults := [_ | _]}, #{urls := _}) -> {error, {needs_own_nodes, Name}};
 own_nodes(_, _) -> ok.

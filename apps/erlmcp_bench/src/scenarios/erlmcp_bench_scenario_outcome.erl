@@ -13,9 +13,13 @@ the effects of its faults. Pure.
     complaints := [complaint()], zone := erlmcp_error_budget_window:zone(),
     transport := tcp | http1 | http2, nodes := non_neg_integer(), urls => [binary()],
     profile => erlmcp_bench_profile:name(),
+    %% the revision of its sessions, if it has some
+    era => binary(),
     %% its full and its actual duration; the part of its clients, and their number
     full_s := pos_integer(), run_s := number(), scale := number(), shortened := boolean(),
-    clients := pos_integer(), bytes := non_neg_integer(),
+    clients := pos_integer(),
+    %% the payload of a request, if it is known
+    bytes => non_neg_integer(),
     peak := figures(), steps := [step()], marks := [mark()], faults := [fault()],
     %% counts of all requests, including the warm-up, and the reasons of their failures
     total := erlmcp_bench_scenario_sums:sums(),
@@ -123,7 +127,7 @@ new(Scenario, Options, #{steps := Steps, loads := Loads, unopened := Unopened, n
                          readings := Readings, scrapes := Scrapes, pauses := Pauses,
                          began_us := BeganUs, ended_us := EndedUs} = Facts) ->
     #{scale := Scale, duration_s := RunS, transport := Transport} = Options,
-    #{name := Name, title := Title, clients := #{bytes := Bytes}} = Scenario,
+    #{name := Name, title := Title} = Scenario,
     Measured = [Step || {#{phase := Phase}, _} = Step <- Steps, Phase =/= warm_up],
     Reports = [Report || {_, Report} <- Loads],
     Course = erlmcp_load_course:merge([Own || #{course := Own} <- Reports]),
@@ -135,11 +139,14 @@ new(Scenario, Options, #{steps := Steps, loads := Loads, unopened := Unopened, n
     FullS = erlmcp_bench_scenario_plan:seconds(Scenario),
     Complaints = complaints(#{scenario => Scenario, steps => Steps, total => Total, peak => Peak,
                               zone => Zone, faults => Faults, unopened => Unopened}),
-    maps:merge(maps:merge(maps:with([urls, profile], Options), bombing(Scenario, Facts, Course)),
+    lists:foldl(fun maps:merge/2, maps:with([urls, profile], Options),
+              [bombing(Scenario, Facts, Course),
+               #{era => Revision || #{era := {session, Revision}} <- [Options]},
+               #{bytes => Payload || is_integer(Payload)},
                #{scenario => Name, title => Title, status => status(Complaints),
                  complaints => Complaints, zone => Zone, transport => Transport, nodes => Nodes,
                  full_s => FullS, run_s => RunS, scale => Scale, shortened => RunS < FullS,
-                 clients => erlmcp_bench_scenario_plan:clients(Scenario, Scale), bytes => Bytes,
+                 clients => erlmcp_bench_scenario_plan:clients(Scenario, Scale),
                  peak => Peak, faults => Faults, total => Total, usage => usage(Nodes, Readings),
                  windows => erlmcp_load_course:windows(EndedUs, Course),
                  seconds => seconds(BeganUs, EndedUs, Course), scrapes => Scrapes,
@@ -152,7 +159,7 @@ new(Scenario, Options, #{steps := Steps, loads := Loads, unopened := Unopened, n
                            || {#{phase := Phase, clients := Clients}, _} = Step <- Measured],
                  marks => marks(Scenario, Scale, Payload, Measured),
                  lateness => erlmcp_bench_histogram:merge([Lateness || #{lateness := Lateness}
-                                                                           <- Reports])}).
+                                                                           <- Reports])}]).
 
 status([]) -> passed;
 status(_) -> failed.

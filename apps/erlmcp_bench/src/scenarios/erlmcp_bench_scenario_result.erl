@@ -12,7 +12,7 @@ series, and its metrics.
 -spec new(erlmcp_bench_scenario_outcome:outcome()) -> erlmcp_bench_result:result().
 new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, nodes := Nodes,
       full_s := FullS, run_s := RunS, scale := Scale, shortened := Shortened, clients := Clients,
-      bytes := Bytes, peak := Peak, steps := Steps, marks := Marks, faults := Faults,
+      peak := Peak, steps := Steps, marks := Marks, faults := Faults,
       lateness := Lateness, usage := Usage, refused := Refused, failed := Failed,
       windows := Windows, seconds := Seconds, phases := Phases} = Outcome) ->
     #{duration_s := DurationS, sums := #{answered := Answered} = Sums} = Peak,
@@ -24,7 +24,7 @@ new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, 
         all_refused_count => erlmcp_bench_result:reasons(Refused),
         all_failed_count => erlmcp_bench_result:reasons(Failed),
         windows => erlmcp_bench_result:windows(Windows), seconds => Seconds, phases => Phases,
-        clients => Clients, payload_bytes => Bytes, load_generator => out_of_node,
+        clients => Clients, load_generator => out_of_node,
         steps => [step(Step) || Step <- Steps], marks => [mark(Mark) || Mark <- Marks],
         faults => [fault(Fault) || Fault <- Faults]},
     lists:foldl(fun maps:merge/2, Fields,
@@ -34,7 +34,8 @@ new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, 
                  used(Usage, Answered, Nodes), late(Lateness),
                  #{nodes => Nodes || Nodes > 0},
                  #{against => iolist_to_binary(lists:join(" ", Urls)) || urls := Urls <- Outcome},
-                 #{profile => Profile || profile := Profile <- Outcome}]).
+                 #{payload_bytes => Bytes || bytes := Bytes <- Outcome},
+                 maps:with([profile, era], Outcome)]).
 
 -doc """
 Writes the files of a scenario into a folder, and returns them. The result is the first one. The

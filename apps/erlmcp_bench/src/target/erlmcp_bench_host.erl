@@ -33,7 +33,7 @@ start(Options) ->
 started(Options) ->
     maybe
         {ok, _} ?= application:ensure_all_started(erlmcp),
-        {ok, _} ?= supervisor:start_link({local, ?MODULE}, ?MODULE, Options),
+        {ok, _} ?= supervisor:start_link({local, ?MODULE}, ?MODULE, [erlmcp:child_spec(Options)]),
         {ok, erlmcp:listeners(server())}
     end.
 
@@ -48,12 +48,24 @@ server() ->
 
 -doc """
 Starts a server with `Options` under a supervisor without a name, which is linked to the calling
-process. Returns the supervisor, or the error of `supervisor:start_link/2`. The application erlmcp
+process. Returns the supervisor, or the reason why the server did not start. The application erlmcp
 must run.
 """.
--spec start_link(Options :: map()) -> supervisor:startlink_ret().
+-spec start_link(Options :: map()) -> {ok, pid()} | {error, term()}.
 start_link(Options) ->
-    supervisor:start_link(?MODULE, Options).
+    %% A supervisor that fails with its first child also sends its starter an exit signal.
+    {ok, Host} = supervisor:start_link(?MODULE, []),
+    case supervisor:start_child(Host, erlmcp:child_spec(Options)) of
+        {ok, _} ->
+            {ok, Host};
+        {error, Why} ->
+            ok = stop(Host),
+            {error, reason(Why)}
+    end.
+
+%% Without the record of the child.
+reason({Reason, Child}) when is_tuple(Child) -> Reason;
+reason(Reason) -> Reason.
 
 -doc "Stops the supervisor `Host`, which the calling process has started, and its server.".
 -spec stop(Host :: pid()) -> ok.
@@ -62,6 +74,6 @@ stop(Host) ->
     proc_lib:stop(Host, shutdown, infinity).
 
 -doc false.
-init(Options) ->
+init(Children) ->
     %% The intensity is high, since faults kill the server on purpose, again and again.
-    {ok, {#{intensity => 1_000, period => 10}, [erlmcp:child_spec(Options)]}}.
+    {ok, {#{intensity => 1_000, period => 10}, Children}}.

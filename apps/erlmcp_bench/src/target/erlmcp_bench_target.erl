@@ -92,11 +92,15 @@ node_options(Options) ->
 
 -doc """
 Halts the node, without stopping the server first. Does not wait until the node's process in the
-operating system has ended.
+operating system has ended. Returns `ok` if the node had ended before.
 """.
 -spec stop(target()) -> ok.
 stop(#{peer := Peer}) ->
-    peer:stop(Peer).
+    try
+        peer:stop(Peer)
+    catch
+        exit:noproc -> ok
+    end.
 
 -doc """
 Calls a function in the server's node, and returns its value. Fails if the function fails or the

@@ -26,7 +26,7 @@ timers. The resident memory is from Linux's `/proc`. Without `/proc` a workload 
 
 -doc """
 Measures a workload. `connections` is the number of items. If the machine carries fewer, as many as
-possible are measured. A server that cannot start is a failure.
+possible are measured. A server that cannot start, or that ends meanwhile, is a failure.
 """.
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().
@@ -38,8 +38,10 @@ measured(#{id := Id, connections := Own, transport := Transport} = Workload, Opt
             Facts = erlmcp_bench_target:call(Target, erlmcp_machine, facts, ["/"]),
             Room = erlmcp_bench_room:for(Wanted, erlmcp_machine:facts("/"), Facts),
             Begin = erlang:monotonic_time(microsecond),
-            Outcome = held(Workload, maps:get(connections, Room), Target,
-                           erlmcp_bench_run:on_part(Options)),
+            Outcome = outcome(fun() ->
+                held(Workload, maps:get(connections, Room), Target,
+                     erlmcp_bench_run:on_part(Options))
+            end),
             Seconds = (erlang:monotonic_time(microsecond) - Begin) / 1_000_000,
             ok = erlmcp_bench_target:stop(Target),
             Base = Room#{workload_id => Id, benchmark => ~"memory", transport => Transport,
@@ -68,6 +70,15 @@ era(_) -> stateless.
 
 fields({ok, Fields}, Base) -> {ok, maps:merge(Base, Fields), []};
 fields({error, _} = Error, _) -> Error.
+
+%% The holders are linked to a process of this run, which ends all of them with its own end, however
+%% that comes.
+outcome(Held) ->
+    {Pid, Monitor} = erlmcp_one_shot:start(Held, []),
+    receive
+        {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> Outcome;
+        {'DOWN', Monitor, process, Pid, Reason} -> {error, {crashed, Reason}}
+    end.
 
 held(#{holds := Kind, transport := Transport}, Count, Target, OnPart) ->
     Address = address(Transport, Target),

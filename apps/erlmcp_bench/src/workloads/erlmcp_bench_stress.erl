@@ -68,25 +68,30 @@ measured(#{id := Id, target_ops_per_s := uncapped}, #{fail := _} = Options) ->
 measured(#{id := Id, target_ops_per_s := Target, workers := Workers} = Workload, Options) ->
     {Seconds, Shortened} = erlmcp_bench_run:seconds(Workload, Options),
     #{id := Server} = OfServer = erlmcp_bench_run:server(#{id => {?MODULE, make_ref()}}, Options),
-    {ok, Host} = erlmcp_bench_host:start_link(OfServer),
-    Plan = #{server => Server, text_bytes => ?TEXT, per_second => Target, workers => Workers,
-             duration_ms => max(1, round(Seconds * 1_000)),
-             warm_ms => round(min(?WARM, Seconds / 5) * 1_000),
-             interval_ms => interval_ms(Workload, Seconds),
-             judged => Seconds >= ?JUDGED orelse is_map_key(sample_ms, Workload),
-             shortened => Shortened},
-    Recovery = erlmcp_bench_recovery:new(),
-    Load = erlmcp_bench_open_load:start(
-        maps:merge(Plan, #{recovery => Recovery || is_map_key(fail, Options)})),
-    Failing = failing(Options, Server, Recovery, Load),
-    Pauses = erlmcp_bench_pauses:start(erlmcp_bench_open_load:workers(Load)),
-    Samples = sampled(Load, Plan, erlmcp_bench_run:on_part(Options)),
-    Collections = erlmcp_bench_pauses:stop(Pauses),
-    Outcome = erlmcp_bench_open_load:await(Load),
-    Failure = failure(Failing, Options, Recovery),
-    ok = erlmcp_bench_host:stop(Host),
-    erlmcp_bench_run:measured(fields(Outcome, Samples, Collections, Failure, Id, Plan),
-                              {Id, Options}).
+    maybe
+        {ok, Host} ?= erlmcp_bench_host:start_link(OfServer),
+        Plan = #{server => Server, text_bytes => ?TEXT, per_second => Target, workers => Workers,
+                 duration_ms => max(1, round(Seconds * 1_000)),
+                 warm_ms => round(min(?WARM, Seconds / 5) * 1_000),
+                 interval_ms => interval_ms(Workload, Seconds),
+                 judged => Seconds >= ?JUDGED orelse is_map_key(sample_ms, Workload),
+                 shortened => Shortened},
+        Recovery = erlmcp_bench_recovery:new(),
+        Load = erlmcp_bench_open_load:start(
+            maps:merge(Plan, #{recovery => Recovery || is_map_key(fail, Options)})),
+        Failing = failing(Options, Server, Recovery, Load),
+        Pauses = erlmcp_bench_pauses:start(erlmcp_bench_open_load:workers(Load)),
+        Samples = sampled(Load, Plan, erlmcp_bench_run:on_part(Options)),
+        Collections = erlmcp_bench_pauses:stop(Pauses),
+        Outcome = erlmcp_bench_open_load:await(Load),
+        Failure = failure(Failing, Options, Recovery),
+        ok = erlmcp_bench_host:stop(Host),
+        erlmcp_bench_run:measured(fields(Outcome, Samples, Collections, Failure, Id, Plan),
+                                  {Id, Options})
+    else
+        {error, Reason} ->
+            erlmcp_bench_run:measured({error, {no_server, Reason}}, {Id, Options})
+    end.
 
 interval_ms(#{sample_ms := Milliseconds}, _) -> Milliseconds;
 interval_ms(_, Seconds) -> min(?INTERVAL, max(?LOOKS, round(Seconds * 1_000) div ?SAMPLES)).

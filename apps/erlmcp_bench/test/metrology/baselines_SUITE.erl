@@ -8,6 +8,7 @@
 -export([suite/0, all/0]).
 -export([a_baseline_keeps_its_runs/1, a_baseline_has_the_day_of_its_last_run/1,
          three_runs_at_least/1, one_long_run_is_enough/1, what_does_not_belong_together/1,
+         sources_are_committed_unless_stable/1, failed_runs_are_refused_or_marked/1,
          a_new_baseline_keeps_other_workloads/1, no_baselines/1,
          bounds_of_what_is_worse/1, within_the_spread_nothing_changed/1,
          several_results_are_their_median/1, only_what_is_newest_counts/1,
@@ -22,6 +23,7 @@ suite() ->
 all() ->
     [a_baseline_keeps_its_runs, a_baseline_has_the_day_of_its_last_run,
      three_runs_at_least, one_long_run_is_enough, what_does_not_belong_together,
+     sources_are_committed_unless_stable, failed_runs_are_refused_or_marked,
      a_new_baseline_keeps_other_workloads, no_baselines,
      bounds_of_what_is_worse, within_the_spread_nothing_changed,
      several_results_are_their_median, only_what_is_newest_counts,
@@ -89,6 +91,41 @@ what_does_not_belong_together(Config) ->
     Broken = filename:join(Folder, "broken.json"),
     ok = file:write_file(Broken, ~"{"),
     {error, {invalid, [{Broken, [#{place := ~""}]}]}} = erlmcp_bench_baseline:make([Folder]).
+
+%% Runs with the same changed or unknown commit may be of different sources.
+sources_are_committed_unless_stable(Config) ->
+    [begin
+         Folder = written(folder(Config), lists:duplicate(3, valid(#{
+             ~"environment" => (environment())#{~"erlmcp_commit" := Commit},
+             ~"reductions_per_msg" => 700}))),
+         {error, {not_committed, [{~"tcp_burst_100_1kib tcp", Commit}]} = Reason} =
+             erlmcp_bench_baseline:make([Folder]),
+         Text = unicode:characters_to_list(erlmcp_bench_baseline:format_error(Reason)),
+         ?assertEqual("tcp_burst_100_1kib tcp: its sources had changes that were not committed, "
+                      "or their commit is not known: " ++ binary_to_list(Commit), Text),
+         {ok, #{~"workloads" := [#{~"figures" := Figures}]}} =
+             erlmcp_bench_baseline:stable([Folder]),
+         ?assertEqual([~"reductions_per_msg"], maps:keys(Figures))
+     end || Commit <- [~"0123abc-changed", ~"unknown"]].
+
+%% A fault has to pass each time. The figures of a scenario are wanted in any case.
+failed_runs_are_refused_or_marked(Config) ->
+    Runs = fun(Benchmark, Statuses) ->
+        made(Config, [valid(#{~"benchmark" => Benchmark, ~"status" => Status})
+                      || Status <- Statuses])
+    end,
+    Passed = [~"passed", ~"passed", ~"passed"],
+    Failed = [~"passed", ~"failed", ~"passed"],
+    {error, {failed_faults, [{~"tcp_burst_100_1kib tcp", 1, 3}]} = Reason} =
+        Runs(~"chaos", Failed),
+    ~"tcp_burst_100_1kib tcp: 1 of 3 runs have failed" =
+        unicode:characters_to_binary(erlmcp_bench_baseline:format_error(Reason)),
+    {ok, #{~"workloads" := [#{~"status" := ~"failed", ~"runs_count" := 3}]}} =
+        Runs(~"scenario", Failed),
+    [begin
+         {ok, #{~"workloads" := [Workload]}} = Runs(Benchmark, Passed),
+         false = is_map_key(~"status", Workload)
+     end || Benchmark <- [~"chaos", ~"scenario"]].
 
 a_new_baseline_keeps_other_workloads(Config) ->
     Folder = folder(Config),

@@ -52,6 +52,9 @@ breaks() ->
             {unit, ~"depth", #{~"depth" => 3}},
             {unit, ~"heap_min", #{~"heap_min" => 1.5}},
             {unit, ~"levels", #{~"levels" => [1, 2]}},
+            {range, ~"lost_count", #{~"lost_count" => 1 bsl 2_000}},
+            {range, ~"slope_percent_per_min", #{~"slope_percent_per_min" => -1.1e30}},
+            {range, ~"wait_us", #{~"wait_us" => 0.9e-30}},
             {time_of_zero, ~"wait_us", #{~"wait_us" => 0}},
             {time_of_zero, ~"wait_s", #{~"wait_s" => -0.5}},
             {time_of_zero, ~"waits_ms/1", #{~"waits_ms" => [1, 0]}},
@@ -153,7 +156,8 @@ edges(_) ->
                    #{~"latency_p50_us" => 9000, ~"latency_p95_us" => 9000,
                      ~"latency_p99_us" => 9000},
                    #{~"sample_count" => 1, ~"throughput_msg_per_s" => 1 / 60},
-                   #{~"latency_p50_us" => 0.001}]],
+                   #{~"latency_p50_us" => 0.001}, #{~"latency_p50_us" => 1.0e-30},
+                   #{~"lost_count" => -round(1.0e30)}]],
     [?assertMatch([_], found(valid(Others)), Others)
      || Others <- [#{~"throughput_msg_per_s" => 2020.1}, #{~"throughput_msg_per_s" => 1979.9},
                    #{~"workload_id" => binary:copy(~"a", 65)}, #{~"workload_id" => ~"ab"},
@@ -171,6 +175,14 @@ files(Config) ->
         erlmcp_metrology_validator:validate_file(File)
     end,
     ok = Validated(json:encode(valid())),
+    %% No division overflows, and no number is too long to be read.
+    [?assertMatch({error, [#{place := Place, rule := range}]},
+                  Validated(json:encode(valid(#{Name => Value}))), {Name, Value})
+     || {Name, Value} <- [{~"sample_count", 1 bsl 2_000}, {~"duration_s", 1.0e-300},
+                          {~"throughput_msg_per_s", 1 bsl 2_000}],
+        Place <- [<<$/, Name/binary>>]],
+    {error, [#{place := ~"", rule := json, came := ~"a number of too many digits"}]} =
+        Validated([~"{\"a\": 1", binary:copy(~"0", 2_000_000), ~"}"]),
     [?assertMatch({error, [#{place := ~"", rule := json}]}, Validated(Bytes), Bytes)
      || Bytes <- [~"", ~"{", ~"[]", ~"3", ~"{} {}", <<"{\"a\": \"", 255, "\"}">>, ~"{\"a\": 1e999}",
                   ~"nothing"]],

@@ -10,7 +10,8 @@
          commands_are_repeatable_and_keep_secrets/1, words_keep_their_letters/1,
          a_report_becomes_a_result/1,
          what_is_invalid_is_not_written/1, files_are_whole_and_in_order/1,
-         folders_that_cannot_be_written/1, lines_are_json/1, examples/1]).
+         results_of_one_second_are_all_kept/1, folders_that_cannot_be_written/1, lines_are_json/1,
+         examples/1]).
 
 -import(erlmcp_test_results, [folder/1, valid/0, valid/1]).
 
@@ -21,7 +22,7 @@ all() ->
     [a_result_says_where_it_was_measured, the_generator_is_in_or_out_of_the_node,
      commands_are_repeatable_and_keep_secrets, words_keep_their_letters, a_report_becomes_a_result,
      what_is_invalid_is_not_written, files_are_whole_and_in_order,
-     folders_that_cannot_be_written, lines_are_json, examples].
+     results_of_one_second_are_all_kept, folders_that_cannot_be_written, lines_are_json, examples].
 
 measured() ->
     #{workload_id => ~"core_ops_1k_queue", benchmark => core_ops, transport => in_process,
@@ -141,6 +142,21 @@ files_are_whole_and_in_order(Config) ->
                  erlmcp_bench_result:read_all([Folder])),
     {ok, Names} = file:list_dir(Folder),
     ?assertEqual(2, length(Names)).
+
+%% All of them have the same second, and each the name of another one.
+results_of_one_second_are_all_kept(Config) ->
+    Folder = folder(Config),
+    Test = self(),
+    Writers = [spawn_link(fun() ->
+        Test ! {self(), erlmcp_bench_result:write(valid(#{~"recovery_ms" => Ms}), Folder)}
+    end) || Ms <- lists:seq(1, 50)],
+    Outcomes = [receive {Writer, Outcome} -> Outcome end || Writer <- Writers],
+    Files = [File || {ok, File} <- Outcomes],
+    ?assertEqual(50, length(lists:usort(Files))),
+    {ok, Names} = file:list_dir(Folder),
+    ?assertEqual(lists:sort([filename:basename(File) || File <- Files]), lists:sort(Names)),
+    {ok, Results} = erlmcp_bench_result:read_all([Folder]),
+    ?assertEqual(lists:seq(1, 50), lists:sort([Ms || #{~"recovery_ms" := Ms} <- Results])).
 
 folders_that_cannot_be_written(Config) ->
     File = filename:join(folder(Config), "file"),

@@ -7,7 +7,7 @@ the figures, the servers have the locked versions, and the workloads are those o
 -include_lib("stdlib/include/assert.hrl").
 
 -export([suite/0, all/0]).
--export([goals_are_judged/1, shortened_runs_reach_no_goal/1,
+-export([goals_are_judged/1, shortened_runs_reach_no_goal/1, failed_runs_reach_no_goal/1,
          peers_with_far_rounds_have_a_range/1, goals_have_their_bounds/1,
          the_best_of_ours_counts/1, marks_have_their_bounds/1, what_was_not_measured_is_said/1,
          servers_are_of_the_locked_versions/1, workloads_are_those_of_the_bench/1]).
@@ -16,7 +16,8 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [goals_are_judged, shortened_runs_reach_no_goal, peers_with_far_rounds_have_a_range,
+    [goals_are_judged, shortened_runs_reach_no_goal, failed_runs_reach_no_goal,
+     peers_with_far_rounds_have_a_range,
      goals_have_their_bounds, the_best_of_ours_counts, marks_have_their_bounds,
      what_was_not_measured_is_said, servers_are_of_the_locked_versions,
      workloads_are_those_of_the_bench].
@@ -61,6 +62,14 @@ shortened_runs_reach_no_goal(_) ->
     %% The figures are there, and marked.
     [_] = found(section([maps:merge(Ours, Short), Theirs]),
                 "\\| \\*\\*erlmcp\\*\\* \\| 1,300 \\| .*\\| \\*\\*shortened\\*\\*, 3 \\|").
+
+failed_runs_reach_no_goal(_) ->
+    Scenario = workload(~"hundredfold", #{~"benchmark" => ~"scenario"}, 70_000, 19),
+    Goal = "`hundredfold`, scaled \\| `throughput_msg_per_s` \\| at least 62,500 \\| 70,000 .*",
+    [_] = found(section([Scenario]), Goal ++ "\\| 3 \\| 1 \\| reached \\|$"),
+    %% The figure is there, and says what became of its runs.
+    [_] = found(section([Scenario#{~"status" => ~"failed"}]),
+                Goal ++ "\\| \\*\\*failed\\*\\*, 3 \\| 1 \\| \\*\\*not reached\\*\\* \\|$").
 
 peers_with_far_rounds_have_a_range(_) ->
     Ours = workload(~"peers_echo_64", #{}, 1_300, 19),

@@ -173,10 +173,12 @@ every_plot_has_a_table(Config) ->
          [_ | _] = found(Figure, "<code>[^<]*\\.json</code><br><code>erlmcp bench it</code>")
      end || Figure <- Figures].
 
-%% In the contents of a file, a list of objects is shown as its length.
+%% In the contents of a file, a list of objects or of buckets is shown as its length.
 lists_are_counted(Config) ->
     Page = page([{~"a.json", result(~"one", #{~"seconds" => [#{~"at_s" => 1}, #{~"at_s" => 2}],
+                                              ~"latency_histogram_us" => [[1, 2], [3, 4], [5, 6]],
                                               ~"facts" => #{~"lines" => [~"a", ~"b"]}})}], Config),
+    [_] = found(Page, "<code>latency_histogram_us</code></td><td class=\"text\">3 entries</td>"),
     [_] = found(Page, "<code>seconds</code></td><td class=\"text\">2 entries</td>"),
     [_] = found(Page, "<code>facts.lines</code></td>"
                       "<td class=\"text\">\\[&quot;a&quot;,&quot;b&quot;\\]</td>").

@@ -371,20 +371,27 @@ hundredfold_has_scale(Config) ->
     ok = erlmcp_metrology_validator:validate_file(File),
     {ok, #{~"workload_id" := ~"hundredfold", ~"benchmark" := ~"scenario", ~"transport" := ~"tcp",
            ~"shortened" := true, ~"scale_ratio" := 0.001, ~"sample_count" := Count,
+           ~"payload_bytes" := 512, ~"marks" := [_, _],
            ~"throughput_msg_per_s" := _, ~"latency_p99_us" := _, ~"steps" := [_, _ | _]}} =
         erlmcp_bench_result:read(File),
     #{peak := #{sums := #{answered := Count}}} = Outcome.
 
-other_servers_are_loaded(_) ->
+other_servers_are_loaded(Config) ->
     {ok, Server} = erlmcp:start_server(#{name => ~"other", version => ~"1",
                                          listen => [{http, #{}}]}),
     [#{url := Url}] = erlmcp:listeners(Server),
-    {ok, #{total := Total, urls := [Url], nodes := 0} = Outcome} =
+    {ok, #{total := Total, urls := [Url], nodes := 0, marks := []} = Outcome} =
         erlmcp_bench_scenario:run(baseline, #{
             urls => [Url], duration_s => 2, scale => 0.1,
             requests => [{1, {~"tools/list", #{}}}]}),
     ok = fine(Outcome),
     ok = accounted(Total),
+    %% Its requests have another payload, and it is not known.
+    {ok, [File | _]} =
+        erlmcp_bench_scenario_result:write(Outcome, proplists:get_value(priv_dir, Config)),
+    {ok, #{~"workload_id" := ~"baseline", ~"marks" := []} = Result} =
+        erlmcp_bench_result:read(File),
+    false = is_map_key(~"payload_bytes", Result),
     %% It has no tool of that name, and says so to each.
     {ok, #{status := failed, complaints := [nothing_answered, {zone, red}], zone := red}} =
         erlmcp_bench_scenario:run(baseline, #{urls => [Url], duration_s => 2, scale => 0.1}),
@@ -395,9 +402,10 @@ clients_that_did_not_connect_are_told(_) ->
     {ok, Server} = erlmcp:start_server(#{name => ~"small", version => ~"1",
                                          limits => #{connections => 2}, listen => [{http, #{}}]}),
     [#{url := Url}] = erlmcp:listeners(Server),
-    {ok, #{status := failed, complaints := Complaints}} = erlmcp_bench_scenario:run(baseline, #{
-        urls => [Url], duration_s => 2, scale => 0.2, era => {session, ~"2025-06-18"},
-        requests => [{1, {~"tools/list", #{}}}]}),
+    {ok, #{status := failed, complaints := Complaints, era := ~"2025-06-18"}} =
+        erlmcp_bench_scenario:run(baseline, #{
+            urls => [Url], duration_s => 2, scale => 0.2, era => {session, ~"2025-06-18"},
+            requests => [{1, {~"tools/list", #{}}}]}),
     ?assertEqual([{unopened, 3}], Complaints -- [{zone, red}]),
     ok = erlmcp:stop_server(Server).
 

@@ -73,11 +73,13 @@ slower_is_found(Config) ->
     ok = erlmcp_bench_target:stop(Whole).
 
 written(Report, Folder) ->
-    Result = erlmcp_bench_result:from_load(
+    #{~"environment" := Environment} = Result = erlmcp_bench_result:from_load(
         #{workload_id => ~"echo", benchmark => ~"load", transport => http1, scope => per_node,
           command_line => ~"mutants_SUITE"}, Report),
+    %% Of a commit, whatever the sources are like.
+    Committed = Result#{~"environment" := Environment#{~"erlmcp_commit" := ~"0123abc"}},
     Own = integer_to_list(erlang:unique_integer([positive])),
-    {ok, File} = erlmcp_bench_result:write(Result, filename:join(Folder, Own)),
+    {ok, File} = erlmcp_bench_result:write(Committed, filename:join(Folder, Own)),
     File.
 
 verdict(Files, Baseline) ->

@@ -3,13 +3,15 @@
 
 -export([suite/0, all/0]).
 -export([streams_are_held_told_and_gone/1, sessions_are_held_with_their_streams/1,
+         what_cannot_be_held_is_let_go/1, a_server_that_dies_is_a_failure/1,
          what_is_held_is_a_page/1]).
 
 suite() ->
     [{timetrap, {minutes, 3}}].
 
 all() ->
-    [streams_are_held_told_and_gone, sessions_are_held_with_their_streams, what_is_held_is_a_page].
+    [streams_are_held_told_and_gone, sessions_are_held_with_their_streams,
+     what_cannot_be_held_is_let_go, a_server_that_dies_is_a_failure, what_is_held_is_a_page].
 
 streams_are_held_told_and_gone(_) ->
     {ok, [Result]} = erlmcp_bench_run:workload(memory, memory_stream, #{connections => 6}),
@@ -27,6 +29,35 @@ sessions_are_held_with_their_streams(_) ->
     #{~"sample_count" := 6, ~"notified_count" := 6, ~"era" := ~"session",
       ~"hibernating_processes" := Hibernating, ~"left_processes" := Left} = Result,
     true = Hibernating >= 6 andalso Left =< 0.
+
+%% The server has room for four of six. Nothing of these four is left.
+what_cannot_be_held_is_let_go(_) ->
+    {links, Before} = process_info(self(), links),
+    {error, #{failures := [{~"memory_connection_http", _}], results := []}} =
+        erlmcp_bench_run:workload(memory, memory_connection_http, #{
+            connections => 6, server => #{limits => #{connections => 4}}}),
+    {links, After} = process_info(self(), links),
+    [] = After -- Before.
+
+%% It dies when all items are open. Its node is the program that runs now and did not run before.
+a_server_that_dies_is_a_failure(_) ->
+    Before = programs(),
+    Test = self(),
+    Kill = fun(Part) when Part > 0.5, Part < 1 ->
+                   [OsPid] = programs() -- Before,
+                   "" = os:cmd("kill -9 " ++ integer_to_list(OsPid)),
+                   Test ! killed;
+              (_) ->
+                   ok
+           end,
+    {error, #{failures := [{~"memory_connection_http", {crashed, _}}], results := []}} =
+        erlmcp_bench_run:workload(memory, memory_connection_http, #{
+            connections => 6, on_progress => Kill}),
+    receive killed -> ok after 0 -> error(not_killed) end.
+
+programs() ->
+    [OsPid || Port <- erlang:ports(), {os_pid, OsPid} <- [erlang:port_info(Port, os_pid)],
+              is_integer(OsPid)].
 
 what_is_held_is_a_page(_) ->
     Figures = #{~"memory_state_bytes_per_item" => 4_010, ~"memory_rss_bytes_per_item" => 13_000,

@@ -1,10 +1,13 @@
 -module(stress_SUITE).
 -moduledoc "Stress: whole requests of this node, when they are due, and what a run tells of it.".
 
+-include_lib("stdlib/include/assert.hrl").
+
 -export([suite/0, all/0]).
 -export([a_short_run_gives_a_valid_result/1, what_is_due_and_not_sent_is_counted/1,
          each_of_many_workers_is_woken/1, a_load_ends_with_who_started_it/1,
          without_a_target_each_waits_for_its_answer/1, wrong_answers_fail_it/1,
+         a_server_that_cannot_start_fails_it/1,
          collections_of_its_requests_are_seen/1,
          each_service_fails_and_recovers/1, a_failure_has_to_be_seen/1,
          a_load_has_to_recover/1, figures_of_a_failure/1,
@@ -17,6 +20,7 @@ all() ->
     [a_short_run_gives_a_valid_result, what_is_due_and_not_sent_is_counted,
      each_of_many_workers_is_woken, a_load_ends_with_who_started_it,
      without_a_target_each_waits_for_its_answer, wrong_answers_fail_it,
+     a_server_that_cannot_start_fails_it,
      collections_of_its_requests_are_seen,
      each_service_fails_and_recovers, a_failure_has_to_be_seen, a_load_has_to_recover,
      figures_of_a_failure,
@@ -93,6 +97,21 @@ wrong_answers_fail_it(_) ->
             #{id => ~"stress_30s_100k_ops", target_ops_per_s => 1_000, workers => 2},
             #{duration_s => 1, server => #{handler => erlmcp_test_broken_fixture}}),
     Sent = Right + Wrong.
+
+%% The reason is found before its processes start, and by one of them.
+a_server_that_cannot_start_fails_it(_) ->
+    {ok, Taken} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Taken),
+    {links, Links} = process_info(self(), links),
+    [?assertMatch({error, #{failures := [{~"stress_30s_100k_ops", {no_server, Reason}}],
+                            results := []}},
+                  erlmcp_bench_stress:run_workload(~"stress_30s_100k_ops", #{server => Server}))
+     || {Server, Reason} <- [
+        {#{listen => [{tcp, #{port => Port, ip => {127, 0, 0, 1}}}]}, {listen, tcp, eaddrinuse}},
+        {#{limits => #{depth => 0}},
+         {bad_option, {limits, depth}, ~"a positive integer"}}]],
+    {links, Links} = process_info(self(), links),
+    ok = gen_tcp:close(Taken).
 
 %% Each request has three major collections, and the other processes of the node have few.
 collections_of_its_requests_are_seen(_) ->

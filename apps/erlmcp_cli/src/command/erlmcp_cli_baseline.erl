@@ -19,10 +19,9 @@ command() ->
 
 run(#{results := Paths, output := Folder, stable := Stable}) ->
     maybe
-        {ok, Made} ?= erlmcp_bench_baseline:make(Paths),
-        Baseline = case Stable of
-            true -> erlmcp_bench_baseline:stable(Made);
-            false -> Made
+        {ok, Baseline} ?= case Stable of
+            true -> erlmcp_bench_baseline:stable(Paths);
+            false -> erlmcp_bench_baseline:make(Paths)
         end,
         {ok, File} ?= erlmcp_bench_baseline:write(Baseline, Folder),
         #{~"workloads" := Workloads} = Baseline,

@@ -80,7 +80,17 @@ a_baseline_is_made_and_compared(Config) ->
     _ = written(Two, [#{}, #{}]),
     {1, "", Why} = main(["baseline", Two, "--output", Baselines]),
     one_line(Why),
-    {match, _} = re:run(Why, "2 of at least 3 runs").
+    {match, _} = re:run(Why, "2 of at least 3 runs"),
+    %% Sources that were changed make only what `bench/stable.sh record` makes.
+    Changed = folder(Config),
+    #{~"environment" := Environment} = result(#{}),
+    _ = written(Changed, lists:duplicate(3, #{
+        ~"environment" => Environment#{~"erlmcp_commit" := ~"0123abc-changed"},
+        ~"reductions_per_msg" => 700})),
+    {1, "", Uncommitted} = main(["baseline", Changed, "--output", Changed ++ "/b"]),
+    one_line(Uncommitted),
+    {match, _} = re:run(Uncommitted, "not committed.*: 0123abc-changed$"),
+    {0, _, ""} = main(["baseline", Changed, "--stable", "--output", Changed ++ "/b"]).
 
 a_regression_exits_4(Config) ->
     Folder = folder(Config),

@@ -5,8 +5,10 @@ process of a connection (`m:erlmcp_connection_process`), with the state (`m:erlm
 the heap (`m:erlmcp_heap`) of one. A quick tool runs in the calling process, and any other tool in
 the process of its call.
 
-If the server ends, a request to it has no answer. The next request looks the server up again. After
-`new/2` the calling process traps exits, since the process of a call answers with its end.
+If the server ends, a request to it has no answer. The next request looks the server up again. A
+request that has no answer in time ends its connection, and the next one opens another.
+
+After `new/2` the calling process traps exits, since the process of a call answers with its end.
 """.
 
 -export([new/2, call/2, close/1]).
@@ -86,7 +88,9 @@ without_server(Stack, #{server := Server, connection := {Key, _}} = Client) ->
 
 %% Answers are decoded until one is right. A later answer that differs only in its id is right, too.
 outcome(_, _, timeout, Client) ->
-    {timeout, Client};
+    %% A late answer would be that of the next request.
+    ok = close(Client),
+    {timeout, Client#{connection := none}};
 outcome(Id, Digits, Got, #{answer := {Before, After}} = Client) ->
     {Begins, Size} = {byte_size(Before), byte_size(Digits)},
     case Got of
