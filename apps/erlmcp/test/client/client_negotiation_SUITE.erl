@@ -13,7 +13,8 @@ servers are scripts on sockets, one for each kind that there is.
          slow_modern_server_is_no_older_one/1,
          era_is_remembered/1, eras_are_remembered_beside_many_clients/1,
          few_eras_are_forgotten/1, remembered_era_is_given_up/1, pinned_era_is_not_left/1,
-         session_is_opened/1, server_may_choose_an_older_revision/1, unknown_revision_is_refused/1,
+         session_is_opened/1, initialize_is_not_cancelled/1,
+         server_may_choose_an_older_revision/1, unknown_revision_is_refused/1,
          lost_session_is_opened_again_once/1, session_lost_twice_is_an_error/1,
          accepted_call_of_a_lost_session_runs_once/1, server_that_comes_later/1,
          session_ends_with_the_client/1, invisible_session_id/1, log_level_is_set/1]).
@@ -32,6 +33,7 @@ all() ->
      trouble_on_http_is_no_era, era_is_remembered,
      eras_are_remembered_beside_many_clients, few_eras_are_forgotten,
      remembered_era_is_given_up, pinned_era_is_not_left, session_is_opened,
+     initialize_is_not_cancelled,
      server_may_choose_an_older_revision, unknown_revision_is_refused,
      lost_session_is_opened_again_once, session_lost_twice_is_an_error,
      accepted_call_of_a_lost_session_runs_once, server_that_comes_later,
@@ -264,6 +266,22 @@ session_is_opened(_) ->
                                     ~"mcp-protocol-version" := ~"2025-11-25"}} -> ok
      after ?WAIT -> error({missing, Method})
      end || Method <- [~"notifications/initialized", ~"tools/list"]].
+
+%% "The `initialize` request MUST NOT be cancelled by clients". When the second one has failed, a
+%% notification about the first one has had its time.
+initialize_is_not_cancelled(_) ->
+    #{url := Url} = erlmcp_test_peer:http(fun(_) -> silence end),
+    #{port := Port} = erlmcp_test_peer:tcp(fun(_) -> [] end),
+    Options = #{era => session, timeout => 300},
+    [begin
+         {ok, Client} = erlmcp_client:start_link(Target),
+         [begin
+              {error, {timeout, _}} = erlmcp_client:server(Client, #{timeout => ?WAIT}),
+              _ = received(~"initialize")
+          end || _ <- [1, 2]],
+         no_more(~"notifications/cancelled"),
+         ok = erlmcp_client:stop(Client)
+     end || Target <- [{http, Url, Options}, {tcp, {127, 0, 0, 1}, Port, Options}]].
 
 server_may_choose_an_older_revision(_) ->
     {Client, _} = visit(fun(#{message := #{~"method" := ~"initialize"} = Message}) ->
