@@ -300,14 +300,15 @@ handle_event(_, _, _, _) ->
 
 -doc false.
 terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, calls := Calls},
-                      channel = Channel, live = Live, subscriptions = Subscriptions,
+                      channel = Channel, subscriptions = Subscriptions,
                       negotiator = Negotiator} = Peer) ->
     ok = erlmcp_client_table:leave(Self),
     ok = erlmcp_client_calls:stop_all(Calls, kind(Peer)),
     ok = erlmcp_client_handshake:abandon(Negotiator, stopped, Peer#peer.client),
     ok = erlmcp_client_subscriptions:end_all(stopped, Subscriptions),
-    case Live of
-        #{session := Session, revision := Revision} when Session =/= none ->
+    %% The session exists although calls may not use it yet.
+    case server(Peer) of
+        {_, #{session := Session, revision := Revision}} when Session =/= none ->
             Headers = erlmcp_request_header:version(Revision),
             Deadline = erlmcp_clock:now_ms() + 2000,
             ok = Transport:leave(Session, Headers, Deadline, Handle);

@@ -17,7 +17,8 @@ servers are scripts on sockets, one for each kind that there is.
          server_may_choose_an_older_revision/1, unknown_revision_is_refused/1,
          lost_session_is_opened_again_once/1, session_lost_twice_is_an_error/1,
          accepted_call_of_a_lost_session_runs_once/1, server_that_comes_later/1,
-         session_ends_with_the_client/1, invisible_session_id/1, log_level_is_set/1]).
+         session_ends_with_the_client/1, session_that_no_call_has_used_ends/1,
+         invisible_session_id/1, log_level_is_set/1]).
 
 -import(erlmcp_test_peer, [received/1, result/2]).
 
@@ -37,7 +38,8 @@ all() ->
      server_may_choose_an_older_revision, unknown_revision_is_refused,
      lost_session_is_opened_again_once, session_lost_twice_is_an_error,
      accepted_call_of_a_lost_session_runs_once, server_that_comes_later,
-     session_ends_with_the_client, invisible_session_id, log_level_is_set].
+     session_ends_with_the_client, session_that_no_call_has_used_ends,
+     invisible_session_id, log_level_is_set].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -399,6 +401,22 @@ session_ends_with_the_client(_) ->
     {ok, _} = erlmcp_client:server(Client),
     ok = erlmcp_client:stop(Client),
     receive {deleted, ~"s-1"} -> ok after ?WAIT -> error(no_delete) end.
+
+%% The client is stopped while it waits for the session's stream to open.
+session_that_no_call_has_used_ends(_) ->
+    Test = self(),
+    {Client, _} = visit(fun(#{method := ~"DELETE", headers := Headers}) ->
+                                Test ! {deleted, maps:get(~"mcp-session-id", Headers)},
+                                {200, [], none};
+                           (#{method := ~"GET"}) ->
+                                Test ! opening,
+                                silence;
+                           (Request) ->
+                                old(Request)
+                        end, #{era => session}),
+    receive opening -> ok after ?WAIT -> error(no_stream) end,
+    ok = erlmcp_client:stop(Client),
+    receive {deleted, ~"s-1"} -> ok after 0 -> error(no_delete) end.
 
 %% "The session ID MUST only contain visible ASCII characters".
 invisible_session_id(_) ->
