@@ -18,7 +18,7 @@ servers are scripts on sockets, one for each kind that there is.
          lost_session_is_opened_again_once/1, session_lost_twice_is_an_error/1,
          accepted_call_of_a_lost_session_runs_once/1, server_that_comes_later/1,
          session_ends_with_the_client/1, session_that_no_call_has_used_ends/1,
-         invisible_session_id/1, log_level_is_set/1]).
+         stream_that_does_not_open_delays_no_call/1, invisible_session_id/1, log_level_is_set/1]).
 
 -import(erlmcp_test_peer, [received/1, result/2]).
 
@@ -39,7 +39,7 @@ all() ->
      lost_session_is_opened_again_once, session_lost_twice_is_an_error,
      accepted_call_of_a_lost_session_runs_once, server_that_comes_later,
      session_ends_with_the_client, session_that_no_call_has_used_ends,
-     invisible_session_id, log_level_is_set].
+     stream_that_does_not_open_delays_no_call, invisible_session_id, log_level_is_set].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -417,6 +417,26 @@ session_that_no_call_has_used_ends(_) ->
     receive opening -> ok after ?WAIT -> error(no_stream) end,
     ok = erlmcp_client:stop(Client),
     receive {deleted, ~"s-1"} -> ok after 0 -> error(no_delete) end.
+
+%% Calls begin after two seconds without the stream, whatever ends meanwhile: here each second the
+%% request of a subscription.
+stream_that_does_not_open_delays_no_call(_) ->
+    Answered = counters:new(1, []),
+    {Client, _} = visit(fun(#{method := ~"GET"}) ->
+                                silence;
+                           (#{message := #{~"method" := ~"resources/subscribe"} = Message}) ->
+                                #{~"params" := #{~"uri" := <<"test://", Second>>}} = Message,
+                                receive after (Second - $0) * 1000 -> ok end,
+                                ok = counters:add(Answered, 1, 1),
+                                {200, [], result(Message, #{})};
+                           (Request) ->
+                                old(Request)
+                        end, #{era => session}),
+    [{ok, _} = erlmcp_client:subscribe(Client, #{resources => [<<"test://", Second>>]})
+     || Second <- "123456"],
+    {ok, []} = erlmcp_client:list_tools(Client),
+    true = counters:get(Answered, 1) < 6,
+    ok = erlmcp_client:stop(Client).
 
 %% "The session ID MUST only contain visible ASCII characters".
 invisible_session_id(_) ->
