@@ -103,15 +103,14 @@ run(Request, Extra, {#{ids := Ids} = Client, Live} = Peer, Watch) ->
 
 kind(#{server := Server}, #{revision := Revision}) -> {Server, Revision}.
 
-exchange(Id, {Method, _} = Request, Extra, {Client, Live},
-         #{deadline := Deadline, last_deadline := Last} = Watch) ->
+exchange(Id, {Method, _} = Request, Extra, {Client, Live}, #{deadline := Deadline} = Watch) ->
     #{channel := {Transport, Handle}, identity := Identity} = Client,
     #{revision := Revision, session := Session, generation := Generation} = Live,
     {Message, Headers} = erlmcp_client_request:request(Id, Request, token(Id, Watch, Extra),
                                                        {Revision, Identity}),
     Outgoing = #{kind => request, id => Id, token => Id, message => Message, headers => Headers,
                  session => Session, generation => Generation, deadline => Deadline,
-                 last_deadline => Last, resumes => erlmcp_revision:era(Revision) =:= session},
+                 resumes => erlmcp_revision:era(Revision) =:= session},
     case Transport:send(Outgoing, Handle) of
         {ok, Exchange} ->
             await(#attempt{client = Client, live = Live, id = Id, method = Method,
