@@ -84,13 +84,15 @@ shortened(Text) ->
 
 %% JSON
 
-json({fields, Report}, Own) ->
-    line(maps:merge(Report, Own));
+json({fields, #{what := What} = Report}, Own) ->
+    line(Report, Own#{what => What});
 json({message, Message}, Own) ->
-    line(Own#{message => shortened(Message)}).
+    line(#{message => shortened(Message)}, Own).
 
-line(Fields) ->
-    iolist_to_binary([json:encode(value(Fields, ?LEVELS)), $\n]).
+%% The entry's own fields stay when a report with too many fields is cut.
+line(Report, Own) ->
+    Fields = maps:merge(value(Report, ?LEVELS), value(Own, ?LEVELS)),
+    iolist_to_binary([json:encode(Fields), $\n]).
 
 value(_, 0) -> ~"...";
 value(Value, _) when is_number(Value); is_boolean(Value); Value =:= null -> Value;

@@ -23,17 +23,20 @@ fields at the beginning of that file. `resources` has every file with its `uri`,
 -type skill() :: #{binary() => term()}.
 -doc """
 The reason why a file could not be read. `not_in_skill`: the skill has no file with that URI.
-`unverified`: the server sent a file that is not the one that the entry describes.
+`unverified`: the server sent a file that is not the one that the entry describes. `unreadable`: the
+library cannot read the frontmatter of the file; it expected `Expected` in `Line`.
 """.
 -type reason() ::
     erlmcp_client:reason()
     | {not_in_skill, Uri :: binary()}
-    | {unverified, size | digest | frontmatter, Uri :: binary()}.
+    | {unverified, size | digest | frontmatter, Uri :: binary()}
+    | {unreadable, {Line :: pos_integer(), Expected :: binary()}, Uri :: binary()}.
 
 -doc """
 Returns the `SKILL.md` of a skill, after a check of its size, digest and frontmatter. If the check
 fails, do not use the skill, and do not read its other files. The error is then
-`{unverified, What, Uri}`. A frontmatter in YAML that this library does not read fails it, too.
+`{unverified, What, Uri}`. A frontmatter in YAML that this library does not read, such as a text
+without quotes over several lines, cannot be checked: `{unreadable, {Line, Expected}, Uri}`.
 """.
 -spec load(erlmcp_client:client(), skill()) -> {ok, binary()} | {error, reason()}.
 load(Client, Skill) ->
@@ -47,7 +50,8 @@ load(Client, #{~"uri" := Uri} = Skill, Options) ->
         {ok, Text} ->
             case {erlmcp_frontmatter:parse(Text), Skill} of
                 {{ok, Frontmatter}, #{~"frontmatter" := Frontmatter}} -> {ok, Text};
-                _ -> {error, {unverified, frontmatter, Uri}}
+                {{ok, _}, _} -> {error, {unverified, frontmatter, Uri}};
+                {{error, Unreadable}, _} -> {error, {unreadable, Unreadable, Uri}}
             end;
         {error, _} = Error ->
             Error

@@ -21,7 +21,8 @@ link, belongs to another user, or others have any permission for it.
 
 -define(MAX_VALUES, 1000).
 -define(MAX_BYTES, 65536).
--define(LIMITS, #{message_bytes => ?MAX_BYTES, depth => 32, members => 4096}).
+%% The bytes bound the rest, so that each stored value can be read.
+-define(LIMITS, #{message_bytes => ?MAX_BYTES, depth => ?MAX_BYTES, members => ?MAX_BYTES}).
 %% Seconds after which the temporary file of a killed writer is deleted.
 -define(ABANDONED_S, 3600).
 %% Tries of an operation, at most, while other processes create the folder.

@@ -276,7 +276,7 @@ handle_event(info, {'EXIT', Pid, Reason}, _, #peer{negotiator = Pid} = Peer) ->
     negotiated({error, {crashed, Reason}}, Peer#peer{negotiator = undefined});
 handle_event(info, {'EXIT', Pid, Why}, _, #peer{subscriptions = Subscriptions} = Peer) ->
     Next = erlmcp_client_subscriptions:worker_ended(Pid, Why, server(Peer), Subscriptions),
-    settled(Peer#peer{subscriptions = Next});
+    settled(Peer#peer{subscriptions = Next}, []);
 handle_event(info, {'DOWN', Table, process, _, _}, _, #peer{table = Table}) ->
     {stop, {shutdown, {not_started, erlmcp}}};
 handle_event(info, {'DOWN', Monitor, process, _, _}, _, Peer) ->
@@ -291,7 +291,7 @@ handle_event(info, {unwatched, Uris}, _, #peer{subscriptions = Subscriptions} = 
     {keep_state, Peer#peer{subscriptions = Next}};
 handle_event(info, {stream, Pid, State}, _, #peer{subscriptions = Subscriptions} = Peer) ->
     Next = erlmcp_client_subscriptions:stream_event(Pid, State, server(Peer), Subscriptions),
-    settled(Peer#peer{subscriptions = Next});
+    settled(Peer#peer{subscriptions = Next}, []);
 handle_event({timeout, sweep}, look, _, #peer{client = #{calls := Calls}} = Peer) ->
     ok = erlmcp_client_calls:sweep(Calls, kind(Peer)),
     {keep_state_and_data, {{timeout, sweep}, ?SWEEP, look}};
@@ -300,14 +300,15 @@ handle_event(_, _, _, _) ->
 
 -doc false.
 terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, calls := Calls},
-                      channel = Channel, live = Live, subscriptions = Subscriptions,
+                      channel = Channel, subscriptions = Subscriptions,
                       negotiator = Negotiator} = Peer) ->
     ok = erlmcp_client_table:leave(Self),
     ok = erlmcp_client_calls:stop_all(Calls, kind(Peer)),
     ok = erlmcp_client_handshake:abandon(Negotiator, stopped, Peer#peer.client),
     ok = erlmcp_client_subscriptions:end_all(stopped, Subscriptions),
-    case Live of
-        #{session := Session, revision := Revision} when Session =/= none ->
+    %% The session exists although calls may not use it yet.
+    case server(Peer) of
+        {_, #{session := Session, revision := Revision}} when Session =/= none ->
             Headers = erlmcp_request_header:version(Revision),
             Deadline = erlmcp_clock:now_ms() + 2000,
             ok = Transport:leave(Session, Headers, Deadline, Handle);
@@ -356,7 +357,8 @@ negotiated({ok, Live}, #peer{client = Client, subscriptions = Subscriptions} = P
     Next = lists:foldr(fun(Question, Acc) ->
                            erlmcp_client_subscriptions:answer(Question, {Client, Live}, Acc)
                        end, Renewed, Peer#peer.early),
-    settled(Peer#peer{pending = Live, subscriptions = Next, early = [], failures = 0});
+    settled(Peer#peer{pending = Live, subscriptions = Next, early = [], failures = 0},
+            [{{timeout, stream}, ?STREAM, late}]);
 negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Before} = Peer) ->
     gen_statem:reply([{reply, From, Error} || From <- lists:reverse(Waiting)]),
     %% Calls start the next negotiation. For subscribers, which make none, a timer starts it.
@@ -364,12 +366,12 @@ negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Before} = Pee
     {keep_state, Peer#peer{waiting = [], early = [], failures = Failures},
      {{timeout, again}, erlmcp_client_backoff:after_failures(Failures), look}}.
 
-settled(#peer{pending = #{} = Live, subscriptions = Subscriptions} = Peer) ->
+settled(#peer{pending = #{} = Live, subscriptions = Subscriptions} = Peer, Timer) ->
     case erlmcp_client_subscriptions:is_opening(Subscriptions) of
-        true -> {keep_state, Peer, {{timeout, stream}, ?STREAM, late}};
+        true -> {keep_state, Peer, Timer};
         false -> {keep_state, published(Live, Peer), {{timeout, stream}, cancel}}
     end;
-settled(Peer) ->
+settled(Peer, _) ->
     {keep_state, Peer}.
 
 published(Live, #peer{client = #{peer := Self}, waiting = Waiting} = Peer) ->

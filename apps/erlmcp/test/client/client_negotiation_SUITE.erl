@@ -13,10 +13,12 @@ servers are scripts on sockets, one for each kind that there is.
          slow_modern_server_is_no_older_one/1,
          era_is_remembered/1, eras_are_remembered_beside_many_clients/1,
          few_eras_are_forgotten/1, remembered_era_is_given_up/1, pinned_era_is_not_left/1,
-         session_is_opened/1, server_may_choose_an_older_revision/1, unknown_revision_is_refused/1,
+         session_is_opened/1, initialize_is_not_cancelled/1,
+         server_may_choose_an_older_revision/1, unknown_revision_is_refused/1,
          lost_session_is_opened_again_once/1, session_lost_twice_is_an_error/1,
          accepted_call_of_a_lost_session_runs_once/1, server_that_comes_later/1,
-         session_ends_with_the_client/1, invisible_session_id/1, log_level_is_set/1]).
+         session_ends_with_the_client/1, session_that_no_call_has_used_ends/1,
+         stream_that_does_not_open_delays_no_call/1, invisible_session_id/1, log_level_is_set/1]).
 
 -import(erlmcp_test_peer, [received/1, result/2]).
 
@@ -32,10 +34,12 @@ all() ->
      trouble_on_http_is_no_era, era_is_remembered,
      eras_are_remembered_beside_many_clients, few_eras_are_forgotten,
      remembered_era_is_given_up, pinned_era_is_not_left, session_is_opened,
+     initialize_is_not_cancelled,
      server_may_choose_an_older_revision, unknown_revision_is_refused,
      lost_session_is_opened_again_once, session_lost_twice_is_an_error,
      accepted_call_of_a_lost_session_runs_once, server_that_comes_later,
-     session_ends_with_the_client, invisible_session_id, log_level_is_set].
+     session_ends_with_the_client, session_that_no_call_has_used_ends,
+     stream_that_does_not_open_delays_no_call, invisible_session_id, log_level_is_set].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -265,6 +269,22 @@ session_is_opened(_) ->
      after ?WAIT -> error({missing, Method})
      end || Method <- [~"notifications/initialized", ~"tools/list"]].
 
+%% "The `initialize` request MUST NOT be cancelled by clients". When the second one has failed, a
+%% notification about the first one has had its time.
+initialize_is_not_cancelled(_) ->
+    #{url := Url} = erlmcp_test_peer:http(fun(_) -> silence end),
+    #{port := Port} = erlmcp_test_peer:tcp(fun(_) -> [] end),
+    Options = #{era => session, timeout => 300},
+    [begin
+         {ok, Client} = erlmcp_client:start_link(Target),
+         [begin
+              {error, {timeout, _}} = erlmcp_client:server(Client, #{timeout => ?WAIT}),
+              _ = received(~"initialize")
+          end || _ <- [1, 2]],
+         no_more(~"notifications/cancelled"),
+         ok = erlmcp_client:stop(Client)
+     end || Target <- [{http, Url, Options}, {tcp, {127, 0, 0, 1}, Port, Options}]].
+
 server_may_choose_an_older_revision(_) ->
     {Client, _} = visit(fun(#{message := #{~"method" := ~"initialize"} = Message}) ->
                                 Result = (initialized())#{protocolVersion := ~"2024-11-05"},
@@ -381,6 +401,42 @@ session_ends_with_the_client(_) ->
     {ok, _} = erlmcp_client:server(Client),
     ok = erlmcp_client:stop(Client),
     receive {deleted, ~"s-1"} -> ok after ?WAIT -> error(no_delete) end.
+
+%% The client is stopped while it waits for the session's stream to open.
+session_that_no_call_has_used_ends(_) ->
+    Test = self(),
+    {Client, _} = visit(fun(#{method := ~"DELETE", headers := Headers}) ->
+                                Test ! {deleted, maps:get(~"mcp-session-id", Headers)},
+                                {200, [], none};
+                           (#{method := ~"GET"}) ->
+                                Test ! opening,
+                                silence;
+                           (Request) ->
+                                old(Request)
+                        end, #{era => session}),
+    receive opening -> ok after ?WAIT -> error(no_stream) end,
+    ok = erlmcp_client:stop(Client),
+    receive {deleted, ~"s-1"} -> ok after 0 -> error(no_delete) end.
+
+%% Calls begin after two seconds without the stream, whatever ends meanwhile: here each second the
+%% request of a subscription.
+stream_that_does_not_open_delays_no_call(_) ->
+    Answered = counters:new(1, []),
+    {Client, _} = visit(fun(#{method := ~"GET"}) ->
+                                silence;
+                           (#{message := #{~"method" := ~"resources/subscribe"} = Message}) ->
+                                #{~"params" := #{~"uri" := <<"test://", Second>>}} = Message,
+                                receive after (Second - $0) * 1000 -> ok end,
+                                ok = counters:add(Answered, 1, 1),
+                                {200, [], result(Message, #{})};
+                           (Request) ->
+                                old(Request)
+                        end, #{era => session}),
+    [{ok, _} = erlmcp_client:subscribe(Client, #{resources => [<<"test://", Second>>]})
+     || Second <- "123456"],
+    {ok, []} = erlmcp_client:list_tools(Client),
+    true = counters:get(Answered, 1) < 6,
+    ok = erlmcp_client:stop(Client).
 
 %% "The session ID MUST only contain visible ASCII characters".
 invisible_session_id(_) ->

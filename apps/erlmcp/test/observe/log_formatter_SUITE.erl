@@ -3,8 +3,8 @@
 
 -export([suite/0, all/0]).
 -export([reports_have_their_fields/1, messages_are_one_value/1, ids_of_traces_are_shown/1,
-         values_of_any_kind_are_shown/1, long_values_are_cut/1, entries_cannot_be_forged/1,
-         a_handler_of_the_log_takes_it/1]).
+         values_of_any_kind_are_shown/1, long_values_are_cut/1, long_reports_are_cut/1,
+         entries_cannot_be_forged/1, a_handler_of_the_log_takes_it/1]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
@@ -70,6 +70,14 @@ long_values_are_cut(_) ->
     true = Size(maps:from_keys(lists:seq(1, 10_000), 1)) < 2_000,
     true = byte_size(text(entry({string, lists:duplicate(1_000_000, $a)}))) < 9_000,
     true = byte_size(text(entry({"~p", [lists:seq(1, 1_000_000)]}))) < 9_000.
+
+%% An entry with many fields still says what happened, when, and how bad it is.
+long_reports_are_cut(_) ->
+    Report = (maps:from_keys(lists:seq(1, 1_000), 1))#{what => many, level => mine},
+    Fields = json(entry({report, Report}, #{trace_id => ~"4bf92f3577b34da6a3ce929d0e0e4736"})),
+    #{~"what" := ~"many", ~"level" := ~"warning", ~"time" := ~"2026-11-24T01:02:03.000004Z",
+      ~"trace_id" := ~"4bf92f3577b34da6a3ce929d0e0e4736"} = Fields,
+    true = map_size(Fields) =< 104.
 
 %% The bytes of an entry may be a client's.
 entries_cannot_be_forged(_) ->

@@ -45,6 +45,7 @@ The time limits of a request, and the receivers of its notifications.
     client :: erlmcp_client_connection:client(),
     live :: erlmcp_client_connection:live(),
     id :: erlmcp_message:id(),
+    method :: binary(),
     exchange :: erlmcp_channel:exchange(),
     %% The bytes of the request.
     sent :: pos_integer(),
@@ -102,19 +103,18 @@ run(Request, Extra, {#{ids := Ids} = Client, Live} = Peer, Watch) ->
 
 kind(#{server := Server}, #{revision := Revision}) -> {Server, Revision}.
 
-exchange(Id, Request, Extra, {Client, Live},
-         #{deadline := Deadline, last_deadline := Last} = Watch) ->
+exchange(Id, {Method, _} = Request, Extra, {Client, Live}, #{deadline := Deadline} = Watch) ->
     #{channel := {Transport, Handle}, identity := Identity} = Client,
     #{revision := Revision, session := Session, generation := Generation} = Live,
     {Message, Headers} = erlmcp_client_request:request(Id, Request, token(Id, Watch, Extra),
                                                        {Revision, Identity}),
     Outgoing = #{kind => request, id => Id, token => Id, message => Message, headers => Headers,
                  session => Session, generation => Generation, deadline => Deadline,
-                 last_deadline => Last, resumes => erlmcp_revision:era(Revision) =:= session},
+                 resumes => erlmcp_revision:era(Revision) =:= session},
     case Transport:send(Outgoing, Handle) of
         {ok, Exchange} ->
-            await(#attempt{client = Client, live = Live, id = Id, exchange = Exchange,
-                           sent = iolist_size(Message), watch = Watch});
+            await(#attempt{client = Client, live = Live, id = Id, method = Method,
+                           exchange = Exchange, sent = iolist_size(Message), watch = Watch});
         {error, Reason} ->
             {{error, reason(Reason, Watch)}, {0, 0}}
     end.
@@ -284,12 +284,14 @@ extended(#{timeout := Timeout, deadline := Deadline, last_deadline := Last} = Wa
     Watch#{deadline := max(Deadline, min(erlmcp_clock:now_ms() + Timeout, Last))}.
 
 %% Ends the exchange. If the end of the exchange does not tell the server, a notification does, for
-%% which no call waits.
-give_up(#attempt{client = Client, live = Live, exchange = Exchange, id = Id}, Why) ->
-    #{channel := {Transport, _}} = Client,
+%% which no call waits. "The `initialize` request MUST NOT be cancelled by clients".
+give_up(#attempt{id = Id, method = Method, exchange = Exchange} = Attempt, Why) ->
+    #attempt{client = #{channel := {Transport, _}} = Client, live = Live} = Attempt,
     #{revision := Revision} = Live,
     case Transport:abort(Exchange) of
         true when Revision >= '2026-07-28' ->
+            ok;
+        _ when Method =:= ~"initialize" ->
             ok;
         _ ->
             Params = #{~"requestId" => Id, ~"reason" => Why},

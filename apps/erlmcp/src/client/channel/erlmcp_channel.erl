@@ -40,7 +40,7 @@ A message to send.
 - `id`: the request's id, or `none` for notifications, responses and a session's GET stream.
 - `headers`, `session`: HTTP headers with lower-case names, and the id of the message's session.
 - `deadline`: in milliseconds of `erlang:monotonic_time/1`. After a message such as progress the
-  sender may wait longer, up to `last_deadline`.
+  sender may wait longer.
 - `kind`: `stream` is an exchange that stays open without a response (`subscriptions/listen`, a
   session's GET stream). Streamable HTTP bounds streams apart from calls, and other transports bound
   both together.
@@ -57,7 +57,6 @@ A message to send.
     headers := [{binary(), iodata()}],
     session := binary() | none,
     deadline := integer(),
-    last_deadline => integer(),
     resumes => boolean(),
     token => binary() | integer(),
     generation => non_neg_integer(),

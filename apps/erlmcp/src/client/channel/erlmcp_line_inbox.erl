@@ -6,9 +6,10 @@ message on. A response goes to the exchange with its id, and a notification to t
 owner. A value of the process that reads the messages.
 
 An exchange gets `{Ref, {message, Message}, Bytes}`, in which `Bytes` is the size of the line, or
-`{Ref, {failed, Reason}}`. Lines that are not messages, and responses of no exchange, are logged and
-skipped. If a receiver has too many unread messages, notifications for it are dropped, and requests
-are refused.
+`{Ref, {failed, Reason}}`. A response that cannot be decoded, such as one over the limits, fails its
+exchange if its id is at the beginning or the end of the line. Other lines that are not messages,
+and responses of no exchange, are logged and skipped. If a receiver has too many unread messages,
+notifications for it are dropped, and requests are refused.
 
 Internal.
 """.
@@ -26,6 +27,11 @@ Internal.
 -define(LARGE, 16_384).
 %% The most bytes of an invalid line that are logged.
 -define(SHOWN, 200).
+%% A response, as servers write it: with its id before its outcome, or at its end.
+-define(RESPONSE, [~B'^(?|\{"jsonrpc": ?"2\.0", ?"id": ?([0-9]{1,15}), ?"(?:result|error)":|',
+                   ~B'\{"(?:result|error)":.*, ?"jsonrpc": ?"2\.0", ?"id": ?([0-9]{1,15})\}$)']).
+%% The most characters of a decoder's reason that a call gets.
+-define(REASON, 200).
 %% Milliseconds between two warnings of the same kind.
 -define(WARNING_INTERVAL, 10_000).
 
@@ -90,6 +96,18 @@ line(Line, Exchanges, #inbox{limits = Limits} = Inbox) ->
         {ok, Json} ->
             message(Json, Exchanges, Inbox#inbox{size = byte_size(Line)});
         {error, Reason} ->
+            not_json(Reason, Line, Exchanges, Inbox)
+    end.
+
+not_json(Reason, Line, Exchanges, Inbox) ->
+    maybe
+        {match, [Id]} ?= re:run(Line, ?RESPONSE, [{capture, all_but_first, binary}]),
+        {ok, Ref} ?= erlmcp_line_exchanges:by_id(binary_to_integer(Id), Exchanges),
+        What = io_lib:format("expected JSON, got ~0tp", [Reason], [{chars_limit, ?REASON}]),
+        Failed = {Ref, {failed, {protocol, unicode:characters_to_binary(What)}}},
+        {[], finish(Ref, Failed, Exchanges), Inbox}
+    else
+        _ ->
             Shown = binary:copy(binary_part(Line, 0, min(?SHOWN, byte_size(Line)))),
             {[], Exchanges, warn(not_json, #{reason => Reason, line => Shown}, Inbox)}
     end.

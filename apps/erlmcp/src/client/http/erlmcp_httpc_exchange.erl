@@ -65,6 +65,9 @@ An event of an exchange. If the outgoing message has `named`, all events of its 
 -define(REDIRECTS, 3).
 %% The most refusals after which a request is sent again with a new token.
 -define(CHALLENGES, 3).
+%% The most milliseconds that an attempt to resume a stream waits for a token or a connection. Its
+%% process hears nothing else meanwhile, also not that its call is over.
+-define(ATTEMPT, 30_000).
 
 -doc """
 Sends a message, or requests a stream if the message has the kind `stream` and no id. Waits for a
@@ -160,7 +163,7 @@ not belong to the exchange.
 """.
 -spec received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
 received({timeout, Timer, resume}, #exchange{at = {waiting, Timer}} = X) ->
-    resume(X);
+    again(X);
 received(_, #exchange{request = none}) ->
     other;
 received(Message, #exchange{request = Request} = X) ->
@@ -306,7 +309,7 @@ unauthorized(Status, Fields, Reason, #exchange{route = Route, challenges = Befor
         %% No token was requested, so the server's own error says more.
         {error, {forbidden, _}} -> fail_released({unauthorized, Reason}, X);
         {error, {browser, none}} -> fail_released({unauthorized, Reason}, X);
-        {error, Why} -> fail_released(not_authorized(Why), X)
+        {error, Why} -> not_sent(not_authorized(Why), X)
     end.
 
 %% After a 5xx the server may still know the stream later.
@@ -373,26 +376,14 @@ is_resumable(_) ->
 
 wait(Events, #exchange{resumption = Resumption} = X) ->
     {Delay, Next} = erlmcp_httpc_resumption:delay(Resumption),
-    #exchange{outgoing = #{deadline := Deadline}} = Renewed = renewed(Delay, X),
-    Remaining = max(0, Deadline - erlmcp_clock:now_ms()),
-    Timer = erlang:start_timer(min(Remaining, Delay), self(), resume),
-    {Events, Renewed#exchange{at = {waiting, Timer}, method = get, resumption = Next}}.
+    Timer = erlang:start_timer(Delay, self(), resume),
+    {Events, (renewed(Delay, X))#exchange{at = {waiting, Timer}, method = get, resumption = Next}}.
 
-%% The deadline of a stream applies to each attempt to open it, and not to its lifetime.
-renewed(Delay, #exchange{outgoing = #{kind := stream} = Outgoing, patience = Patience} = X) ->
-    Deadline = erlmcp_clock:now_ms() + Delay + Patience,
-    X#exchange{outgoing = Outgoing#{deadline := Deadline}};
-%% A call that had progress has more time. The call itself bounds that.
-renewed(_, #exchange{outgoing = #{last_deadline := Last} = Outgoing} = X) ->
-    X#exchange{outgoing = Outgoing#{deadline := Last}};
-renewed(_, X) ->
-    X.
-
-resume(#exchange{outgoing = #{deadline := Deadline}} = X) ->
-    case erlmcp_clock:now_ms() >= Deadline of
-        true -> fail_released(timeout, X);
-        false -> again(X)
-    end.
+%% The deadline applies to each attempt to open a stream, and not to the stream's lifetime. A call
+%% has more time after progress, and after answers of its user, and bounds the whole time itself.
+renewed(Delay, #exchange{outgoing = Outgoing, patience = Patience} = X) ->
+    Deadline = erlmcp_clock:now_ms() + Delay + min(Patience, ?ATTEMPT),
+    X#exchange{outgoing = Outgoing#{deadline := Deadline}}.
 
 again(X) ->
     case request(X) of
@@ -409,6 +400,7 @@ not_sent(Reason, #exchange{resumption = Resumption} = X) ->
         {true, {connect, stopped}} -> fail_released({closed, Reason}, X);
         {true, {Kind, _}} when Kind =:= connect; Kind =:= overload -> ended([], Reason, X);
         {true, {closed, unprocessed}} -> ended([], ended, X);
+        {true, timeout} -> ended([], timeout, X);
         {true, _} -> fail_released(Reason, X)
     end.
 

@@ -40,7 +40,8 @@ Internal.
     opener = none :: none | gen_server:from(),
     stream = none :: none | erlmcp_httpc_exchange:exchange(),
     generation = 0 :: non_neg_integer(),
-    since = 0 :: integer(),
+    %% The time since when the stream has been open; `none` after its end.
+    since = none :: none | integer(),
     failures = 0 :: non_neg_integer(),
     exchanges = erlmcp_line_exchanges:new() :: erlmcp_line_exchanges:exchanges(),
     inbox :: undefined | erlmcp_line_inbox:inbox()
@@ -371,14 +372,13 @@ end_exchanges(Why, #state{stream = Stream, exchanges = Exchanges} = State) ->
     State#state{phase = idle, stream = none, exchanges = None, inbox = undefined}.
 
 pause(#state{since = Since, failures = Before} = State) ->
-    Now = erlmcp_clock:now_ms(),
-    Failures = case Since =/= 0 andalso Now - Since >= ?STEADY of
+    Failures = case Since =/= none andalso erlmcp_clock:now_ms() - Since >= ?STEADY of
         true -> 0;
         false -> Before
     end,
     Pause = min(?LAST_PAUSE, ?FIRST_PAUSE bsl min(Failures, 16)),
     _ = erlang:start_timer(erlmcp_client_backoff:with_jitter(Pause), self(), open),
-    State#state{phase = paused, failures = Failures + 1, since = Now}.
+    State#state{phase = paused, failures = Failures + 1, since = none}.
 
 %% Headers are secrets.
 -doc false.

@@ -60,7 +60,7 @@ request(Grant, Scopes, Client, #{resource := Resource, server := Server}, Contex
     #{token_endpoint := Url, issuer := Issuer} = Server,
     Form = Grant ++ [{~"resource", Resource}],
     maybe
-        {ok, Answer} ?= authenticated(Url, Issuer, Form, Client, Context),
+        {ok, Answer} ?= posted({Url, Issuer}, Form, Client, #{}, Context),
         {ok, Document} ?= accepted(Answer, Issuer, Client, Context),
         {ok, Tokens} ?= tokens(Document, Context),
         Granted = Tokens#{resource => Resource, server => Server, requested => Scopes},
@@ -108,25 +108,26 @@ exchange(Url, Form, Client, Context) ->
         _ -> {error, {token, access_token}}
     end.
 
-authenticated(Url, Audience, Form, Client, #{settings := Settings} = Context) ->
+%% The authorization server may require a nonce in the proof. Then the request is sent again, once.
+%% It has another assertion of the client, since the server may refuse the second use of one.
+posted({Url, Audience} = To, Form, Client, Claims, #{fetch := Fetch, dpop := Key} = Context) ->
+    #{settings := Settings} = Context,
     maybe
         {ok, Headers, Parameters} ?=
             erlmcp_oauth_client_authentication:authenticate(Client, Audience, Settings),
-        posted(Url, Headers, Form ++ Parameters, #{}, Context)
+        case erlmcp_fetch:post_form(Url, proof(Url, Claims, Key) ++ Headers, Form ++ Parameters,
+                                    Fetch) of
+            {ok, #{headers := #{~"dpop-nonce" := Nonce},
+                   json := {ok, #{~"error" := ~"use_dpop_nonce"}}}}
+              when Key =/= none, Claims =:= #{} ->
+                posted(To, Form, Client, #{nonce => Nonce}, Context);
+            Answer ->
+                Answer
+        end
     end.
 
-%% The authorization server may require a nonce in the proof. Then the request is sent again, once.
-posted(Url, Headers, Form, Claims, #{fetch := Fetch, dpop := none}) when Claims =:= #{} ->
-    erlmcp_fetch:post_form(Url, Headers, Form, Fetch);
-posted(Url, Headers, Form, Claims, #{fetch := Fetch, dpop := Key} = Context) ->
-    Proof = {~"dpop", erlmcp_dpop:proof(~"POST", Url, Claims, Key)},
-    case erlmcp_fetch:post_form(Url, [Proof | Headers], Form, Fetch) of
-        {ok, #{headers := #{~"dpop-nonce" := Nonce},
-               json := {ok, #{~"error" := ~"use_dpop_nonce"}}}} when Claims =:= #{} ->
-            posted(Url, Headers, Form, #{nonce => Nonce}, Context);
-        Answer ->
-            Answer
-    end.
+proof(_, _, none) -> [];
+proof(Url, Claims, Key) -> [{~"dpop", erlmcp_dpop:proof(~"POST", Url, Claims, Key)}].
 
 %% If the authorization server no longer knows the client, its registration is deleted, so that the
 %% next login registers another one.

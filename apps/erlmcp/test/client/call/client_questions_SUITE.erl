@@ -12,7 +12,7 @@ back.
 -export([some_are_taken_back_on_http/1, some_are_taken_back_on_lines/1]).
 -export([questions_of_a_call_are_bounded/1, waiting_questions_have_few_bytes/1,
          a_call_waits_for_its_user/1, a_call_goes_on_in_its_own_time/1,
-         a_call_waits_for_all_its_questions/1]).
+         a_call_waits_for_all_its_questions/1, a_call_is_resumed_after_its_user/1]).
 -export([one_of_a_call_is_taken_back/1, one_is_taken_back_on_another_stream/1,
          one_is_taken_back_before_the_session_is_open/1, others_are_not_taken_back/1]).
 -export([long_ids_are_answered_on_http/1, long_ids_are_answered_on_lines/1]).
@@ -39,7 +39,7 @@ all() ->
      some_are_taken_back_on_http, some_are_taken_back_on_lines,
      questions_of_a_call_are_bounded, waiting_questions_have_few_bytes,
      a_call_waits_for_its_user, a_call_goes_on_in_its_own_time,
-     a_call_waits_for_all_its_questions,
+     a_call_waits_for_all_its_questions, a_call_is_resumed_after_its_user,
      one_of_a_call_is_taken_back, one_is_taken_back_on_another_stream,
      one_is_taken_back_before_the_session_is_open, others_are_not_taken_back,
      long_ids_are_answered_on_http, long_ids_are_answered_on_lines,
@@ -420,6 +420,38 @@ a_call_waits_for_all_its_questions(_) ->
     maps:get(2, Asked) ! decline,
     {2, #{~"result" := _}} = answer(),
     ok = http(result(#{~"id" => Id}, #{content => []}), Called),
+    receive {erlmcp, Reference, {ok, #{}}} -> ok after ?WAIT -> error(no_result) end,
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% The stream of a call breaks after an answer that has taken longer than a whole call may.
+a_call_is_resumed_after_its_user(_) ->
+    Test = self(),
+    #{url := Url} = Peer = erlmcp_test_peer:http(fun
+        (#{message := #{~"method" := ~"tools/call", ~"id" := Id}}) ->
+            Test ! {called, self(), Id},
+            {events, [~"id: 1\nretry: 0\ndata: \n\n", event(question(1)), follow]};
+        (#{headers := #{~"last-event-id" := ~"1"}}) ->
+            Test ! {resumed, self()},
+            receive {answer, Answer} -> {events, [event(Answer)]} end;
+        (Request) ->
+            session(Request)
+    end),
+    {ok, Client} = erlmcp_client:start_link({http, Url, options()}),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}},
+                                          #{timeout => 3_000, max_timeout => 3_000}),
+    {Stream, Id} = receive {called, Pid, Call} -> {Pid, Call} after ?WAIT -> error(no_call) end,
+    {User, 1} = asked(),
+    receive {erlmcp, Reference, _} -> error(late) after 3_300 -> ok end,
+    User ! decline,
+    {1, #{~"result" := _}} = answer(),
+    Stream ! {say, close},
+    receive
+        {resumed, Again} -> Again ! {answer, result(#{~"id" => Id}, #{content => []})};
+        {erlmcp, Reference, Early} -> error(Early)
+    after ?WAIT ->
+        error(not_resumed)
+    end,
     receive {erlmcp, Reference, {ok, #{}}} -> ok after ?WAIT -> error(no_result) end,
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).

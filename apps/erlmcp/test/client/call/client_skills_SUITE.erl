@@ -7,7 +7,8 @@ is not what its entry says is not given to anybody.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([skills_are_listed_and_read/1, nothing_is_read_unasked/1, other_files_are_refused/1,
-         tampering_is_found/1, entries_may_lack_everything/1, without_skills/1]).
+         tampering_is_found/1, other_yaml_is_named/1, entries_may_lack_everything/1,
+         without_skills/1]).
 
 -import(erlmcp_test_peer, [result/2]).
 
@@ -16,7 +17,7 @@ suite() ->
 
 all() ->
     [skills_are_listed_and_read, nothing_is_read_unasked, other_files_are_refused,
-     tampering_is_found, entries_may_lack_everything, without_skills].
+     tampering_is_found, other_yaml_is_named, entries_may_lack_everything, without_skills].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -71,6 +72,16 @@ tampering_is_found(_) ->
              {?MAIN, #{~"frontmatter" => #{~"name" => ~"pdf"}},
               {error, {unverified, frontmatter, Uri}}}]].
 
+%% The server is right, and its file is one that this library does not read.
+other_yaml_is_named(_) ->
+    Uri = ~"skill://pdf/SKILL.md",
+    [begin
+         Text = <<"---\nname: pdf\ndescription: ", Description/binary, "\n---\nOpen the file.\n">>,
+         Client = client(Text, #{~"resources" => files(Text)}),
+         {ok, [Skill]} = erlmcp_client:list_skills(Client),
+         {error, {unreadable, {Line, <<_, _/binary>>}, Uri}} = erlmcp_skills:load(Client, Skill)
+     end || {Description, Line} <- [{~"Reads\n  PDFs", 4}, {~"\"Reads PDFs\" # well", 3}]].
+
 %% The server is wrong, and the caller goes on.
 entries_may_lack_everything(_) ->
     Uri = ~"skill://pdf/SKILL.md",
@@ -107,9 +118,11 @@ client(Served, Entry) ->
     Client.
 
 entry() ->
-    Uri = ~"skill://pdf/SKILL.md",
-    Digest = binary:encode_hex(crypto:hash(sha256, ?MAIN), lowercase),
-    #{~"uri" => Uri,
+    #{~"uri" => ~"skill://pdf/SKILL.md",
       ~"frontmatter" => #{~"name" => ~"pdf", ~"description" => ~"Reads PDFs"},
-      ~"resources" => [#{~"uri" => Uri, ~"size" => byte_size(?MAIN),
-                         ~"digest" => <<"sha256:", Digest/binary>>}]}.
+      ~"resources" => files(?MAIN)}.
+
+files(Main) ->
+    Digest = binary:encode_hex(crypto:hash(sha256, Main), lowercase),
+    [#{~"uri" => ~"skill://pdf/SKILL.md", ~"size" => byte_size(Main),
+       ~"digest" => <<"sha256:", Digest/binary>>}].

@@ -8,7 +8,8 @@ suite has a reason.
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([never_in_time/1, late_answer_is_nobodys/1, answers_twice/1, connection_ends/1,
-         wrong_messages/1, nobodys_lines/1, too_large_lines/1, endless_lines/1, endless_progress/1,
+         wrong_messages/1, unreadable_responses/1, unreadable_others/1, nobodys_lines/1,
+         too_large_lines/1, endless_lines/1, endless_progress/1,
          endless_questions/1, endless_pages/1, slow_reader_of_progress/1,
          floods_for_a_subscriber/1, one_slow_call_delays_nobody/1, does_not_read/1,
          no_connection_lasts/1]).
@@ -30,7 +31,8 @@ all() ->
 
 groups() ->
     [{tcp, [], [never_in_time, late_answer_is_nobodys, answers_twice, connection_ends,
-                wrong_messages, nobodys_lines, too_large_lines, endless_lines, endless_progress,
+                wrong_messages, unreadable_responses, unreadable_others, nobodys_lines,
+                too_large_lines, endless_lines, endless_progress,
                 endless_questions, endless_pages, slow_reader_of_progress, floods_for_a_subscriber,
                 one_slow_call_delays_nobody, does_not_read, no_connection_lasts]},
      {stdio, [], [child_never_answers, child_ends, child_writes_200_mib, child_floods,
@@ -106,6 +108,44 @@ wrong_messages(Config) ->
           {result_is_text, Wrong(#{result => ~"yes"})},
           {no_version, fun(#{~"id" := Id}) -> [#{id => Id, result => Ok}] end},
           {content_is_text, fun(Message) -> [complete(Message, #{content => ~"yes"})] end}]).
+
+%% The id of a response tells its call, although the rest cannot be decoded.
+unreadable_responses(Config) ->
+    Orders = [{id_first, ~B'{"jsonrpc":"2.0","id":ID,"result":VALUE}'},
+              {id_first_with_spaces, ~B'{"jsonrpc": "2.0", "id": ID, "result": VALUE}'},
+              {id_last, ~B'{"result":VALUE,"jsonrpc":"2.0","id":ID}'},
+              {id_last_of_error, ~B'{"error":VALUE,"jsonrpc":"2.0","id":ID}'}],
+    each(Config, #{timeout => 5_000, limits => #{members => 1_000}}, protocol,
+         [{{Order, Kind}, fun(#{~"id" := Id}) -> [unreadable(Text, Id, Value)] end}
+          || {Order, Text} <- Orders, {Kind, Value} <- unreadable()]).
+
+%% Such messages are no response to the call, which goes on.
+unreadable_others(Config) ->
+    Texts = [~B'{"jsonrpc":"2.0","method":"x","params":{"id":ID,"result":VALUE}}',
+             ~B'{"jsonrpc":"2.0","id":ID,"method":"x","params":{"result":VALUE}}',
+             ~B'{"method":"x","params":{"result":VALUE},"jsonrpc":"2.0","id":ID}',
+             ~B'{"result":VALUE,"id":{"a":1,"jsonrpc":"2.0","id":ID}}',
+             ~B'{"jsonrpc":"2.0","id":"ID","result":VALUE}',
+             ~B'{"jsonrpc":"2.0","id":9999,"result":VALUE}'],
+    _ = erlmcp_test_watch:run(fun() ->
+        with_client(fun(#{~"id" := Id} = Message) ->
+                        [unreadable(Text, Id, Value)
+                         || Text <- Texts, {_, Value} <- unreadable()] ++ [text(Message, ~"ok")]
+                    end, #{limits => #{members => 1_000}}, fun(Client) ->
+            {ok, #{~"content" := [#{~"text" := ~"ok"}]}} =
+                erlmcp_client:call_tool(Client, ~"t", #{})
+        end)
+    end, watch(Config)).
+
+unreadable() ->
+    [{too_deep, [binary:copy(~"[", 100), binary:copy(~"]", 100)]},
+     {too_many_members, json:encode(#{integer_to_binary(N) => N || N <- lists:seq(1, 1_001)})},
+     {duplicate_key, ~B'{"a":1,"a":2}'},
+     {no_json, ~B'{"a":NaN}'}].
+
+unreadable(Text, Id, Value) ->
+    WithId = binary:replace(Text, ~"ID", integer_to_binary(Id)),
+    [binary:replace(WithId, ~"VALUE", iolist_to_binary(Value)), $\n].
 
 %% Such lines belong to no known exchange, and programs print where they should not.
 nobodys_lines(Config) ->

@@ -11,7 +11,8 @@ what a case says. Against a server of erlmcp's own: `httpc_channel_at_own_server
 -export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([headers/1, options/1, framings/1, refusals/1, odd_answers/1, ends_early/1,
          redirects/1, sessions_lost/1, taken/1, resumes/1, resumes_with_pauses/1,
-         resumes_when_there_is_a_connection/1, resumes_nothing_at_its_end/1,
+         resumes_when_there_is_a_connection/1, resumes_in_another_attempt/1,
+         resumes_nothing_at_its_end/1,
          ids_of_events_are_bounded/1, large/1, flood/1, reuses/1, closes/1, aborts/1, batch/1,
          unprocessed/1]).
 
@@ -20,8 +21,9 @@ what a case says. Against a server of erlmcp's own: `httpc_channel_at_own_server
 
 all() ->
     [headers, options, framings, refusals, odd_answers, ends_early, redirects, sessions_lost, taken,
-     resumes, resumes_with_pauses, resumes_when_there_is_a_connection, resumes_nothing_at_its_end,
-     ids_of_events_are_bounded, large, flood, reuses, closes, aborts, batch, unprocessed].
+     resumes, resumes_with_pauses, resumes_when_there_is_a_connection, resumes_in_another_attempt,
+     resumes_nothing_at_its_end, ids_of_events_are_bounded, large, flood, reuses, closes, aborts,
+     batch, unprocessed].
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -263,6 +265,22 @@ resumes_when_there_is_a_connection(_) ->
     end,
     ?assertMatch([{headers, _}, {message, {response, 1, _}}], events(Paused)),
     ok = erlmcp_httpc_channel:close(Pid).
+
+%% No connection is free for as long as one attempt may take.
+resumes_in_another_attempt(_) ->
+    Peer = peer([cut_stream([~"id: a1\nretry: 10\ndata: \n\n"]),
+                 head(200, [{"Content-Type", "text/event-stream"}]), stream([event(result(1))])]),
+    with_channel(url(Peer), #{connections => 1}, fun(Channel) ->
+        {ok, X} = erlmcp_httpc_channel:send(
+            outgoing(#{message => ping(), session => ~"s", resumes => true,
+                       deadline => erlang:monotonic_time(millisecond) + 1_000}), Channel),
+        {Due, Broken} = until_resumed(X),
+        {ok, Other} = erlmcp_httpc_channel:send(outgoing(#{message => ping()}), Channel),
+        {[{headers, _}], Open} = next(Other),
+        {[], Paused} = erlmcp_httpc_channel:received(Due, Broken),
+        ?assert(erlmcp_httpc_channel:abort(Open)),
+        ?assertMatch([{headers, _}, {message, {response, 1, _}}], events(Paused))
+    end).
 
 resumes_nothing_at_its_end(_) ->
     Peer = peer([cut_stream([~"id: a1\nretry: 10\ndata: \n\n"])]),

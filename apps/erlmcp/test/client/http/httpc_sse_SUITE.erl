@@ -13,7 +13,8 @@ The client at servers of HTTP+SSE: specification 2024-11-05, "Transports / HTTP 
          response_before_the_post_is_taken/1, ended_stream_fails_its_calls/1,
          new_stream_is_a_new_session/1, unknown_session_is_opened_again/1,
          large_message_ends_the_stream/1, what_is_no_message_is_skipped/1,
-         server_asks_on_the_stream/1, stop_closes_the_stream/1]).
+         server_asks_on_the_stream/1, stop_closes_the_stream/1,
+         slow_failures_are_failures/1]).
 
 -import(erlmcp_test_peer, [event/1, result/2]).
 
@@ -28,7 +29,7 @@ all() ->
      first_event_is_the_endpoint, silence_is_bounded, relative_endpoint_is_resolved,
      response_before_the_post_is_taken, ended_stream_fails_its_calls, new_stream_is_a_new_session,
      unknown_session_is_opened_again, large_message_ends_the_stream, what_is_no_message_is_skipped,
-     server_asks_on_the_stream, stop_closes_the_stream].
+     server_asks_on_the_stream, stop_closes_the_stream, slow_failures_are_failures].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -208,6 +209,39 @@ stop_closes_the_stream(_) ->
     Monitor = monitor(process, Stream),
     ok = erlmcp_client:stop(Client),
     receive {'DOWN', Monitor, process, Stream, _} -> ok after ?WAIT -> error(still_open) end.
+
+%% An attempt that lasts as long as a steady stream is no stream. After the fifth failure in a row
+%% the pause is at least 800 ms, and after the first one at most 100.
+slow_failures_are_failures(_) ->
+    Test = self(),
+    Opened = counters:new(1, []),
+    {Client, _} = visit(fun(#{method := ~"GET"} = Request) ->
+                                ok = counters:add(Opened, 1, 1),
+                                case counters:get(Opened, 1) of
+                                    1 -> old(Request);
+                                    5 -> unanswered(Test);
+                                    6 -> Test ! {again, now_ms()}, {503, [], none};
+                                    _ -> {503, [], none}
+                                end;
+                           (Request) ->
+                                old(Request)
+                        end, #{transport => sse, connect_timeout => 10_000}),
+    {ok, [_]} = erlmcp_client:list_tools(Client),
+    say(close),
+    Failed = receive {failed, At} -> At after ?WAIT -> error(no_failure) end,
+    Again = receive {again, Then} -> Then after ?WAIT -> error(not_again) end,
+    true = Again - Failed >= 400,
+    ok = erlmcp_client:stop(Client).
+
+unanswered(Test) ->
+    fun(Socket) ->
+        {error, _} = gen_tcp:recv(Socket, 1),
+        Test ! {failed, now_ms()},
+        close
+    end.
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).
 
 %% A server of 2024-11-05, whose stream the test writes on: its connection has this suite's name.
 old(#{method := ~"GET", path := ~"/mcp"}) ->

@@ -14,6 +14,7 @@ bound to a key.
 -export([a_workload_shows_its_assertion_once/1, an_identity_is_exchanged/1]).
 -export([an_exchange_for_something_else_is_refused/1, an_identity_provider_refuses/1]).
 -export([proofs_go_with_every_request/1, nonces_of_both_servers/1, the_latest_nonce_counts/1]).
+-export([an_assertion_is_used_once/1]).
 -export([a_token_without_its_key_is_refused/1, a_key_outlives_the_process/1]).
 
 -import(erlmcp_test_suite, [peer/1]).
@@ -354,6 +355,20 @@ nonces_of_both_servers(Config) ->
     {error, {token_refused, 400, ~"use_dpop_nonce", none}} =
         outcome(erlmcp_test_oauth:logged_in(#{dpop => true}), Peer),
     4 = length(proofs(~"/token", Peer)).
+
+%% RFC 7523, section 3: the server "MAY ensure that JWTs are not replayed" by their `jti`. So the
+%% request with the nonce has another assertion.
+an_assertion_is_used_once(Config) ->
+    Peer = peer(Config),
+    methods([~"private_key_jwt"], Peer),
+    bound(Peer, ~"a-nonce"),
+    {Pem, Public} = pem(),
+    {ok, 200} = outcome(#{grant => client_credentials, client_id => ~"mine", key => Pem,
+                          dpop => true}, Peer),
+    [First, Second] = [maps:get(~"jti", claims(Jwt, Public))
+                       || #{form := #{~"client_assertion" := Jwt}} <-
+                              erlmcp_test_oauth:asked(Peer, ~"/token")],
+    true = First =/= Second.
 
 %% RFC 9449, 8.2: a new nonce comes with any response.
 the_latest_nonce_counts(Config) ->

@@ -9,7 +9,8 @@
 -export([memory_ends_with_its_owner/1]).
 -export([a_folder_is_read_again/1, a_file_is_its_owner_s_alone/1, an_open_folder_is_refused/1,
          a_file_that_others_read_is_refused/1, links_are_refused/1, another_user_s_is_refused/1,
-         what_is_no_value_is_malformed/1, a_value_has_a_size/1, a_reader_sees_whole_values/1,
+         what_is_no_value_is_malformed/1, a_value_has_a_size/1, a_value_has_any_form/1,
+         a_reader_sees_whole_values/1,
          leftovers_are_deleted/1, many_open_a_new_folder/1,
          a_folder_may_be_replaced_while_it_is_empty/1, a_removed_folder_is_made_again/1]).
 
@@ -28,6 +29,7 @@ groups() ->
      {folder, [], [a_folder_is_read_again, a_file_is_its_owner_s_alone, an_open_folder_is_refused,
                    a_file_that_others_read_is_refused, links_are_refused,
                    another_user_s_is_refused, what_is_no_value_is_malformed, a_value_has_a_size,
+                   a_value_has_any_form,
                    a_reader_sees_whole_values, leftovers_are_deleted,
                    many_open_a_new_folder, a_folder_may_be_replaced_while_it_is_empty,
                    a_removed_folder_is_made_again | Both]}].
@@ -246,6 +248,16 @@ a_value_has_a_size(Config) ->
     {ok, Kept} = Store:get(?KEY, Opened),
     {error, {too_large, 65536}} = Store:put(?KEY, Value(65537), Opened),
     {ok, Kept} = Store:get(?KEY, Opened).
+
+%% What is stored can be read: as many members, and as deep, as the size allows.
+a_value_has_any_form(Config) ->
+    {Store, Opened} = open(Config),
+    [begin
+         ok = Store:put(?KEY, Value, Opened),
+         {ok, Value} = Store:get(?KEY, Opened)
+     end || Value <- [#{integer_to_binary(N) => 1 || N <- lists:seq(1, 6_000)},
+                      #{~"a" => lists:foldl(fun(_, Inner) -> [Inner] end, [],
+                                            lists:seq(1, 32_000))}]].
 
 a_reader_sees_whole_values(Config) ->
     {Store, Opened} = open(Config),
