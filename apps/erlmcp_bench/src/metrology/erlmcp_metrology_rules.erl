@@ -126,8 +126,8 @@ unit(Name) ->
     end.
 
 -doc """
-Returns `true` if a number is 0, or from 1e-30 to 1e30 in size. No measurement gives another one, and
-computations with it could fail.
+Returns `true` if a number is 0, or from 1e-30 to 1e30 in size. No measurement gives another one,
+and computations with it could fail.
 """.
 -spec is_in_range(number()) -> boolean().
 is_in_range(Number) ->
