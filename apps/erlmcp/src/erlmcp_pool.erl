@@ -92,7 +92,7 @@ check(#{targets := [_ | _]} = Given) ->
 check(_) ->
     {error, {bad_option, targets, ~"a list of targets; it is required"}}.
 
-is_right(targets, Targets) -> is_list(Targets);
+is_right(targets, Targets) -> erlmcp_user_term:is_proper_list(Targets);
 is_right(retries, Value) -> is_integer(Value) andalso Value >= 0;
 is_right(Key, Value) -> is_map_key(Key, ?DEFAULTS) andalso is_integer(Value) andalso Value > 0.
 

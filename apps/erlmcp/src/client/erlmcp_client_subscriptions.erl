@@ -129,8 +129,9 @@ start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Clie
                                  subscription = {Reference, Pid, Filter}});
         {session, #{resources := [_ | _] = Uris}} ->
             Peer = self(),
+            Watched = [Uri || Subscription#subscription.ready, Uri <- Uris],
             spawn_link(fun() ->
-                Peer ! {subscribed, self(), watch(Uris, [], Client, Live)}
+                Peer ! {subscribed, self(), watch(Uris, Watched, Client, Live)}
             end);
         {session, _} ->
             undefined
@@ -302,7 +303,7 @@ unwatched(Uris, {_, #{revision := _}} = Server, #subscriptions{all = All} = Subs
                     Subscription;
                 _ ->
                     ok = end_worker(Worker),
-                    start(Reference, Subscription#subscription{ready = false}, Server)
+                    start(Reference, Subscription, Server)
             end
         end, All)};
 %% All subscriptions start again after the next negotiation.

@@ -96,7 +96,9 @@ left(served, Entry, {Numbers, _, _, _}) ->
         _ -> closed
     end;
 left(failed, Entry, {Numbers, Most, _, _} = Breaker) ->
-    case atomics:add_get(Numbers, ?FAILED, 1) >= Most of
+    Failed = atomics:add_get(Numbers, ?FAILED, 1),
+    %% A trial that has failed opens the breaker again, whatever the count.
+    case Entry =/= 0 orelse Failed >= Most of
         true -> open(Entry, Breaker);
         false -> ok
     end.
@@ -140,8 +142,13 @@ Reports that a call that `enter/1` let go ahead has no outcome. If that call was
 one may be the trial then.
 """.
 -spec spare(breaker(), entry()) -> ok.
-spare(_, 0) -> ok;
-spare({Numbers, _, _, _}, _) -> atomics:put(Numbers, ?TRYING, 0).
+spare(_, 0) ->
+    ok;
+spare({Numbers, _, _, _}, Entry) ->
+    case atomics:get(Numbers, ?UNTIL) of
+        Entry -> atomics:put(Numbers, ?TRYING, 0);
+        _ -> ok
+    end.
 
 -doc "Returns `closed`, `open` or `half_open`, the state of a breaker.".
 -spec state(breaker()) -> state().

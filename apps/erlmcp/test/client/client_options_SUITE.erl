@@ -148,7 +148,7 @@ wrong_options_of_a_call_are_refused(_) ->
 wrong_targets_are_refused(_) ->
     process_flag(trap_exit, true),
     [{error, {bad_option, command, _}} = erlmcp_client:start_link({stdio, Command, #{}})
-     || Command <- [cat, 5, [], ["cat", cat], ~""]],
+     || Command <- [cat, 5, [], ["cat", cat], ["cat" | ~"x"], ~""]],
     [{error, {bad_option, Key, _}} = erlmcp_client:start_link({tcp, Host, Port, #{}})
      || {Key, Host, Port} <- [{port, ~"127.0.0.1", 0}, {port, ~"127.0.0.1", 65536},
                               {port, ~"127.0.0.1", ~"80"}, {host, ~"", 80}, {host, "", 80},

@@ -12,6 +12,8 @@ Internal.
 
 -export([outcome/4]).
 
+%% Members of `_meta` that differ from call to call, and change no result.
+-define(OF_TRACE, [~"traceparent", ~"tracestate", ~"baggage"]).
 %% The most rounds of input that a server may ask for before the result.
 -define(ROUNDS, 20).
 %% Milliseconds for the request that cancels a task.
@@ -149,10 +151,15 @@ fresh_or_kept(Request, #call{client = #{cache := Cache}} = Call) ->
         none -> send(Request, Call)
     end.
 
-%% Returns the request as a key of the cache. The members of `_meta` may change the result.
-cached({Method, Params}, #call{options = #{meta := Meta}}) when map_size(Meta) > 0 ->
-    Members = erlmcp_client_operation:members(Meta),
-    {Method, Params#{~"_meta" => maps:merge(Members, maps:get(~"_meta", Params, #{}))}};
+%% Returns the request as a key of the cache. The members of `_meta` may change the result, except
+%% those of a trace.
+cached({Method, Params} = Request, #call{options = #{meta := Meta}}) ->
+    case maps:without(?OF_TRACE, erlmcp_client_operation:members(Meta)) of
+        None when map_size(None) =:= 0 ->
+            Request;
+        Members ->
+            {Method, Params#{~"_meta" => maps:merge(Members, maps:get(~"_meta", Params, #{}))}}
+    end;
 cached(Request, _) ->
     Request.
 

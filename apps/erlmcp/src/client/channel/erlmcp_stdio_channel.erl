@@ -59,7 +59,8 @@ target({stdio, Command}) ->
     checked([Command]).
 
 checked([Program | _] = Command) ->
-    case Program =/= "" andalso Program =/= ~"" andalso lists:all(fun is_text/1, Command) of
+    case Program =/= "" andalso Program =/= ~""
+             andalso erlmcp_user_term:is_list_of(fun is_text/1, Command) of
         true -> {ok, {stdio, Command}};
         false -> {error, {bad_option, command, ~"a program, or a list of it and its arguments"}}
     end.

@@ -73,15 +73,20 @@ run(Operation, #{options := #{retries := Retries}} = Pool, Options) ->
 try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, {Retries, Last}) ->
     case {pick(Key, Tried, Pool), Last} of
         {{ok, Index, Client, Entry}, _} ->
-            Outcome = erlmcp_client_call:run(Operation, Client, in_time(Options, Client)),
-            _ = report(Outcome, breaker(Index, Pool), Entry),
-            case Retries > 0 andalso is_repeated(Outcome, Repeatable)
-                     andalso left_ms(timeout, Options, Client) > 0 of
-                true ->
-                    try_at(Operation, Options, {Key, [Index | Tried], Pool}, Repeatable,
-                           {Retries - 1, {some, Outcome}});
-                false ->
-                    Outcome
+            case {Last, left_ms(timeout, Options, Client)} of
+                {{some, Before}, Left} when Left =< 0 ->
+                    ok = erlmcp_breaker:spare(breaker(Index, Pool), Entry),
+                    Before;
+                _ ->
+                    Outcome = erlmcp_client_call:run(Operation, Client, in_time(Options, Client)),
+                    _ = report(Outcome, breaker(Index, Pool), Entry),
+                    case Retries > 0 andalso is_repeated(Outcome, Repeatable) of
+                        true ->
+                            try_at(Operation, Options, {Key, [Index | Tried], Pool}, Repeatable,
+                                   {Retries - 1, {some, Outcome}});
+                        false ->
+                            Outcome
+                    end
             end;
         {{error, Reason} = Unavailable, none} ->
             ok = refused(Operation, Reason, Pool),

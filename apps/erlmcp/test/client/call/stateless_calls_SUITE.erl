@@ -205,6 +205,10 @@ each_meta_has_its_result(Config) ->
     [2 = nth_read(Client, ~"a:1", #{meta => #{User => ~"ada"}}) || User <- [user, ~"user"]],
     {ok, #{~"n" := 3}} = erlmcp_client:request(Client, ~"resources/read",
                                                #{uri => ~"a:1", '_meta' => #{~"user" => ~"bob"}}),
+    %% The trace of a call changes no result.
+    [1 = nth_read(Client, ~"a:1", #{meta => #{traceparent => Trace}})
+     || Trace <- [~"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+                  ~"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b8-01"]],
     3 = Count().
 
 %% "Once the TTL expires, the response is stale and the client SHOULD re-fetch"; "If `ttlMs` is

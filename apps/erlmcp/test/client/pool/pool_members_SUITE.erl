@@ -506,7 +506,8 @@ the_application_must_run(_) ->
 
 options_are_checked(_) ->
     {error, {bad_option, targets, _}} = erlmcp_pool:start_link(#{}),
-    {error, {bad_option, targets, _}} = erlmcp_pool:start_link(#{targets => []}),
+    [{error, {bad_option, targets, _}} = erlmcp_pool:start_link(#{targets => Wrong})
+     || Wrong <- [[], [{server, a, #{}} | b]]],
     Targets = [{http, ~"http://127.0.0.1:1/mcp", #{}}],
     {error, {bad_option, size, ~"a positive integer"}} =
         erlmcp_pool:start_link(#{targets => Targets, size => 0}),
