@@ -45,7 +45,7 @@ drain(#{gate := Gate, key := Key} = Instance, Listeners,
         ok -> 0;
         timeout -> end_calls(erlmcp_gate:calls(Gate))
     end,
-    _ = await(fun() -> erlmcp_gate:held(Gate, in_flight) =:= 0 end, ?LAST_WORDS),
+    _ = await(fun() -> no_call_runs(Gate) end, ?LAST_WORDS),
     ok = erlmcp_session_table:delete_unattended(Instance),
     ok = lists:foreach(fun erlmcp_session:close/1, erlmcp_session_table:pids(Instance)),
     _ = await(fun() -> erlmcp_session_table:pids(Instance) =:= [] end, ?LAST_WORDS),
@@ -105,11 +105,17 @@ suspend(Listeners) ->
 %% The count of tasks fails if the server has ended, since their supervisor has ended then.
 is_idle(#{gate := Gate} = Instance) ->
     Waiting = erlmcp_gate:held(Gate, waiting),
-    Running = erlmcp_gate:held(Gate, in_flight),
+    NoneRuns = no_call_runs(Gate),
     PassedOn = erlmcp_gate:held(Gate, {forwarded, requests}),
     true = erlmcp_on_demand_sup:is_there(tasks, Instance),
-    {Waiting, Running, PassedOn} =:= {0, 0, 0}
+    {Waiting, NoneRuns, PassedOn} =:= {0, true, 0}
+        %% A call that begins or ends to wait for its client between two counts is in none of them.
+        andalso erlmcp_gate:calls(Gate) =:= []
         andalso erlmcp_on_demand_sup:count(tasks, Instance) =:= 0.
+
+%% Returns `true` if no call runs, and none waits for its client.
+no_call_runs(Gate) ->
+    erlmcp_gate:held(Gate, in_flight) + erlmcp_gate:held(Gate, asking) =:= 0.
 
 %% The owner of a call gets its exit signal, and answers its client. A connection that runs a quick
 %% call itself, or is about to start a call, holds a permit, too. It has no mark, and ignores the

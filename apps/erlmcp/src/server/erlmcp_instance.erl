@@ -11,7 +11,7 @@ Internal.
 
 -export([new/1, subscriptions/1]).
 -export([put_supervisor/3, supervisor/2]).
--export([share/2, find/1, start_link/2]).
+-export([share/2, find/1, erase/2, start_link/2]).
 -export([init/1, handle_call/3, handle_cast/2, terminate/2]).
 
 -export_type([instance/0]).
@@ -103,9 +103,16 @@ find(Name) ->
     end.
 
 -doc """
-Starts the process that cleans up when the server ends. It removes the terms that are shared under
-`Key` and `Names`, the catalog, and the server's state in the log.
+Removes the terms that are shared under `Key`, the key of a server, and under `Names`. Removes the
+catalog of the server and its state in the log, too.
 """.
+-spec erase(Key :: reference(), Names :: [term()]) -> ok.
+erase(Key, Names) ->
+    lists:foreach(fun(Name) -> persistent_term:erase({?MODULE, Name}) end, [Key | Names]),
+    ok = erlmcp_published_catalog:erase(Key),
+    erlmcp_log:forget(Key).
+
+-doc "Starts the process that calls `erase/2` when the server ends.".
 -spec start_link(Key :: reference(), Names :: [term()]) -> gen_server:start_ret().
 start_link(Key, Names) ->
     gen_server:start_link(?MODULE, {Key, Names}, [{hibernate_after, 0}]).
@@ -127,9 +134,7 @@ handle_cast(_, Shared) ->
 -doc false.
 terminate(_, {Key, Names}) ->
     ok = log_end(find(Key), Key),
-    lists:foreach(fun(Name) -> persistent_term:erase({?MODULE, Name}) end, [Key | Names]),
-    ok = erlmcp_published_catalog:erase(Key),
-    erlmcp_log:forget(Key).
+    erase(Key, Names).
 
 %% A server without listeners is part of a program that knows of its end.
 log_end({ok, #{listeners := [_ | _], started_ms := Started}}, Key) ->

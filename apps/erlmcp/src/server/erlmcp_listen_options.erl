@@ -48,9 +48,8 @@ expected(port, Port) ->
 expected(principal, _) -> ok;
 expected(output, Output) ->
     ok_or(is_integer(Output) andalso Output > 0, ~"a file descriptor, 1 or more");
-expected(path, <<"/", _/binary>>) -> ok;
 expected(path, none) -> ok;
-expected(path, _) -> ~"a binary that begins with a slash, or none";
+expected(path, Path) -> ok_or(is_path(Path), ~"a path: a slash, and no query; or none");
 expected(tls, Tls) when length(Tls) >= 0 ->
     %% The options that are read before ssl checks them.
     case {[Versions || {versions, Versions} <- Tls, not erlmcp_user_term:is_proper_list(Versions)],
@@ -144,19 +143,23 @@ is_url(Value) ->
             false
     end.
 
-%% Only bytes that stand in a URL unescaped. Clients get the path for messages with a query behind
-%% it.
+%% Clients get the path for messages with a query behind it.
 endpoints([]) ->
     ok;
 endpoints([{Name, Path} | Options]) when
     is_binary(Path), (Name =:= path orelse Name =:= message_path)
 ->
-    case re:run(Path, ~"^/[!$-;=@-Z_a-z~]*$", [{capture, none}, dollar_endonly]) of
-        match -> endpoints(Options);
-        nomatch -> {Name, ~"a path: a slash, and no query"}
+    case is_path(Path) of
+        true -> endpoints(Options);
+        false -> {Name, ~"a path: a slash, and no query"}
     end;
 endpoints([{Name, _} | _]) ->
     {Name, ~"path or message_path, a binary"}.
+
+%% Only bytes that stand in the path of a URL: no request has another one.
+is_path(Path) ->
+    is_binary(Path)
+        andalso re:run(Path, ~"^/[!$-;=@-Z_a-z~]*$", [{capture, none}, dollar_endonly]) =:= match.
 
 pages_of([]) ->
     ok;

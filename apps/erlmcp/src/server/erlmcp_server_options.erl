@@ -157,6 +157,9 @@ module, the fun of `keys`, or that of a secret for JWTs raises an error, so does
 check(Given) when is_map(Given) ->
     maybe
         {ok, Defined} ?= handler(Given),
+        %% These lists stay if `Given` has others.
+        Lists = maps:with([skills | [Key || {_, Key} <- definition_keys()]], Defined),
+        ok ?= each(Lists, maps:keys(Lists)),
         Options = with_keys(maps:merge(Defined, Given)),
         ok ?= check_names(Options),
         ok ?= each(Options, maps:keys(Options)),

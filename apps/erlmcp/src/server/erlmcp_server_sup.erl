@@ -118,8 +118,7 @@ address({_, Transport, Options} = Id) ->
 
 -doc false.
 init(Given) ->
-    #{id := Id, key := Key, limits := Limits, mounts := Mounts, workers := Workers,
-      on_event := OnEvent, listen := Wanted} = Settings = Given(),
+    #{id := Id, key := Key, listen := Wanted} = Settings = Given(),
     case erlmcp_registry:register(Id, Key) of
         ok -> ok;
         {error, Reason} -> exit({shutdown, Reason})
@@ -128,6 +127,17 @@ init(Given) ->
     ok = erlmcp_label:set([erlmcp_server], Key),
     Listen = [{listener_id(Number, Listener, Key), Listener}
               || {Number, Listener} <- lists:enumerate(opened(Wanted, Key))],
+    try
+        specification(Listen, Settings)
+    catch
+        Class:Crash:Stack ->
+            %% The process that does this when a server ends has not started.
+            ok = erlmcp_instance:erase(Key, [ListenerId || {ListenerId, _} <- Listen]),
+            erlang:raise(Class, Crash, Stack)
+    end.
+
+specification(Listen, #{key := Key, limits := Limits, mounts := Mounts, workers := Workers,
+                        on_event := OnEvent} = Settings) ->
     #{error_budget := Budget, gate := Gate} = Instance =
         erlmcp_instance:share(Key, instance(Settings, [Number || {Number, _} <- Listen])),
     #{error_budget_requests := Least} = Limits,

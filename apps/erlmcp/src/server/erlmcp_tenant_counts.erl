@@ -22,9 +22,20 @@ nothing. An `Amount` that is not positive is always added.
 """.
 -spec take(key(), Amount :: integer(), Max :: integer(), ets:table()) ->
     ok | {full, Observed :: pos_integer()}.
+take(Key, Amount, _, Counts) when Amount =< 0 ->
+    _ = ets:update_counter(Counts, Key, {2, Amount}, {Key, 0}),
+    ok;
 take(Key, Amount, Max, Counts) ->
+    %% An amount that does not fit is not added even for a moment: others that fit would be refused.
+    case ets:lookup_element(Counts, Key, 2, 0) + Amount of
+        Observed when Observed > Max -> {full, Observed};
+        _ -> add(Key, Amount, Max, Counts)
+    end.
+
+%% Others may have added to the count meanwhile.
+add(Key, Amount, Max, Counts) ->
     case ets:update_counter(Counts, Key, {2, Amount}, {Key, 0}) of
-        Taken when Taken > Max, Amount > 0 ->
+        Taken when Taken > Max ->
             ok = give_back(Key, Amount, Counts),
             {full, Taken};
         _ ->

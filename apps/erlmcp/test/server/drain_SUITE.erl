@@ -7,7 +7,8 @@ and on each transport.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([nothing_runs/1, running_calls_are_answered/1, new_requests_are_refused/1,
-         no_connections_are_taken/1, late_calls_are_ended/1, connections_are_no_calls/1,
+         no_connections_are_taken/1, late_calls_are_ended/1, calls_that_ask_are_waited_for/1,
+         late_answers_end_their_calls/1, connections_are_no_calls/1,
          subscriptions_end_with_their_result/1, sessions_end_with_their_streams/1,
          sessions_of_sse_end_with_their_calls/1, no_stream_of_sse_opens/1,
          tasks_are_waited_for/1, cancelling_goes_on/1,
@@ -24,7 +25,8 @@ suite() ->
 
 all() ->
     [nothing_runs, running_calls_are_answered, new_requests_are_refused, no_connections_are_taken,
-     late_calls_are_ended, connections_are_no_calls, subscriptions_end_with_their_result,
+     late_calls_are_ended, calls_that_ask_are_waited_for, late_answers_end_their_calls,
+     connections_are_no_calls, subscriptions_end_with_their_result,
      sessions_end_with_their_streams, sessions_of_sse_end_with_their_calls, no_stream_of_sse_opens,
      tasks_are_waited_for, cancelling_goes_on, a_drained_server_stops,
      a_server_stops_while_it_is_drained, no_such_server].
@@ -135,6 +137,58 @@ late_calls_are_ended(Config) ->
     Calls = calls(Server),
     {ok, #{calls := 4, tasks := 0}} = erlmcp:drain(Pid, 20),
     [#{~"error" := #{~"code" := 1077}} = Answer() || {_, Answer} <- Calls].
+
+%% A call of a session is not in flight while its client is asked, and is not lost then.
+calls_that_ask_are_waited_for(_) ->
+    Server = erlmcp_test_client:start(#{tools => [asking()]}),
+    Asked = [asked(Transport, Server) || Transport <- [http, tcp, sse]],
+    [{#{session := Session}, _, _} | _] = Asked,
+    %% On HTTP a client answers on another connection, which the server must have before.
+    Socket = erlmcp_test_http:connect(Server),
+    Progress = #{progressToken => 1, progress => 1},
+    ok = post(Socket, Session, #{method => ~"notifications/progress", params => Progress}),
+    Drain = draining(Server, ?LONG),
+    begun(Server),
+    [begin
+         receive {'DOWN', Drain, _, _, Early} -> error(Early) after 100 -> ok end,
+         ok = case Client of
+             #{transport := http} ->
+                 post(Socket, Session, #{id => Question, result => #{roots => []}});
+             #{} ->
+                 erlmcp_test_client:answer(Client, Question, #{roots => []})
+         end,
+         ~"done" = erlmcp_test_two_eras:text(erlmcp_test_client:next(Exchange))
+     end || {Client, Exchange, Question} <- Asked],
+    #{calls := 0} = drained(Drain),
+    erlmcp_test_client:stop(Server).
+
+post(Socket, Session, Message) ->
+    {Headers, _} = erlmcp_test_http:message(~"", #{}, #{session => Session}),
+    ok = erlmcp_test_http:send(Socket, ~"POST", Headers,
+                               json:encode(Message#{jsonrpc => ~"2.0"})),
+    #{status := 202} = response(Socket),
+    ok.
+
+late_answers_end_their_calls(_) ->
+    #{pid := Pid} = Server = erlmcp_test_client:start(#{tools => [asking()]}),
+    Asked = [asked(Transport, Server) || Transport <- [http, tcp, sse]],
+    {ok, #{calls := 3, tasks := 0}} = erlmcp:drain(Pid, 20),
+    [begin
+         {[#{~"method" := ~"notifications/cancelled"}],
+          #{~"id" := 7, ~"error" := #{~"code" := 1077}}} = erlmcp_test_client:answered(Exchange)
+     end || {_, Exchange, _} <- Asked],
+    erlmcp_test_client:stop(Server).
+
+asking() ->
+    #{name => ~"ask", handler => fun(_, #{input := _}) -> ~"done";
+                                    (_, _) -> {input_required, #{~"it" => erlmcp_input:roots()}}
+                                 end}.
+
+asked(Transport, Server) ->
+    Client = erlmcp_test_client:open(Server, Transport, ~"2025-11-25", #{roots => #{}}),
+    Exchange = erlmcp_test_client:request(Client, 7, ~"tools/call", #{name => ~"ask"}),
+    #{~"method" := ~"roots/list", ~"id" := Question} = erlmcp_test_client:next(Exchange),
+    {Client, Exchange, Question}.
 
 %% A connection that runs a quick call itself is not ended.
 connections_are_no_calls(_) ->

@@ -5,8 +5,11 @@
          end_per_testcase/2]).
 -export([killed_calls_disturb_nobody/1, killed_connections_disturb_nobody/1,
          killed_sessions_disturb_nobody/1, starting_and_stopping_leaves_nothing/1,
-         failed_starts_leave_nothing/1, killed_servers_leave_nothing/1, connections_leave_nothing/1,
+         failed_starts_leave_nothing/1, crashed_starts_leave_nothing/1,
+         killed_servers_leave_nothing/1, connections_leave_nothing/1,
          names_from_outside_become_no_atoms/1]).
+%% As of a store of tasks.
+-export([open/2]).
 
 -import(erlmcp_test_line, [connect/1, close/1, send/2, recv/1, rest/1, is_quiet/1, initialize/2,
                            request/3, stateless/3, waiting_tool/1, await_call/0]).
@@ -21,7 +24,8 @@ suite() ->
 all() ->
     [killed_calls_disturb_nobody, killed_connections_disturb_nobody, killed_sessions_disturb_nobody,
      starting_and_stopping_leaves_nothing, failed_starts_leave_nothing,
-     killed_servers_leave_nothing, connections_leave_nothing, names_from_outside_become_no_atoms].
+     crashed_starts_leave_nothing, killed_servers_leave_nothing, connections_leave_nothing,
+     names_from_outside_become_no_atoms].
 
 init_per_suite(Config) ->
     erlmcp_test_servers:init_suite(Config).
@@ -127,6 +131,23 @@ failed_starts_leave_nothing(_) ->
             options(#{listen => [{http, #{}}, {tcp, #{ip => {192, 0, 2, 1}}}]})),
         {error, {bad_definition, _, _, _, _}} = started(with(tool, #{}))
     end).
+
+%% Nor does one whose options have code that crashes in the server's own process.
+crashed_starts_leave_nothing(_) ->
+    Test = self(),
+    %% The secret is read when the options are checked, and again for the listener.
+    Secret = fun() when self() =:= Test -> {ok, binary:copy(~"s", 32)} end,
+    Bearer = #{resource => ~"https://mcp.example/mcp",
+               tokens => [{jwt, #{issuer => ~"https://issuer.example", jwks => {secret, Secret},
+                                  algorithms => [~"HS256"]}}]},
+    Listen = [{http, #{}}, {http, #{authenticate => {bearer, Bearer}}}],
+    leaves_nothing(50, fun() ->
+        {error, no_database} = started(options(#{task_store => {?MODULE, #{}}})),
+        {error, {function_clause, _}} = started(options(#{listen => Listen}))
+    end).
+
+open(_, _) ->
+    exit(no_database).
 
 %% Even one that could not say good-bye.
 killed_servers_leave_nothing(_) ->

@@ -17,7 +17,7 @@ and servers that are modules.
          calls_have_room_for_their_first_heap/1, times_have_a_bound/1,
          bad_definitions_are_refused_by_name/1, duplicates_are_refused/1,
          handler_modules_are_servers/1, options_win_over_the_handlers/1,
-         modules_without_a_callback_are_refused/1]).
+         modules_without_a_callback_are_refused/1, lists_of_handlers_are_checked/1]).
 
 -import(erlmcp_test_line, [connect/1, ask/4, initialize/2, result/1, echo_tool/0]).
 -import(erlmcp_test_servers, [start/1, options/1, started/1, kinds/0, definition/2, key/1, with/2,
@@ -31,7 +31,7 @@ all() ->
      bad_limits_are_refused_by_name, every_limit_can_be_set,
      calls_have_room_for_their_first_heap, times_have_a_bound, bad_definitions_are_refused_by_name,
      duplicates_are_refused, handler_modules_are_servers, options_win_over_the_handlers,
-     modules_without_a_callback_are_refused].
+     modules_without_a_callback_are_refused, lists_of_handlers_are_checked].
 
 init_per_suite(Config) ->
     erlmcp_test_servers:init_suite(Config).
@@ -85,7 +85,9 @@ bad_listener_options_say_what_is_expected(_) ->
             {{http, #{protected_resource => #{resource_tos_uri => NotUtf8}}},
              {http, protected_resource, resource_tos_uri}, ~"a URL"},
             {{http, #{path => ~"mcp"}}, {http, path},
-             ~"a binary that begins with a slash, or none"},
+             ~"a path: a slash, and no query; or none"},
+            {{http, #{path => ~"/mcp?x"}}, {http, path},
+             ~"a path: a slash, and no query; or none"},
             {{http, #{path => none}}, {http, pages}, ~"one page at least, since path is none"},
             {{http, #{pages => #{~"/a/" => {?MODULE, 1}}}}, {http, pages, ~"/a/"},
              ~"a path: a slash first and none last, and no query"},
@@ -130,6 +132,8 @@ bad_options() ->
                       [{tcp, #{ip => ~"127.0.0.1"}}], [{tcp, #{ip => {1, 2}}}],
                       [{tcp, #{path => ~"/"}}], [{tcp, #{bogus => 1}}], [{stdio, #{port => 0}}],
                       [{http, #{path => ~"mcp"}}], [{http, #{path => "/mcp"}}],
+                      [{http, #{path => ~"/mcp#a"}}], [{http, #{path => ~"/m cp"}}],
+                      [{http, #{path => ~"/mcp\n"}}], [{http, #{path => ~"/mcp\x{e9}"}}],
                       [{http, #{pages => [~"/a"]}}], [{http, #{pages => #{"/a" => {lists, 1}}}}],
                       [{http, #{pages => #{~"/a?b" => {pages_SUITE, 1}}}}],
                       [{http, #{pages => #{~"a" => {pages_SUITE, 1}}}}],
@@ -357,6 +361,17 @@ modules_without_a_callback_are_refused(_) ->
          {resource_template, ~"r://{r}", resource_templates,
           "#{uri_template => <<\"r://{r}\">>, name => <<\"r\">>}"},
          {prompt, ~"p", prompts, "#{name => <<\"p\">>}"}]].
+
+%% Also if the options have another list: both are taken.
+lists_of_handlers_are_checked(_) ->
+    Keys = [tools, resources, resource_templates, prompts, skills],
+    [begin
+         Module = handler_module([
+             lists:concat(["server() -> #{name => <<\"x\">>, version => <<\"1\">>, ", Key, " => ",
+                           Value, "}."])]),
+         [{Key, {error, {bad_option, Key, <<_, _/binary>>}}} = {Key, started(Options)}
+          || Options <- [#{handler => Module}, #{handler => Module, Key => []}]]
+     end || Key <- Keys, Value <- ["none", "[a | b]"]].
 
 handler_module(Functions) ->
     Forms = [begin

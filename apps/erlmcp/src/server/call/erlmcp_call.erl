@@ -9,7 +9,7 @@ Internal.
 """.
 
 -export([start/2, start/3, start_process/3, run/3]).
--export([subject/1, permit/1, take_over/1, leave/1, mark/1]).
+-export([subject/1, permit/1, take_over/1, pause/1, resume/1, leave/1, mark/1]).
 -export([timeout/2, answered/3, refuse/3, timed_out/4, died/3, cancelled/3,
          cancelled_by_operator/3, not_begun/2]).
 
@@ -270,9 +270,19 @@ permit(_) -> none.
 take_over(#{permit := Permit}) -> erlmcp_gate:hand_over(Permit, self());
 take_over(_) -> ok.
 
+-doc "Takes a call out of flight while it waits for its client, if it has a permit.".
+-spec pause(erlmcp_engine:call()) -> ok.
+pause(#{permit := Permit}) -> erlmcp_gate:pause(Permit);
+pause(_) -> ok.
+
+-doc "Brings a call in flight again after `pause/1`, even above the limits.".
+-spec resume(erlmcp_engine:call()) -> ok.
+resume(#{permit := Permit, tenant := Tenant}) -> erlmcp_gate:resume(Permit, Tenant);
+resume(_) -> ok.
+
 -doc """
-Gives back the permit of a call that has ended, will not start, or waits for its client or for a
-task. Has no effect if the permit was given back before, or if the call has none.
+Gives back the permit of a call that has ended, will not start, or waits for a task. Has no effect
+if the permit was given back before, or if the call has none.
 """.
 -spec leave(erlmcp_engine:call()) -> ok.
 leave(#{permit := Permit}) -> erlmcp_gate:leave(Permit);

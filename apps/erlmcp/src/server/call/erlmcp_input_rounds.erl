@@ -153,9 +153,12 @@ responses(Requests, #{input := #{responses := Unasked}} = Call,
           #{revision := Revision, call := #{owner := Owner}}, Limits) ->
     case {erlmcp_revision:era(Revision), maps:with(maps:keys(Requests), Unasked)} of
         {session, _} ->
-            %% A person may have to answer, so the call gives its permit back meanwhile.
-            ok = erlmcp_call:leave(Call),
-            ask_client(Requests, Owner, Limits);
+            %% A person may have to answer, so the call makes room for others meanwhile. After the
+            %% answer it goes on, even if no room is left.
+            ok = erlmcp_call:pause(Call),
+            Answers = ask_client(Requests, Owner, Limits),
+            ok = erlmcp_call:resume(Call),
+            Answers;
         {stateless, Responses} when map_size(Responses) > 0 -> {ok, Responses};
         {stateless, _} -> none
     end.

@@ -1,8 +1,7 @@
 -module(erlmcp_running_calls).
 -moduledoc """
 A server's calls that run now or wait for their turn, for its operator. These calls are not listed:
-inline calls, calls of tasks, calls that wait for a task, and calls of sessions from their first
-request to the client on.
+inline calls, calls of tasks, and calls that wait for a task or for their client's answer.
 
 Internal.
 """.

@@ -11,6 +11,7 @@ does every connection of a socket. Its words:
   counters.
 - A request that runs is **in flight**. A request that finds the limit of these reached **waits** in
   the **queue**, in which tenants take turns. If the queue has no room, the request is refused.
+- A request in flight may **ask** its client, and is not in flight until its client has answered.
 
 The limit of requests in flight follows the load of the machine (`m:erlmcp_concurrency_limiter`).
 
@@ -20,7 +21,8 @@ Internal.
 -include("../overload/erlmcp_overload_guard.hrl").
 
 -export([new/1, new/2, connect/2, connect_tenant/2, stream/1, enter/2, waits/1, await/2,
-         enter_definition/2, hand_over/2, leave/1, add_work/1, forward/2, wait_for_cluster/1]).
+         enter_definition/2, pause/1, resume/2, hand_over/2, leave/1, add_work/1, forward/2,
+         wait_for_cluster/1]).
 -export([state/1, lame/1, is_lame/1, drain/1, is_draining/1, limit/1, limit/2, limit_queue/2,
          held/2, calls/1, oldest_calls/2, network/1]).
 -export([accounts/1, count_heard/3, pay/3]).
@@ -380,6 +382,33 @@ count_each([{Key, Rate} | Rates], Now, Counters) ->
             keys_full
     end.
 
+-doc """
+Takes a request out of flight that is about to ask its client. The request keeps its permit, which
+has no share of a limit until `resume/2`. Has no effect if the permit was given back before. Only
+the process that runs the request may call this function, and `resume/2`.
+""".
+-spec pause(permit()) -> ok.
+pause({#{counters := Counters, permits := Permits}, Id, _}) ->
+    {ok, Asking} = erlmcp_gate_counters:take([{asking, 1, bounded(infinity)}], Counters),
+    erlmcp_gate_permits:exchange(Id, 0, Asking, Permits).
+
+-doc """
+Brings a request of `Tenant` in flight again whose client has answered (`pause/1`). The request does
+not wait: it may exceed the limits `in_flight` and `in_flight_per_principal`, and counts in both.
+""".
+-spec resume(permit(), Tenant :: tenant()) -> ok.
+resume({#{counters := Counters, permits := Permits, limits := Limits}, Id, _}, Tenant) ->
+    {ok, [{in_flight, InFlight}]} =
+        erlmcp_gate_counters:take([{in_flight, 1, bounded(infinity)}], Counters),
+    #{in_flight_per_principal := Most} = Limits,
+    OfTenant = [{{principal, Tenant}, 1, bounded(infinity)} || Most =/= infinity],
+    Held = case erlmcp_gate_counters:take(OfTenant, Counters) of
+        {ok, Taken} -> Taken;
+        %% The count of this tenant was removed meanwhile, and there is no room for another one.
+        keys_full -> []
+    end,
+    erlmcp_gate_permits:exchange(Id, InFlight, Held, Permits).
+
 -doc "Makes another process the holder of a permit, unless the permit was given back before.".
 -spec hand_over(permit(), pid()) -> ok.
 hand_over(for_nothing, _) ->
@@ -481,7 +510,10 @@ is 0 if the counter of a key does not exist.
 held(#{counters := Counters}, Name) ->
     erlmcp_gate_counters:held(Name, Counters).
 
--doc "Returns the processes whose requests are in flight or wait, once for each request.".
+-doc """
+Returns the processes whose requests are in flight, wait or ask their clients, once for each
+request.
+""".
 -spec calls(gate()) -> [pid()].
 calls(#{permits := Permits}) ->
     erlmcp_gate_permits:calls(Permits).

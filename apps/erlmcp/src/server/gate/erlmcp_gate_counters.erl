@@ -64,9 +64,9 @@ The key of a counter: its kind, and a tenant, an address or a definition. The ki
 """.
 -type key() :: {Kind :: atom(), term()}.
 -doc "The name of a counter: one of the server's, or a key.".
--type name() :: in_flight | connections | waiting | waiting_bytes | streams | key().
+-type name() :: in_flight | asking | connections | waiting | waiting_bytes | streams | key().
 -type counter() ::
-    in_flight | connections | waiting | waiting_bytes | streams | atomics:atomics_ref().
+    in_flight | asking | connections | waiting | waiting_bytes | streams | atomics:atomics_ref().
 -doc "An amount that was taken, encoded with the generation in which it was taken.".
 -type share() :: pos_integer().
 -doc "A share of a counter, which is given back once.".
@@ -100,6 +100,7 @@ The number of requests that have started until a moment, and the sum of their wa
 -define(WAITING_BYTES, 27).
 -define(RATES, 33).
 -define(STREAMS, 42).
+-define(ASKING, 43).
 -define(WORDS, 48).
 
 %% The words of a counter under a key: the shares that are held, then the words of its rates, and
@@ -358,7 +359,8 @@ index(in_flight) -> ?IN_FLIGHT;
 index(connections) -> ?CONNECTIONS;
 index(waiting) -> ?WAITING;
 index(waiting_bytes) -> ?WAITING_BYTES;
-index(streams) -> ?STREAMS.
+index(streams) -> ?STREAMS;
+index(asking) -> ?ASKING.
 
 %% Returns the array of a key, and replaces one that was removed.
 find(Key, Counters) ->
@@ -695,7 +697,7 @@ unwritten(Generation, Sums, #counters{keyed = Keyed, own = Own} = Counters) ->
     end,
     lists:foldl(fun(Table, Found) ->
         ets:foldl(fun({_, Array}, More) -> Of(Array, More) end, Found, Table)
-    end, lists:foldl(Of, #{}, [in_flight, connections, waiting, waiting_bytes, streams]),
+    end, lists:foldl(Of, #{}, [in_flight, asking, connections, waiting, waiting_bytes, streams]),
     [Keyed, Own]).
 
 -doc "Subtracts the differences of `unwritten/3` from the counts of a generation that is over.".

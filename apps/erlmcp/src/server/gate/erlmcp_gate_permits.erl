@@ -16,7 +16,8 @@ Internal.
 %% Every request passes here.
 -compile({inline, [give_back/2]}).
 
--export([new/1, add/3, grant/4, hand_over/2, leave/2, is_held/1, calls/1, oldest_calls/2]).
+-export([new/1, add/3, grant/4, exchange/4, hand_over/2, leave/2, is_held/1]).
+-export([calls/1, oldest_calls/2]).
 -export([queue/1, put_queue/3, tell_queue/1]).
 -export([start_link/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
@@ -93,6 +94,25 @@ grant({Table, Id}, InFlight, {Held, Waiting}, #permits{counters = Counters}) ->
     ets:update_element(Table, Id, [{3, InFlight}, {4, Held}])
         andalso erlmcp_gate_counters:give(Waiting, Counters) =:= ok.
 
+-doc """
+Gives back the shares of a permit, which has the shares `InFlight` and `Held` from now on. If the
+permit was given back before, gives these back instead. Only the process that runs the request may
+call this function, after the request came in flight.
+""".
+-spec exchange(id(), in_flight(), Held :: taken(), permits()) -> ok.
+exchange({Table, Id}, InFlight, Held, Permits) ->
+    New = {Id, self(), InFlight, Held},
+    %% Another process may give the permit back meanwhile. It changes no share.
+    case ets:lookup(Table, Id) of
+        [Before] ->
+            case ets:update_element(Table, Id, [{3, InFlight}, {4, Held}]) of
+                true -> give_back(Before, Permits);
+                false -> give_back(New, Permits)
+            end;
+        [] ->
+            give_back(New, Permits)
+    end.
+
 -doc "Makes another process the holder of a permit, unless the permit was given back before.".
 -spec hand_over(id(), pid()) -> ok.
 hand_over({Table, Id}, Pid) ->
@@ -119,10 +139,14 @@ give_back({_, _, InFlight, Held}, #permits{counters = Counters} = Permits) ->
 is_held({Table, Id}) ->
     ets:member(Table, Id).
 
--doc "Returns the holders of requests that are in flight or wait, once for each request.".
+-doc """
+Returns the holders of requests that are in flight, wait or ask their clients, once for each
+request.
+""".
 -spec calls(permits()) -> [pid()].
 calls(Permits) ->
-    [Holder || {_, {_, Holder, _, _} = Row} <- rows(Permits), is_call(Row)].
+    [Holder || {_, {_, Holder, _, Held} = Row} <- rows(Permits),
+               is_call(Row) orelse lists:keymember(asking, 1, Held)].
 
 -doc """
 Returns the ids, as texts, and the holders of requests that are in flight or wait. Of the requests

@@ -6,7 +6,8 @@ back at once.
 
 -export([suite/0, all/0]).
 -export([answers_of_a_batch_hold_nothing/1, refused_calls_hold_nothing/1,
-         refused_members_of_a_batch_hold_nothing/1, a_cancelled_call_makes_room_at_once/1]).
+         refused_members_of_a_batch_hold_nothing/1, a_cancelled_call_makes_room_at_once/1,
+         a_call_that_asks_makes_room/1, a_cancelled_question_holds_nothing/1]).
 
 -import(erlmcp_test_line, [serve/1, connect/1, send/2, recv/1, ask/4, initialize/2, request/3,
                            notification/2, code/1, waiting_tool/1, await_call/0]).
@@ -16,7 +17,8 @@ suite() ->
 
 all() ->
     [answers_of_a_batch_hold_nothing, refused_calls_hold_nothing,
-     refused_members_of_a_batch_hold_nothing, a_cancelled_call_makes_room_at_once].
+     refused_members_of_a_batch_hold_nothing, a_cancelled_call_makes_room_at_once,
+     a_call_that_asks_makes_room, a_cancelled_question_holds_nothing].
 
 %% A batch in which one member waits, and others are answered before.
 answers_of_a_batch_hold_nothing(_) ->
@@ -64,6 +66,47 @@ a_cancelled_call_makes_room_at_once(_) ->
     _ = await_call(),
     send(Socket, notification(~"notifications/cancelled", #{~"requestId" => 1})),
     #{~"result" := #{}} = ask(Socket, 2, ~"ping", #{}).
+
+%% A call of a session waits for its client's answer. After the answer it runs even if another call
+%% has taken its place, and counts again.
+a_call_that_asks_makes_room(_) ->
+    {Server, Client} = asking_session(#{in_flight => 1, queue => 0}),
+    Exchange = asks(1, Client),
+    #{~"id" := Question} = erlmcp_test_client:next(Exchange),
+    {0, []} = {in_flight(Server), erlmcp:calls(Server)},
+    Other = asks(2, Client),
+    #{~"id" := OfOther} = erlmcp_test_client:next(Other),
+    ok = erlmcp_test_client:answer(Client, Question, #{roots => []}),
+    Call = await_call(),
+    {1, [#{pid := Call}]} = {in_flight(Server), erlmcp:calls(Server)},
+    1060 = code(erlmcp_test_client:ask(Client, ~"tools/call", #{name => ~"ask"})),
+    ok = erlmcp_test_client:answer(Client, OfOther, #{roots => []}),
+    Second = await_call(),
+    2 = in_flight(Server),
+    Call ! Second ! {answer, ~"done"},
+    Answers = [erlmcp_test_client:next(One) || One <- [Exchange, Other]],
+    [1, 2] = lists:sort([Id || #{~"id" := Id, ~"result" := _} <- Answers]),
+    0 = in_flight(Server).
+
+a_cancelled_question_holds_nothing(_) ->
+    {Server, Client} = asking_session(#{in_flight => 1, queue => 0}),
+    Exchange = asks(1, Client),
+    #{~"id" := Question} = erlmcp_test_client:next(Exchange),
+    ok = erlmcp_test_client:notify(Client, ~"notifications/cancelled", #{requestId => 1}),
+    #{~"params" := #{~"requestId" := Question}} = erlmcp_test_client:next(Exchange),
+    {ok, #{calls := 0}} = erlmcp:drain(Server, 60_000).
+
+%% A tool that asks, and waits when its client has answered.
+asking_session(Limits) ->
+    #{handler := Wait} = Waits = waiting_tool(~"ask"),
+    Handler = fun(Arguments, #{input := _} = Context) -> Wait(Arguments, Context);
+                 (_, _) -> {input_required, #{~"it" => erlmcp_input:roots()}}
+              end,
+    Server = serve(#{tools => [Waits#{handler := Handler}], limits => Limits}),
+    {Server, erlmcp_test_client:open(#{pid => Server}, tcp, ~"2025-11-25", #{roots => #{}})}.
+
+asks(Id, Client) ->
+    erlmcp_test_client:request(Client, Id, ~"tools/call", #{name => ~"ask"}).
 
 session(Limits, Revision) ->
     Server = serve(#{tools => [waiting_tool(~"wait")], limits => Limits}),

@@ -7,6 +7,8 @@ Counters of idle clients are removed.
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([permits_are_handed_over/1, a_permit_that_left_before_it_was_handed_over_has_left/1,
          a_permit_that_left_says_nothing_of_the_next/1, holders_of_requests_are_named/1,
+         requests_that_ask_make_room/1, requests_that_ask_may_leave_or_die/1,
+         requests_that_ask_may_leave_at_any_time/1,
          few_holders_among_many_processes/1, many_holders/1, what_the_dead_held_comes_back_once/1,
          what_was_handed_over_meanwhile_stays/1, what_was_never_written_comes_back/1,
          what_is_lost_at_any_time_comes_back/1, a_look_in_between_is_followed_by_one/1,
@@ -29,6 +31,8 @@ suite() ->
 all() ->
     [permits_are_handed_over, a_permit_that_left_before_it_was_handed_over_has_left,
      a_permit_that_left_says_nothing_of_the_next, holders_of_requests_are_named,
+     requests_that_ask_make_room, requests_that_ask_may_leave_or_die,
+     requests_that_ask_may_leave_at_any_time,
      few_holders_among_many_processes, many_holders, what_the_dead_held_comes_back_once,
      what_was_handed_over_meanwhile_stays, what_was_never_written_comes_back,
      what_is_lost_at_any_time_comes_back, a_look_in_between_is_followed_by_one,
@@ -126,6 +130,72 @@ holders_of_requests_are_named(_) ->
     [Self, Self] = erlmcp_gate:calls(Gate),
     [ok = erlmcp_gate:leave(Permit) || Permit <- Permits],
     [] = erlmcp_gate:calls(Gate).
+
+%% A request whose client has answered is in flight again, above the limits.
+requests_that_ask_make_room(_) ->
+    Gate = erlmcp_gate:new(#{in_flight => 1, in_flight_per_principal => 1}),
+    {Permits, Queue} = processes(Gate),
+    Self = self(),
+    Asks = enter(Gate),
+    ok = erlmcp_gate:pause(Asks),
+    {[0, 1, 0], [Self], []} = {asked(Gate), erlmcp_gate:calls(Gate), listed(Gate)},
+    Other = enter(Gate),
+    [1, 1, 1] = asked(Gate),
+    ok = looks(Permits, 1),
+    ok = erlmcp_gate:resume(Asks, ada),
+    {[2, 0, 2], [Self, Self], [Self, Self]} =
+        {asked(Gate), erlmcp_gate:calls(Gate), listed(Gate)},
+    ok = erlmcp_gate:leave(Other),
+    concurrent_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(ada))),
+    concurrent_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(bob))),
+    ok = erlmcp_gate:leave(Asks),
+    {[0, 0, 0], []} = {asked(Gate), erlmcp_gate:calls(Gate)},
+    ok = stop([Permits, Queue]).
+
+requests_that_ask_may_leave_or_die(_) ->
+    Gate = erlmcp_gate:new(#{in_flight => 1, in_flight_per_principal => 1}),
+    {Permits, Queue} = processes(Gate),
+    [begin
+         Permit = enter(Gate),
+         [ok = Step(Permit) || Step <- Steps],
+         {[0, 0, 0], []} = {asked(Gate), erlmcp_gate:calls(Gate)}
+     end || Pause <- [fun erlmcp_gate:pause/1],
+            Resume <- [fun(Permit) -> erlmcp_gate:resume(Permit, ada) end],
+            Leave <- [fun erlmcp_gate:leave/1],
+            Steps <- [[Pause, Leave], [Pause, Leave, Resume], [Leave, Pause],
+                      [Leave, Pause, Resume], [Pause, Resume, Leave, Leave]]],
+    Self = self(),
+    Dies = spawn_link(fun() ->
+        ok = erlmcp_gate:pause(enter(Gate)),
+        Self ! asks,
+        receive never -> ok end
+    end),
+    receive asks -> ok end,
+    {[0, 1, 0], [Dies]} = {asked(Gate), erlmcp_gate:calls(Gate)},
+    ok = stop([Dies]),
+    ok = looks(Permits, 1),
+    {[0, 0, 0], []} = {asked(Gate), erlmcp_gate:calls(Gate)},
+    ok = stop([Permits, Queue]).
+
+%% The owner of a call gives the permit back while the call begins to ask, or gets its answer.
+requests_that_ask_may_leave_at_any_time(_) ->
+    Gate = erlmcp_gate:new(#{in_flight => 1, in_flight_per_principal => 1}),
+    lists:foreach(fun(_) ->
+        Permit = enter(Gate),
+        {_, Monitor} = spawn_monitor(fun() -> erlmcp_gate:leave(Permit) end),
+        _ = [begin
+                 ok = erlmcp_gate:pause(Permit),
+                 ok = erlmcp_gate:resume(Permit, ada)
+             end || _ <- lists:seq(1, rand:uniform(50))],
+        receive {'DOWN', Monitor, process, _, normal} -> ok end,
+        {[0, 0, 0], []} = {asked(Gate), erlmcp_gate:calls(Gate)}
+    end, lists:seq(1, 5_000)).
+
+asked(Gate) ->
+    [erlmcp_gate:held(Gate, Counter) || Counter <- [in_flight, asking, {principal, ada}]].
+
+listed(Gate) ->
+    [Pid || {_, Pid} <- erlmcp_gate:oldest_calls(Gate, infinity)].
 
 few_holders_among_many_processes(_) ->
     Others = [spawn_link(fun() -> receive stop -> ok end end) || _ <- lists:seq(1, ?OTHERS)],

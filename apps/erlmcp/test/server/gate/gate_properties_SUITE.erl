@@ -341,7 +341,7 @@ nothing_leaks(Kills, Room, Waits) ->
     %% The last permits that were handed over may still be held by the living, who leave.
     lists:foreach(fun(Pid) -> await_end(Pid) end, leaving()),
     ok = looks_for_all(Permits, Queue),
-    Counters = [in_flight, connections, waiting, waiting_bytes]
+    Counters = [in_flight, asking, connections, waiting, waiting_bytes]
         ++ [{Kind, Of} || Kind <- [principal, waiting, connections, address, tool],
                           Of <- [1, 2, 3]],
     [{in_flight, 1}] = [{Counter, Held} || Counter <- Counters,
@@ -371,7 +371,7 @@ killed(Kills, Living, Permits, Of) ->
     ok = lists:foreach(fun(Monitor) -> receive {'DOWN', Monitor, _, _, _} -> ok end end, Monitors),
     killed(Kills - length(Living), [], Permits, Of).
 
-%% Kind 4 hands its permit over, and 5 leaves none.
+%% Kind 3 asks its client, kind 4 hands its permit over, and 5 leaves none.
 live(Kind, Tenant, {Gate, Entered}) ->
     _ = [erlmcp_gate:connect(Gate, #{address => Tenant}), erlmcp_gate:connect_tenant(Gate, Tenant)],
     lives(Kind, Tenant, Gate, Entered).
@@ -384,10 +384,20 @@ lives(Kind, Tenant, Gate, Entered) ->
         ok = counters:add(Entered, case erlmcp_gate:waits(Permit) of false -> 1; true -> 2 end, 1),
         {ok, Admitted} ?= erlmcp_gate:await(Permit, 1000),
         Tool = erlmcp_gate:enter_definition(Gate, [{{definition, {tool, Tenant}}, {at_once, 2}}]),
+        ok = asked(Kind, Admitted, Tenant),
         ok = left(Kind, Admitted),
         _ = [left(Kind, Given) || {ok, Given} <- [Tool]]
     end,
     lives(Kind, Tenant, Gate, Entered).
+
+asked(3, Permit, Tenant) ->
+    %% The process's next turn ends in one of these two.
+    true = erlang:yield(),
+    _ = erlang:bump_reductions(3_950 + rand:uniform(50)),
+    ok = erlmcp_gate:pause(Permit),
+    erlmcp_gate:resume(Permit, Tenant);
+asked(_, _, _) ->
+    ok.
 
 left(4, Permit) ->
     Other = spawn(?MODULE, leave_later, [Permit]),
