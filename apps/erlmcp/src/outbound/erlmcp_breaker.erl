@@ -20,12 +20,12 @@ Internal.
 -type state() :: closed | open | half_open.
 -opaque breaker() :: {atomics:atomics_ref(), Failures :: pos_integer(), First :: pos_integer(),
                       Longest :: pos_integer()}.
--doc "How a call found its breaker: the time until which it was open, 0 if it was closed.".
--opaque entry() :: non_neg_integer().
+-doc "How a call found its breaker. No two states of a breaker have the same entry.".
+-opaque entry() :: integer().
 
 %% The atomics: failures in a row; the time until which the breaker is open, in milliseconds of
-%% `since_start_ms/0` (0 if it is closed); how often it has opened in a row; and the time until
-%% which no further trial call may go ahead.
+%% `since_start_ms/0`; how often it has opened in a row; and the time until which no further trial
+%% call may go ahead. A closed breaker has the time of its last opening, negative, and 0 at first.
 -define(FAILED, 1).
 -define(UNTIL, 2).
 -define(OPENED, 3).
@@ -64,16 +64,26 @@ half-open, or 1 while a trial call is running. After `ok`, the caller reports th
 -spec enter(breaker()) -> {ok, entry()} | {open, Milliseconds :: pos_integer()}.
 enter({Numbers, _, _, Longest} = Breaker) ->
     case atomics:get(Numbers, ?UNTIL) of
-        0 ->
-            {ok, 0};
+        Closed when Closed =< 0 ->
+            {ok, Closed};
         Until ->
             Now = since_start_ms(),
             Before = atomics:get(Numbers, ?TRYING),
             case Until =< Now andalso Before =< Now
                  andalso atomics:compare_exchange(Numbers, ?TRYING, Before, Now + Longest) of
-                ok -> {ok, Until};
+                ok -> trial(Until, Breaker);
                 _ -> {open, opens_in(Breaker)}
             end
+    end.
+
+%% Another trial may have opened the breaker again meanwhile.
+trial(Until, {Numbers, _, _, _} = Breaker) ->
+    case atomics:get(Numbers, ?UNTIL) of
+        Until ->
+            {ok, Until};
+        _ ->
+            ok = atomics:put(Numbers, ?TRYING, 0),
+            {open, opens_in(Breaker)}
     end.
 
 -doc """
@@ -88,17 +98,25 @@ leave({Numbers, _, _, _} = Breaker, Entry, Outcome) ->
         _ -> ok
     end.
 
-left(served, Entry, {Numbers, _, _, _}) ->
-    [ok = atomics:put(Numbers, Number, 0) || Number <- [?FAILED, ?OPENED, ?UNTIL, ?TRYING],
-                                             atomics:get(Numbers, Number) =/= 0],
-    case Entry of
+left(served, Entry, {Numbers, _, _, _}) when Entry =< 0 ->
+    case atomics:get(Numbers, ?FAILED) of
         0 -> ok;
-        _ -> closed
+        _ -> atomics:put(Numbers, ?FAILED, 0)
+    end;
+left(served, Entry, {Numbers, _, _, _}) ->
+    ok = atomics:put(Numbers, ?FAILED, 0),
+    case atomics:compare_exchange(Numbers, ?UNTIL, Entry, -Entry) of
+        ok ->
+            ok = atomics:put(Numbers, ?OPENED, 0),
+            ok = atomics:put(Numbers, ?TRYING, 0),
+            closed;
+        _ ->
+            ok
     end;
 left(failed, Entry, {Numbers, Most, _, _} = Breaker) ->
     Failed = atomics:add_get(Numbers, ?FAILED, 1),
     %% A trial that has failed opens the breaker again, whatever the count.
-    case Entry =/= 0 orelse Failed >= Most of
+    case Entry > 0 orelse Failed >= Most of
         true -> open(Entry, Breaker);
         false -> ok
     end.
@@ -125,7 +143,7 @@ and waits for no trial call.
 -spec works(breaker()) -> boolean().
 works({Numbers, _, _, _}) ->
     case atomics:get(Numbers, ?UNTIL) of
-        0 ->
+        Closed when Closed =< 0 ->
             true;
         Until ->
             Now = since_start_ms(),
@@ -142,7 +160,7 @@ Reports that a call that `enter/1` let go ahead has no outcome. If that call was
 one may be the trial then.
 """.
 -spec spare(breaker(), entry()) -> ok.
-spare(_, 0) ->
+spare(_, Entry) when Entry =< 0 ->
     ok;
 spare({Numbers, _, _, _}, Entry) ->
     case atomics:get(Numbers, ?UNTIL) of
@@ -154,7 +172,7 @@ spare({Numbers, _, _, _}, Entry) ->
 -spec state(breaker()) -> state().
 state({Numbers, _, _, _}) ->
     case atomics:get(Numbers, ?UNTIL) of
-        0 -> closed;
+        Closed when Closed =< 0 -> closed;
         Until ->
             case Until > since_start_ms() of
                 true -> open;

@@ -83,15 +83,18 @@ follow(Keyword, Ref, #place{uri = Base, scope = Scope} = Place, Index) ->
             error ->
                 error
         end,
-    case First of
-        {ok, Target} -> dynamic(Keyword, Fragment, Target, Scope, Index);
+    maybe
+        {ok, Target} ?= First,
+        {ok, Found} ?= dynamic(Keyword, Fragment, Target, Scope, Index),
+        Found
+    else
         error -> throw({unresolved_ref, location(Place), Ref})
     end.
 
 %% An anchor is looked for in outer resources only if the resource that the reference names has it
 %% as a dynamic one.
 dynamic(~"$ref", _, Target, _, _) ->
-    Target;
+    {ok, Target};
 dynamic(~"$dynamicRef", Name, #place{uri = Uri} = Target, Scope, Index) ->
     outermost(Name, Uri, Target, Scope, Index);
 dynamic(~"$recursiveRef", _, #place{uri = Uri} = Target, Scope, Index) ->
@@ -100,10 +103,9 @@ dynamic(~"$recursiveRef", _, #place{uri = Uri} = Target, Scope, Index) ->
 outermost(Name, Uri, Target, Scope, Index) ->
     case {erlmcp_schema_index:dynamic(Uri, Index), Scope} of
         {#{Name := _}, #{Name := {Outer, Tokens}}} ->
-            {ok, Place} = at(Outer, lists:reverse(Tokens), Scope, Index),
-            Place;
+            at(Outer, lists:reverse(Tokens), Scope, Index);
         _ ->
-            Target
+            {ok, Target}
     end.
 
 pointer(Fragment, #{anchors := Anchors}) ->

@@ -77,7 +77,18 @@ pointers_into_arrays(_Config) ->
     [?assertEqual({error, {unresolved_ref, ~"/allOf/0", Ref}}, Of([Ref]))
      || Ref <- [~"#/x/10001", ~"#/x/999999", ~"#/x/1000000", ~"#/y/5000/5001", ~"#/y/5001/5000",
                 ~"#/y/0/5002", ~"#/y/5002/0"]],
-    quick(fun() -> {ok, _} = Of(lists:duplicate(9_000, ~"#/x/10000")) end).
+    quick(fun() -> {ok, _} = Of(lists:duplicate(9_000, ~"#/x/10000")) end),
+    %% So is the way to a dynamic anchor of an outer resource.
+    Dynamic = fun(Before) ->
+        Inner = #{~"$id" => ~"http://i/", ~"$dynamicAnchor" => ~"n",
+                  ~"properties" => #{~"a" => #{~"$dynamicRef" => ~"#n"}}},
+        Anchored = lists:duplicate(Before, true) ++ [#{~"$dynamicAnchor" => ~"n"}],
+        erlmcp_schema:compile(#{~"$id" => ~"http://o/", ~"$ref" => ~"http://i/",
+                                ~"$defs" => #{~"i" => Inner, ~"big" => #{~"anyOf" => Anchored}}},
+                              #{check => false})
+    end,
+    {ok, _} = Dynamic(10_000),
+    {error, {unresolved_ref, _, ~"#n"}} = Dynamic(10_001).
 
 pattern_length(_Config) ->
     Of = fun(N) -> #{~"pattern" => binary:copy(~"a", N)} end,

@@ -153,6 +153,9 @@ await(#attempt{exchange = Exchange, client = #{channel := {Transport, _}},
                 true -> await(answered(Monitor, Attempt));
                 false -> happened(Transport:received(Message, Exchange), Attempt)
             end;
+        {timeout, Timer, resume} ->
+            Message = {timeout, Timer, {resume, Deadline}},
+            happened(Transport:received(Message, Exchange), Attempt);
         Message ->
             happened(Transport:received(Message, Exchange), Attempt)
     after max(0, Remaining) ->

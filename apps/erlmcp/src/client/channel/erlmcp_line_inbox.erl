@@ -29,7 +29,9 @@ Internal.
 -define(SHOWN, 200).
 %% A response, as servers write it: with its id before its outcome, or at its end.
 -define(RESPONSE, [~B'^(?|\{"jsonrpc": ?"2\.0", ?"id": ?([0-9]{1,15}), ?"(?:result|error)":|',
-                   ~B'\{"(?:result|error)":.*, ?"jsonrpc": ?"2\.0", ?"id": ?([0-9]{1,15})\}$)']).
+                   ~B'\{"id": ?([0-9]{1,15}), ?"jsonrpc": ?"2\.0", ?"(?:result|error)":|',
+                   ~B'\{"(?:result|error)":.*, ?"jsonrpc": ?"2\.0", ?"id": ?([0-9]{1,15})\}$|',
+                   ~B'\{"(?:result|error)":.*, ?"id": ?([0-9]{1,15}), ?"jsonrpc": ?"2\.0"\}$)']).
 %% The most characters of a decoder's reason that a call gets.
 -define(REASON, 200).
 %% Milliseconds between two warnings of the same kind.

@@ -159,11 +159,15 @@ sendable([]) ->
 
 -doc """
 Returns the events that a message of the mailbox has for the exchange; `other` if the message does
-not belong to the exchange.
+not belong to the exchange. In place of `{timeout, Timer, resume}`, a caller with a deadline gives
+`{timeout, Timer, {resume, Deadline}}`.
 """.
 -spec received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
 received({timeout, Timer, resume}, #exchange{at = {waiting, Timer}} = X) ->
     again(X);
+received({timeout, Timer, {resume, Until}},
+         #exchange{at = {waiting, Timer}, outgoing = #{deadline := Deadline} = Outgoing} = X) ->
+    again(X#exchange{outgoing = Outgoing#{deadline := min(Deadline, Until)}});
 received(_, #exchange{request = none}) ->
     other;
 received(Message, #exchange{request = Request} = X) ->
@@ -309,6 +313,12 @@ unauthorized(Status, Fields, Reason, #exchange{route = Route, challenges = Befor
         %% No token was requested, so the server's own error says more.
         {error, {forbidden, _}} -> fail_released({unauthorized, Reason}, X);
         {error, {browser, none}} -> fail_released({unauthorized, Reason}, X);
+        {error, timeout} ->
+            %% Before the deadline it is the login itself that nobody has completed.
+            case erlmcp_clock:now_ms() < Deadline of
+                true -> fail_released(timeout, X);
+                false -> not_sent(timeout, X)
+            end;
         {error, Why} -> not_sent(not_authorized(Why), X)
     end.
 
@@ -380,7 +390,7 @@ wait(Events, #exchange{resumption = Resumption} = X) ->
     {Events, (renewed(Delay, X))#exchange{at = {waiting, Timer}, method = get, resumption = Next}}.
 
 %% The deadline applies to each attempt to open a stream, and not to the stream's lifetime. A call
-%% has more time after progress, and after answers of its user, and bounds the whole time itself.
+%% has more time after progress, and after answers of its user, and says how long it waits still.
 renewed(Delay, #exchange{outgoing = Outgoing, patience = Patience} = X) ->
     Deadline = erlmcp_clock:now_ms() + Delay + min(Patience, ?ATTEMPT),
     X#exchange{outgoing = Outgoing#{deadline := Deadline}}.

@@ -483,13 +483,16 @@ no_room(Max, Changed, #state{task = Task, pid = Pid} = State) ->
         _ -> ~"there is no room for the record of the task, with its requests"
     end,
     Refusal = erlmcp_refusal:new(resource_exhausted, Message, #{limit => Max}),
-    case Changed of
-        #{error := Refusal} ->
+    case is_exhausted(Changed) of
+        true ->
             {stop, normal, State};
-        _ ->
+        false ->
             ok = cancel_call(Pid, State),
             ended(failed(Refusal), State#state{task = without_result(Task), pid = undefined})
     end.
+
+is_exhausted(#{error := Error}) -> erlmcp_refusal:name(Error) =:= resource_exhausted;
+is_exhausted(_) -> false.
 
 without_result(Task) ->
     (maps:without([result, is_error], Task))#{bytes := 0}.

@@ -114,7 +114,9 @@ unreadable_responses(Config) ->
     Orders = [{id_first, ~B'{"jsonrpc":"2.0","id":ID,"result":VALUE}'},
               {id_first_with_spaces, ~B'{"jsonrpc": "2.0", "id": ID, "result": VALUE}'},
               {id_last, ~B'{"result":VALUE,"jsonrpc":"2.0","id":ID}'},
-              {id_last_of_error, ~B'{"error":VALUE,"jsonrpc":"2.0","id":ID}'}],
+              {id_last_of_error, ~B'{"error":VALUE,"jsonrpc":"2.0","id":ID}'},
+              {sorted, ~B'{"id":ID,"jsonrpc":"2.0","result":VALUE}'},
+              {error_sorted, ~B'{"error":VALUE,"id":ID,"jsonrpc":"2.0"}'}],
     each(Config, #{timeout => 5_000, limits => #{members => 1_000}}, protocol,
          [{{Order, Kind}, fun(#{~"id" := Id}) -> [unreadable(Text, Id, Value)] end}
           || {Order, Text} <- Orders, {Kind, Value} <- unreadable()]).
@@ -125,6 +127,7 @@ unreadable_others(Config) ->
              ~B'{"jsonrpc":"2.0","id":ID,"method":"x","params":{"result":VALUE}}',
              ~B'{"method":"x","params":{"result":VALUE},"jsonrpc":"2.0","id":ID}',
              ~B'{"result":VALUE,"id":{"a":1,"jsonrpc":"2.0","id":ID}}',
+             ~B'{"result":VALUE,"x":{"id":ID,"jsonrpc":"2.0"}}',
              ~B'{"jsonrpc":"2.0","id":"ID","result":VALUE}',
              ~B'{"jsonrpc":"2.0","id":9999,"result":VALUE}'],
     _ = erlmcp_test_watch:run(fun() ->

@@ -5,7 +5,7 @@
 -export([failures_open_the_breaker/1, a_trial_closes_it/1, a_failed_trial_opens_it_again/1,
          one_call_at_a_time_tries/1, one_of_those_that_wait_for_a_worker_tries/1,
          earlier_calls_change_no_open_breaker/1, earlier_calls_let_none_try/1,
-         an_overdue_trial_lets_none_try/1,
+         an_earlier_call_opens_no_breaker/1, an_overdue_trial_lets_none_try/1,
          deadlines_are_failures/1, cancelled_calls_are_none/1,
          errors_of_the_caller_are_none/1, a_breaker_can_be_shared/1, resources_have_breakers/1,
          handlers_may_refuse/1]).
@@ -28,7 +28,7 @@ all() ->
     [failures_open_the_breaker, a_trial_closes_it, a_failed_trial_opens_it_again,
      one_call_at_a_time_tries, one_of_those_that_wait_for_a_worker_tries,
      earlier_calls_change_no_open_breaker, earlier_calls_let_none_try,
-     an_overdue_trial_lets_none_try,
+     an_earlier_call_opens_no_breaker, an_overdue_trial_lets_none_try,
      deadlines_are_failures, cancelled_calls_are_none, errors_of_the_caller_are_none,
      a_breaker_can_be_shared, resources_have_breakers, handlers_may_refuse,
      calls_at_once_are_bounded, killed_calls_give_their_place_back, calls_in_a_time_are_bounded,
@@ -173,6 +173,15 @@ earlier_calls_change_no_open_breaker(_) ->
     Call ! go,
     ~"done" = text(answer_of([Early])),
     is_open(call(Client, ~"slow", #{~"do" => ~"work"})).
+
+%% Nor does one that began before the breaker opened, and ends after it has closed.
+an_earlier_call_opens_no_breaker(_) ->
+    Breaker = erlmcp_breaker:new(#{failures => 1, open_ms => 1}),
+    [{ok, Earlier}, {ok, Failing}] = [erlmcp_breaker:enter(Breaker) || _ <- [1, 2]],
+    opened = erlmcp_breaker:leave(Breaker, Failing, failed),
+    closed = erlmcp_breaker:leave(Breaker, tried(Breaker), served),
+    ok = erlmcp_breaker:leave(Breaker, Earlier, failed),
+    {closed, 0} = {erlmcp_breaker:state(Breaker), erlmcp_breaker:failed(Breaker)}.
 
 %% Nor does a trial that took so long that another one was let in.
 an_overdue_trial_lets_none_try(_) ->
