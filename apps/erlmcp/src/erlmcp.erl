@@ -955,7 +955,7 @@ Takes a server out of service before it is stopped. An integer stands for `timeo
    refuses new requests with error 1077, and ends its open subscriptions.
 3. As soon as no call or task runs, or when `timeout_ms` have passed, the server ends its sessions,
    and `drain/2` returns. A call that still runs is ended before, and its client gets error 1077.
-   A call runs, too, while it waits for its client's input.
+   A call runs, too, while it waits for its client's input, except after `lame_ms` and in a cluster.
    The last answers and the ends of the sessions can take two seconds more.
 
 `calls` is the number of calls that were ended before they had answered, and `tasks` that of the

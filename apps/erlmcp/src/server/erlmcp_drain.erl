@@ -41,10 +41,9 @@ drain(#{gate := Gate, key := Key} = Instance, Listeners,
     ok = erlmcp_gate:drain(Gate),
     ok = suspend(Listeners),
     ok = erlmcp_subscriptions:close(erlmcp_instance:subscriptions(Instance)),
-    Ended = case await(fun() -> is_idle(Instance) end, Milliseconds) of
-        ok -> 0;
-        timeout -> end_calls(erlmcp_gate:calls(Gate))
-    end,
+    Answerable = Lame =:= 0 andalso map_get(cluster, Instance) =:= none,
+    _ = await(fun() -> is_idle(Answerable, Instance) end, Milliseconds),
+    Ended = end_calls(erlmcp_gate:calls(Gate)),
     _ = await(fun() -> no_call_runs(Gate) end, ?LAST_WORDS),
     ok = erlmcp_session_table:delete_unattended(Instance),
     ok = lists:foreach(fun erlmcp_session:close/1, erlmcp_session_table:pids(Instance)),
@@ -102,16 +101,25 @@ suspend(Listeners) ->
 
 %% The counts are read in the order in which a request moves: it waits, runs, and may become a task.
 %% A request that was passed on runs at another node, and its client waits here.
-%% The count of tasks fails if the server has ended, since their supervisor has ended then.
-is_idle(#{gate := Gate} = Instance) ->
+%% The count of tasks fails if the server has ended, since their supervisor has ended then. Calls
+%% that wait for their clients count if these can still answer: after a time of lameness the
+%% listeners take no more requests, and in a cluster the answer goes to the session's next home.
+is_idle(Answerable, #{gate := Gate} = Instance) ->
     Waiting = erlmcp_gate:held(Gate, waiting),
-    NoneRuns = no_call_runs(Gate),
+    NoneRuns = case Answerable of
+        true -> no_call_runs(Gate);
+        false -> erlmcp_gate:held(Gate, in_flight) =:= 0
+    end,
     PassedOn = erlmcp_gate:held(Gate, {forwarded, requests}),
     true = erlmcp_on_demand_sup:is_there(tasks, Instance),
     {Waiting, NoneRuns, PassedOn} =:= {0, true, 0}
+        andalso erlmcp_on_demand_sup:count(tasks, Instance) =:= 0
         %% A call that begins or ends to wait for its client between two counts is in none of them.
-        andalso erlmcp_gate:calls(Gate) =:= []
+        andalso calls(Answerable, Gate) =:= []
         andalso erlmcp_on_demand_sup:count(tasks, Instance) =:= 0.
+
+calls(true, Gate) -> erlmcp_gate:calls(Gate);
+calls(false, Gate) -> erlmcp_gate:oldest_calls(Gate, infinity).
 
 %% Returns `true` if no call runs, and none waits for its client.
 no_call_runs(Gate) ->

@@ -49,7 +49,7 @@ expected(principal, _) -> ok;
 expected(output, Output) ->
     ok_or(is_integer(Output) andalso Output > 0, ~"a file descriptor, 1 or more");
 expected(path, none) -> ok;
-expected(path, Path) -> ok_or(is_path(Path), ~"a path: a slash, and no query; or none");
+expected(path, Path) -> ok_or(can_be_requested(Path), ~"a path: a slash, and no query; or none");
 expected(tls, Tls) when length(Tls) >= 0 ->
     %% The options that are read before ssl checks them.
     case {[Versions || {versions, Versions} <- Tls, not erlmcp_user_term:is_proper_list(Versions)],
@@ -156,7 +156,13 @@ endpoints([{Name, Path} | Options]) when
 endpoints([{Name, _} | _]) ->
     {Name, ~"path or message_path, a binary"}.
 
-%% Only bytes that stand in the path of a URL: no request has another one.
+%% Paths are compared as they come. HTTP/1.1 takes more bytes in them than a URL may have.
+can_be_requested(Path) ->
+    is_binary(Path)
+        andalso re:run(Path, ~"^/[^\\x00-\\x20\\x7f?#]*$", [{capture, none}, dollar_endonly])
+                =:= match.
+
+%% Only bytes that stand in the path of a URL: the client is sent it.
 is_path(Path) ->
     is_binary(Path)
         andalso re:run(Path, ~"^/[!$-;=@-Z_a-z~]*$", [{capture, none}, dollar_endonly]) =:= match.

@@ -8,7 +8,8 @@ and on each transport.
          end_per_testcase/2]).
 -export([nothing_runs/1, running_calls_are_answered/1, new_requests_are_refused/1,
          no_connections_are_taken/1, late_calls_are_ended/1, calls_that_ask_are_waited_for/1,
-         late_answers_end_their_calls/1, connections_are_no_calls/1,
+         late_answers_end_their_calls/1, calls_that_nobody_can_answer_end/1,
+         connections_are_no_calls/1,
          subscriptions_end_with_their_result/1, sessions_end_with_their_streams/1,
          sessions_of_sse_end_with_their_calls/1, no_stream_of_sse_opens/1,
          tasks_are_waited_for/1, cancelling_goes_on/1,
@@ -26,7 +27,8 @@ suite() ->
 all() ->
     [nothing_runs, running_calls_are_answered, new_requests_are_refused, no_connections_are_taken,
      late_calls_are_ended, calls_that_ask_are_waited_for, late_answers_end_their_calls,
-     connections_are_no_calls, subscriptions_end_with_their_result,
+     calls_that_nobody_can_answer_end, connections_are_no_calls,
+     subscriptions_end_with_their_result,
      sessions_end_with_their_streams, sessions_of_sse_end_with_their_calls, no_stream_of_sse_opens,
      tasks_are_waited_for, cancelling_goes_on, a_drained_server_stops,
      a_server_stops_while_it_is_drained, no_such_server].
@@ -170,9 +172,16 @@ post(Socket, Session, Message) ->
     ok.
 
 late_answers_end_their_calls(_) ->
+    calls_that_ask_are_ended(20).
+
+%% HTTP takes no answer once the server was lame. So the drain does not wait for one.
+calls_that_nobody_can_answer_end(_) ->
+    calls_that_ask_are_ended(#{lame_ms => 1, timeout_ms => 10 * ?LONG}).
+
+calls_that_ask_are_ended(Options) ->
     #{pid := Pid} = Server = erlmcp_test_client:start(#{tools => [asking()]}),
     Asked = [asked(Transport, Server) || Transport <- [http, tcp, sse]],
-    {ok, #{calls := 3, tasks := 0}} = erlmcp:drain(Pid, 20),
+    {ok, #{calls := 3, tasks := 0}} = erlmcp:drain(Pid, Options),
     [begin
          {[#{~"method" := ~"notifications/cancelled"}],
           #{~"id" := 7, ~"error" := #{~"code" := 1077}}} = erlmcp_test_client:answered(Exchange)

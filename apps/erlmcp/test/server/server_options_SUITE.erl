@@ -133,7 +133,7 @@ bad_options() ->
                       [{tcp, #{path => ~"/"}}], [{tcp, #{bogus => 1}}], [{stdio, #{port => 0}}],
                       [{http, #{path => ~"mcp"}}], [{http, #{path => "/mcp"}}],
                       [{http, #{path => ~"/mcp#a"}}], [{http, #{path => ~"/m cp"}}],
-                      [{http, #{path => ~"/mcp\n"}}], [{http, #{path => ~"/mcp\x{e9}"}}],
+                      [{http, #{path => ~"/mcp\n"}}], [{http, #{path => ~"/mcp?a"}}],
                       [{http, #{pages => [~"/a"]}}], [{http, #{pages => #{"/a" => {lists, 1}}}}],
                       [{http, #{pages => #{~"/a?b" => {pages_SUITE, 1}}}}],
                       [{http, #{pages => #{~"a" => {pages_SUITE, 1}}}}],
