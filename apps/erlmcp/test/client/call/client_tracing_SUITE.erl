@@ -245,7 +245,7 @@ any_address_has_a_span(_) ->
      end || {Target, Address} <- [
             {fun(Options) -> {server, {shop, 1}, Options} end, none},
             {fun(Options) -> {tcp, {127, 0, 0, 1}, Port, Options} end, ~"127.0.0.1"},
-            {fun(Options) -> {tcp, localhost, Port, Options} end, ~"localhost"}]],
+            {fun(Options) -> {tcp, "localhost", Port, Options} end, ~"localhost"}]],
     ok = erlmcp:stop_server(Server).
 
 pools_have_spans(_) ->

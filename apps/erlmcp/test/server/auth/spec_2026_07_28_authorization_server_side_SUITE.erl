@@ -542,15 +542,22 @@ an_sse_stream_ends_with_its_token(_) ->
 a_call_does_not(_) ->
     with_server(#{}, fun(Server) ->
         Socket = erlmcp_test_http:connect(Server),
+        End = erlang:system_time(second) + 3,
         {Headers, Body} = erlmcp_test_http:message(
-            ~"tools/call", #{name => ~"wait"},
-            with(<<"ada!!", (integer_to_binary(erlang:system_time(second) - 1))/binary>>)),
+            ~"tools/call", #{name => ~"wait"}, with(<<"ada!!", (integer_to_binary(End))/binary>>)),
         ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
         {Call, _} = erlmcp_test_http:running(),
+        ok = expired(End),
         ok = erlmcp_test_http:finish(Call, ~"done"),
         #{status := 200} = erlmcp_test_http:response(Socket),
         ok = erlmcp_test_http:close(Socket)
     end).
+
+expired(End) ->
+    case erlang:system_time(second) > End of
+        true -> ok;
+        false -> receive after 50 -> expired(End) end
+    end.
 
 wrong_options(_) ->
     [{error, {bad_option, Key, _}} =
