@@ -28,10 +28,12 @@ failed=0
 left_out=0
 
 folders='apps/*/test examples/*/test'
-programs='apps/erlmcp_bench/test apps/erlmcp_cluster/test apps/erlmcp_cli/test'
+programs='apps/erlmcp_bench/test apps/erlmcp_cli/test'
+cluster=apps/erlmcp_cluster/test
 if [ -n "${ERLMCP_OTP:-}" ]; then
     folders=apps/erlmcp/test
     programs=''
+    cluster=''
 fi
 
 # The suites run in four nodes at the same time, since they wait more than they work. Three nodes
@@ -60,7 +62,7 @@ node() {
 # The counts come from the records that the test server writes, not from its printed output.
 suites() {
     rm -rf "$logs"
-    clients=$(suites_in $(printf 'apps/erlmcp/test/%s ' $clients))
+    clients=$(suites_in $(printf 'apps/erlmcp/test/%s ' $clients) $cluster)
     inside=$(suites_in $(printf 'apps/erlmcp/test/%s ' $inside))
     [ -z "$programs" ] || programs=$(suites_in $programs | grep -v -x -F "$alone")
     others=$(suites_in $folders | grep -v -x -F "$clients
