@@ -281,8 +281,9 @@ resource_stays_watched_after_a_late_end(_) ->
     ok = erlmcp_client:unsubscribe(Client, First),
     ~"test://a" = unsubscribed(),
     {ok, Second} = erlmcp_client:subscribe(Client, Filter),
-    [subscribed = event(Second) || _ <- [at_first, again]],
     [erlmcp_test_peer:received(~"resources/subscribe") || _ <- [first, second, again]],
+    %% It comes once more if the client had heard of the second request before the end.
+    subscribed = event(Second),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 
