@@ -28,7 +28,7 @@ failed=0
 left_out=0
 
 folders='apps/*/test examples/*/test'
-programs='apps/erlmcp_bench/test apps/erlmcp_cli/test'
+programs='apps/erlmcp_bench/test apps/erlmcp_cli/test apps/erlmcp/test/client/http'
 cluster=apps/erlmcp_cluster/test
 if [ -n "${ERLMCP_OTP:-}" ]; then
     folders=apps/erlmcp/test
@@ -42,7 +42,7 @@ fi
 clients='client spec/tasks'
 inside='observe outbound protocol schema spec/transports text wire server/call server/catalog
     server/dependencies server/gate server/overload server/session server/task
-    server/transport/http1'
+    server/transport/http1 client/channel'
 alone=apps/erlmcp_bench/test/chaos/chaos_faults_SUITE
 
 # suites_in FOLDER...: the suites in these folders and below.
@@ -62,9 +62,10 @@ node() {
 # The counts come from the records that the test server writes, not from its printed output.
 suites() {
     rm -rf "$logs"
-    clients=$(suites_in $(printf 'apps/erlmcp/test/%s ' $clients) $cluster)
     inside=$(suites_in $(printf 'apps/erlmcp/test/%s ' $inside))
     [ -z "$programs" ] || programs=$(suites_in $programs | grep -v -x -F "$alone")
+    clients=$(suites_in $(printf 'apps/erlmcp/test/%s ' $clients) $cluster | grep -v -x -F "$inside
+$programs")
     others=$(suites_in $folders | grep -v -x -F "$clients
 $inside
 $programs
