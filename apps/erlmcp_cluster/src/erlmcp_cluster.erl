@@ -438,9 +438,9 @@ check(size, Size) when is_integer(Size), Size >= 1, Size =< ?MOST_NODES ->
 check(size, _) ->
     {bad, ~"an integer from 1 to 64"};
 check(join_ms, Milliseconds) ->
-    case erlmcp_user_term:is_wait(Milliseconds) of
+    case erlmcp_user_term:check_wait(Milliseconds) of
         true -> ok;
-        false -> {bad, ~"milliseconds, 1 to 4294967295"}
+        Expected -> {bad, Expected}
     end;
 check(_, _) ->
     {bad, ~"no such option"}.

@@ -111,7 +111,7 @@ first_wrong(Options, Check) ->
     end.
 
 option(Key, Value) when Key =:= name; Key =:= version; Key =:= title ->
-    is_text(Value) orelse ~"a binary in UTF-8";
+    erlmcp_user_term:is_utf8(Value) orelse ~"a binary in UTF-8";
 option(era, Era) ->
     lists:member(Era, [auto, stateless, session | erlmcp_revision:all()])
         orelse ~"auto, stateless, session or a revision";
@@ -143,7 +143,7 @@ option(limits, Limits) when is_map(Limits) ->
             end, Limits);
 option(limits, _) -> ~"a map of limits";
 option(Key, Value) when Key =:= calls; Key =:= subscriptions -> positive(Value);
-option(_, Value) -> erlmcp_user_term:is_wait(Value) orelse ~"milliseconds, 1 to 4294967295".
+option(_, Value) -> erlmcp_user_term:check_wait(Value).
 
 positive(Value) ->
     is_integer(Value) andalso Value > 0 orelse ~"a positive integer".
@@ -161,9 +161,6 @@ members(Check, Map) ->
         ok -> true;
         {error, {bad_option, Member, Expected}} -> {Member, Expected}
     end.
-
-is_text(Value) ->
-    is_binary(Value) andalso unicode:characters_to_binary(Value) =:= Value.
 
 is_json_object(Value) ->
     try is_map(Value) andalso erlmcp_json:encode(Value) of

@@ -73,7 +73,7 @@ check(_) ->
     {error, {bad_option, filter, ~"a map"}}.
 
 filter(resources, Uris) ->
-    erlmcp_user_term:is_list_of(fun is_utf8/1, Uris) orelse ~"a list of URIs";
+    erlmcp_user_term:is_list_of(fun erlmcp_user_term:is_utf8/1, Uris) orelse ~"a list of URIs";
 filter(Key, Value) when
     Key =:= tools_changed; Key =:= prompts_changed; Key =:= resources_changed; Key =:= logs;
     Key =:= elicitations
@@ -81,9 +81,6 @@ filter(Key, Value) when
     is_boolean(Value) orelse ~"a boolean";
 filter(_, _) ->
     ~"no such kind of change".
-
-is_utf8(Uri) ->
-    is_binary(Uri) andalso unicode:characters_to_binary(Uri) =:= Uri.
 
 -doc "Returns an empty set of subscriptions.".
 -spec new() -> subscriptions().
@@ -110,15 +107,16 @@ add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscri
             {error, {overload, Limit}};
         _ ->
             Reference = monitor(process, Pid),
-            Subscription = start(Reference, #subscription{pid = Pid, filter = Filter}, Server),
+            Subscription = start(Reference, #subscription{pid = Pid, filter = Filter}, [], Server),
             {ok, Reference, announced(Server, Subscriptions#subscriptions{
                 all = All#{Reference => Subscription}})}
     end.
 
 %% Before the negotiation there is nothing to start; `restart/2` does it later.
-start(_, Subscription, {_, undefined}) ->
+start(_, Subscription, _, {_, undefined}) ->
     Subscription;
-start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live}) ->
+start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, Watched,
+      {Client, Live}) ->
     #{revision := Revision} = Live,
     Worker = case {erlmcp_revision:era(Revision), maps:without([logs, elicitations], Filter)} of
         {stateless, Changes} when map_size(Changes) =:= 0 ->
@@ -129,7 +127,6 @@ start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Clie
                                  subscription = {Reference, Pid, Filter}});
         {session, #{resources := [_ | _] = Uris}} ->
             Peer = self(),
-            Watched = [Uri || Subscription#subscription.ready, Uri <- Uris],
             spawn_link(fun() ->
                 Peer ! {subscribed, self(), watch(Uris, Watched, Client, Live)}
             end);
@@ -250,7 +247,7 @@ restart(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
     end,
     Again = maps:map(fun(Reference, #subscription{worker = Worker} = Subscription) ->
                          ok = end_worker(Worker),
-                         start(Reference, Subscription#subscription{ready = false}, Server)
+                         start(Reference, Subscription#subscription{ready = false}, [], Server)
                      end, All),
     announced(Server, Subscriptions#subscriptions{all = Again, stream = session_stream(Server)}).
 
@@ -298,12 +295,15 @@ request after that of a newer subscription. The subscriber gets `subscribed` aga
 unwatched(Uris, {_, #{revision := _}} = Server, #subscriptions{all = All} = Subscriptions) ->
     Subscriptions#subscriptions{all = maps:map(
         fun(Reference, #subscription{filter = Filter, worker = Worker} = Subscription) ->
-            case [Uri || Uri <- maps:get(resources, Filter, []), lists:member(Uri, Uris)] of
-                [] ->
-                    Subscription;
-                _ ->
+            Own = maps:get(resources, Filter, []),
+            case lists:any(fun(Uri) -> lists:member(Uri, Uris) end, Own) of
+                true ->
                     ok = end_worker(Worker),
-                    start(Reference, Subscription, Server)
+                    %% Without a process the subscription has been watched already.
+                    Watched = [Uri || Worker =:= undefined, Uri <- Own],
+                    start(Reference, Subscription, Watched, Server);
+                false ->
+                    Subscription
             end
         end, All)};
 %% All subscriptions start again after the next negotiation.

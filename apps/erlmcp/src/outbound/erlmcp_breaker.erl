@@ -20,7 +20,10 @@ Internal.
 -type state() :: closed | open | half_open.
 -opaque breaker() :: {atomics:atomics_ref(), Failures :: pos_integer(), First :: pos_integer(),
                       Longest :: pos_integer()}.
--doc "How a call found its breaker. No two states of a breaker have the same entry.".
+-doc """
+The state in which a call found its breaker. Two calls have the same one only if the breaker has
+neither opened nor closed between them.
+""".
 -opaque entry() :: integer().
 
 %% The atomics: failures in a row; the time until which the breaker is open, in milliseconds of

@@ -95,7 +95,8 @@ expected(metrics, true) ->
 expected(metrics, Value) -> ok_or(Value =:= false, ~"true or false");
 expected(_, any) -> ok;
 expected(_, Names) ->
-    ok_or(erlmcp_user_term:is_list_of(fun is_text/1, Names), ~"any, or a list of binaries, UTF-8").
+    ok_or(erlmcp_user_term:is_list_of(fun erlmcp_user_term:is_utf8/1, Names),
+          ~"any, or a list of binaries, UTF-8").
 
 networks([]) ->
     ok;
@@ -108,8 +109,6 @@ networks([Other | _]) ->
     {Other, ~"a binary: an IP address, or a network like 10.0.0.0/8"};
 networks(_) ->
     ~"a list of addresses and networks, one at least".
-
-is_text(Value) -> is_binary(Value) andalso unicode:characters_to_binary(Value) =:= Value.
 
 ok_or(true, _) -> ok;
 ok_or(false, Expected) -> Expected.
@@ -127,7 +126,7 @@ field(authorization_servers, [_ | _] = Values) ->
     {erlmcp_user_term:is_list_of(fun is_url/1, Values), ~"a list of URLs"};
 field(authorization_servers, _) -> {false, ~"a list of URLs"};
 field(scopes_supported, Value) -> {erlmcp_scope:are_scopes(Value), ~"a list of scopes"};
-field(resource_name, Value) -> {is_text(Value), ~"a binary, UTF-8"};
+field(resource_name, Value) -> {erlmcp_user_term:is_utf8(Value), ~"a binary, UTF-8"};
 field(Name, Value) when
     Name =:= resource_documentation; Name =:= resource_policy_uri; Name =:= resource_tos_uri
 ->
@@ -136,7 +135,7 @@ field(_, _) ->
     {false, ~"no such field of a protected resource"}.
 
 is_url(Value) ->
-    case is_text(Value) andalso uri_string:parse(Value) of
+    case erlmcp_user_term:is_utf8(Value) andalso uri_string:parse(Value) of
         #{scheme := Scheme, host := Host} = Url when Host =/= ~"" ->
             (Scheme =:= ~"https" orelse Scheme =:= ~"http") andalso not is_map_key(fragment, Url);
         _ ->

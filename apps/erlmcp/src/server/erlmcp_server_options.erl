@@ -377,7 +377,7 @@ option(Key, Value) ->
         true when length(Value) >= 0 -> ok;
         true -> {expected, ~"a list of definitions"};
         false ->
-            case is_binary(Value) andalso unicode:characters_to_binary(Value) =:= Value of
+            case erlmcp_user_term:is_utf8(Value) of
                 true -> ok;
                 false -> {expected, ~"a binary in UTF-8"}
             end

@@ -10,7 +10,8 @@ once, and the server is told where it still does something.
          ended_subscription_is_over/1, crashed_subscription_says_so/1, the_end_is_the_last_event/1,
          cut_off_subscriber_watches_nothing/1,
          refused_subscription_watches_nothing/1, resource_of_another_stays_watched/1,
-         resource_stays_watched_after_a_late_end/1, subscription_comes_when_the_server_does/1,
+         resource_stays_watched_after_a_late_end/1, failed_repetition_watches_nothing/1,
+         subscription_comes_when_the_server_does/1,
          killed_client_is_forgotten/1, killed_client_leaves_no_call_waiting/1,
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
          question_before_the_session_is_known/1, busy_stream_is_asked_for_again/1,
@@ -33,7 +34,8 @@ all() ->
      ended_subscription_is_over, crashed_subscription_says_so, the_end_is_the_last_event,
      cut_off_subscriber_watches_nothing,
      refused_subscription_watches_nothing, resource_of_another_stays_watched,
-     resource_stays_watched_after_a_late_end, subscription_comes_when_the_server_does,
+     resource_stays_watched_after_a_late_end, failed_repetition_watches_nothing,
+     subscription_comes_when_the_server_does,
      killed_client_is_forgotten, killed_client_leaves_no_call_waiting, killed_pool_is_forgotten,
      crashed_call_says_so, stopped_application_ends_clients,
      question_before_the_session_is_known, busy_stream_is_asked_for_again,
@@ -286,6 +288,44 @@ resource_stays_watched_after_a_late_end(_) ->
     subscribed = event(Second),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
+
+%% The server answers the end of the first subscription late, and then watches nothing again.
+failed_repetition_watches_nothing(_) ->
+    {Peer, Client} = watched(fun
+        (#{~"method" := ~"ping"} = Message) ->
+            [result(Message, #{}), result(get(late), #{})];
+        (#{~"method" := Method} = Message) ->
+            case {Method, get(late)} of
+                {~"resources/unsubscribe", undefined} ->
+                    undefined = put(late, Message),
+                    [];
+                {~"resources/subscribe", #{}} ->
+                    answer_until(~"test://b", Message);
+                _ ->
+                    [result(Message, #{})]
+            end
+    end),
+    {ok, First} = erlmcp_client:subscribe(Client, #{resources => [~"test://a"]}),
+    subscribed = event(First),
+    ok = erlmcp_client:unsubscribe(Client, First),
+    ~"test://a" = unsubscribed(),
+    {ok, Second} = erlmcp_client:subscribe(Client, #{resources => [~"test://a", ~"test://b"]}),
+    subscribed = event(Second),
+    {ok, pong} = erlmcp_client:ping(Client),
+    {ended, {rpc, #{code := -32002}}} = event(Second),
+    [~"test://a", ~"test://b"] = [unsubscribed(), unsubscribed()],
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% A server that watches resources up to the one at `Last`, and refuses to watch more.
+answer_until(Last, #{~"params" := #{~"uri" := Uri}} = Message) ->
+    case get(full) of
+        true ->
+            [erlmcp_test_peer:error(Message, -32002, #{})];
+        undefined ->
+            _ = Uri =:= Last andalso put(full, true),
+            [result(Message, #{})]
+    end.
 
 %% A client in a session, and its server.
 watched(Answer) ->

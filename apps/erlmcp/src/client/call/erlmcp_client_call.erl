@@ -23,7 +23,7 @@ check(_) ->
     {error, {bad_option, options, ~"a map"}}.
 
 option(Key, Value) when Key =:= timeout; Key =:= max_timeout ->
-    erlmcp_user_term:is_wait(Value) orelse ~"milliseconds, 1 to 4294967295";
+    erlmcp_user_term:check_wait(Value);
 option(Key, Value) when Key =:= progress; Key =:= log ->
     is_function(Value, 1) orelse ~"a fun of one argument";
 option(log_level, Value) ->

@@ -153,6 +153,7 @@ await(#attempt{exchange = Exchange, client = #{channel := {Transport, _}},
                 true -> await(answered(Monitor, Attempt));
                 false -> happened(Transport:received(Message, Exchange), Attempt)
             end;
+        %% The stream of a session on HTTP is resumed, which may take until the deadline.
         {timeout, Timer, resume} ->
             Message = {timeout, Timer, {resume, Deadline}},
             happened(Transport:received(Message, Exchange), Attempt);

@@ -76,7 +76,7 @@ option(inherit, Value) ->
 option(cd, Folder) ->
     is_text(Folder) orelse ~"the path of a folder";
 option(stop_ms, Value) ->
-    erlmcp_user_term:is_wait(Value) orelse ~"milliseconds, 1 to 4294967295";
+    erlmcp_user_term:check_wait(Value);
 option(_, _) ->
     ~"no such option of a client on stdio".
 

@@ -71,7 +71,7 @@ option(Key, Value) when Key =:= connections; Key =:= streams ->
 option(transport, Value) ->
     Value =:= sse orelse ~"sse";
 option(idle_ms, Value) ->
-    erlmcp_user_term:is_wait(Value) orelse ~"milliseconds, 1 to 4294967295";
+    erlmcp_user_term:check_wait(Value);
 option(tls, Value) ->
     erlmcp_user_term:is_proper_list(Value) orelse ~"a list of options of ssl";
 option(protocols, Value) ->

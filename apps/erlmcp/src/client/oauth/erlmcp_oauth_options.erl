@@ -82,7 +82,7 @@ option(allow_hosts, Value) ->
 option(tls, Value) ->
     erlmcp_user_term:is_proper_list(Value) orelse ~"a list of options of ssl";
 option(login_timeout, Value) ->
-    erlmcp_user_term:is_wait(Value) orelse ~"milliseconds, 1 to 4294967295";
+    erlmcp_user_term:check_wait(Value);
 option(_, _) ->
     ~"an option of auth".
 

@@ -187,7 +187,7 @@ expiry(_) ->
 Returns `true` if the authorization server has refused a grant, and `false` if the same request may
 succeed at another time (408, 425, 429 and all statuses from 500 on), and for other reasons.
 """.
--spec is_refused(reason() | term()) -> boolean().
+-spec is_refused(Reason :: term()) -> boolean().
 is_refused({token_refused, Status, _, _}) ->
     Status < 500 andalso not lists:member(Status, [408, 425, 429]);
 is_refused(_) ->

@@ -220,11 +220,11 @@ is_a(uri_template, _) -> false;
 is_a(handler, Value) -> is_function(Value, 2);
 is_a(completions, Value) when is_map(Value) ->
     lists:all(fun({Name, Complete}) ->
-        (is_atom(Name) orelse is_utf8(Name))
+        (is_atom(Name) orelse erlmcp_user_term:is_utf8(Name))
             andalso (is_function(Complete, 2) orelse is_a(texts, Complete))
     end, maps:to_list(Value));
 is_a(completions, _) -> false;
-is_a(texts, [Text | Texts]) -> is_utf8(Text) andalso is_a(texts, Texts);
+is_a(texts, [Text | Texts]) -> erlmcp_user_term:is_utf8(Text) andalso is_a(texts, Texts);
 is_a(texts, Value) -> Value =:= [];
 is_a(milliseconds, Value) -> is_integer(Value) andalso Value >= 0;
 is_a(wait, Value) -> Value =:= 0 orelse erlmcp_user_term:is_wait(Value);
@@ -248,9 +248,6 @@ is_a(label, Value) -> is_atom(Value);
 is_a(flag, Value) -> is_boolean(Value);
 is_a(task_support, Value) -> lists:member(Value, [forbidden, optional, required]);
 is_a(task_start, Value) -> Value =:= at_once orelse Value =:= on_return.
-
-is_utf8(Text) ->
-    is_binary(Text) andalso unicode:characters_to_binary(Text) =:= Text.
 
 expected(name) -> ~"a non-empty binary";
 expected(text) -> ~"a binary";

@@ -135,7 +135,7 @@ typed(Name, Type, Value) ->
         false -> throw({Name, expected(Type)})
     end.
 
-is_a(text, Value) -> is_binary(Value) andalso unicode:characters_to_binary(Value) =:= Value;
+is_a(text, Value) -> erlmcp_user_term:is_utf8(Value);
 is_a(texts, [Value | Values]) -> is_a(text, Value) andalso is_a(texts, Values);
 is_a(texts, Value) -> Value =:= [];
 is_a(texts_by_key, Value) when is_map(Value) ->

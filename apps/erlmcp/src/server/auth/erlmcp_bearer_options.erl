@@ -96,7 +96,7 @@ option(dpop_nonce, Value) ->
 option(Name, Value) when Name =:= dpop_proofs; Name =:= dpop_proofs_per_key ->
     is_integer(Value) andalso Value > 0 orelse ~"a number of proofs, at least 1";
 option(wait_ms, Value) ->
-    erlmcp_user_term:is_wait(Value) orelse ~"milliseconds, 1 to 4294967295";
+    erlmcp_user_term:check_wait(Value);
 option(tls, Value) ->
     erlmcp_user_term:is_proper_list(Value) orelse ~"a list of options of ssl";
 option(_, _) ->
