@@ -253,8 +253,9 @@ judged(#{status := not_run, scenario := Id, lacks := [_ | _] = Lacks}, _, File) 
     {comment, Line};
 judged(#{status := not_run, scenario := Id, reason := Reason}, _, _) ->
     error({not_run, Id, Reason});
-judged(#{status := passed, violations := []} = Outcome, Also, _) ->
+judged(#{status := passed, violations := []} = Outcome, Also, File) ->
     _ = Also(Outcome),
+    {ok, [_]} = erlmcp_chaos_result:write([Outcome], File ++ "_results"),
     ok;
 judged(#{status := failed, scenario := Id, violations := Violations} = Outcome, _, _) ->
     error({Id, Violations, maps:with([figures, earlier, seen, accounting, events, facts],

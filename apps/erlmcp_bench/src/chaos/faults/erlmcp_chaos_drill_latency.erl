@@ -39,7 +39,7 @@ needs() ->
 bounds() -> #{code => none, detect_ms => none, recover_ms => 5_000, load => failed}.
 
 -doc false.
-harms() -> [latency].
+harms() -> [delay].
 
 -doc false.
 setup(_) ->
@@ -55,11 +55,11 @@ run(#{target := Target} = Context) ->
         Halves = [SlowAt, FastAt],
         {ok, Before} ?= phase(Halves, Context),
         _ = erlmcp_chaos_context:inject(Context),
-        ok ?= erlmcp_chaos_context:harm(Context, latency, ok, fun() ->
+        ok ?= erlmcp_chaos_context:harm(Context, delay, ok, fun() ->
             erlmcp_chaos_toxiproxy:add(Toxiproxy, Slow, {latency, ?LATENCY_MS})
         end),
         {ok, Within} ?= phase(Halves, Context),
-        ok ?= erlmcp_chaos_context:harm(Context, latency, ok, fun() ->
+        ok ?= erlmcp_chaos_context:harm(Context, delay, ok, fun() ->
             erlmcp_chaos_toxiproxy:remove(Toxiproxy, Slow)
         end),
         _ = erlmcp_chaos_context:heal(Context),
@@ -67,9 +67,9 @@ run(#{target := Target} = Context) ->
         ok = record_facts(Before, Within, Context),
         ok ?= erlmcp_chaos_toxiproxy:stop(Toxiproxy),
         [Delayed, Other] = lists:zipwith(fun added_ms/2, Before, Within),
-        ok ?= erlmcp_chaos_context:seen(Context, latency, delayed_half_added_ms, Delayed,
+        ok ?= erlmcp_chaos_context:seen(Context, delay, delayed_half_added_ms, Delayed,
                                         {at_least, ?SEEN_MS}),
-        erlmcp_chaos_context:seen(Context, latency, other_half_added_ms, Other,
+        erlmcp_chaos_context:seen(Context, delay, other_half_added_ms, Other,
                                   {at_most, ?OTHER_MS})
     end.
 
