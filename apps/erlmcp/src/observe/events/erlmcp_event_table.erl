@@ -33,9 +33,9 @@ table() ->
         "under the id">>},
      {not_quick, [limit], [method, target, why],
       ~"a handler with `quick => true` used more than `limit` `reductions`, or milliseconds"},
-     {slow_consumer, [limit], [],
+     {slow_consumer, [], [limit],
       <<"the stream or connection of a client that does not read was closed; `limit` is the "
-        "bound that it passed">>},
+        "bound that it passed: a number, the name of a limit, or a map of several">>},
      {breaker_opened, [opens_in_ms], [target],
       ~"too many calls failed in a row, the last of `target`: no call goes there for a while"},
      {breaker_closed, [], [target], ~"a call of `target` was served: all calls go there again"},

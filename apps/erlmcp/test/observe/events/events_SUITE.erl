@@ -491,6 +491,14 @@ telemetry_has_the_events(_) ->
     receive
         {telemetry, [erlmcp, server, memory_ok], #{used := 1, limit := 2}, #{source := node}} -> ok
     end,
+    %% A stream of a session passes one of several limits. That is no number, and so no measurement.
+    Limits = #{stored_events => 1_000, stored_bytes => 1_048_576},
+    {ok, _, #{key := Key}} = erlmcp_registry:whereis(measured),
+    ok = erlmcp_slow_consumer:cut(Key, Limits),
+    receive
+        {telemetry, [erlmcp, server, slow_consumer], #{at := _} = Only, #{limit := Limits}} ->
+            1 = map_size(Only)
+    end,
     stop(Server),
     ok = telemetry_is_gone(),
     Without = start((definitions(self()))#{id => without}),
