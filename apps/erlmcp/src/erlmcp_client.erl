@@ -265,8 +265,8 @@ The options of one call.
     | {call_tool, Name :: binary(), Arguments :: map()}
     | {read_resource, Uri :: binary()}
     | {get_prompt, Name :: binary(), Arguments :: map()}
-    | {complete, Reference :: map(), {Argument :: binary(), Value :: binary()},
-       Arguments :: map()}
+    | {complete, {prompt, Name :: binary()} | {resource, UriTemplate :: binary()},
+       {Argument :: binary(), Value :: binary()}, Arguments :: map()}
     | {request, Method :: binary(), Params :: map()}
     | {task, get | await | cancel, Task :: map()}.
 -doc "The kinds of lists.".
@@ -585,11 +585,7 @@ chosen for the other arguments. Servers of revisions before 2025-06-18 ignore th
                {Argument :: binary(), Value :: binary()},
                call_options() | #{arguments => #{binary() => binary()}}) -> result().
 complete(Client, Of, Argument, Options) ->
-    Reference = case Of of
-        {prompt, Name} -> #{type => ~"ref/prompt", name => Name};
-        {resource, Uri} -> #{type => ~"ref/resource", uri => Uri}
-    end,
-    run({complete, Reference, Argument, maps:get(arguments, Options, #{})}, Client,
+    run({complete, Of, Argument, maps:get(arguments, Options, #{})}, Client,
         maps:remove(arguments, Options)).
 
 -doc """

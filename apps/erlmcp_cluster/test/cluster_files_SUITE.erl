@@ -8,7 +8,7 @@ fault refused.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([kubernetes_objects_fit_their_schemas/1, the_dockerfile_has_no_warning/1,
          the_compose_file_fits_its_schema/1, systemd_takes_the_unit/1,
-         options_are_those_of_serve/1]).
+         options_are_those_of_serve/1, clients_are_known_behind_the_proxy/1]).
 
 -include_lib("stdlib/include/assert.hrl").
 
@@ -16,7 +16,8 @@ suite() -> [{timetrap, {minutes, 5}}].
 
 all() ->
     [kubernetes_objects_fit_their_schemas, the_dockerfile_has_no_warning,
-     the_compose_file_fits_its_schema, systemd_takes_the_unit, options_are_those_of_serve].
+     the_compose_file_fits_its_schema, systemd_takes_the_unit, options_are_those_of_serve,
+     clients_are_known_behind_the_proxy].
 
 init_per_suite(Config) ->
     [{programs, filename:join(erlmcp_test_installed:path("ops_tools"), "bin")},
@@ -78,6 +79,19 @@ options_are_those_of_serve(_) ->
     [?assertEqual({File, []}, {File, Unknown(text(File))})
      || File <- ["kubernetes.yaml", "compose.yaml", "erlmcp.service"]],
     ?assertEqual([~"-hosts"], Unknown(changed("compose.yaml", ~"--host=", ~"--hosts="))).
+
+%% Without the first, all clients have the address of the balancer, and share its turns and rates.
+%% Without the second, a client has that address if it likes.
+clients_are_known_behind_the_proxy(_) ->
+    Compose = text("compose.yaml"),
+    {match, [Balancer]} = re:run(Compose, "balancer:.*?ipv4_address: ([0-9.]+)",
+                                 [dotall, {capture, [1], binary}]),
+    {match, Nodes} = re:run(Compose, "command: .*?]", [dotall, global, {capture, first, binary}]),
+    [{_, _} = binary:match(Node, <<"--trusted-proxy=", Balancer/binary, ",">>) || [Node] <- Nodes],
+    3 = length(Nodes),
+    [{_, _} = binary:match(text(File), Line)
+     || {File, Line} <- [{"haproxy.cfg", ~"http-request del-header Forwarded"},
+                         {"nginx.conf", ~B(proxy_set_header Forwarded "";)}]].
 
 %% Files and programs.
 

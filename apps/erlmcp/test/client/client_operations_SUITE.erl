@@ -199,7 +199,11 @@ arguments_are_completed(Config) ->
         erlmcp_client:complete(client(Config), {prompt, ~"hello"}, {~"who", ~"A"}),
     {ok, #{~"completion" := #{~"values" := [~"Ada's home"]}}} =
         erlmcp_client:complete(client(Config), {prompt, ~"hello"}, {~"home", ~""},
-                               #{arguments => #{~"who" => ~"Ada"}}).
+                               #{arguments => #{~"who" => ~"Ada"}}),
+    {ok, Reference} = erlmcp_client:async(client(Config), {complete, {prompt, ~"hello"},
+                                                           {~"who", ~"A"}, #{}}),
+    {ok, #{~"completion" := #{~"values" := [~"Ada", ~"Alan"]}}} =
+        receive {erlmcp, Reference, Outcome} -> Outcome end.
 
 server_is_pinged(Config) ->
     {ok, pong} = erlmcp_client:ping(client(Config)).

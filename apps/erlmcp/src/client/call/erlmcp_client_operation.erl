@@ -25,7 +25,11 @@ request({get_prompt, Name, Arguments}) when map_size(Arguments) =:= 0 ->
     {~"prompts/get", #{~"name" => Name}};
 request({get_prompt, Name, Arguments}) ->
     {~"prompts/get", #{~"name" => Name, ~"arguments" => Arguments}};
-request({complete, Reference, {Argument, Value}, Arguments}) ->
+request({complete, Of, {Argument, Value}, Arguments}) ->
+    Reference = case Of of
+        {prompt, Name} -> #{~"type" => ~"ref/prompt", ~"name" => Name};
+        {resource, Uri} -> #{~"type" => ~"ref/resource", ~"uri" => Uri}
+    end,
     Params = #{~"ref" => Reference, ~"argument" => #{~"name" => Argument, ~"value" => Value}},
     {~"completion/complete",
      case map_size(Arguments) of

@@ -60,7 +60,8 @@ option(redirect_uri, Value) ->
     is_url(Value, [loopback]) orelse ~"an https URL, or http on the loopback";
 option(loopback, Value) ->
     is_map(Value) andalso maps:keys(maps:without([port, path, host, say], Value)) =:= []
-        orelse ~"a map of port, path, host and say";
+        andalso erlmcp_loopback:check(Value) =:= ok
+        orelse ~"a map of port, path, host (127.0.0.1 or localhost) and say, a fun of a URL";
 option(browser, Value) ->
     Value =:= none orelse is_function(Value, 1) orelse ~"a fun of a URL, or none";
 option(scope, Value) ->

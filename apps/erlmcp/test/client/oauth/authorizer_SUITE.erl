@@ -743,6 +743,8 @@ bad_options(_) ->
           {browser, #{redirect_uri => ?REDIRECT}},
           {browser, #{browser => fun() -> ok end}},
           {loopback, #{loopback => #{state => ~"x"}}},
+          {loopback, #{loopback => #{port => -1}}},
+          {loopback, #{loopback => #{host => ~"example.com"}}},
           {scope, #{scope => ~"a  b"}},
           {scope, #{scope => <<"a\"b">>}},
           {assertion, #{assertion => 1}},

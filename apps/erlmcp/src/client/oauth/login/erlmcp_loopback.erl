@@ -12,7 +12,7 @@ Source: RFC 8252, section 7.3.
 Internal.
 """.
 
--export([login/3]).
+-export([check/1, login/3]).
 
 -export_type([options/0, reason/0]).
 
@@ -64,6 +64,14 @@ The reason for a failed login.
 -define(LINGER_MS, 500).
 -define(NOTHING, ~"There is nothing here.").
 
+-doc "Checks the options of a login.".
+-spec check(#{atom() => term()}) -> ok | {error, {bad_option, Name :: atom()}}.
+check(Options) ->
+    case [Name || Name := Value <- Options, not is_option(Name, Value)] of
+        [] -> ok;
+        [Name | _] -> {error, {bad_option, Name}}
+    end.
+
 -doc """
 Opens the listener, calls `AuthorizeUrl` with its redirect URI, opens the returned URL in the
 browser, and waits for the redirect. `Deadline`, in milliseconds of `erlang:monotonic_time/1`,
@@ -75,7 +83,7 @@ caller checks `code`, `error`, `state` and `iss` in the query.
     {ok, Redirected :: binary(), RedirectUri :: binary()} | {error, reason()}.
 login(AuthorizeUrl, Options, Deadline) ->
     maybe
-        ok ?= check(maps:to_list(Options)),
+        ok ?= check(Options),
         {ok, Listener} ?= listening(Options),
         try
             login(AuthorizeUrl, maps:merge(defaults(), Options), Deadline, Listener)
@@ -87,14 +95,6 @@ login(AuthorizeUrl, Options, Deadline) ->
 defaults() ->
     #{path => ~"/callback", host => ~"127.0.0.1", open => fun erlmcp_browser:open/1,
       say => fun(Url) -> erlmcp_log:text(notice, "To log in, open ~ts", [Url]) end}.
-
-check([]) ->
-    ok;
-check([{Name, Value} | Rest]) ->
-    case is_option(Name, Value) of
-        true -> check(Rest);
-        false -> {error, {bad_option, Name}}
-    end.
 
 is_option(wanted, Port) -> is_option(port, Port);
 is_option(port, Port) -> is_integer(Port) andalso Port >= 0 andalso Port =< 65535;
