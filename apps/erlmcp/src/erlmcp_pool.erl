@@ -21,7 +21,8 @@ A call that was not sent, or was refused with the HTTP status 429 or 503, is tri
 members first. After a lost connection, the end of a member or another 5xx, a server may have run
 the call. The same holds if a later request of the call fails, such as a poll of its task. Such a
 call is tried again only if its option `repeatable` is `true`, the default for calls that only read.
-After an answer of the server, or a timeout, no call is tried again.
+It begins anew, and what its server has asked for is asked for again. After an answer of the server,
+or a timeout, no call is tried again.
 """.
 
 -export([start_link/1, start_link/2, child_spec/1, stop/1, info/1]).

@@ -112,9 +112,12 @@ make_room(Bytes, {Table, #{entries := Entries, bytes := Most}, Size} = Cache) ->
             end
     end.
 
+%% Taking locks the table for all calls, even if there is nothing to take. Mostly there is nothing,
+%% since few servers name a `ttlMs`.
 forget(Keys, {Table, _, Size}) ->
     lists:foreach(fun(Key) ->
-                      [atomics:sub(Size, 1, Bytes) || {_, _, Bytes, _} <- ets:take(Table, Key)]
+                      [atomics:sub(Size, 1, Bytes) || ets:member(Table, Key),
+                                                      {_, _, Bytes, _} <- ets:take(Table, Key)]
                   end, Keys).
 
 -doc """

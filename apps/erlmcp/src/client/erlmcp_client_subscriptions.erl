@@ -211,8 +211,9 @@ worker_ended(Worker, Why, Server, #subscriptions{all = All} = Subscriptions) ->
     end.
 
 -doc """
-Ends the processes of all subscriptions, and sends every subscriber the event `{ended, Reason}`. A
-subscriber that does not read its messages gets `{ended, slow_consumer}` instead.
+Ends the processes of all subscriptions, and sends the subscribers the event `{ended, Reason}`,
+except those whose subscriptions have ended already. A subscriber that does not read its messages
+gets `{ended, slow_consumer}` instead.
 """.
 -spec end_all(Reason :: term(), subscriptions()) -> ok.
 end_all(Reason, #subscriptions{all = All}) ->
@@ -223,7 +224,12 @@ end_all(Reason, #subscriptions{all = All}) ->
     Deadline = erlmcp_clock:now_ms() + ?END,
     lists:foreach(fun(Worker) -> gone(Worker, Deadline) end, Workers),
     lists:foreach(fun({Reference, #subscription{pid = Pid}}) ->
-                      deliver(Pid, Reference, {ended, Reason})
+                      %% A stream that asks for its removal has sent the last event itself.
+                      receive
+                          {unsubscribe, Reference} -> ok
+                      after 0 ->
+                          deliver(Pid, Reference, {ended, Reason})
+                      end
                   end, maps:to_list(All)).
 
 gone({Worker, Monitor}, Deadline) ->

@@ -8,6 +8,7 @@ once, and the server is told where it still does something.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([subscription_ends_on_the_server/1, subscription_ends_with_its_owner/1,
          ended_subscription_is_over/1, crashed_subscription_says_so/1, the_end_is_the_last_event/1,
+         subscription_ends_once/1, late_subscription_is_not_added/1,
          cut_off_subscriber_watches_nothing/1,
          refused_subscription_watches_nothing/1, resource_of_another_stays_watched/1,
          resource_stays_watched_after_a_late_end/1, failed_repetition_watches_nothing/1,
@@ -32,6 +33,7 @@ suite() ->
 all() ->
     [subscription_ends_on_the_server, subscription_ends_with_its_owner,
      ended_subscription_is_over, crashed_subscription_says_so, the_end_is_the_last_event,
+     subscription_ends_once, late_subscription_is_not_added,
      cut_off_subscriber_watches_nothing,
      refused_subscription_watches_nothing, resource_of_another_stays_watched,
      resource_stays_watched_after_a_late_end, failed_repetition_watches_nothing,
@@ -194,6 +196,43 @@ the_end_is_the_last_event(_) ->
     ok = gone(Stream),
     ok = gone(Stopping),
     receive {erlmcp, Reference, More} -> error(More) after 0 -> ok end,
+    ok = erlmcp:stop_server(Server).
+
+%% The server has refused the subscription, and the client stops before it has heard of that.
+subscription_ends_once(_) ->
+    Test = self(),
+    #{port := Port} = Peer = erlmcp_test_peer:tcp(fun
+        (#{~"method" := ~"server/discover"} = Message) ->
+            [result(Message, #{resultType => ~"complete", supportedVersions => [~"2026-07-28"],
+                               capabilities => #{}})];
+        (#{~"method" := ~"subscriptions/listen"} = Message) ->
+            Test ! {listens, self()},
+            receive refuse -> [erlmcp_test_peer:error(Message, -32601, #{})] end;
+        (_) ->
+            []
+    end),
+    Client = started({tcp, ~"127.0.0.1", Port, #{era => stateless}}),
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    Listens = receive {listens, Pid} -> Pid after ?WAIT -> error(late) end,
+    ok = sys:suspend(Client),
+    Listens ! refuse,
+    {ended, {rpc, #{code := -32601}}} = event(Reference),
+    ok = erlmcp_client:stop(Client),
+    receive {erlmcp, Reference, More} -> error(More) after 0 -> ok end,
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% Its caller has no reference, and could not end it.
+late_subscription_is_not_added(_) ->
+    Server = server(),
+    Client = started({http, url(Server), #{era => stateless, subscriptions => 1}}),
+    {ok, _} = erlmcp_client:server(Client),
+    ok = sys:suspend(Client),
+    {error, timeout} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    ok = sys:resume(Client),
+    %% There is room for the next one.
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    subscribed = event(Reference),
+    ok = erlmcp_client:stop(Client),
     ok = erlmcp:stop_server(Server).
 
 %% The process of a client's only subscription.

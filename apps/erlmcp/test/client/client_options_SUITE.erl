@@ -35,7 +35,8 @@ wrong_options_are_named(_) ->
                   {capabilities, [#{~"a" => self()}]}, {tasks, [yes]},
                   {log_level, [loud]}, {cache, [true]}, {limits, [10]}, {bogus, [1]}],
                               Value <- Values],
-    Stdio = [{args, ~"x"}, {args, [1]}, {args, [~"x" | y]}, {env, x}, {env, [{~"A", 1}]},
+    Stdio = [{args, ~"x"}, {args, [1]}, {args, [~"x" | y]}, {args, [<<0>>]},
+             {args, ["x", [$x, 0]]}, {cd, <<"/tmp", 0>>}, {env, x}, {env, [{~"A", 1}]},
              {env, [{~"A", ~"1"} | x]}, {env, #{~"" => ~"1"}}, {env, #{~"A=B" => ~"1"}},
              {env, #{<<255>> => ~"1"}}, {env, #{~"A" => <<255>>}}, {env, #{~"A" => <<0>>}},
              {env, #{"A" => [0]}}, {cd, none}, {stop_ms, 0}, {stop_ms, ?TOO_LONG},
@@ -148,7 +149,8 @@ wrong_options_of_a_call_are_refused(_) ->
 wrong_targets_are_refused(_) ->
     process_flag(trap_exit, true),
     [{error, {bad_option, command, _}} = erlmcp_client:start_link({stdio, Command, #{}})
-     || Command <- [cat, 5, [], ["cat", cat], ["cat" | ~"x"], ~""]],
+     || Command <- [cat, 5, [], ["cat", cat], ["cat" | ~"x"], ~"",
+                    <<"cat", 0>>, ["cat", <<0>>], [~"cat", [0]]]],
     [{error, {bad_option, Key, _}} = erlmcp_client:start_link({tcp, Host, Port, #{}})
      || {Key, Host, Port} <- [{port, ~"127.0.0.1", 0}, {port, ~"127.0.0.1", 65536},
                               {port, ~"127.0.0.1", ~"80"}, {host, ~"", 80}, {host, "", 80},

@@ -62,26 +62,28 @@ checked([Program | _] = Command) ->
     case Program =/= "" andalso Program =/= ~""
              andalso erlmcp_user_term:is_list_of(fun is_text/1, Command) of
         true -> {ok, {stdio, Command}};
-        false -> {error, {bad_option, command, ~"a program, or a list of it and its arguments"}}
+        false -> {error, {bad_option, command,
+                          ~"a program, or a list of it and its arguments, without NUL"}}
     end.
 
 -doc false.
 option(args, Args) ->
-    erlmcp_user_term:is_list_of(fun is_text/1, Args) orelse ~"a list of binaries";
+    erlmcp_user_term:is_list_of(fun is_text/1, Args) orelse ~"a list of binaries without NUL";
 option(env, Env) ->
     erlmcp_stdio_environment:is_env(Env)
         orelse ~"a map or list of names and values, or false for one to be removed";
 option(inherit, Value) ->
     erlmcp_stdio_environment:is_inherit(Value) orelse ~"safe or all";
 option(cd, Folder) ->
-    is_text(Folder) orelse ~"the path of a folder";
+    is_text(Folder) orelse ~"the path of a folder, without NUL";
 option(stop_ms, Value) ->
     erlmcp_user_term:check_wait(Value);
 option(_, _) ->
     ~"no such option of a client on stdio".
 
-is_text(Text) when is_binary(Text) -> true;
-is_text(Text) -> io_lib:char_list(Text).
+%% No argument and no path can have NUL. A binary may have any other bytes, as a file's name may.
+is_text(Text) when is_binary(Text) -> binary:match(Text, <<0>>) =:= nomatch;
+is_text(Text) -> io_lib:char_list(Text) andalso not lists:member(0, Text).
 
 -doc false.
 about({stdio, [Command | _]}) ->

@@ -10,7 +10,7 @@ Sources: specification 2026-07-28, "Cancellation", "Progress", "Pagination", "To
          end_per_group/2]).
 -export([deadline_ends_the_call/1, progress_extends_the_deadline/1,
          max_timeout_is_not_extended/1, progress_of_others_extends_nothing/1,
-         progress_extends_what_is_taken_up_again/1,
+         progress_extends_what_is_taken_up_again/1, a_resumption_has_the_time_of_its_call/1,
          calls_are_bounded/1, safe_request_is_sent_once_more/1, tool_is_not_called_again/1,
          cursors_that_do_not_end/1, pages_are_bounded/1, null_ends_the_pages/1,
          empty_cursor_is_one/1, forgotten_cursor_begins_anew/1,
@@ -45,7 +45,8 @@ groups() ->
             what_is_no_answer_is_named, errors_have_their_data,
             other_requests_are_not_repeated_for_headers],
     [{stateless, [], Both},
-     {session, [], [progress_extends_what_is_taken_up_again, invalid_tool_of_others_stays,
+     {session, [], [progress_extends_what_is_taken_up_again,
+                    a_resumption_has_the_time_of_its_call, invalid_tool_of_others_stays,
                     why_it_ends_is_told | Both]}].
 
 init_per_suite(Config) ->
@@ -121,6 +122,30 @@ progress_extends_what_is_taken_up_again(Config) ->
     Resuming = receive {resumed, Pid} -> Pid after ?WAIT -> error(not_resumed) end,
     Resuming ! {resume, Call},
     ok = until_ok(Reference).
+
+%% The call's process waits for a connection, and hears nothing else meanwhile.
+a_resumption_has_the_time_of_its_call(Config) ->
+    Client = visit(Config, #{}, #{
+        ~"tools/call" => fun(_) -> {events, [~"id: 1\nretry: 0\ndata: \n\n", close]} end,
+        resumed => fun() -> {events, [follow]} end}),
+    Session = trace:session_create(?MODULE, self(), []),
+    1 = trace:function(Session, {erlmcp_httpc_pool, checkout, 3}, true, []),
+    _ = trace:process(Session, new, true, [call]),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 20_000}),
+    receive {resumed, _} -> ok after ?WAIT -> error(not_resumed) end,
+    ok = erlmcp_client:cancel(Client, Reference),
+    receive {erlmcp, Reference, {error, cancelled}} -> ok after ?WAIT -> error(no_outcome) end,
+    {Caller, Deadline} = receive
+        {trace, Pid, call, {_, checkout, [_, call, OfCall]}} -> {Pid, OfCall}
+    after ?WAIT ->
+        error(not_called)
+    end,
+    receive
+        {trace, Caller, call, {_, checkout, [_, call, OfResumption]}} -> Deadline = OfResumption
+    after ?WAIT ->
+        error(not_resumed)
+    end,
+    true = trace:session_destroy(Session).
 
 until_ok(Reference) ->
     receive

@@ -8,7 +8,8 @@ Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Caching", "Stre
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([header_mismatch_renews_the_tool_once/1, headers_follow_the_definition/1,
+-export([header_mismatch_renews_the_tool_once/1, header_mismatch_may_come_after_a_round/1,
+         headers_follow_the_definition/1,
          invalid_tool_is_left_out/1, state_goes_back_as_it_came/1, rounds_are_bounded/1,
          rounds_must_ask_something/1, inputs_that_fail/1, unknown_result_type/1,
          result_type_may_be_absent/1, fresh_result_is_kept/1, each_meta_has_its_result/1,
@@ -28,7 +29,8 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [header_mismatch_renews_the_tool_once, headers_follow_the_definition, invalid_tool_is_left_out,
+    [header_mismatch_renews_the_tool_once, header_mismatch_may_come_after_a_round,
+     headers_follow_the_definition, invalid_tool_is_left_out,
      state_goes_back_as_it_came, rounds_are_bounded, rounds_must_ask_something, inputs_that_fail,
      unknown_result_type, result_type_may_be_absent, fresh_result_is_kept, each_meta_has_its_result,
      stale_result_is_asked_for, change_is_not_kept, result_of_rounds_is_not_kept, cache_is_bounded,
@@ -58,6 +60,18 @@ header_mismatch_renews_the_tool_once(Config) ->
     {error, {rpc, #{code := -32020}}} =
         erlmcp_client:call_tool(Other, ~"mirrored", #{region => ~"eu"}),
     {2, 2} = {Listed(), Tried()}.
+
+header_mismatch_may_come_after_a_round(Config) ->
+    {Calls, _} = counted(fun(Call, 1) -> asks(Call, #{requestState => ~"s"});
+                            (Call, 2) -> {400, [], erlmcp_test_peer:error(Call, -32020, #{})};
+                            (Call, _) -> {200, [], result(Call, complete(#{content => []}))}
+                         end),
+    Client = visit(Config, #{}, #{
+        ~"tools/list" => fun(Call) -> page(Call, [mirrored(~"region")], none) end,
+        ~"tools/call" => Calls}),
+    {ok, _} = erlmcp_client:call_tool(Client, ~"mirrored", #{region => ~"eu"}),
+    [none, none, ~"eu"] = [maps:get(~"mcp-param-region", headers(~"tools/call"), none)
+                           || _ <- [first, with_the_state, with_the_header]].
 
 %% "conforming clients MUST mirror the designated parameter values into HTTP headers."; "If no value
 %% is present at that path in the call arguments, the header is omitted."

@@ -13,7 +13,8 @@ that are refused. What the authorizer does for a token is in the suites of `test
 -export([a_call_waits_for_the_login/1, calls_at_once_share_a_login/1,
          a_login_knows_what_was_reached/1]).
 -export([a_server_that_refuses_every_token/1, a_login_that_fails_is_named/1]).
--export([a_login_that_takes_too_long/1, a_session_is_left_without_a_login/1]).
+-export([a_login_that_takes_too_long/1, a_resumption_asks_for_one_login/1,
+         a_session_is_left_without_a_login/1]).
 -export([the_nonce_of_an_answer_is_in_the_next_proof/1, a_nonce_that_is_never_right/1]).
 -export([wrong_options/1, secrets_are_in_no_report/1, a_token_may_come_from_a_fun/1]).
 
@@ -22,9 +23,9 @@ that are refused. What the authorizer does for a token is in the suites of `test
 all() ->
     [a_call_waits_for_the_login, calls_at_once_share_a_login, a_login_knows_what_was_reached,
      a_server_that_refuses_every_token, a_login_that_fails_is_named, a_login_that_takes_too_long,
-     a_session_is_left_without_a_login, the_nonce_of_an_answer_is_in_the_next_proof,
-     a_nonce_that_is_never_right, wrong_options, secrets_are_in_no_report,
-     a_token_may_come_from_a_fun].
+     a_resumption_asks_for_one_login, a_session_is_left_without_a_login,
+     the_nonce_of_an_answer_is_in_the_next_proof, a_nonce_that_is_never_right, wrong_options,
+     secrets_are_in_no_report, a_token_may_come_from_a_fun].
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -170,6 +171,39 @@ a_login_that_takes_too_long(Config) ->
         {ok, []} = erlmcp_client:list_tools(Client),
         [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize")
     end).
+
+%% The server refuses the token when the stream of a call is resumed, and nobody logs in.
+a_resumption_asks_for_one_login(Config) ->
+    Peer = peer(Config),
+    erlmcp_test_oauth:change(Peer, ~"/mcp", fun
+        (#{method := ~"GET", headers := #{~"last-event-id" := _}} = Request) ->
+            refused(Request);
+        (#{headers := #{~"authorization" := _}, body := Body} = Request) ->
+            case binary:match(Body, ~"tools/call") of
+                nomatch ->
+                    served(Request, #{});
+                _ ->
+                    {200, #{~"content-type" => ~"text/event-stream"},
+                     ~"id: 1\nretry: 0\ndata: \n\n"}
+            end;
+        (Request) ->
+            refused(Request)
+    end),
+    %% Without a refresh token, a login is the only way to another token.
+    erlmcp_test_oauth:change(Peer, ~"/token", fun(_) ->
+        erlmcp_test_oauth:json(200, maps:remove(~"refresh_token",
+                                                erlmcp_test_oauth:token_answer(Peer)))
+    end),
+    Folder = filename:join(proplists:get_value(priv_dir, Config), ?FUNCTION_NAME),
+    Auth = erlmcp_test_oauth:logged_in(#{store => {erlmcp_token_store_file, #{folder => Folder}}}),
+    Session = #{era => '2025-11-25'},
+    with_client(Peer, Auth, Session, fun(Client) -> {ok, _} = erlmcp_client:server(Client) end),
+    Away = Auth#{browser => fun(_) -> receive never -> ok end end, login_timeout => 500},
+    with_client(Peer, Away, Session, fun(Client) ->
+        {error, {timeout, 60_000}} = erlmcp_client:call_tool(Client, ~"t", #{})
+    end),
+    [_] = [Headers || #{method := ~"GET", headers := #{~"last-event-id" := _} = Headers}
+                          <- erlmcp_test_oauth:asked(Peer, ~"/mcp")].
 
 a_session_is_left_without_a_login(Config) ->
     Peer = peer(Config),

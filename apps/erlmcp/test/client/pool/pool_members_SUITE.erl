@@ -10,6 +10,7 @@ misbehave.
 -export([every_operation_works/1, fewest_calls_first/1, keys_stay/1, keys_move_only_from_the_lost/1,
          unsent_call_is_tried_elsewhere/1, reading_is_tried_again/1, doing_is_not/1,
          each_failure_of_http_has_its_tries/1, a_call_that_has_begun_is_not_begun_again/1,
+         what_is_tried_again_asks_again/1,
          silence_and_nonsense_are_failures/1,
          busy_member_is_passed_over/1,
          repeatable_tool_is_tried_again/1, retries_end/1, late_calls_are_not_tried_again/1,
@@ -36,7 +37,7 @@ all() ->
     [every_operation_works, fewest_calls_first, keys_stay, keys_move_only_from_the_lost,
      unsent_call_is_tried_elsewhere, reading_is_tried_again, doing_is_not,
      each_failure_of_http_has_its_tries, a_call_that_has_begun_is_not_begun_again,
-     silence_and_nonsense_are_failures,
+     what_is_tried_again_asks_again, silence_and_nonsense_are_failures,
      busy_member_is_passed_over,
      repeatable_tool_is_tried_again, retries_end, late_calls_are_not_tried_again,
      breaker_opens_at_its_limit,
@@ -195,6 +196,31 @@ a_call_that_has_begun_is_not_begun_again(_) ->
                                   lastUpdatedAt => ~"2026-01-01T00:00:00Z",
                                   pollIntervalMs => 50}, 1},
                                {#{resultType => input_required, requestState => ~"s"}, 2}]].
+
+%% The answers belong to the member that has asked.
+what_is_tried_again_asks_again(_) ->
+    Asked = counters:new(1, []),
+    #{url := Url} = erlmcp_test_peer:http(fun
+        (#{message := #{~"method" := ~"prompts/get", ~"params" := Params} = Message}) ->
+            case {Params, counters:get(Asked, 1)} of
+                {#{~"inputResponses" := _}, 1} ->
+                    {500, [], none};
+                {#{~"inputResponses" := _}, _} ->
+                    {200, [], result(Message, #{resultType => complete, messages => []})};
+                {_, _} ->
+                    {200, [], result(Message, #{resultType => input_required,
+                                                inputRequests => #{a => #{method => ~"roots/list"}},
+                                                requestState => ~"s"})}
+            end;
+        (Request) ->
+            failing(Request)
+    end),
+    Roots = fun() -> ok = counters:add(Asked, 1, 1), [] end,
+    {ok, Pool} = erlmcp_pool:start_link(#{
+        targets => [{http, Url, #{timeout => ?WAIT, inputs => #{roots => Roots}}}]}),
+    {ok, #{~"messages" := []}} = erlmcp_client:get_prompt(Pool, ~"p", #{}),
+    2 = counters:get(Asked, 1),
+    ok = erlmcp_pool:stop(Pool).
 
 silence_and_nonsense_are_failures(_) ->
     [begin

@@ -6,6 +6,7 @@
          one_call_at_a_time_tries/1, one_of_those_that_wait_for_a_worker_tries/1,
          earlier_calls_change_no_open_breaker/1, earlier_calls_let_none_try/1,
          an_earlier_call_opens_no_breaker/1, an_overdue_trial_lets_none_try/1,
+         a_failed_trial_opens_it_whatever_the_count/1, two_never_try_at_once/1,
          deadlines_are_failures/1, cancelled_calls_are_none/1,
          errors_of_the_caller_are_none/1, a_breaker_can_be_shared/1, resources_have_breakers/1,
          handlers_may_refuse/1]).
@@ -29,6 +30,7 @@ all() ->
      one_call_at_a_time_tries, one_of_those_that_wait_for_a_worker_tries,
      earlier_calls_change_no_open_breaker, earlier_calls_let_none_try,
      an_earlier_call_opens_no_breaker, an_overdue_trial_lets_none_try,
+     a_failed_trial_opens_it_whatever_the_count, two_never_try_at_once,
      deadlines_are_failures, cancelled_calls_are_none, errors_of_the_caller_are_none,
      a_breaker_can_be_shared, resources_have_breakers, handlers_may_refuse,
      calls_at_once_are_bounded, killed_calls_give_their_place_back, calls_in_a_time_are_bounded,
@@ -194,6 +196,62 @@ an_overdue_trial_lets_none_try(_) ->
     _ = tried(Breaker),
     ok = erlmcp_breaker:spare(Breaker, Overdue),
     {open, _} = erlmcp_breaker:enter(Breaker).
+
+%% A call that was served while the breaker opened has set the count to 0.
+a_failed_trial_opens_it_whatever_the_count(_) ->
+    Breakers = [opened_while_one_is_served() || _ <- lists:seq(1, 500)],
+    [opened = erlmcp_breaker:leave(Breaker, tried(Breaker), failed)
+     || Breaker <- Breakers, erlmcp_breaker:state(Breaker) =/= closed].
+
+opened_while_one_is_served() ->
+    Breaker = erlmcp_breaker:new(#{failures => 2, open_ms => 1}),
+    [{ok, First}, {ok, Fails}, {ok, Works}] = [erlmcp_breaker:enter(Breaker) || _ <- [1, 2, 3]],
+    ok = erlmcp_breaker:leave(Breaker, First, failed),
+    _ = at_once([fun() -> erlmcp_breaker:leave(Breaker, Fails, failed) end,
+                 fun() -> erlmcp_breaker:leave(Breaker, Works, served) end]),
+    Breaker.
+
+%% Two calls find a breaker half-open. One tries, and the other one may be slow to look further.
+two_never_try_at_once(_) ->
+    Breakers = [opened() || _ <- lists:seq(1, 2_000)],
+    true = wait_for(fun() -> erlmcp_breaker:works(lists:last(Breakers)) end),
+    [begin
+         Later = fun() -> _ = lists:seq(1, Nth rem 100), served(Breaker) end,
+         [Entry, Other] = at_once([fun() -> served(Breaker) end, Later]),
+         true = Entry =/= Other
+     end || {Nth, Breaker} <- lists:enumerate(Breakers)].
+
+opened() ->
+    Breaker = erlmcp_breaker:new(#{failures => 1, open_ms => 1}),
+    {ok, Entry} = erlmcp_breaker:enter(Breaker),
+    opened = erlmcp_breaker:leave(Breaker, Entry, failed),
+    Breaker.
+
+served(Breaker) ->
+    case erlmcp_breaker:enter(Breaker) of
+        {ok, Entry} ->
+            _ = erlmcp_breaker:leave(Breaker, Entry, served),
+            Entry;
+        {open, _} ->
+            refused
+    end.
+
+%% Returns what funs return that begin at the same moment, each in a process.
+at_once(Funs) ->
+    Begun = atomics:new(1, []),
+    Processes = [spawn_monitor(fun() ->
+                     ok = atomics:add(Begun, 1, 1),
+                     ok = all_begun(Begun, length(Funs)),
+                     exit({returned, Fun()})
+                 end) || Fun <- Funs],
+    [receive {'DOWN', Monitor, process, Pid, {returned, Value}} -> Value end
+     || {Pid, Monitor} <- Processes].
+
+all_begun(Begun, All) ->
+    case atomics:get(Begun, 1) of
+        All -> ok;
+        _ -> all_begun(Begun, All)
+    end.
 
 tried(Breaker) ->
     case erlmcp_breaker:enter(Breaker) of
