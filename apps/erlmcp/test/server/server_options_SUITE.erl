@@ -97,6 +97,12 @@ bad_listener_options_say_what_is_expected(_) ->
              {http, pages, ~"/a"}, ~"authenticate, true or false, and no other option"},
             {{http, #{pages => #{~"/mcp" => {pages_SUITE, 1}}}}, {http, pages, ~"/mcp"},
              ~"paths that differ, and from path"},
+            {{http, #{path => ~"/health/live", health => true}}, {http, pages, ~"/health/live"},
+             ~"paths that differ, and from path"},
+            {{http, #{pages => #{~"/health/ready" => {pages_SUITE, 1}}, health => true}},
+             {http, pages, ~"/health/ready"}, ~"paths that differ, and from path"},
+            {{http, #{sse => #{path => ~"/health/ready"}, health => true}},
+             {http, pages, ~"/health/ready"}, ~"paths that differ, and from path"},
             {{http, #{sse => #{path => ~"/a?b"}}}, {http, sse, path},
              ~"a path: a slash, and no query"}]].
 
