@@ -368,16 +368,19 @@ modules_without_a_callback_are_refused(_) ->
           "#{uri_template => <<\"r://{r}\">>, name => <<\"r\">>}"},
          {prompt, ~"p", prompts, "#{name => <<\"p\">>}"}]].
 
-%% Also if the options have another list: both are taken.
+%% Whichever callback has them, and also if the options have another list: all are taken.
 lists_of_handlers_are_checked(_) ->
     Keys = [tools, resources, resource_templates, prompts, skills],
+    Server = "server() -> #{name => <<\"x\">>, version => <<\"1\">>",
     [begin
-         Module = handler_module([
-             lists:concat(["server() -> #{name => <<\"x\">>, version => <<\"1\">>, ", Key, " => ",
-                           Value, "}."])]),
-         [{Key, {error, {bad_option, Key, <<_, _/binary>>}}} = {Key, started(Options)}
+         Module = handler_module(Callbacks),
+         [{Callbacks, {error, {bad_option, Key, <<_, _/binary>>}}} = {Callbacks, started(Options)}
           || Options <- [#{handler => Module}, #{handler => Module, Key => []}]]
-     end || Key <- Keys, Value <- ["none", "[a | b]"]].
+     end || Key <- Keys, Value <- ["none", "[a | b]"],
+            Callbacks <- [[lists:concat([Server, ", ", Key, " => ", Value, "}."])],
+                          [lists:concat([Server, ", ", Key, " => ", Value, "}."]),
+                           lists:concat([Key, "() -> []."])],
+                          [Server ++ "}.", lists:concat([Key, "() -> ", Value, "."])]]].
 
 handler_module(Functions) ->
     Forms = [begin
