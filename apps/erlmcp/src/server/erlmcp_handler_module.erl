@@ -10,8 +10,8 @@ Internal.
 -doc """
 Returns the options that `server/0` of a handler module returns, with the definitions and skills of
 its other callbacks, such as `tools/0`. A definition of these callbacks without a handler gets one
-that calls the callback of its kind, such as `call_tool/3`, if the module exports that. Crashes if
-one of the callbacks crashes.
+that calls the callback of its kind, such as `call_tool/3`, if the module exports that. A term that
+is no list stays in the options, which are checked next. Crashes if one of the callbacks crashes.
 """.
 -spec options(module()) -> erlmcp:options().
 options(Module) ->
@@ -20,12 +20,17 @@ options(Module) ->
         fun({Key, Handler}, Known) ->
             case erlang:function_exported(Module, Key, 0) of
                 true ->
-                    Sources = [with_handler(Source, Handler) || Source <- Module:Key()],
-                    Known#{Key => maps:get(Key, Known, []) ++ Sources};
+                    Known#{Key => joined(maps:get(Key, Known, []), Module:Key(), Handler)};
                 false ->
                     Known
             end
         end, Options, [{skills, none} | handlers(Module)]).
+
+joined(Own, Sources, Handler) ->
+    case [Other || Other <- [Own, Sources], not erlmcp_user_term:is_proper_list(Other)] of
+        [] -> Own ++ [with_handler(Source, Handler) || Source <- Sources];
+        [Other | _] -> Other
+    end.
 
 handlers(Module) ->
     Reader = exported(Module, read_resource,

@@ -193,7 +193,8 @@ is_page(Module, Options, Path, Pages) ->
 
 %% A listener has a path at least, and no path is of two of its parts.
 paths(Options) ->
-    Pages = maps:keys(maps:get(pages, Options, #{})) ++ maps:keys(own_pages(Options)),
+    Pages = maps:keys(maps:get(pages, Options, #{})) ++ maps:keys(own_pages(Options))
+        ++ [Path || #{health := true} <- [Options], Path <- [~"/health/live", ~"/health/ready"]],
     Paths = [Path || Path <- [maps:get(path, Options, ~"/mcp")], Path =/= none]
         ++ [map_get(Key, Sse) || #{} = Sse <- [sse(Options)], Key <- [path, message_path]]
         ++ Pages,

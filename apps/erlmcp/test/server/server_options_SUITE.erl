@@ -97,6 +97,12 @@ bad_listener_options_say_what_is_expected(_) ->
              {http, pages, ~"/a"}, ~"authenticate, true or false, and no other option"},
             {{http, #{pages => #{~"/mcp" => {pages_SUITE, 1}}}}, {http, pages, ~"/mcp"},
              ~"paths that differ, and from path"},
+            {{http, #{path => ~"/health/live", health => true}}, {http, pages, ~"/health/live"},
+             ~"paths that differ, and from path"},
+            {{http, #{pages => #{~"/health/ready" => {pages_SUITE, 1}}, health => true}},
+             {http, pages, ~"/health/ready"}, ~"paths that differ, and from path"},
+            {{http, #{sse => #{path => ~"/health/ready"}, health => true}},
+             {http, pages, ~"/health/ready"}, ~"paths that differ, and from path"},
             {{http, #{sse => #{path => ~"/a?b"}}}, {http, sse, path},
              ~"a path: a slash, and no query"}]].
 
@@ -362,16 +368,19 @@ modules_without_a_callback_are_refused(_) ->
           "#{uri_template => <<\"r://{r}\">>, name => <<\"r\">>}"},
          {prompt, ~"p", prompts, "#{name => <<\"p\">>}"}]].
 
-%% Also if the options have another list: both are taken.
+%% Whichever callback has them, and also if the options have another list: all are taken.
 lists_of_handlers_are_checked(_) ->
     Keys = [tools, resources, resource_templates, prompts, skills],
+    Server = "server() -> #{name => <<\"x\">>, version => <<\"1\">>",
     [begin
-         Module = handler_module([
-             lists:concat(["server() -> #{name => <<\"x\">>, version => <<\"1\">>, ", Key, " => ",
-                           Value, "}."])]),
-         [{Key, {error, {bad_option, Key, <<_, _/binary>>}}} = {Key, started(Options)}
+         Module = handler_module(Callbacks),
+         [{Callbacks, {error, {bad_option, Key, <<_, _/binary>>}}} = {Callbacks, started(Options)}
           || Options <- [#{handler => Module}, #{handler => Module, Key => []}]]
-     end || Key <- Keys, Value <- ["none", "[a | b]"]].
+     end || Key <- Keys, Value <- ["none", "[a | b]"],
+            Callbacks <- [[lists:concat([Server, ", ", Key, " => ", Value, "}."])],
+                          [lists:concat([Server, ", ", Key, " => ", Value, "}."]),
+                           lists:concat([Key, "() -> []."])],
+                          [Server ++ "}.", lists:concat([Key, "() -> ", Value, "."])]]].
 
 handler_module(Functions) ->
     Forms = [begin

@@ -38,7 +38,8 @@ The plan of a load.
 - `environment` changes the environment of a program, as a port's `env`. By default it removes only
   `ERLMCP_TOKEN`.
 - `server_os_pid` is the process whose processor time and memory are read. By default it is the
-  first program of a target on stdio with a single connection.
+  first program of a target on stdio with a single connection. A program that is started after its
+  end is not watched.
 - `since` is when the windows of errors begin, in monotonic microseconds. By default it is the time
   when measuring begins.
 - `on_second` is called with the sample of each second, in a process of the load.

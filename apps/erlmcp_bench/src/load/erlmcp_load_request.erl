@@ -3,7 +3,7 @@
 Prepares the messages of a load, without their ids, and the expected content of their results. Pure.
 """.
 
--export([new/2, echo/1]).
+-export([new/2, echo/1, mix/1]).
 -export([initialize/1, initialized/1, stream/1, goodbye/2, in_session/2]).
 
 -export_type([request/0, era/0]).
@@ -32,6 +32,25 @@ new({Method, Params}, {session, Revision}) ->
 echo(PayloadBytes) ->
     {~"tools/call", #{~"name" => ~"echo",
                       ~"arguments" => #{~"text" => binary:copy(~"x", PayloadBytes)}}}.
+
+-doc """
+Returns the requests of a load as text: their methods, with the names or URIs that they ask for, and
+weights other than 1. An example is `tools/call add=9,ping`.
+""".
+-spec mix([{Weight :: pos_integer(), {Method :: binary(), Params :: map()}}, ...]) -> binary().
+mix(Requests) ->
+    iolist_to_binary(lists:join($,, [[Method, subject(Method, Params), weight(Weight)]
+                                     || {Weight, {Method, Params}} <- Requests])).
+
+subject(Method, Params) ->
+    Field = erlmcp_header:source(Method),
+    case Params of
+        #{Field := Name} when is_binary(Name) -> [$\s, Name];
+        #{} -> ""
+    end.
+
+weight(1) -> "";
+weight(Weight) -> [$=, integer_to_binary(Weight)].
 
 %% The expected content of a result. The tools `echo`, `add` and `large` have known results on
 %% measured servers. Other tools and MCP's methods must have their characteristic member. A result

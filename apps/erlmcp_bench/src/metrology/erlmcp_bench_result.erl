@@ -28,8 +28,8 @@ The members of a result: the measurement (`workload_id`, `benchmark`, `transport
 
 %% The members that identify a measurement.
 -define(IDENTITY, [~"benchmark", ~"workload_id", ~"transport", ~"component", ~"era", ~"connections",
-                   ~"payload_bytes", ~"workers", ~"clients", ~"profile", ~"nodes", ~"against",
-                   ~"shortened"]).
+                   ~"payload_bytes", ~"workers", ~"clients", ~"profile", ~"mix", ~"nodes",
+                   ~"against", ~"shortened"]).
 -define(MIB, 1_048_576).
 
 -doc """

@@ -13,6 +13,8 @@ the effects of its faults. Pure.
     complaints := [complaint()], zone := erlmcp_error_budget_window:zone(),
     transport := tcp | http1 | http2, nodes := non_neg_integer(), urls => [binary()],
     profile => erlmcp_bench_profile:name(),
+    %% its requests, if they are not the scenario's own
+    mix => binary(),
     %% the revision of its sessions, if it has some
     era => binary(),
     %% its full and its actual duration; the part of its clients, and their number
@@ -142,6 +144,7 @@ new(Scenario, Options, #{steps := Steps, loads := Loads, unopened := Unopened, n
     lists:foldl(fun maps:merge/2, maps:with([urls, profile], Options),
               [bombing(Scenario, Facts, Course),
                #{era => Revision || #{era := {session, Revision}} <- [Options]},
+               #{mix => erlmcp_load_request:mix(Requests) || #{requests := Requests} <- [Options]},
                #{bytes => Payload || is_integer(Payload)},
                #{scenario => Name, title => Title, status => status(Complaints),
                  complaints => Complaints, zone => Zone, transport => Transport, nodes => Nodes,

@@ -35,7 +35,7 @@ new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, 
                  #{nodes => Nodes || Nodes > 0},
                  #{against => iolist_to_binary(lists:join(" ", Urls)) || urls := Urls <- Outcome},
                  #{payload_bytes => Bytes || bytes := Bytes <- Outcome},
-                 maps:with([profile, era], Outcome)]).
+                 maps:with([profile, era, mix], Outcome)]).
 
 -doc """
 Writes the files of a scenario into a folder, and returns them. The result is the first one. The

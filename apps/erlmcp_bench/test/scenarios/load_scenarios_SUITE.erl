@@ -389,7 +389,7 @@ other_servers_are_loaded(Config) ->
     %% Its requests have another payload, and it is not known.
     {ok, [File | _]} =
         erlmcp_bench_scenario_result:write(Outcome, proplists:get_value(priv_dir, Config)),
-    {ok, #{~"workload_id" := ~"baseline", ~"marks" := []} = Result} =
+    {ok, #{~"workload_id" := ~"baseline", ~"marks" := [], ~"mix" := ~"tools/list"} = Result} =
         erlmcp_bench_result:read(File),
     false = is_map_key(~"payload_bytes", Result),
     %% It has no tool of that name, and says so to each.

@@ -7,7 +7,7 @@
 -export([a_short_run_gives_a_valid_result/1, what_is_due_and_not_sent_is_counted/1,
          each_of_many_workers_is_woken/1, a_load_ends_with_who_started_it/1,
          without_a_target_each_waits_for_its_answer/1, wrong_answers_fail_it/1,
-         a_server_that_cannot_start_fails_it/1,
+         a_late_answer_is_not_that_of_the_next/1, a_server_that_cannot_start_fails_it/1,
          collections_of_its_requests_are_seen/1,
          each_service_fails_and_recovers/1, a_failure_has_to_be_seen/1,
          a_load_has_to_recover/1, figures_of_a_failure/1,
@@ -20,7 +20,7 @@ all() ->
     [a_short_run_gives_a_valid_result, what_is_due_and_not_sent_is_counted,
      each_of_many_workers_is_woken, a_load_ends_with_who_started_it,
      without_a_target_each_waits_for_its_answer, wrong_answers_fail_it,
-     a_server_that_cannot_start_fails_it,
+     a_late_answer_is_not_that_of_the_next, a_server_that_cannot_start_fails_it,
      collections_of_its_requests_are_seen,
      each_service_fails_and_recovers, a_failure_has_to_be_seen, a_load_has_to_recover,
      figures_of_a_failure,
@@ -97,6 +97,39 @@ wrong_answers_fail_it(_) ->
             #{id => ~"stress_30s_100k_ops", target_ops_per_s => 1_000, workers => 2},
             #{duration_s => 1, server => #{handler => erlmcp_test_broken_fixture}}),
     Sent = Right + Wrong.
+
+%% The first call runs until the client does not wait for it any more.
+a_late_answer_is_not_that_of_the_next(_) ->
+    Test = self(),
+    Calls = counters:new(1, []),
+    Echo = fun(#{~"text" := Text}, _) ->
+        ok = counters:add(Calls, 1, 1),
+        _ = counters:get(Calls, 1) =:= 1 andalso begin
+            Test ! {runs, self()},
+            receive go_on -> ok end
+        end,
+        Text
+    end,
+    {ok, Server} = erlmcp:start_server(#{
+        name => ~"late", version => ~"1", limits => #{call_timeout_ms => 2_000},
+        tools => [#{name => ~"echo", input_schema => #{text => string}, timeout_ms => 60_000,
+                    handler => Echo}]}),
+    {Client, Monitor} = spawn_monitor(fun() ->
+        {timeout, Late} = erlmcp_bench_requests:call(1, erlmcp_bench_requests:new(Server, 8)),
+        Test ! timed_out,
+        receive go_on -> ok end,
+        {answered, Next} = erlmcp_bench_requests:call(2, Late),
+        {answered, Last} = erlmcp_bench_requests:call(3, Next),
+        ok = erlmcp_bench_requests:close(Last)
+    end),
+    Call = receive {runs, Pid} -> Pid end,
+    receive timed_out -> ok end,
+    Ended = monitor(process, Call),
+    Call ! go_on,
+    receive {'DOWN', Ended, process, Call, _} -> ok end,
+    Client ! go_on,
+    receive {'DOWN', Monitor, process, Client, Reason} -> normal = Reason end,
+    ok = erlmcp:stop_server(Server).
 
 %% The reason is found before its processes start, and by one of them.
 a_server_that_cannot_start_fails_it(_) ->

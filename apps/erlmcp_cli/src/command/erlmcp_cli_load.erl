@@ -294,8 +294,10 @@ outcome(#{answered := Answered, wrong := Wrong}) when Answered > 0, Wrong =:= 0 
 outcome(_) -> failed.
 
 base(Workload, #{target := Target, connections := Connections, era := Era, loop := Loop,
-                 payload_bytes := Payload} = Plan) ->
-    Common = #{
+                 payload_bytes := Payload, requests := Requests} = Plan) ->
+    Mix = #{mix => erlmcp_load_request:mix(Requests)
+            || Requests =/= [{1, erlmcp_load_request:echo(Payload)}]},
+    Common = Mix#{
         workload_id => list_to_binary(Workload), benchmark => ~"load", scope => per_node,
         transport => transport(Target, maps:get(protocol, Plan, http1)),
         connections => Connections, payload_bytes => Payload,

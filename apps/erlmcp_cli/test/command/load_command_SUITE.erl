@@ -104,6 +104,15 @@ results_are_files(Config) ->
            ~"windows" := [#{~"errors_count" := None}]}} = erlmcp_bench_result:read(File),
     ?assertEqual(#{}, None),
     {0, _, ""} = load(["--json", Folder, "--rate", "100"], Config),
+    %% What asks for something else has another identity.
+    Mixes = ["tools/call echo", "tools/list", "prompts/list", "tools/call echo=2,tools/list=3"],
+    _ = [{0, _, ""} = load(["--json", Folder, "--workload", "mixed", "--mix", Mix], Config)
+         || Mix <- Mixes],
+    {ok, Mixed} = erlmcp_bench_result:read_all(
+        filelib:wildcard(filename:join(Folder, "load_mixed_*.json"))),
+    ?assertEqual([none, ~"prompts/list", ~"tools/call echo=2,tools/list=3", ~"tools/list"],
+                 lists:sort([maps:get(~"mix", erlmcp_bench_result:identity(Result), none)
+                             || Result <- Mixed])),
     {0, _, _} = main(["metrology" | filelib:wildcard(filename:join(Folder, "*.json"))]).
 
 %% A file is no folder, and no rule of metrology is broken.

@@ -19,6 +19,7 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
          requests_of_later_releases_are_unsupported/1,
          facts_of_sessions_are_bounded/1, facts_of_one_client_are_bounded/1,
          large_facts_count_more/1, a_refused_session_stores_nothing/1,
+         a_session_that_made_room_says_so/1,
          changes_of_sessions_take_turns/1, a_refused_subscription_ends_no_other/1,
          few_wait_for_their_turn/1,
          turns_of_killed_requests_come_back/1, old_facts_are_deleted/1,
@@ -33,11 +34,11 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
 %% On the nodes.
 -export([run_page/2, server/0, tools/0, resources/0, call_tool/3, read_resource/3, leave_room/1,
          leave_turns/1, leave_share/2, share/0, who_shows/1, passed_on/0, of_incarnation/1,
-         begin_to_inherit/1, begin_to_end/1, go_on/1, end_sessions/2, begin_to_sweep/1,
-         sweep_on/1]).
+         begin_to_inherit/1, begin_to_end/1, begin_to_open/0, go_on/1, end_sessions/2,
+         begin_to_sweep/1, sweep_on/1]).
 -export([count_searches/0, search/3, searches/0, inherit_at_once/2, inherited/0]).
-%% A cluster whose sessions are inherited, and ended, in two steps.
--export([incarnation/2, find_session/3, inherit_session/3, change_session/4]).
+%% A cluster whose sessions are opened, inherited, and ended, in two steps.
+-export([incarnation/2, open_session/2, find_session/3, inherit_session/3, change_session/4]).
 
 -import(erlmcp_test_cluster, [incarnation/1]).
 -import(erlmcp_test_cluster_node, [serve/2, answered/1, get_stream/3, await_waiting/2, is_waiting/2,
@@ -61,7 +62,7 @@ all() ->
      forged_ids_are_unknown, what_is_passed_on_is_bounded,
      requests_of_later_releases_are_unsupported,
      facts_of_sessions_are_bounded, facts_of_one_client_are_bounded,
-     large_facts_count_more, a_refused_session_stores_nothing,
+     large_facts_count_more, a_refused_session_stores_nothing, a_session_that_made_room_says_so,
      changes_of_sessions_take_turns, a_refused_subscription_ends_no_other, few_wait_for_their_turn,
      turns_of_killed_requests_come_back, old_facts_are_deleted, a_sweep_without_a_majority_ends,
      a_sweep_delays_no_stop, a_sweep_ends_with_its_incarnation,
@@ -508,7 +509,8 @@ facts_of_one_client_are_bounded(Config) ->
     ok = erlmcp_test_cluster:call(A, sys, suspend, [erlmcp_cluster_sessions]),
     ok = erlmcp_test_cluster:call(A, ?MODULE, leave_share, [1, 0]),
     #{~"result" := #{}} = Level(~"error"),
-    #{~"error" := #{~"data" := #{~"refusal" := 1089}}} = Subscribe(),
+    #{~"error" := #{~"message" := Message, ~"data" := #{~"refusal" := 1089}}} = Subscribe(),
+    {_, _} = binary:match(Message, ~"of this client or of all"),
     %% What replaces something needs no room.
     #{~"result" := #{}} = Level(~"info"),
     #{status := 503} = delete(A, Session),
@@ -571,6 +573,20 @@ a_refused_session_stores_nothing(Config) ->
     1060 = refusal(declared(Few, 10_000)),
     Before = Facts(),
     ok = erlmcp_test_cluster:call(A, erlmcp, stop_server, [few]).
+
+%% Another session of the same client ends it before it is open.
+a_session_that_made_room_says_so(Config) ->
+    [A | _] = members(Config),
+    {Message, _} = erlmcp_test_cluster:await(fun() ->
+        Opening = erlmcp_test_cluster:call(A, ?MODULE, begin_to_open, []),
+        {error, Refusal} = erlmcp_test_cluster:call(A, ?MODULE, go_on, [Opening]),
+        case erlmcp_refusal:number(Refusal) of
+            %% The lease of a busy machine has ended meanwhile.
+            1080 -> false;
+            1060 -> erlmcp_refusal:message(Refusal)
+        end
+    end, 30_000),
+    ~"too many open sessions: this one has made room for another one; try again" = Message.
 
 %% The response to a client that opens a session, and declares about so many bytes.
 declared(Member, Bytes) ->
@@ -1084,6 +1100,29 @@ begin_to_inherit(Id) ->
 begin_to_end(Id) ->
     begin_to(fun(Instance) -> erlmcp_session_request:delete(Id, anonymous, Instance) end).
 
+%% Returns when the process has made the first change of a new session, which has made room for
+%% another session since.
+-doc false.
+begin_to_open() ->
+    Tenant = {anonymous, ~"opens"},
+    Session = #{principal => anonymous, revision => '2025-11-25', client_info => #{},
+                client_capabilities => #{}, log_level => 6},
+    Large = #{~"experimental" => #{~"com.example/large" =>
+                                       #{~"text" => binary:copy(~"x", 10_000)}}},
+    Opening = begin_to(fun(Instance) ->
+        erlmcp_session:open(Session#{client_capabilities := Large}, Tenant, Instance)
+    end),
+    {ok, _, #{limits := Limits} = Instance} = erlmcp_registry:whereis(?SERVER),
+    {Other, _} = erlmcp_test_cluster:await(fun() ->
+        case erlmcp_session:open(Session, Tenant,
+                                 Instance#{limits := Limits#{sessions_per_principal := 1}}) of
+            {ok, Id} -> Id;
+            {error, _} -> false
+        end
+    end, 30_000),
+    ok = erlmcp_session:delete(Other, Instance),
+    Opening.
+
 begin_to(Do) ->
     {ok, _, #{cluster := {_, State}} = Instance} = erlmcp_registry:whereis(?SERVER),
     Test = self(),
@@ -1163,6 +1202,17 @@ sweep_on(Keeper) ->
 incarnation(Of, {_, State}) ->
     erlmcp_cluster:incarnation(Of, State).
 
+%% A session that has changes has them twice.
+-doc false.
+open_session(Session, {_, State}) ->
+    {{ok, Id, Incarnation, Changes}, _} = erlmcp_test_cluster:await(fun() ->
+        case erlmcp_cluster:open_session(Session, State) of
+            unavailable -> false;
+            Opened -> Opened
+        end
+    end, 30_000),
+    {ok, Id, Incarnation, Changes ++ Changes}.
+
 -doc false.
 find_session(Id, Principal, {_, State}) ->
     erlmcp_cluster:find_session(Id, Principal, State).
@@ -1172,6 +1222,8 @@ inherit_session(Id, Principal, {Test, State}) ->
     half_done(Test, erlmcp_cluster:inherit_session(Id, Principal, State)).
 
 -doc false.
+change_session(_, _, {declaration, _}, {Test, _}) ->
+    half_done(Test, ok);
 change_session(Id, Tenant, Change, {Test, State}) ->
     half_done(Test, erlmcp_cluster:change_session(Id, Tenant, Change, State)).
 

@@ -81,23 +81,27 @@ outside(<<C/utf8, Rest/binary>>) -> [<<C/utf8>> | quantifier(Rest)];
 outside(_) -> throw(invalid).
 
 %% After an expression that can be repeated.
-quantifier(<<C, Rest/binary>>) when C =:= $*; C =:= $+; C =:= $? -> [C | lazy(Rest)];
-quantifier(<<"{", Rest/binary>> = Text) ->
-    case counts(Rest) of
-        {Counts, More} -> [${, Counts, $} | lazy(More)];
-        none -> outside(Text)
-    end;
-quantifier(Rest) -> outside(Rest).
+quantifier(Text) ->
+    {Quantifier, Rest} = quantified(Text),
+    [Quantifier | outside(Rest)].
 
-lazy(<<"?", Rest/binary>>) -> [$? | unquantified(Rest)];
-lazy(Rest) -> unquantified(Rest).
+quantified(<<C, Rest/binary>>) when C =:= $*; C =:= $+; C =:= $? -> lazy(C, Rest);
+quantified(<<"{", Rest/binary>> = Text) ->
+    case counts(Rest) of
+        {Counts, More} -> lazy([${, Counts, $}], More);
+        none -> {[], Text}
+    end;
+quantified(Rest) -> {[], Rest}.
+
+lazy(Quantifier, <<"?", Rest/binary>>) -> {[Quantifier, $?], unquantified(Rest)};
+lazy(Quantifier, Rest) -> {Quantifier, unquantified(Rest)}.
 
 %% Two quantifiers are an error in ECMA-262, and possessive in `m:re`.
 unquantified(<<C, _/binary>>) when C =:= $*; C =:= $+; C =:= $? -> throw(invalid);
 unquantified(<<"{", Rest/binary>> = Text) ->
     counts(Rest) =:= none orelse throw(invalid),
-    outside(Text);
-unquantified(Rest) -> outside(Rest).
+    Text;
+unquantified(Rest) -> Rest.
 
 counts(Text) ->
     case digits(Text) of
@@ -144,11 +148,10 @@ escape(<<"0", C, _/binary>>, _) when ?IS_DIGIT(C) -> throw(invalid);
 escape(<<"0", Rest/binary>>, Where) -> [~B"\x{0}" | continue(Rest, Where)];
 escape(<<C, _/binary>> = Text, outside) when C >= $1, C =< $9 ->
     {Number, Rest} = digits(Text),
-    [back_reference(Number, [~B"\g{", Number, $}]) | quantifier(Rest)];
+    back_reference(Number, [~B"\g{", Number, $}], Rest);
 escape(<<"k<", Rest/binary>>, outside) ->
     case binary:split(Rest, ~">") of
-        [Name, More] ->
-            [back_reference([$<, Name, $>], [~B"\k<", Name, $>]) | quantifier(More)];
+        [Name, More] -> back_reference([$<, Name, $>], [~B"\k<", Name, $>], More);
         _ -> throw(invalid)
     end;
 escape(<<"x", Hex:2/binary, Rest/binary>>, Where) ->
@@ -179,8 +182,11 @@ escape(<<C/utf8, Rest/binary>>, Where) -> [<<C/utf8>> | continue(Rest, Where)];
 escape(_, _) -> throw(invalid).
 
 %% A reference to a group that has matched nothing yet matches the empty text in ECMA-262, and
-%% nothing in `m:re`.
-back_reference(Group, Reference) -> [~"(?(", Group, $), Reference, $)].
+%% nothing in `m:re`. It is repeated within its condition: `m:re` copies a repeated condition, and
+%% has no room for many copies.
+back_reference(Group, Reference, Text) ->
+    {Quantifier, Rest} = quantified(Text),
+    [~"(?(", Group, $), Reference, Quantifier, $) | outside(Rest)].
 
 continue(Rest, outside) -> quantifier(Rest);
 continue(Rest, inside) -> inside(Rest).

@@ -63,7 +63,8 @@ Internal.
 Opens a session for a tenant and returns its id. Returns a refusal if the limit of sessions, or that
 of the tenant's sessions, is reached and all of these are in use (`reserve/5`). In a cluster,
 returns a refusal also if this node may not serve sessions now. It does so, too, if the id has no
-room for the client's declaration, and the cluster cannot store it (`change/3`).
+room for the client's declaration, and the cluster cannot store it (`change/3`), or the session has
+made room for another one meanwhile.
 """.
 -spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
@@ -99,14 +100,25 @@ stored_in(Incarnation, Id, [Change | Changes], Instance) ->
     case change(Id, Change, Instance) of
         ok -> stored_in(Incarnation, Id, Changes, Instance);
         {error, _} = Refused -> {failed, Refused};
-        %% Its row has made room for another session.
-        ended -> {failed, unavailable}
+        ended ->
+            case is_now(Incarnation, Instance) of
+                true -> {failed, {error, made_room()}};
+                false -> {failed, unavailable}
+            end
     end;
-stored_in(Incarnation, _, [], #{cluster := {Module, State}}) ->
-    case is_integer(Incarnation) andalso Module:incarnation(sessions, State) =:= Incarnation of
+stored_in(Incarnation, _, [], Instance) ->
+    case is_now(Incarnation, Instance) of
         true -> ok;
         false -> {failed, unavailable}
     end.
+
+is_now(Incarnation, #{cluster := {Module, State}}) ->
+    is_integer(Incarnation) andalso Module:incarnation(sessions, State) =:= Incarnation.
+
+made_room() ->
+    erlmcp_refusal:new(concurrent_limit_exceeded,
+                       ~"too many open sessions: this one has made room for another one; try again",
+                       #{retry_after_ms => 1000}).
 
 -doc """
 Makes this node the home of a session whose home was another one. The client may have missed
@@ -167,7 +179,8 @@ change(Id, Change, #{cluster := {Module, State}} = Instance) ->
             {error, unavailable()};
         full ->
             {error, erlmcp_refusal:new(resource_exhausted,
-                                       ~"the cluster keeps changes of too many sessions",
+                                       [~"the cluster keeps too many changes of sessions, of this ",
+                                        ~"client or of all: end sessions, or try again"],
                                        #{retry_after_ms => 60_000})}
     end.
 
@@ -175,7 +188,8 @@ change(Id, Change, #{cluster := {Module, State}} = Instance) ->
 -spec unavailable() -> erlmcp_refusal:refusal().
 unavailable() ->
     erlmcp_refusal:new(dependency_unavailable,
-                       ~"this node has lost its contact with the cluster: try again",
+                       [~"this node serves no sessions now: it has lost its contact with the ",
+                        ~"cluster, or is about to stop; try again"],
                        #{retry_after_ms => 1000}).
 
 -doc """

@@ -158,12 +158,18 @@ requests_without_room_fail_their_task(_) ->
     #{~"_TASK" := #{cancelled := 1}} = maps:get(methods, erlmcp:metrics(Pid)),
     erlmcp_test_http:stop(Server).
 
-%% Whatever it is asked to write. The record stays as it was.
+%% Whatever it is asked to write, and also if its bound is another one by then. The record stays as
+%% it was.
 a_full_store_ends_the_process(_) ->
-    {Server, _, _, Monitor} = asks_without_room(),
-    writing(update) ! full,
-    receive {'DOWN', Monitor, process, _, Reason} -> normal = Reason end,
-    erlmcp_test_http:stop(Server).
+    [begin
+         {Server, _, _, Monitor} = asks_without_room(),
+         writing(update) ! {full, Limit},
+         receive
+             {'DOWN', Monitor, process, _, Reason} -> normal = Reason;
+             {update, _} -> error({writes_again, Limit})
+         end,
+         erlmcp_test_http:stop(Server)
+     end || Limit <- [10, 11]].
 
 %% Returns with a task whose call asks its client, and whose process is told that the store has no
 %% room for that.
@@ -176,7 +182,7 @@ asks_without_room() ->
     ok = over(Create),
     Keeper = writing(update),
     Monitor = monitor(process, Keeper),
-    Keeper ! full,
+    Keeper ! {full, 10},
     {Server, Client, Id, Monitor}.
 
 %% Returns with a task whose handler has returned, and whose process could not store that.
@@ -229,7 +235,7 @@ written(What, Test, Write) ->
     Test ! {What, self()},
     receive
         go -> Write();
-        full -> {error, {full, 10}};
+        {full, Limit} -> {error, {full, Limit}};
         unavailable -> {error, unavailable}
     end.
 

@@ -19,6 +19,8 @@ After `new/2` the calling process traps exits, since the process of a call answe
     server := erlmcp:server(),
     %% with the key of the server that it was opened to
     connection := {reference(), erlmcp_connection:connection()} | none,
+    %% how long to wait for an answer, once a connection was opened
+    timeout_ms => pos_integer(),
     %% the bytes before and after the id, of a request and of its answer once it is known
     request := {binary(), binary()}, answer := {binary(), binary()} | unknown,
     text := binary()
@@ -30,8 +32,8 @@ none, its JSON-RPC code. `no_server`: the server did not run, or ended before it
 -type outcome() ::
     answered | {refused, Code :: integer()} | {wrong, binary()} | timeout | no_server.
 
-%% Milliseconds to wait for an answer: as many as a call has.
--define(ANSWER, 60_000).
+%% Milliseconds to wait for an answer after those that a call has.
+-define(GRACE, 1_000).
 
 -doc """
 Returns a client of a server with the tool `echo`, for the calling process. Its requests have a text
@@ -58,13 +60,15 @@ around_id(Id, Bytes) ->
     {<<Before/binary, "\"id\":">>, After}.
 
 -doc """
-Sends a request with the id `Id`, and waits for its answer, at most a minute. The outcome `wrong`
-has the bytes of an answer that is neither right nor an error.
+Sends a request with the id `Id`, and waits for its answer, at most for a second longer than the
+server's limit `call_timeout_ms`. The outcome `wrong` has the bytes of an answer that is neither
+right nor an error.
 """.
 -spec call(Id :: pos_integer(), client()) -> {outcome(), client()}.
 call(Id, #{connection := {Key, Connection}, request := {Before, After}} = Client) ->
+    #{timeout_ms := Timeout} = Client,
     Digits = integer_to_binary(Id),
-    try send(<<Before/binary, Digits/binary, After/binary>>, Connection) of
+    try send(<<Before/binary, Digits/binary, After/binary>>, Timeout, Connection) of
         {Got, Next} -> outcome(Id, Digits, Got, Client#{connection := {Key, Next}})
     catch
         error:badarg:Stack -> {no_server, without_server(Stack, Client)}
@@ -74,7 +78,8 @@ call(Id, #{connection := none, server := Server} = Client) ->
         {ok, _, #{key := Key, limits := Limits} = Instance} ->
             ok = erlmcp_heap:bound_connection(Limits),
             Connection = erlmcp_connection:new(Instance, anonymous, local),
-            call(Id, Client#{connection := {Key, Connection}});
+            #{call_timeout_ms := Timeout} = Limits,
+            call(Id, Client#{connection := {Key, Connection}, timeout_ms => Timeout + ?GRACE});
         error ->
             {no_server, Client}
     end.
@@ -116,26 +121,26 @@ read(Id, Got, #{text := Text}) ->
 number(#{~"data" := #{~"refusal" := Number}}) when is_integer(Number) -> Number;
 number(#{~"code" := Code}) -> Code.
 
-send(Request, Connection) ->
+send(Request, Timeout, Connection) ->
     {_, Out, Next} = erlmcp_connection:data(Request, Connection),
-    written(Out, Next).
+    written(Out, Timeout, Next).
 
 %% Receives only messages of the connection's calls: the mailbox may have others.
-awaited(Connection) ->
+awaited(Timeout, Connection) ->
     receive
-        {'EXIT', _, _} = Message -> handled(Message, Connection);
-        {{erlmcp_call, _}, _} = Message -> handled(Message, Connection)
-    after ?ANSWER ->
+        {'EXIT', _, _} = Message -> handled(Message, Timeout, Connection);
+        {{erlmcp_call, _}, _} = Message -> handled(Message, Timeout, Connection)
+    after Timeout ->
         {timeout, Connection}
     end.
 
-handled(Message, Connection) ->
+handled(Message, Timeout, Connection) ->
     {Out, Next} = erlmcp_connection:info(Message, Connection),
-    written(Out, Next).
+    written(Out, Timeout, Next).
 
-written(Out, Connection) ->
+written(Out, Timeout, Connection) ->
     case iolist_to_binary(Out) of
-        <<>> -> awaited(Connection);
+        <<>> -> awaited(Timeout, Connection);
         Bytes -> {Bytes, Connection}
     end.
 
