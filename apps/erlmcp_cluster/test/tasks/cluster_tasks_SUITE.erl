@@ -12,7 +12,7 @@ The last case kills a node.
          a_killed_process_repeats_its_task/1, a_task_that_cannot_start_fails_alone/1,
          a_server_may_end_meanwhile/1,
          questions_are_answered_on_another_node/1,
-         a_session_waits_on_another_node/1,
+         a_session_waits_on_another_node/1, a_late_report_is_dropped/1,
          a_list_has_the_tasks_of_all_nodes/1, a_node_that_is_behind_catches_up/1,
          reads_share_their_catch_ups/1,
          limits_hold_over_nodes/1, a_large_result_fails_its_task/1,
@@ -51,7 +51,7 @@ all() ->
     [the_rules_of_a_store_hold, each_node_answers_for_a_task, a_killed_process_repeats_its_task,
      a_task_that_cannot_start_fails_alone, a_server_may_end_meanwhile,
      questions_are_answered_on_another_node, a_session_waits_on_another_node,
-     a_list_has_the_tasks_of_all_nodes, a_node_that_is_behind_catches_up,
+     a_late_report_is_dropped, a_list_has_the_tasks_of_all_nodes, a_node_that_is_behind_catches_up,
      reads_share_their_catch_ups,
      limits_hold_over_nodes, a_large_result_fails_its_task, large_requests_fail_their_task,
      arguments_that_repeat_are_bounded,
@@ -394,9 +394,31 @@ a_session_waits_on_another_node(Config) ->
     %% Here, too, who comes too late is told so.
     _ = refused(-32602, ask(session(B), ~"tasks/cancel", Cancelled)).
 
-is_waited_for(#{member := Member} = Server, Id) ->
+is_waited_for(Server, Id) ->
+    waiting_for(Server, Id) =/= [].
+
+waiting_for(#{member := Member} = Server, Id) ->
     State = erlmcp_test_cluster:call(Member, sys, get_state, [process(Server, Id)]),
-    [Pid || Pids <- tuple_to_list(State), is_list(Pids), Pid <- Pids, is_pid(Pid)] =/= [].
+    [Pid || Pids <- tuple_to_list(State), is_list(Pids), Pid <- Pids, is_pid(Pid)].
+
+%% A process that ran the task before it was taken over, on a node that stood still meanwhile, goes
+%% on to report until its node ends it.
+a_late_report_is_dropped(Config) ->
+    [#{member := Member} = A, B, _] = servers(Config),
+    Id = id(erlmcp_test_tasks:ask(session(A), ~"tools/call",
+                                  #{name => ~"wait", arguments => #{label => ~"late"},
+                                    task => #{}})),
+    _ = running(A, ~"late"),
+    Exchange = request(session(B), 5, ~"tasks/result", #{taskId => Id}),
+    {[Waiting], _} = erlmcp_test_cluster:await(fun() ->
+        case waiting_for(A, Id) of [] -> false; Pids -> Pids end
+    end, 30_000),
+    Other = erlmcp_test_cluster:call(Member, erlang, whereis, [erlmcp_cluster_lost_tasks]),
+    _ = erlmcp_test_cluster:call(Member, erlang, send, [
+        Waiting, {erlmcp_task, 1, {notification, ~"{}", Other}}]),
+    ok = finish(A, ~"late", ~"done"),
+    #{~"id" := 5, ~"result" := #{~"content" := [#{~"text" := ~"done"}]}} = next(Exchange),
+    ok = over(Exchange).
 
 a_list_has_the_tasks_of_all_nodes(Config) ->
     Ids = [id(call(client(Server), ~"large", #{bytes => 1})) || Server <- servers(Config)],
