@@ -28,7 +28,8 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
          a_request_waits_for_a_lease_that_lapsed/1,
          a_lease_that_begins_again_has_no_sessions/1,
          a_session_that_has_ended_is_not_inherited/1, a_session_is_inherited_once/1,
-         one_that_ends_a_session_is_told_so/1, a_session_survives_its_home/1, a_minority_refuses/1,
+         one_that_ends_a_session_is_told_so/1, an_answer_of_an_earlier_home_is_dropped/1,
+         a_session_survives_its_home/1, a_minority_refuses/1,
          a_home_that_stood_still_has_lost_its_sessions/1]).
 %% On the nodes.
 -export([run_page/2, server/0, tools/0, resources/0, call_tool/3, read_resource/3, leave_room/1,
@@ -68,7 +69,7 @@ all() ->
      a_call_may_find_its_session_gone_elsewhere, a_request_waits_for_a_lease_that_lapsed,
      a_lease_that_begins_again_has_no_sessions,
      a_session_that_has_ended_is_not_inherited, a_session_is_inherited_once,
-     one_that_ends_a_session_is_told_so,
+     one_that_ends_a_session_is_told_so, an_answer_of_an_earlier_home_is_dropped,
      a_session_survives_its_home, a_minority_refuses,
      a_home_that_stood_still_has_lost_its_sessions].
 
@@ -857,6 +858,52 @@ inherited() ->
     {ok, _, #{meter := Meter}} = erlmcp_registry:whereis(?SERVER),
     #{inherited := Count} = erlmcp_meter:in_cluster(Meter),
     Count.
+
+%% The home only stood still. It ends its sessions, and their calls with an error, when the request
+%% runs at the next home.
+an_answer_of_an_earlier_home_is_dropped(Config) ->
+    [A | _] = Members = members(Config),
+    {Node, _} = erlmcp_test_cluster:await(fun() ->
+        Leads = erlmcp_test_cluster:call(A, erlmcp_cluster_store, leader, []),
+        Leads =/= none andalso Leads
+    end, 30_000),
+    %% Without the leader, a request might give up before there is a next home.
+    {[Leader], [Still, Other]} = lists:partition(fun(#{node := Of}) -> Of =:= Node end, Members),
+    Incarnation = incarnation(Still),
+    Session = initialize(Still),
+    Asked = start_tool(Other, Session, 1, ~"wait_safely", #{as => ~"still"}),
+    _ = await_waiting(Still, ~"still"),
+    ok = erlmcp_test_cluster:pause(Still),
+    {Next, Runs} = try
+        {Home, _} = erlmcp_test_cluster:await(fun() -> where_safely(Leader, Session) end, 30_000),
+        [At] = [Member || #{node := Of} = Member <- Members, atom_to_binary(Of) =:= Home],
+        Began = erlang:monotonic_time(millisecond),
+        {Is, _} = erlmcp_test_cluster:await(fun() ->
+            case is_waiting(At, ~"still") of
+                true -> runs;
+                %% On a busy machine the request has waited for too long.
+                false -> erlang:monotonic_time(millisecond) - Began > 4_000 andalso gave_up
+            end
+        end, 30_000),
+        {At, Is}
+    after
+        erlmcp_test_cluster:resume(Still)
+    end,
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        not is_waiting(Still, ~"still") andalso see_each_other(Members)
+    end, 30_000),
+    true = incarnation(Still) > Incarnation,
+    %% What it has sent has arrived, too.
+    pong = erlmcp_test_cluster:call(Still, net_adm, ping, [node_of(Other)]),
+    case Runs of
+        runs ->
+            ok = finish(Next, ~"still", ~"done"),
+            #{status := 200, messages := [Answer]} = response(Asked),
+            ~"done" = text(Answer);
+        gave_up ->
+            1080 = refusal(response(Asked))
+    end,
+    ok = close(Asked).
 
 %% A request has inherited the session, and another one has stored its end. The first one sees that,
 %% and removes what the second one is about to remove.
