@@ -446,14 +446,18 @@ session(Principal) ->
       client_capabilities => #{}, log_level => 6}.
 
 %% As many requests of a node are on their way to other nodes as may be in flight there, with as
-%% many bytes as may wait.
+%% many bytes as may wait. One client has half of them, and leaves the others for others.
 what_is_passed_on_is_bounded(Config) ->
-    [A, B, _] = members(Config),
+    [A, #{http := Http} = B, _] = members(Config),
     Session = initialize(A),
     Names = [integer_to_binary(N) || N <- lists:seq(1, 20)],
-    Sockets = [start_tool(B, Session, Name, ~"wait", #{as => Name}) || Name <- Names],
-    [_ = await_waiting(A, Name) || Name <- Names],
-    #{~"error" := #{~"data" := #{~"refusal" := 1005}}} = tool(B, Session, ~"where", #{}),
+    Clients = [B, B#{http := Http#{from => {127, 0, 0, 9}}}],
+    Sockets = lists:append([begin
+        Started = [start_tool(Client, Session, Name, ~"wait", #{as => Name}) || Name <- Own],
+        [_ = await_waiting(A, Name) || Name <- Own],
+        #{~"error" := #{~"data" := #{~"refusal" := 1005}}} = tool(Client, Session, ~"where", #{}),
+        Started
+    end || {Client, Own} <- lists:zip(Clients, tuple_to_list(lists:split(10, Names)))]),
     [ok = finish(A, Name, ~"done") || Name <- Names],
     [~"done" = text(hd(maps:get(messages, response(Socket)))) || Socket <- Sockets],
     lists:foreach(fun(Socket) -> ok = close(Socket) end, Sockets),

@@ -165,11 +165,11 @@ init(State) ->
     {ok, State}.
 
 -doc false.
-handle_continue(enter, #state{request = #{asks := Asks, home := Home},
+handle_continue(enter, #state{request = #{asks := Asks, home := Home, tenant := Tenant},
                               instance = Instance} = State) ->
     Permit = case Asks of
-        {message, Json, {_, Bytes, _}} -> erlmcp_admission:forward(Json, Bytes, Instance);
-        _ -> erlmcp_gate:forward(0, map_get(gate, Instance))
+        {message, Json, {_, Bytes, _}} -> erlmcp_admission:forward(Json, Bytes, Tenant, Instance);
+        _ -> erlmcp_gate:forward(Tenant, 0, map_get(gate, Instance))
     end,
     case Permit of
         {ok, Given} -> go(Home, State#state{permit = Given});
