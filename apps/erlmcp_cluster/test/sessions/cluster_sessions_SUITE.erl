@@ -623,14 +623,15 @@ a_refused_subscription_ends_no_other(Config) ->
     [fin, fin] = [next(Stream) || Stream <- [Socket, Other]],
     [ok = close(Stream) || Stream <- [Socket, Other]].
 
-%% The last of 501 that wait has no turn, even when there is room for it a moment later.
+%% The last of 501 that wait has no turn, even when there is room for it a moment later. Nor has a
+%% client of which as many wait as could still wait.
 few_wait_for_their_turn(_) ->
     Turns = erlmcp_cluster_turns:new(),
-    Waiting = fun(Count) ->
+    Waiting = fun(Client, Count) ->
         ok = counters:put(Turns, 1, 64),
         ok = counters:put(Turns, 2, Count),
         {Pid, Monitor} = spawn_monitor(fun() ->
-            exit(erlmcp_cluster_turns:run(Turns, fun() -> done end))
+            exit(erlmcp_cluster_turns:run(Client, Turns, fun() -> done end))
         end),
         {_, _} = erlmcp_test_cluster:await(fun() ->
             counters:get(Turns, 2) > Count orelse process_info(Pid, status) =:= undefined
@@ -639,15 +640,19 @@ few_wait_for_their_turn(_) ->
         receive {'DOWN', Monitor, process, Pid, Result} -> Result end
     end,
     %% It waits for a second.
-    _ = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(499) end),
-    no_turn = Waiting(500).
+    _ = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(ada, 499) end),
+    no_turn = Waiting(ada, 500),
+    ok = counters:put(Turns, 3 + erlang:phash2(ada, 1024), 250),
+    no_turn = Waiting(ada, 250),
+    _ = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(ada, 249) end),
+    _ = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(bob, 250) end).
 
 %% A client may go away while its change is under way, and its process with it.
 turns_of_killed_requests_come_back(_) ->
     Turns = erlmcp_cluster_turns:new(),
     Test = self(),
     Killed = spawn(fun() ->
-        erlmcp_cluster_turns:run(Turns, fun() ->
+        erlmcp_cluster_turns:run(ada, Turns, fun() ->
             Test ! {under_way, self()},
             receive go_on -> ok end
         end)
