@@ -8,7 +8,8 @@ module.
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([cursors_have_the_keys_of_the_cluster/1, keys_change_while_a_server_runs/1,
          keys_of_the_options_come_first/1, a_server_starts_before_its_cluster/1,
-         a_state_needs_the_node_that_made_it/1, what_is_not_known_has_no_effect/1,
+         a_state_needs_the_node_that_made_it/1, a_forgotten_state_is_not_used_again/1,
+         what_is_not_known_has_no_effect/1,
          a_node_that_stops_has_no_state/1]).
 %% The cluster.
 -export([init/2, task_store/1, publish/2, ask/3, keys/2]).
@@ -19,7 +20,8 @@ suite() ->
 all() ->
     [cursors_have_the_keys_of_the_cluster, keys_change_while_a_server_runs,
      keys_of_the_options_come_first, a_server_starts_before_its_cluster,
-     a_state_needs_the_node_that_made_it, what_is_not_known_has_no_effect,
+     a_state_needs_the_node_that_made_it, a_forgotten_state_is_not_used_again,
+     what_is_not_known_has_no_effect,
      a_node_that_stops_has_no_state].
 
 init_per_testcase(_, Config) ->
@@ -114,6 +116,19 @@ a_state_needs_the_node_that_made_it(_) ->
          #{~"result" := #{~"content" := _}} = book(One, #{once => Once}, Answers)
      end || Once <- [false, true]],
     stop(Servers).
+
+%% A node forgets what was used when that expires by its own clock. The clock of the node that asks
+%% may be behind, and time passes until a node looks, on this one, too.
+a_forgotten_state_is_not_used_again(_) ->
+    #{id := Id} = Started = start(#{}),
+    {ok, _, #{key := Key}} = erlmcp_registry:whereis(Id),
+    Use = fun(State) ->
+        erlmcp_server_cluster:answer(Id, {use_state, Key, State, anonymous})
+    end,
+    Now = erlang:system_time(millisecond),
+    [ok, again] = [Use({Now + 60_000, ~"valid"}) || _ <- [1, 2]],
+    expired = Use({Now, ~"expired"}),
+    stop([Started]).
 
 what_is_not_known_has_no_effect(_) ->
     #{id := Id} = Started = start(#{}),

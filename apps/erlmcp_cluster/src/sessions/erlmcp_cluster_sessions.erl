@@ -155,12 +155,12 @@ declared(Session, _, _) ->
 -spec change(Id :: binary(), erlmcp_gate:tenant(), erlmcp_server_cluster:change(),
              erlmcp_cluster:server()) ->
     ok | ended | full | unavailable.
-change(Id, Tenant, Change, Of) ->
+change(Id, Tenant, Change, #{server := Server} = Of) ->
     Name = erlmcp_cluster_session_id:name(Id),
     Stored = maybe
         {Storing, Turns, Shares} ?= counts(),
         %% What waits for its turn has not begun.
-        erlmcp_cluster_turns:run(Turns, fun() ->
+        erlmcp_cluster_turns:run({Server, Tenant}, Turns, fun() ->
             erlmcp_cluster_lease:change(fun() ->
                 store(Name, Tenant, Change, {Storing, Shares}, Of)
             end)

@@ -47,7 +47,7 @@ open(#{server := Id}, Limits) ->
 put(#{tenant := Tenant} = Task, #store{max = {Max, _}} = Store) ->
     maybe
         ok ?= small(Task, too_large),
-        change(Store, fun(Own) ->
+        change(Tenant, Store, fun(Own) ->
             counted(tasks, Tenant, 1, Max, Store, fun() -> create(Task, Own, Store) end)
         end)
     end.
@@ -71,7 +71,7 @@ update(#{id := Id, bytes := Bytes, tenant := Tenant} = Task,
        #store{server = Server, max = {_, Max}} = Store) ->
     maybe
         ok ?= small(Task, full),
-        change(Store, fun(Own) ->
+        change(Tenant, Store, fun(Own) ->
             maybe
                 {ok, Before} ?= read(fun() -> {ok, bytes(Server, Id)} end),
                 counted(bytes, Tenant, Bytes - Before, Max, Store, fun() ->
@@ -97,7 +97,7 @@ has no valid lease, too many changes wait, or the store has not answered.
 -spec take_over(erlmcp_task_store:task(), Dead :: erlmcp_cluster_deaths:incarnation(),
                 State :: term()) ->
     {ok, erlmcp_task_store:task()} | {error, changed} | erlmcp_task_store:unavailable().
-take_over(Task, Dead, Store) ->
+take_over(#{tenant := Tenant} = Task, Dead, Store) ->
     Take = fun(Own) ->
         Taken = Task#{incarnation => Own},
         maybe
@@ -105,7 +105,7 @@ take_over(Task, Dead, Store) ->
             {ok, Taken}
         end
     end,
-    case change(Store, Take) of
+    case change(Tenant, Store, Take) of
         {ok, _} = Done -> Done;
         {error, _} = Error -> Error
     end.
@@ -172,14 +172,14 @@ take(Counted, Amount, Max, #store{server = Server, about = About}) ->
 
 %% Makes a change of the store, as the incarnation that this node has when not too many others are
 %% under way.
-change(#store{turns = Turns}, Do) ->
+change(Tenant, #store{turns = Turns}, Do) ->
     InTurn = fun() ->
         maybe
             {ok, Own} ?= held(),
             Do(Own)
         end
     end,
-    case erlmcp_cluster_turns:run(Turns, InTurn) of
+    case erlmcp_cluster_turns:run(Tenant, Turns, InTurn) of
         ok -> ok;
         {ok, _} = Taken -> Taken;
         changed -> {error, changed};

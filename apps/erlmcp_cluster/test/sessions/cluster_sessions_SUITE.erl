@@ -29,7 +29,8 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
          a_request_waits_for_a_lease_that_lapsed/1,
          a_lease_that_begins_again_has_no_sessions/1,
          a_session_that_has_ended_is_not_inherited/1, a_session_is_inherited_once/1,
-         one_that_ends_a_session_is_told_so/1, a_session_survives_its_home/1, a_minority_refuses/1,
+         one_that_ends_a_session_is_told_so/1, an_answer_of_an_earlier_home_is_dropped/1,
+         a_session_survives_its_home/1, a_minority_refuses/1,
          a_home_that_stood_still_has_lost_its_sessions/1]).
 %% On the nodes.
 -export([run_page/2, server/0, tools/0, resources/0, call_tool/3, read_resource/3, leave_room/1,
@@ -69,7 +70,7 @@ all() ->
      a_call_may_find_its_session_gone_elsewhere, a_request_waits_for_a_lease_that_lapsed,
      a_lease_that_begins_again_has_no_sessions,
      a_session_that_has_ended_is_not_inherited, a_session_is_inherited_once,
-     one_that_ends_a_session_is_told_so,
+     one_that_ends_a_session_is_told_so, an_answer_of_an_earlier_home_is_dropped,
      a_session_survives_its_home, a_minority_refuses,
      a_home_that_stood_still_has_lost_its_sessions].
 
@@ -446,14 +447,18 @@ session(Principal) ->
       client_capabilities => #{}, log_level => 6}.
 
 %% As many requests of a node are on their way to other nodes as may be in flight there, with as
-%% many bytes as may wait.
+%% many bytes as may wait. One client has half of them, and leaves the others for others.
 what_is_passed_on_is_bounded(Config) ->
-    [A, B, _] = members(Config),
+    [A, #{http := Http} = B, _] = members(Config),
     Session = initialize(A),
     Names = [integer_to_binary(N) || N <- lists:seq(1, 20)],
-    Sockets = [start_tool(B, Session, Name, ~"wait", #{as => Name}) || Name <- Names],
-    [_ = await_waiting(A, Name) || Name <- Names],
-    #{~"error" := #{~"data" := #{~"refusal" := 1005}}} = tool(B, Session, ~"where", #{}),
+    Clients = [B, B#{http := Http#{from => {127, 0, 0, 9}}}],
+    Sockets = lists:append([begin
+        Started = [start_tool(Client, Session, Name, ~"wait", #{as => Name}) || Name <- Own],
+        [_ = await_waiting(A, Name) || Name <- Own],
+        #{~"error" := #{~"data" := #{~"refusal" := 1005}}} = tool(Client, Session, ~"where", #{}),
+        Started
+    end || {Client, Own} <- lists:zip(Clients, tuple_to_list(lists:split(10, Names)))]),
     [ok = finish(A, Name, ~"done") || Name <- Names],
     [~"done" = text(hd(maps:get(messages, response(Socket)))) || Socket <- Sockets],
     lists:foreach(fun(Socket) -> ok = close(Socket) end, Sockets),
@@ -634,14 +639,15 @@ a_refused_subscription_ends_no_other(Config) ->
     [fin, fin] = [next(Stream) || Stream <- [Socket, Other]],
     [ok = close(Stream) || Stream <- [Socket, Other]].
 
-%% The last of 501 that wait has no turn, even when there is room for it a moment later.
+%% The last of 501 that wait has no turn, even when there is room for it a moment later. Nor has a
+%% client of which as many wait as could still wait.
 few_wait_for_their_turn(_) ->
     Turns = erlmcp_cluster_turns:new(),
-    Waiting = fun(Count) ->
+    Waiting = fun(Client, Count) ->
         ok = counters:put(Turns, 1, 64),
         ok = counters:put(Turns, 2, Count),
         {Pid, Monitor} = spawn_monitor(fun() ->
-            exit(erlmcp_cluster_turns:run(Turns, fun() -> done end))
+            exit(erlmcp_cluster_turns:run(Client, Turns, fun() -> done end))
         end),
         {_, _} = erlmcp_test_cluster:await(fun() ->
             counters:get(Turns, 2) > Count orelse process_info(Pid, status) =:= undefined
@@ -650,15 +656,19 @@ few_wait_for_their_turn(_) ->
         receive {'DOWN', Monitor, process, Pid, Result} -> Result end
     end,
     %% It waits for a second.
-    _ = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(499) end),
-    no_turn = Waiting(500).
+    _ = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(ada, 499) end),
+    no_turn = Waiting(ada, 500),
+    ok = counters:put(Turns, 3 + erlang:phash2(ada, 1024), 250),
+    no_turn = Waiting(ada, 250),
+    _ = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(ada, 249) end),
+    _ = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(bob, 250) end).
 
 %% A client may go away while its change is under way, and its process with it.
 turns_of_killed_requests_come_back(_) ->
     Turns = erlmcp_cluster_turns:new(),
     Test = self(),
     Killed = spawn(fun() ->
-        erlmcp_cluster_turns:run(Turns, fun() ->
+        erlmcp_cluster_turns:run(ada, Turns, fun() ->
             Test ! {under_way, self()},
             receive go_on -> ok end
         end)
@@ -873,6 +883,52 @@ inherited() ->
     {ok, _, #{meter := Meter}} = erlmcp_registry:whereis(?SERVER),
     #{inherited := Count} = erlmcp_meter:in_cluster(Meter),
     Count.
+
+%% The home only stood still. It ends its sessions, and their calls with an error, when the request
+%% runs at the next home.
+an_answer_of_an_earlier_home_is_dropped(Config) ->
+    [A | _] = Members = members(Config),
+    {Node, _} = erlmcp_test_cluster:await(fun() ->
+        Leads = erlmcp_test_cluster:call(A, erlmcp_cluster_store, leader, []),
+        Leads =/= none andalso Leads
+    end, 30_000),
+    %% Without the leader, a request might give up before there is a next home.
+    {[Leader], [Still, Other]} = lists:partition(fun(#{node := Of}) -> Of =:= Node end, Members),
+    Incarnation = incarnation(Still),
+    Session = initialize(Still),
+    Asked = start_tool(Other, Session, 1, ~"wait_safely", #{as => ~"still"}),
+    _ = await_waiting(Still, ~"still"),
+    ok = erlmcp_test_cluster:pause(Still),
+    {Next, Runs} = try
+        {Home, _} = erlmcp_test_cluster:await(fun() -> where_safely(Leader, Session) end, 30_000),
+        [At] = [Member || #{node := Of} = Member <- Members, atom_to_binary(Of) =:= Home],
+        Began = erlang:monotonic_time(millisecond),
+        {Is, _} = erlmcp_test_cluster:await(fun() ->
+            case is_waiting(At, ~"still") of
+                true -> runs;
+                %% On a busy machine the request has waited for too long.
+                false -> erlang:monotonic_time(millisecond) - Began > 4_000 andalso gave_up
+            end
+        end, 30_000),
+        {At, Is}
+    after
+        erlmcp_test_cluster:resume(Still)
+    end,
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        not is_waiting(Still, ~"still") andalso see_each_other(Members)
+    end, 30_000),
+    true = incarnation(Still) > Incarnation,
+    %% What it has sent has arrived, too.
+    pong = erlmcp_test_cluster:call(Still, net_adm, ping, [node_of(Other)]),
+    case Runs of
+        runs ->
+            ok = finish(Next, ~"still", ~"done"),
+            #{status := 200, messages := [Answer]} = response(Asked),
+            ~"done" = text(Answer);
+        gave_up ->
+            1080 = refusal(response(Asked))
+    end,
+    ok = close(Asked).
 
 %% A request has inherited the session, and another one has stored its end. The first one sees that,
 %% and removes what the second one is about to remove.

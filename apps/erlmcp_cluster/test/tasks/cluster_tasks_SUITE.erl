@@ -9,10 +9,11 @@ The last case kills a node.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([the_rules_of_a_store_hold/1, each_node_answers_for_a_task/1,
-         a_killed_process_repeats_its_task/1, a_task_that_cannot_start_fails_alone/1,
+         a_killed_process_repeats_its_task/1, a_task_that_runs_again_asks_anew/1,
+         a_task_that_cannot_start_fails_alone/1,
          a_server_may_end_meanwhile/1,
          questions_are_answered_on_another_node/1,
-         a_session_waits_on_another_node/1,
+         a_session_waits_on_another_node/1, a_late_report_is_dropped/1,
          a_list_has_the_tasks_of_all_nodes/1, a_node_that_is_behind_catches_up/1,
          reads_share_their_catch_ups/1,
          limits_hold_over_nodes/1, a_large_result_fails_its_task/1,
@@ -28,7 +29,7 @@ The last case kills a node.
 %% On the nodes.
 -export([look_while_it_ends/1]).
 -export([sweep/1, stop_sweeping/1, update/2, read_at_once/2, consistent_queries/0,
-         wait_for_cluster/2, wait/2, ask/2, ask_much/2, report/2, large/2, repeat/2,
+         wait_for_cluster/2, wait/2, ask/2, ask_again/2, ask_much/2, report/2, large/2, repeat/2,
          running_tasks/1, finish_in_another_incarnation/1, returns/1, create/2,
          begins_again/0, used_at_its_end/2]).
 
@@ -49,9 +50,10 @@ suite() ->
 
 all() ->
     [the_rules_of_a_store_hold, each_node_answers_for_a_task, a_killed_process_repeats_its_task,
-     a_task_that_cannot_start_fails_alone, a_server_may_end_meanwhile,
+     a_task_that_runs_again_asks_anew, a_task_that_cannot_start_fails_alone,
+     a_server_may_end_meanwhile,
      questions_are_answered_on_another_node, a_session_waits_on_another_node,
-     a_list_has_the_tasks_of_all_nodes, a_node_that_is_behind_catches_up,
+     a_late_report_is_dropped, a_list_has_the_tasks_of_all_nodes, a_node_that_is_behind_catches_up,
      reads_share_their_catch_ups,
      limits_hold_over_nodes, a_large_result_fails_its_task, large_requests_fail_their_task,
      arguments_that_repeat_are_bounded,
@@ -125,6 +127,7 @@ server(Id) ->
       listen => [{http, #{authenticate => fun(_) -> {ok, ~"alice"} end}}],
       tools => [Task#{name => ~"wait", handler => fun ?MODULE:wait/2},
                 Task#{name => ~"ask", handler => fun ?MODULE:ask/2},
+                Task#{name => ~"ask_again", repeatable => true, handler => fun ?MODULE:ask_again/2},
                 Task#{name => ~"ask_much", handler => fun ?MODULE:ask_much/2},
                 Task#{name => ~"report", handler => fun ?MODULE:report/2},
                 Task#{name => ~"large", handler => fun ?MODULE:large/2},
@@ -156,6 +159,14 @@ ask(_, #{input := #{~"name" := #{~"content" := #{~"name" := Name}}}}) ->
 ask(_, _) ->
     {input_required, #{~"name" => erlmcp_input:elicit(~"Who?", #{type => object, properties =>
         #{name => #{type => string}}})}}.
+
+%% Waits, if it gets its own label.
+-doc false.
+ask_again(#{~"label" := Label} = Arguments,
+          #{input := #{~"name" := #{~"content" := #{~"name" := Label}}}} = Context) ->
+    wait(Arguments, Context);
+ask_again(Arguments, Context) ->
+    ask(Arguments, Context).
 
 %% Reports first, or does not. A change that comes soon after another one is written later.
 -doc false.
@@ -291,6 +302,37 @@ a_killed_process_repeats_its_task(Config) ->
         until(client(B), Id, ~"completed"),
     2 = length(runs(File)).
 
+%% A client answers each key once. So the questions of the next run have other keys.
+a_task_that_runs_again_asks_anew(Config) ->
+    [#{member := Member} = A, B, _] = servers(Config),
+    Client = client(B),
+    Id = id(call(client(A), ~"ask_again", #{label => ~"asks"})),
+    #{~"inputRequests" := First} = until(Client, Id, ~"input_required"),
+    [Key] = maps:keys(First),
+    ok = give(Client, Id, Key, ~"asks"),
+    _ = running(A, ~"asks"),
+    true = erlmcp_test_cluster:call(Member, erlang, exit, [process(A, Id), kill]),
+    ok = erlmcp_test_cluster:call(Member, ?MODULE, sweep, [?FUNCTION_NAME]),
+    %% The answer was not written down yet, and so the record may still have the first question.
+    {Next, _} = erlmcp_test_cluster:await(fun() ->
+        case get(Client, Id) of
+            #{~"inputRequests" := Requests} when Requests =/= First -> hd(maps:keys(Requests));
+            #{} -> false
+        end
+    end, 30_000),
+    %% An answer to the first run is for nobody any more.
+    ok = give(Client, Id, Key, ~"Eve"),
+    ok = give(Client, Id, Next, ~"Ada"),
+    #{~"result" := #{~"content" := [#{~"text" := ~"hello Ada"}]}} =
+        until(Client, Id, ~"completed").
+
+give(Client, Id, Key, Name) ->
+    Answers = #{Key => erlmcp_test_tasks:accept(name, Name)},
+    #{~"result" := #{}} = answered(fun() ->
+        erlmcp_test_client:ask(Client, ~"tasks/update", #{taskId => Id, inputResponses => Answers})
+    end),
+    ok.
+
 %% Its record lacks what its process needs, as that of another release may.
 a_task_that_cannot_start_fails_alone(Config) ->
     [#{member := Member} = A, B, _] = servers(Config),
@@ -394,9 +436,31 @@ a_session_waits_on_another_node(Config) ->
     %% Here, too, who comes too late is told so.
     _ = refused(-32602, ask(session(B), ~"tasks/cancel", Cancelled)).
 
-is_waited_for(#{member := Member} = Server, Id) ->
+is_waited_for(Server, Id) ->
+    waiting_for(Server, Id) =/= [].
+
+waiting_for(#{member := Member} = Server, Id) ->
     State = erlmcp_test_cluster:call(Member, sys, get_state, [process(Server, Id)]),
-    [Pid || Pids <- tuple_to_list(State), is_list(Pids), Pid <- Pids, is_pid(Pid)] =/= [].
+    [Pid || Pids <- tuple_to_list(State), is_list(Pids), Pid <- Pids, is_pid(Pid)].
+
+%% A process that ran the task before it was taken over, on a node that stood still meanwhile, goes
+%% on to report until its node ends it.
+a_late_report_is_dropped(Config) ->
+    [#{member := Member} = A, B, _] = servers(Config),
+    Id = id(erlmcp_test_tasks:ask(session(A), ~"tools/call",
+                                  #{name => ~"wait", arguments => #{label => ~"late"},
+                                    task => #{}})),
+    _ = running(A, ~"late"),
+    Exchange = request(session(B), 5, ~"tasks/result", #{taskId => Id}),
+    {[Waiting], _} = erlmcp_test_cluster:await(fun() ->
+        case waiting_for(A, Id) of [] -> false; Pids -> Pids end
+    end, 30_000),
+    Other = erlmcp_test_cluster:call(Member, erlang, whereis, [erlmcp_cluster_lost_tasks]),
+    _ = erlmcp_test_cluster:call(Member, erlang, send, [
+        Waiting, {erlmcp_task, 1, {notification, ~"{}", Other}}]),
+    ok = finish(A, ~"late", ~"done"),
+    #{~"id" := 5, ~"result" := #{~"content" := [#{~"text" := ~"done"}]}} = next(Exchange),
+    ok = over(Exchange).
 
 a_list_has_the_tasks_of_all_nodes(Config) ->
     Ids = [id(call(client(Server), ~"large", #{bytes => 1})) || Server <- servers(Config)],

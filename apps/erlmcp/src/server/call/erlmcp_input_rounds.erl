@@ -195,8 +195,11 @@ brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call, Inst
         {error, _} = Error ->
             Error;
         _ ->
-            {error, erlmcp_params:invalid(~"requestState", ~"not of this request, or expired")}
+            unusable()
     end.
+
+unusable() ->
+    {error, erlmcp_params:invalid(~"requestState", ~"not of this request, or expired")}.
 
 %% The node that made a state remembers whether it was used. The state names it in a cluster, whose
 %% other nodes ask it.
@@ -223,6 +226,8 @@ used({once, Id, _}, Expires, #{tenant := Tenant}, Instance) ->
     case use(Id, Expires, Tenant, Instance) of
         ok ->
             ok;
+        expired ->
+            unusable();
         gone ->
             Gone = ~"the node that made it cannot be asked; send the request again without it",
             {error, erlmcp_params:invalid(~"requestState", Gone)};

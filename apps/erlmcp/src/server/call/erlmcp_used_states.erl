@@ -22,16 +22,24 @@ new() ->
 
 -doc """
 Records that the state `Id` was used, until `Expires`, in milliseconds of system time. Returns
-`again` if the state was used before. Returns `full`, and records nothing, if the bound of all
-states or that of the tenant is reached. `Limit` is that bound, and `Observed` the number of states
-that would be remembered.
+`again` if the state was used before, and `expired` if this node has forgotten by now whether it
+was. Returns `full`, and records nothing, if the bound of all states or that of the tenant is
+reached. `Limit` is that bound, and `Observed` the number of states that would be remembered.
 """.
 -spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
           erlmcp_instance:instance()) ->
-    ok | again | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
-use(State, Tenant, #{limits := Limits, used_states := {States, Counts} = Used}) ->
+    ok | again | expired | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
+use({Expires, _} = State, Tenant, #{used_states := Used} = Instance) ->
+    Now = erlang:system_time(millisecond),
+    ok = forget_expired(Now, Used),
+    case Now < Expires of
+        true -> use_valid(State, Tenant, Instance);
+        %% It was valid when its request came, or is by the clock of the node that asks.
+        false -> expired
+    end.
+
+use_valid(State, Tenant, #{limits := Limits, used_states := {States, Counts} = Used}) ->
     #{used_states := Max, used_states_per_principal := MaxOfOne} = Limits,
-    ok = forget_expired(erlang:system_time(millisecond), Used),
     %% The bound of the tenant first, which is the smaller one.
     case ets:member(States, State)
         orelse erlmcp_tenant_counts:take({tenant, Tenant}, 1, MaxOfOne, Counts) of

@@ -13,7 +13,7 @@ Internal.
 """.
 
 -export([connect/3, leave/1, tenant/2, is_open/1]).
--export([enter/4, forward/3, effects/4, watched/4, summary/1, abandon/1, not_before/2]).
+-export([enter/4, forward/4, effects/4, watched/4, summary/1, abandon/1, not_before/2]).
 -export([announced/2, check_head/4, enter_announced/5, refused_by_head/2, refused/5, hold_back/3]).
 
 -export_type([tenant/0, admitted/0, announced/0, effect/0]).
@@ -145,17 +145,17 @@ enter_one(Kind, Asked, {_, Bytes, _} = Arrival, Tenant, #{gate := Gate} = Instan
 -doc """
 Gives the calling process a permit for a message that it passes on to the home of its session, where
 the message will enter. A request is refused if this node takes no requests now. Any message is
-refused if too many, or too many bytes, are on their way (`erlmcp_gate:forward/2`).
+refused if too many, or too many bytes, are on their way (`erlmcp_gate:forward/3`).
 """.
--spec forward(Json :: term(), Bytes :: non_neg_integer(), erlmcp_instance:instance()) ->
+-spec forward(Json :: term(), Bytes :: non_neg_integer(), tenant(), erlmcp_instance:instance()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
-forward(Json, Bytes, #{gate := Gate} = Instance) ->
+forward(Json, Bytes, Tenant, #{gate := Gate} = Instance) ->
     maybe
         open ?= case kind(Json) of
             request -> erlmcp_gate:state(Gate);
             _ -> open
         end,
-        {ok, _} ?= erlmcp_gate:forward(Bytes, Gate)
+        {ok, _} ?= erlmcp_gate:forward(Tenant, Bytes, Gate)
     else
         {refuse, Refusal} -> {refuse, not_before(Refusal, Instance)}
     end.

@@ -21,7 +21,7 @@ Internal.
 -include("../overload/erlmcp_overload_guard.hrl").
 
 -export([new/1, new/2, connect/2, connect_tenant/2, stream/1, enter/2, waits/1, await/2,
-         enter_definition/2, pause/1, resume/2, hand_over/2, leave/1, add_work/1, forward/2,
+         enter_definition/2, pause/1, resume/2, hand_over/2, leave/1, add_work/1, forward/3,
          wait_for_cluster/1]).
 -export([state/1, lame/1, is_lame/1, drain/1, is_draining/1, limit/1, limit/2, limit_queue/2,
          held/2, calls/1, oldest_calls/2, network/1]).
@@ -92,7 +92,7 @@ one.
 -define(SAMPLED, 16).
 %% Requests that wait until their session has another home, or their task can be reached again.
 -define(WAITING_FOR_CLUSTER, 1_000).
-%% Requests of a tenant that may wait in any case: one burst of a few callers.
+%% Requests of a tenant that may wait, or be passed on, in any case: one burst of a few callers.
 -define(LEAST_OF_TENANT, 10).
 
 -doc "Makes a gate with these limits. Its tables belong to the calling process.".
@@ -192,13 +192,19 @@ connection(Limited, #{counters := Counters} = Gate) ->
 -doc """
 Gives the calling process a permit for an HTTP request that it passes on to the home of its session.
 `Bytes` is the length of the body. Refuses the request if more requests would be on their way than
-the limit `in_flight` allows, or more bytes than `queue_bytes` allows.
+the limit `in_flight` allows, or more bytes than `queue_bytes` allows. A tenant may have as many of
+these requests, and bytes, as are still free, and ten requests in any case.
 """.
--spec forward(Bytes :: non_neg_integer(), gate()) ->
+-spec forward(tenant(), Bytes :: non_neg_integer(), gate()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
-forward(Bytes, #{limits := #{in_flight := Most, queue_bytes := MostBytes}} = Gate) ->
+forward(Tenant, Bytes, #{limits := #{in_flight := Most, queue_bytes := MostBytes}} = Gate) ->
+    %% A request may be on its way for as long as its call runs, or asks its client.
+    Left = bounded(Most) - held(Gate, {forwarded, requests}),
+    LeftBytes = MostBytes - held(Gate, {forwarded, bytes}),
     connection([{{forwarded, requests}, 1, bounded(Most)},
-                {{forwarded, bytes}, max(1, Bytes), MostBytes}], Gate).
+                {{forwarded, bytes}, max(1, Bytes), MostBytes},
+                {{forwarded, {requests, Tenant}}, 1, max(?LEAST_OF_TENANT, Left)},
+                {{forwarded, {bytes, Tenant}}, max(1, Bytes), max(1, LeftBytes)}], Gate).
 
 -doc """
 Gives the calling process a permit to wait until the session of its request has another home, or the
@@ -606,6 +612,12 @@ full({forwarded, requests}) ->
 full({forwarded, bytes}) ->
     {backpressure_active,
      ~"the requests on their way to the homes of their sessions have too many bytes"};
+full({forwarded, {requests, _}}) ->
+    {backpressure_active,
+     ~"too many requests of one client are on their way to the homes of their sessions"};
+full({forwarded, {bytes, _}}) ->
+    {backpressure_active,
+     ~"requests of one client on their way to the homes of their sessions have too many bytes"};
 full({forwarded, waiting}) ->
     {backpressure_active, ~"too many requests wait for another home of their session or task"};
 full({definition, _} = Key) ->

@@ -48,8 +48,8 @@ Internal.
     %% {Key, Array} of tenants and addresses, and the highest number of these keys
     keyed :: ets:table(),
     keys :: pos_integer(),
-    %% the same of definitions, and of requests that are passed on; these are few, whatever clients
-    %% do, and have no bound
+    %% the same of definitions, and of requests that are passed on; these have no bound, since there
+    %% are as many as definitions, and as clients with requests on their way
     own :: ets:table(),
     load :: counters:counters_ref(),
     %% the monotonic time that is zero for the rates
@@ -60,7 +60,7 @@ Internal.
 
 -doc """
 The key of a counter: its kind, and a tenant, an address or a definition. The kind `forwarded` has
-`requests`, `bytes` or `waiting` in place of these.
+`requests`, `bytes` or `waiting` in place of these, the first two also in a pair with a tenant.
 """.
 -type key() :: {Kind :: atom(), term()}.
 -doc "The name of a counter: one of the server's, or a key.".

@@ -46,8 +46,8 @@ Internal.
 -define(VISIT, 5_000).
 %% Milliseconds in which the last messages of a session that has ended arrive.
 -define(LAST, 1_000).
-%% The tag of the messages of a session, with the version of these messages.
--define(TAG, {?MODULE, 1}).
+%% The version of the messages of a session.
+-define(VERSION, 1).
 %% Headers that the home needs: of the revision, the trace and the session.
 -define(HEADERS, [~"mcp-protocol-version", ~"mcp-session-id", ~"traceparent", ~"tracestate",
                   ~"baggage"]).
@@ -83,6 +83,9 @@ HTTP and the client's address. `waiting` is the owner that waits for the answer,
     lapsed = none :: none | integer(),
     %% the visit that goes on, or the session's process with its monitor
     at = nowhere :: nowhere | {visit, reference()} | {session, pid(), reference()},
+    %% the tag of the session's messages. Each visit has its own: a home that was given up may only
+    %% have stood still, and may answer after the request has gone to the next one.
+    tag = none :: none | {?MODULE, Version :: pos_integer(), reference()},
     %% the monitor of the process that ends when the home has died
     watch = none :: none | reference(),
     timer = none :: none | reference(),
@@ -162,11 +165,11 @@ init(State) ->
     {ok, State}.
 
 -doc false.
-handle_continue(enter, #state{request = #{asks := Asks, home := Home},
+handle_continue(enter, #state{request = #{asks := Asks, home := Home, tenant := Tenant},
                               instance = Instance} = State) ->
     Permit = case Asks of
-        {message, Json, {_, Bytes, _}} -> erlmcp_admission:forward(Json, Bytes, Instance);
-        _ -> erlmcp_gate:forward(0, map_get(gate, Instance))
+        {message, Json, {_, Bytes, _}} -> erlmcp_admission:forward(Json, Bytes, Tenant, Instance);
+        _ -> erlmcp_gate:forward(Tenant, 0, map_get(gate, Instance))
     end,
     case Permit of
         {ok, Given} -> go(Home, State#state{permit = Given});
@@ -216,13 +219,14 @@ visit(Node, #state{request = Request, instance = #{id := Server} = Instance} = S
         {message, Json, {_, Bytes, _}} -> {message, Json, Bytes};
         _ -> Asks
     end,
+    Tag = {?MODULE, ?VERSION, make_ref()},
     Visit = #{server => Server, session => Id, asks => Asked,
               identity => maps:without([headers, header_era, header_values, meta], Context),
-              headers => Headers, tenant => Tenant, from => From, waiting => {self(), ?TAG},
+              headers => Headers, tenant => Tenant, from => From, waiting => {self(), Tag},
               streams => Streams},
     Ref = erlang:spawn_request(Node, erlmcp_session_request, visit, [{visit, 1, Visit}],
                                [monitor, {reply, error_only}]),
-    {noreply, in_time(?VISIT, (without_waiting(State))#state{at = {visit, Ref}})}.
+    {noreply, in_time(?VISIT, (without_waiting(State))#state{at = {visit, Ref}, tag = Tag})}.
 
 in_time(Milliseconds, #state{timer = Timer} = State) ->
     _ = Timer =:= none orelse erlang:cancel_timer(Timer),
@@ -282,7 +286,7 @@ forget(#state{at = At, watch = Watch, timer = Timer} = State) ->
     end,
     _ = Watch =:= none orelse demonitor(Watch, [flush]),
     _ = Timer =:= none orelse erlang:cancel_timer(Timer),
-    State#state{at = nowhere, watch = none, timer = none}.
+    State#state{at = nowhere, tag = none, watch = none, timer = none}.
 
 %% Whether a request that may have run can be sent again.
 may_run_twice(#{asks := {message, Json, _}, context := #{principal := Principal}}, Instance) ->
@@ -390,8 +394,8 @@ handle_cast({detach, _}, State) ->
     detach(State).
 
 %% The connection waits no more. A visit may still begin a call, which has to know that.
-detach(#state{at = {session, Pid, _}} = State) ->
-    ok = erlmcp_session:detach(Pid, {self(), ?TAG}),
+detach(#state{at = {session, Pid, _}, tag = Tag} = State) ->
+    ok = erlmcp_session:detach(Pid, {self(), Tag}),
     {stop, normal, State};
 detach(#state{at = {visit, _}} = State) ->
     {noreply, State#state{detached = true}};
@@ -401,7 +405,7 @@ detach(State) ->
 -doc false.
 handle_info(go, State) ->
     go(State);
-handle_info({?TAG, {stream, _, _, More} = Event}, State) ->
+handle_info({Tag, {stream, _, _, More} = Event}, #state{tag = Tag} = State) ->
     Attached = attached(State),
     case More of
         more ->
@@ -410,7 +414,7 @@ handle_info({?TAG, {stream, _, _, More} = Event}, State) ->
         last ->
             tell(Event, Attached)
     end;
-handle_info({?TAG, Last}, State) ->
+handle_info({Tag, Last}, #state{tag = Tag} = State) ->
     tell(Last, State);
 handle_info({'DOWN', Ref, process, _, {erlmcp_visited, Outcome}},
             #state{at = {visit, Ref}} = State) ->

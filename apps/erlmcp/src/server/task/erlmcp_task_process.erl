@@ -28,6 +28,8 @@ Internal.
 -define(AGAIN, 250).
 %% Milliseconds that another node may take to answer.
 -define(ANSWER, 2000).
+%% More rounds than one run of a call can have (`m:erlmcp_input_rounds`).
+-define(ROUNDS, 1000).
 
 %% Messages from other processes have a version, since in a cluster these processes may be on other
 %% nodes. A change that the store cannot take now is written again later, except one by `cancel/1`.
@@ -42,7 +44,9 @@ Internal.
     %% the monitor of the process that answers with the task; the call starts when it has ended
     creator :: undefined | reference(),
     pid :: undefined | pid(),
-    rounds = 0 :: non_neg_integer(),
+    %% the number of the last round of input. A run that was taken over begins with a later number
+    %% than those before, whose keys a client may have answered.
+    rounds :: non_neg_integer(),
     %% the names that the call has for the requests that wait for answers, and the answers so far
     names = #{} :: #{Key :: binary() => Name :: binary()},
     answers = #{} :: #{Name :: binary() => map()},
@@ -164,7 +168,7 @@ start_link(#{limits := Limits} = Instance, Call, Task, Session) ->
                            {spawn_opt, [{max_heap_size, erlmcp_heap:max_of_call(Limits)}]}]).
 
 -doc false.
-init({Instance, Call, #{id := Id} = Task, Session}) ->
+init({Instance, Call, #{id := Id, version := Version} = Task, Session}) ->
     #{method := Method, target := Target} = Asked = erlmcp_call:subject(Call()),
     %% Copies, so that the whole request is not kept for as long as the task. The run of the task
     %% gets a span of its own when it starts.
@@ -175,7 +179,7 @@ init({Instance, Call, #{id := Id} = Task, Session}) ->
     ok = erlmcp_label:set([erlmcp_task, Method, Target], Key),
     ok = erlmcp_tasks:put_process(Id, self(), Instance),
     {ok, #state{instance = Instance, call = Call, subject = Subject, task = Task,
-                session = Session}, ?UNOPENED}.
+                session = Session, rounds = (Version - 1) * ?ROUNDS}, ?UNOPENED}.
 
 -doc false.
 handle_call(open, {Creator, _}, #state{instance = Instance, task = Given} = State) ->

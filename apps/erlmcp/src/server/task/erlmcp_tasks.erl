@@ -300,6 +300,9 @@ waiting(Sent, #{id := Id, process := Process, owner := Owner, monitor := Monitor
             ok = pass_on(Bytes, Window, Owner),
             ok = erlmcp_task_process:passed_on(Process, byte_size(Bytes)),
             waiting(Sent, Wait);
+        %% The task runs on another node now, and the process that ran it before stood still.
+        {erlmcp_task, 1, {notification, _, Other}} when is_pid(Other) ->
+            waiting(Sent, Wait);
         {erlmcp_task, 1, {notification, _, _} = Notification} ->
             ok = erlmcp_call_messages:pass_on(Owner, Notification),
             waiting(Sent, Wait)

@@ -7,7 +7,8 @@
 -export([at_the_limit_and_one_more/1, rates_at_the_limit_and_one_more/1,
          rates_count_all_or_none/1, a_rate_by_its_clock/1,
          a_refused_message_uses_up_no_rate/1, a_refusal_takes_nothing/1,
-         requests_without_a_home_are_bounded/1, definitions_have_limits/1,
+         one_client_leaves_room_on_the_way/1, requests_without_a_home_are_bounded/1,
+         definitions_have_limits/1,
          the_servers_own_counters_always_have_room/1, networks_are_addresses/1,
          no_request_enters_when_it_drains/1, the_limit_can_be_lower/1,
          refusals_say_which_rate_is_used_up/1, refusals_say_what_is_called_too_often/1]).
@@ -20,7 +21,8 @@ suite() ->
 all() ->
     [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, rates_count_all_or_none,
      a_rate_by_its_clock, a_refused_message_uses_up_no_rate, a_refusal_takes_nothing,
-     requests_without_a_home_are_bounded, definitions_have_limits,
+     one_client_leaves_room_on_the_way, requests_without_a_home_are_bounded,
+     definitions_have_limits,
      refusals_say_what_is_called_too_often,
      the_servers_own_counters_always_have_room, networks_are_addresses,
      no_request_enters_when_it_drains, the_limit_can_be_lower,
@@ -51,14 +53,30 @@ bounds() ->
      {Queue#{queue => 2}, Of(ada), {queue_cap_exceeded, 503, 2}},
      {Queue#{queue_bytes => 200}, Of(ada), {queue_byte_cap_exceeded, 503, 200}},
      {Queue#{queue_per_principal => 2}, Of(ada), {queue_tenant_cap_exceeded, 429, 2}},
-     {#{in_flight => 3}, fun(Gate) -> erlmcp_gate:forward(10, Gate) end,
+     {#{in_flight => 3}, fun(Gate) -> erlmcp_gate:forward(make_ref(), 10, Gate) end,
       {backpressure_active, 503, 3}},
-     {#{queue_bytes => 300}, fun(Gate) -> erlmcp_gate:forward(100, Gate) end,
+     {#{queue_bytes => 300}, fun(Gate) -> erlmcp_gate:forward(make_ref(), 100, Gate) end,
       {backpressure_active, 503, 300}},
      {#{messages_per_day => 3}, Of(ada), {rate_limit_exceeded, 429, 3}},
      {#{messages_per_minute => 3}, Of(ada), {rate_limit_exceeded, 429, 3}},
      {#{principal_messages_per_minute => 3}, Of(ada), {rate_limit_per_minute, 429, 3}},
      {#{principal_messages_per_day => 3}, Of(ada), {quota_exceeded, 429, 3}}].
+
+%% A client may have as many requests on their way to other nodes, and as many bytes, as are still
+%% free for all: half of them, if it is alone. A request may be on its way for minutes.
+one_client_leaves_room_on_the_way(_) ->
+    Gate = erlmcp_gate:new(#{in_flight => 40, queue_bytes => 1_000}),
+    Forward = fun(Tenant, Bytes) -> erlmcp_gate:forward(Tenant, Bytes, Gate) end,
+    Permits = [entered(Forward(ada, 10)) || _ <- lists:seq(1, 20)],
+    backpressure_active = refused(Forward(ada, 10)),
+    %% Ten in any case.
+    _ = [entered(Forward(Tenant, 10)) || Tenant <- [bob, eve], _ <- lists:seq(1, 10)],
+    backpressure_active = refused(Forward(dan, 10)),
+    [ok = erlmcp_gate:leave(Permit) || Permit <- Permits],
+    _ = entered(Forward(dan, 300)),
+    _ = entered(Forward(ada, 150)),
+    backpressure_active = refused(Forward(ada, 201)),
+    _ = entered(Forward(bob, 10)).
 
 requests_without_a_home_are_bounded(_) ->
     Gate = erlmcp_gate:new(#{}),
@@ -253,7 +271,7 @@ the_servers_own_counters_always_have_room(_) ->
     Rate = [{{definition, {tool, ~"mow"}}, {minute, 1}}],
     _ = entered(erlmcp_gate:enter_definition(Gate, Rate)),
     rate_limit_per_minute = refused(erlmcp_gate:enter_definition(Gate, Rate)),
-    _ = entered(erlmcp_gate:forward(10, Gate)),
+    _ = entered(erlmcp_gate:forward(ada, 10, Gate)),
     _ = entered(erlmcp_gate:wait_for_cluster(Gate)).
 
 networks_are_addresses(_) ->
