@@ -195,8 +195,9 @@ payload(<<Digits/binary>>, #{server := Server} = Request, Rules) when byte_size(
 payload(_, _, _) ->
     gone.
 
+%% A page that read the JSON would round integers above 2^53.
 part({omitted, Bytes}) -> #{omitted => Bytes};
-part(Json) -> #{json => json:decode(Json)}.
+part(Json) -> #{text => iolist_to_binary(json:format(json:decode(Json)))}.
 
 act(#{body := Body} = Request) ->
     try json:decode(Body) of

@@ -17,7 +17,7 @@ The facts about a server.
 - `refused`: how many of these were refused, by the number of the refusal.
 - `flood`: how many come `per_second`, if these are at least four `times` as many as before, or
   `none`.
-- `p95_us`: the time that 95 of 100 of those with a result without `isError` did not exceed.
+- `p95_us`: a time that 5 of 100 of those with a result without `isError` exceeded.
 - `tools`: the tools, each with its own last seconds.
 - `running`: the calls of tools that run; `[]` while no page shows the server.
 - `bounds`: how much of each is used. `forecast_ms`: milliseconds until it is met, or `none`.
@@ -73,7 +73,7 @@ The code and the name of a refusal, `tool_error` for a result with `isError`, or
 failed.
 """.
 -type reason() :: none | tool_error | {Code :: pos_integer(), Name :: atom()}.
--doc "The times that half of the calls, and 95 of 100 calls, do not exceed.".
+-doc "Times that half of the calls, and 5 of 100 calls, exceeded.".
 -type usual() :: #{p50_us := non_neg_integer(), p95_us := non_neg_integer()}.
 -type bound() :: #{name := binary(), used := number(), limit := pos_integer() | infinity,
                    forecast_ms := non_neg_integer() | none}.
@@ -269,7 +269,7 @@ slow_tools(#{tools := Tools, latency_ms := Bound}) ->
              milliseconds(Before), ~"."]))#{usual => Usual}
      || #{name := Name, seconds := Seconds, usual := #{} = Usual} = Tool <- Tools,
         {Share, Now, Before} <- compared(Tool),
-        Now > Bound * 1000, Now >= ?SLOWER * Before].
+        Now >= Bound * 1000, Now >= ?SLOWER * Before].
 
 compared(#{calls := Calls, p95_us := Now, usual := #{p95_us := Before}}) when Calls >= ?LEAST ->
     [{~"one in twenty", Now, Before}];
@@ -294,10 +294,10 @@ held_up(#{running := Running, tools := Tools}) ->
 
 %% A tool that is slower than usual says why.
 latency([], #{p95_us := P95, latency_ms := Bound, requests := Requests, tools := Tools}) when
-    P95 > Bound * 1000, Requests >= ?LEAST
+    P95 >= Bound * 1000, Requests >= ?LEAST
 ->
     Slow = lists:reverse(lists:sort([{Of, Name} || #{name := Name, p95_us := Of} <- Tools,
-                                                   Of > Bound * 1000])),
+                                                   Of >= Bound * 1000])),
     [cause(latency, ~"tools",
            [~"One request in twenty takes longer than ", milliseconds(P95), ~"; the bound is ",
             milliseconds(Bound * 1000),

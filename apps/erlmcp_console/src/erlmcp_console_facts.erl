@@ -43,14 +43,14 @@ facts(#{metrics := Metrics, info := Info, calls := Calls, node := Node} = Readin
                   is_binary(Target)],
     Tools = tools(Recent, Minute),
     Usual = usual(MetricsThen, [Name || #{name := Name, p95_us := P95} <- Tools,
-                                        P95 > 1000 * Latency]
+                                        P95 >= 1000 * Latency]
                                    ++ [Target || #{target := Target} <- Running]),
     #{state := State, error_budget := #{windows := Windows}, mounts := Mounts} = Info,
     #{seconds := Seconds, requests := Requests, refusals := Refusals,
       latency := #{p95_us := P95OfAll}} = telling(requests, ?LEAST, Recent, Minute),
     Names = names(),
     Judged#{state => State, windows => Windows,
-            seconds => Seconds, requests => Requests, p95_us => P95OfAll,
+            seconds => Seconds, requests => Requests, p95_us => exceeded(P95OfAll),
             refused => [{Code, maps:get(Code, Names, other), Count} || Code := Count <- Refusals],
             flood => flood(Recent, MetricsThen),
             tools => [Tool#{usual => maps:get(Name, Usual, none)}
@@ -96,9 +96,15 @@ silent(Recent, Minute, #{seconds := Seconds}, #{seconds := OfMinute}) ->
 most(Failed) when map_size(Failed) =:= 0 -> none;
 most(Failed) -> element(2, lists:max([{Count, Error} || Error := Count <- Failed])).
 
-tool(Row, #{failed := Failed}) ->
-    (maps:with([name, seconds, calls, errors, refusals, p50_us, p95_us], Row))#{
+tool(#{p50_us := P50, p95_us := P95} = Row, #{failed := Failed}) ->
+    (maps:with([name, seconds, calls, errors, refusals], Row))#{
+        p50_us => exceeded(P50), p95_us => exceeded(P95),
         reason => reason(maps:without([circuit_breaker_open, cancelled], Failed))}.
+
+%% A window has the ends of buckets. A time was longer than the start of its bucket.
+exceeded(UpToUs) ->
+    lists:max([0 | [Bound div 1000 || Bound <- erlmcp_histogram:fine_bounds(),
+                                      Bound / 1000 < UpToUs]]).
 
 reason(Failed) ->
     case most(Failed) of
@@ -116,7 +122,7 @@ usual(#{tools := Tools, started_ms := Started} = Metrics, Names) ->
     Only = Metrics#{methods := #{}, tools := Wanted, resources := [], prompts := []},
     None = Only#{at_ms := Started, requests := 0, faults := 0, refusals := #{}, tools := []},
     #{tools := Rows} = erlmcp_console_window:between(None, Only),
-    #{Name => #{p50_us => P50, p95_us => P95}
+    #{Name => #{p50_us => exceeded(P50), p95_us => exceeded(P95)}
       || #{name := Name, calls := Calls, p50_us := P50, p95_us := P95} <- Rows,
          Calls >= ?LEAST}.
 

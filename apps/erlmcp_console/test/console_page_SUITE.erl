@@ -95,7 +95,8 @@ a_payload_is_shown(Config) ->
     ~"looking" = said(Page),
     {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
     %% Payloads are kept from the next look at the server on.
-    Load = spawn_link(fun() -> load(Client, #{city => ~"Oslo", password => ~"hunter2"}, 500) end),
+    Arguments = #{city => ~"Oslo", password => ~"hunter2", order => 9_007_199_254_740_993},
+    Load = spawn_link(fun() -> load(Client, Arguments, 500) end),
     ok = passed(Page),
     ended(Load),
     erlmcp_test_http:stop(Server).

@@ -19,8 +19,8 @@ determined is `unknown`, and never left out.
 -define(GIT_MS, 10_000).
 %% The longest command line, in characters.
 -define(COMMAND_CHARACTERS, 1_000).
-%% Options whose values are secret.
--define(SECRETS, ["--token", "--header"]).
+%% Options whose values may be secret.
+-define(SECRETS, ["--token", "--header", "--env"]).
 
 -doc """
 Returns the environment of this node. `erlmcp_commit` ends in `-changed` if files that Git tracks
@@ -180,8 +180,8 @@ word(Bytes) ->
     end.
 
 -doc """
-Returns words as a line of a shell, cut to 1,000 characters. The values of `--token` and `--header`
-are replaced by `...`, since they are secret. An empty list becomes `unknown`.
+Returns words as a line of a shell, cut to 1,000 characters. The values of `--token`, `--header` and
+`--env` are replaced by `...`, since they may be secret. An empty list becomes `unknown`.
 
 ## Examples
 

@@ -17,7 +17,8 @@ the effects of its faults. Pure.
     mix => binary(),
     %% the revision of its sessions, if it has some
     era => binary(),
-    %% its full and its actual duration; the part of its clients, and their number
+    %% its full and its actual duration; the part of its clients, and their number; shortened if it
+    %% was shorter or had fewer clients
     full_s := pos_integer(), run_s := number(), scale := number(), shortened := boolean(),
     clients := pos_integer(),
     %% the payload of a request, if it is known
@@ -148,7 +149,8 @@ new(Scenario, Options, #{steps := Steps, loads := Loads, unopened := Unopened, n
                #{bytes => Payload || is_integer(Payload)},
                #{scenario => Name, title => Title, status => status(Complaints),
                  complaints => Complaints, zone => Zone, transport => Transport, nodes => Nodes,
-                 full_s => FullS, run_s => RunS, scale => Scale, shortened => RunS < FullS,
+                 full_s => FullS, run_s => RunS, scale => Scale,
+                 shortened => RunS < FullS orelse Scale < 1,
                  clients => erlmcp_bench_scenario_plan:clients(Scenario, Scale),
                  peak => Peak, faults => Faults, total => Total, usage => usage(Nodes, Readings),
                  windows => erlmcp_load_course:windows(EndedUs, Course),

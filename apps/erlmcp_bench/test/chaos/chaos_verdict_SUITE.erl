@@ -16,7 +16,8 @@ others use servers with unpromised faults.
          what_fell_over_is_found/1, figures_are_of_the_worst_round/1]).
 -export([server_that_meets_its_fault_passes/1, paused_steady_time_is_repeated/1,
          load_is_opened_again/1, load_that_cannot_be_opened_is_found/1,
-         fault_without_harm_is_found/1, load_that_is_cut_is_found/1,
+         answers_over_the_rate_are_found/1, fault_without_harm_is_found/1,
+         load_that_is_cut_is_found/1,
          server_that_fell_over_is_found/1, crash_of_a_scenario_is_found/1,
          what_cannot_be_injected_is_not_run/1, teardown_comes_without_the_caller/1]).
 -export([what_cannot_be_set_up_is_not_run/1, what_is_missing_is_said/1, unknown_scenario/1]).
@@ -35,8 +36,8 @@ all() ->
      failed_probe_is_found, lost_requests_are_found, requests_without_an_end_are_found,
      disturbed_load_is_found, what_was_amiss_before_is_found, unreachable_is_not_lost,
      unseen_harm_is_found, what_fell_over_is_found, figures_are_of_the_worst_round,
-     {group, servers}, paused_steady_time_is_repeated, what_cannot_be_set_up_is_not_run,
-     what_is_missing_is_said, unknown_scenario].
+     {group, servers}, answers_over_the_rate_are_found, paused_steady_time_is_repeated,
+     what_cannot_be_set_up_is_not_run, what_is_missing_is_said, unknown_scenario].
 
 groups() ->
     [{servers, [parallel], [server_that_meets_its_fault_passes, load_is_opened_again,
@@ -457,6 +458,16 @@ server_that_fell_over_is_found(_) ->
         ok
     end),
     [{fell_over, {supervisor_reports, 1}}] = Violations.
+
+%% Of a flood at ten times the rate, a server answers those at five times the rate, and refuses only
+%% the others.
+answers_over_the_rate_are_found(_) ->
+    Limits = #{limits => #{messages_per_second => 2_500}},
+    #{status := failed, violations := Violations} =
+        judged(fun erlmcp_chaos_message_flood:run/1, #{server => Limits}),
+    [{Answered, Most}] =
+        [{Answered, Most} || {scenario, {answered_over_the_rate, Answered, Most}} <- Violations],
+    true = Answered > Most.
 
 crash_of_a_scenario_is_found(_) ->
     #{status := failed, violations := Violations} = judged(fun(_) -> error(on_purpose) end),

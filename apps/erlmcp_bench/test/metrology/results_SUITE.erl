@@ -62,6 +62,7 @@ commands_are_repeatable_and_keep_secrets(_) ->
             {~"a --token ... b", ["a", "--token", "secret", "b"]},
             {~"a --header=... b", ["a", "--header=Cookie: secret", "b"]},
             {~"a --token ...", ["a", "--token"]},
+            {~"a --env ... --env=... b", ["a", "--env", "KEY=secret", "--env=KEY=secret", "b"]},
             {~"a --headers 3 --tokens=4", ["a", "--headers", "3", "--tokens=4"]},
             {~"unknown", []}]],
     1000 = byte_size(erlmcp_bench_environment:command_line(lists:duplicate(1000, "abc"))).

@@ -46,7 +46,10 @@ figures_are_those_of_their_steps(_) ->
     %% The peak of a run of 33 s.
     #{peak := #{duration_s := 30.0, throughput_msg_per_s := 33.0}, shortened := true} =
         outcome(baseline, #{peak => Peak}, #{duration_s => 33}),
-    #{shortened := false} = outcome(baseline, #{peak => Peak}, #{duration_s => 330}).
+    #{shortened := false} = outcome(baseline, #{peak => Peak}, #{duration_s => 330}),
+    %% As is a run of fewer clients.
+    #{clients := 20, shortened := true} = outcome(baseline, #{peak => Peak}, #{scale => 0.8}),
+    #{clients := 50, shortened := false} = outcome(baseline, #{peak => Peak}, #{scale => 2}).
 
 the_warm_up_is_not_judged(_) ->
     Bad = #{sent => 1_000, answered => 500, failed => 500, latency => [{90_000_000, 500}]},

@@ -101,13 +101,13 @@ backlog(#{most_backlog_requests := Most, end_backlog_requests := AtEnd} = Bombin
         end || Name <- [drain_ms, cool_down_ms]]].
 
 extent_of(#{clients := Clients, transport := Transport, run_s := RunS, full_s := FullS,
-            scale := Scale, shortened := Shortened} = Outcome) ->
+            scale := Scale} = Outcome) ->
     Where = case Outcome of
         #{urls := Urls} -> lists:join(" ", Urls);
         #{nodes := Nodes} -> of_nodes(Nodes)
     end,
     [io_lib:format("~b clients, ~ts, ~ts, ~ts s", [Clients, Transport, Where, number(RunS)]),
-     [io_lib:format(" (shortened: in full it takes ~b s)", [FullS]) || Shortened],
+     [io_lib:format(" (shortened: in full it takes ~b s)", [FullS]) || RunS < FullS],
      [io_lib:format("; scale ~ts", [number(Scale)]) || Scale /= 1], $\n].
 
 of_nodes(1) -> "1 node";

@@ -11,7 +11,8 @@ lines(Rows) -> lines(Rows, left).
 
 -doc """
 Returns a line for each row, without a newline, with two spaces between columns. With `left`, cells
-are aligned at their left end; with `right`, at their right end, except in the first column.
+are aligned at their left end; with `right`, at their right end, except in the first column. A
+newline or tab in a cell becomes a space, so that the text of another cannot begin a line.
 
 ## Examples
 
@@ -21,14 +22,24 @@ are aligned at their left end; with `right`, at their right end, except in the f
 [~"a   bc", ~"de"]
 3> Text(erlmcp_cli_table:lines([["a", "1"], ["b", "23"]], right)).
 [~"a   1", ~"b  23"]
+4> Text(erlmcp_cli_table:lines([["a\nb", ~"c\td"]])).
+[~"a b  c d"]
 ```
 """.
 -spec lines([row()], left | right) -> [erlmcp_cli_output:styled()].
 lines([], _) ->
     [];
-lines(Rows, Cells) ->
+lines(Texts, Cells) ->
+    Rows = [[on_a_line(Text) || Text <- Row] || Row <- Texts],
     Widths = [lists:max([width(Cell) || Cell <- Column]) || Column <- columns(Rows)],
     [lists:join("  ", padded(Row, Widths, Cells)) || Row <- Rows].
+
+on_a_line(Text) when is_binary(Text) -> binary:replace(Text, [~"\n", ~"\t"], ~" ", [global]);
+on_a_line([]) -> [];
+on_a_line([First | Others]) -> [on_a_line(First) | on_a_line(Others)];
+on_a_line({Style, Text}) -> {Style, on_a_line(Text)};
+on_a_line(C) when C =:= $\n; C =:= $\t -> $\s;
+on_a_line(C) when is_integer(C) -> C.
 
 width(Cell) -> string:length(erlmcp_cli_output:plain(Cell)).
 

@@ -247,8 +247,7 @@ let opener = null;
 
 function payloadText(part) {
   if (!part) return 'not known';
-  return 'omitted' in part
-    ? `${bytes(part.omitted)}, which is more than is kept` : JSON.stringify(part.json, null, 2);
+  return 'omitted' in part ? `${bytes(part.omitted)}, which is more than is kept` : part.text;
 }
 
 async function showPayload(id, name, when, button) {

@@ -4,7 +4,8 @@ A fault: the server takes 500 messages a second, and a client sends ten times as
 seconds, those of each second at once. Messages over the rate are refused with 1056. Messages within
 the rate are answered, and after the flood all messages are.
 
-The evidence: the replies to the flood, and how many of them there were in a second.
+The evidence: the replies to the flood, and how many of them there were in a second. No more of them
+may be answers than the rate allows.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -16,6 +17,9 @@ The evidence: the replies to the flood, and how many of them there were in a sec
 -define(CONNECTIONS, 10).
 -define(SECONDS, 10).
 -define(SHORT_SECONDS, 2).
+%% The messages of so many seconds may be answered besides: a server lets those of one second in at
+%% once, and a second is to spare.
+-define(MORE_SECONDS, 2).
 %% Milliseconds to wait for each reply.
 -define(WAIT_MS, 20_000).
 
@@ -63,10 +67,17 @@ run(#{target := Target} = Context) ->
     end,
     maybe
         ok ?= Seen(replies_count, Replies, Seconds * ?RATE * ?TIMES),
+        ok ?= refused(Answered, Healed - Began),
         %% A busy machine may need longer than a second for the messages of a second.
         ok ?= Seen(replies_per_s, Replies * 1_000_000 / (Healed - Began), ?RATE * ?TIMES div 2),
         ok = erlmcp_chaos_context:await_recovered(Context),
         ok
+    end.
+
+refused(Answered, Us) ->
+    case ceil(?RATE * (Us / 1_000_000 + ?MORE_SECONDS)) of
+        Most when Answered > Most -> {error, {answered_over_the_rate, Answered, Most}};
+        _ -> ok
     end.
 
 connected(Target) ->
