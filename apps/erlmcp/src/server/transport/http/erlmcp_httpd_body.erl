@@ -107,6 +107,10 @@ refuse(Refusal, Extra, #{has_body := true, version := 'HTTP/1.1' = Version, head
             [Response, stop] = erlmcp_httpd_response:refuse(Refusal, undefined, Extra),
             {more, [Response], (started(Request, Owner, Limits))#body{parts = forgotten}}
     end;
+%% What the client sends before it has read the refusal uses up the window of the connection, which
+%% other bodies need. So it gets room of its own there.
+refuse(Refusal, Extra, #{has_body := true, version := 'HTTP/2'} = Request, _, _) ->
+    {ended, continue(Request) ++ erlmcp_httpd_response:refuse(Refusal, undefined, Extra)};
 refuse(Refusal, Extra, _, _, _) ->
     {ended, erlmcp_httpd_response:refuse(Refusal, undefined, Extra)}.
 
