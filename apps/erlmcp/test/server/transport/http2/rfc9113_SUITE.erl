@@ -1,15 +1,19 @@
 -module(rfc9113_SUITE).
 -moduledoc """
-RFC 9113, HTTP/2, as far as cowboy leaves it to its users: windows (6.9), and the rate of frames
-that have to be answered (10.5). RFC 8446, TLS: how a connection ends (6.1).
+RFC 9113, HTTP/2, as far as cowboy leaves it to its users: windows (6.9), the scheme of a request
+(8.3.1), and the rate of frames that have to be answered (10.5). RFC 8446, TLS: how a connection
+ends (6.1).
 """.
+
+-behaviour(erlmcp_page).
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
--export([small_windows_are_filled/1, refused_bodies_use_up_no_window/1, pings_have_a_rate/1,
-         settings_have_a_rate/1,
+-export([small_windows_are_filled/1, refused_bodies_use_up_no_window/1,
+         scheme_is_that_of_the_connection/1, pings_have_a_rate/1, settings_have_a_rate/1,
          those_of_a_quiet_client_are_answered/1, tls_ends_with_an_alert/1,
          the_last_response_can_be_read/1]).
+-export([handle/2]).
 
 -import(erlmcp_test_suite, [server/1]).
 
@@ -19,8 +23,8 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [small_windows_are_filled, refused_bodies_use_up_no_window, pings_have_a_rate,
-     settings_have_a_rate, those_of_a_quiet_client_are_answered,
+    [small_windows_are_filled, refused_bodies_use_up_no_window, scheme_is_that_of_the_connection,
+     pings_have_a_rate, settings_have_a_rate, those_of_a_quiet_client_are_answered,
      tls_ends_with_an_alert, the_last_response_can_be_read].
 
 init_per_suite(Config) ->
@@ -160,6 +164,44 @@ whole(Socket, Bytes) ->
             {ok, More} = gen_tcp:recv(Socket, 0, ?PATIENCE),
             whole(Socket, <<Bytes/binary, More/binary>>)
     end.
+
+%% 8.3.1: "":scheme" is not restricted to URIs with scheme "http" and "https"." A client can write
+%% any, and it says nothing about the connection.
+scheme_is_that_of_the_connection(_) ->
+    Test = self(),
+    Tells = fun(#{tls := Tls, url := Url}) ->
+        Test ! {came, Tls, Url},
+        {error, ~"nobody enters"}
+    end,
+    Bearer = {bearer, #{tokens => [{static, [#{token => ~"a", principal => a}]}],
+                        authorization_servers => [~"https://as.example"]}},
+    [begin
+         Server = erlmcp_test_http:start(#{listen => [{http, #{authenticate => Authenticate,
+                                                               pages => #{~"/page" =>
+                                                                              {?MODULE, []}}}}]}),
+         [begin
+              {~"401", _} = asked(~"/mcp", Scheme, ~"localhost", Server),
+              {~"200", ~"http 80"} = asked(~"/page", Scheme, ~"localhost", Server),
+              {~"200", ~"http 8080"} = asked(~"/page", Scheme, ~"localhost:8080", Server)
+          end || Scheme <- [~"http", ~"https", ~"other"]],
+         erlmcp_test_http:stop(Server)
+     end || Authenticate <- [Tells, Bearer]],
+    [receive {came, false, <<"http://127.0.0.1:", _/binary>>} -> ok after 0 -> error(Scheme) end
+     || Scheme <- [~"http", ~"https", ~"other"]].
+
+handle(#{scheme := Scheme, port := Port}, _) ->
+    {200, #{}, [Scheme, $\s, integer_to_binary(Port)]}.
+
+asked(Path, Scheme, Authority, Server) ->
+    {Socket, _} = connect([{server, Server}]),
+    {Block, _} = cow_hpack:encode([{~":method", ~"GET"}, {~":scheme", Scheme},
+                                   {~":authority", Authority}, {~":path", Path}]),
+    ok = gen_tcp:send(Socket, cow_http2:headers(1, fin, Block)),
+    {{headers, 1, nofin, head_fin, Head}, Rest} = whole(Socket, <<>>),
+    {[{~":status", Status} | _], _} = cow_hpack:decode(Head),
+    Body = answered(1, Socket, Rest, <<>>),
+    ok = gen_tcp:close(Socket),
+    {Status, Body}.
 
 pings_have_a_rate(Config) ->
     floods(cow_http2:ping(1), ping_ack, Config).
