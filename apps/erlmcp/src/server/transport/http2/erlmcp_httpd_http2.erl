@@ -16,7 +16,7 @@ Internal.
 
 -export([init/6, max_answers/0, with_scheme/1]).
 -export([call_began/0, call_ended/0, has_calls/0]).
--export([stream_lasts/1, stream_ended/1]).
+-export([stream_lasts/1, stream_ended/1, count_bodies/1]).
 %% The transport.
 -export([name/0, messages/0, peername/1, sockname/1, setopts/2, send/2, shutdown/2]).
 
@@ -42,6 +42,8 @@ Internal.
     calls = 0 :: non_neg_integer(),
     %% streams that end when the connection begins to close
     lasting = [] :: [{pid(), cowboy_stream:streamid()}],
+    %% bytes of the bodies that are not complete
+    bodies = 0 :: non_neg_integer(),
     %% answers in the period that ends at this time
     answers = 0 :: non_neg_integer(),
     period_end = erlmcp_clock:now_ms() :: integer()
@@ -130,6 +132,16 @@ change_lasting(Change) ->
         undefined ->
             ok
     end.
+
+-doc """
+Adds `More`, which may be negative, to the bytes of the connection's unfinished bodies. Returns the
+sum.
+""".
+-spec count_bodies(More :: integer()) -> Bytes :: non_neg_integer().
+count_bodies(More) ->
+    #connection{bodies = Before} = Connection = get(?MODULE),
+    _ = put(?MODULE, Connection#connection{bodies = Before + More}),
+    Before + More.
 
 -doc false.
 -spec send(erlmcp_httpd_connection:socket(), iodata()) -> ok | {error, term()}.
