@@ -6,7 +6,7 @@ Internal.
 """.
 
 -export([of_call/1, least_of_call/0, max_of_call/1]).
--export([bound_connection/1, busy_connection/1, slow_connection/1]).
+-export([bound_connection/1, bodies_of_connection/1, busy_connection/1, slow_connection/1]).
 
 %% Words of the first heap of a call, in which a small request needs no garbage collection.
 %% bench/peers.sh shows the difference.
@@ -53,6 +53,14 @@ bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := U
             Bytes = max(8 * Max, Reply + Unread) + Queued + ?SPARE,
             erlmcp_memory_bound:set(Bytes, true)
     end.
+
+-doc """
+Returns how many bytes the unfinished bodies of a connection of HTTP/2 may have together. With more,
+its process could exceed the bound of `bound_connection/1`, and all its requests would end.
+""".
+-spec bodies_of_connection(erlmcp_server_options:limits()) -> pos_integer().
+bodies_of_connection(#{message_bytes := Max}) when is_integer(Max) ->
+    max(8 * Max, ?SPARE).
 
 -doc """
 Sets the smallest heap of the calling process, which is that of a connection. `true` is for a

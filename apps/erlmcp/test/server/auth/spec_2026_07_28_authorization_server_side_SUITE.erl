@@ -7,6 +7,8 @@ and what becomes of a stream whose token has served. Quotes are of specification
 How tokens are checked is in the suites of `bearer`; here a fun says who asks.
 """.
 
+-behaviour(erlmcp_page).
+
 -compile(nowarn_missing_spec_documented).
 
 -export([all/0, groups/0, suite/0, init_per_suite/1, end_per_suite/1]).
@@ -22,8 +24,10 @@ How tokens are checked is in the suites of `bearer`; here a fun says who asks.
 -export([others_do_not_wait/1, a_body_that_comes_meanwhile/1, nobody_says_in_time/1,
          a_process_that_dies/1, a_client_that_leaves/1]).
 -export([a_subscription_ends_with_its_token/1, a_session_stream_ends_with_its_token/1,
-         an_sse_stream_ends_with_its_token/1, a_call_does_not/1]).
+         an_sse_stream_ends_with_its_token/1, a_call_does_not/1,
+         a_stream_that_has_ended_leaves_no_timer/1]).
 -export([wrong_options/1]).
+-export([handle/2]).
 
 -define(TIMEOUT, 60_000).
 -define(PRM, ~"/.well-known/oauth-protected-resource").
@@ -45,7 +49,8 @@ groups() ->
      {waiting, [others_do_not_wait, a_body_that_comes_meanwhile, nobody_says_in_time,
                 a_process_that_dies, a_client_that_leaves]},
      {expiry, [a_subscription_ends_with_its_token, a_session_stream_ends_with_its_token,
-               an_sse_stream_ends_with_its_token, a_call_does_not]}].
+               an_sse_stream_ends_with_its_token, a_call_does_not,
+               a_stream_that_has_ended_leaves_no_timer]}].
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -558,6 +563,57 @@ expired(End) ->
         true -> ok;
         false -> receive after 50 -> expired(End) end
     end.
+
+%% A connection may have any number of streams, and a token be good for days.
+a_stream_that_has_ended_leaves_no_timer(_) ->
+    Pages = #{~"/page" => {?MODULE, [], #{authenticate => true}}},
+    with_server(#{sse => #{}, pages => Pages}, fun(#{port := Port} = Server) ->
+        Id = session(Server, with(~"ada!")),
+        {ok, Connection} = gun:open("127.0.0.1", Port, #{protocols => [http2]}),
+        {ok, http2} = gun:await_up(Connection, ?TIMEOUT),
+        Now = erlang:system_time(second),
+        First = <<"Bearer ada!!", (integer_to_binary(Now + 2))/binary>>,
+        Second = <<"Bearer ada!!", (integer_to_binary(Now + 3))/binary>>,
+        Get = fun(Path, Headers) ->
+            Stream = gun:get(Connection, Path, [{~"accept", ~"text/event-stream"},
+                                                {~"authorization", First} | Headers]),
+            {response, nofin, 200, _} = gun:await(Connection, Stream, ?TIMEOUT),
+            Stream
+        end,
+        Listen = fun(Authorization) ->
+            {Headers, Body} = erlmcp_test_http:message(
+                ~"subscriptions/listen", #{notifications => #{toolsListChanged => true}},
+                #{headers => #{~"authorization" => Authorization}}),
+            Stream = gun:post(Connection, "/mcp", Headers, Body),
+            {response, nofin, 200, _} = gun:await(Connection, Stream, ?TIMEOUT),
+            Stream
+        end,
+        #{socket := Socket} = gun:info(Connection),
+        {connected, Pid} = erlang:port_info(erlmcp_test_http:other_side(Socket), connected),
+        1 = erlang:trace(Pid, true, ['receive']),
+        [ok = gun:cancel(Connection, Stream)
+         || Stream <- [Listen(First), Get(~"/sse", []), Get(~"/page", []),
+                       Get(~"/mcp", [{~"mcp-session-id", Id}])]],
+        {ok, _} = gun:await_body(Connection, Listen(Second), ?TIMEOUT),
+        Delivered = erlang:trace_delivered(Pid),
+        receive {trace_delivered, Pid, Delivered} -> ok end,
+        [_] = expiries(Pid),
+        ok = gun:close(Connection)
+    end).
+
+expiries(Pid) ->
+    receive
+        {trace, Pid, 'receive', {_, {identity, expired}} = Message} -> [Message | expiries(Pid)];
+        {trace, Pid, 'receive', _} -> expiries(Pid)
+    after 0 ->
+        []
+    end.
+
+handle(_, _) ->
+    {stream, #{}, fun(Send) ->
+        ok = Send(~"a"),
+        receive never -> ok end
+    end}.
 
 wrong_options(_) ->
     [{error, {bad_option, Key, _}} =

@@ -7,9 +7,9 @@ of type `t:wait/0`, and passes the messages that its owner is sent to `answered/
 Internal.
 """.
 
--export([ask/4, answered/3, forget/1, expire/2, headers/3, insufficient/4]).
+-export([ask/4, answered/3, forget/1, expire/2, forget_expiry/1, headers/3, insufficient/4]).
 
--export_type([auth/0, answer/0, wait/0]).
+-export_type([auth/0, answer/0, wait/0, expiry/0]).
 
 -doc "The listener's way to identify clients. `erlmcp_bearer:new/2` makes the handle of `bearer`.".
 -type auth() ::
@@ -23,6 +23,8 @@ Internal.
 -opaque wait() ::
     {process, pid(), Timer :: reference(), Milliseconds :: pos_integer(), Key :: reference()}
     | {bearer, erlmcp_bearer:wait()}.
+-doc "The timer that ends a stream with its client's identity, or `none`.".
+-type expiry() :: none | reference().
 
 %% Milliseconds that a process has to end by itself when its request has ended.
 -define(SHUTDOWN, 1000).
@@ -93,12 +95,19 @@ forget({bearer, _}) ->
 Sends the owner `{Tag, {identity, expired}}` when the identity expires, or after 49 days if that is
 earlier. Sends nothing for an identity that does not expire.
 """.
--spec expire(erlmcp_auth:identity(), erlmcp_call:owner()) -> ok.
+-spec expire(erlmcp_auth:identity(), erlmcp_call:owner()) -> expiry().
 expire(#{expires_at := Second}, {Pid, Tag}) when is_integer(Second) ->
     Left = Second * 1000 - erlang:system_time(millisecond),
-    _ = erlang:send_after(max(0, min(Left, ?LONGEST)), Pid, {Tag, {identity, expired}}),
-    ok;
+    erlang:send_after(max(0, min(Left, ?LONGEST)), Pid, {Tag, {identity, expired}});
 expire(_, _) ->
+    none.
+
+-doc "Stops the timer of `expire/2`, since its stream has ended.".
+-spec forget_expiry(expiry()) -> ok.
+forget_expiry(none) ->
+    ok;
+forget_expiry(Timer) ->
+    _ = erlang:cancel_timer(Timer),
     ok.
 
 -doc """

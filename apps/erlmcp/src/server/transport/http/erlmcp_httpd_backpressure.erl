@@ -43,7 +43,8 @@ Internal.
 -doc false.
 init(StreamId, #{method := Method} = Request, #{erlmcp := #{instance := Instance}} = Options) ->
     #{key := Key, limits := Limits} = Instance,
-    {Commands, Next} = cowboy_stream:init(StreamId, Request, Options),
+    {Commands, Next} = cowboy_stream:init(StreamId, erlmcp_httpd_http2:with_scheme(Request),
+                                          Options),
     said(Commands, StreamId, #unread{next = Next, is_head = Method =:= ~"HEAD", key = Key,
                                      limits = Limits}).
 

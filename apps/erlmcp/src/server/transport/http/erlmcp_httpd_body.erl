@@ -6,7 +6,8 @@ that the request's stream keeps until the body is complete. The owner of the req
 
 The bytes of a body that is not complete are counted (`m:erlmcp_unfinished_messages`). While there
 is no room for more, an HTTP/1.1 connection is not read. The window of an HTTP/2 client is not
-opened again.
+opened again. All bodies of an HTTP/2 connection together have a bound, too
+(`erlmcp_heap:bodies_of_connection/1`).
 
 Internal.
 """.
@@ -20,6 +21,9 @@ Internal.
 %% Bytes of a refused body that are read and dropped, so that the connection can stay open.
 -define(FORGOTTEN, 1_000_000).
 
+%% Milliseconds after which a client may try again whose connection has too many bodies.
+-define(RETRY_MS, 1000).
+
 %% Bytes of a part of a body. The part is a copy: the bytes that were read may belong to a much
 %% larger binary.
 -define(PART, 32_768).
@@ -28,6 +32,8 @@ Internal.
     owner :: erlmcp_call:owner(),
     version :: cowboy:http_version(),
     max :: pos_integer(),
+    %% bytes that all bodies of the connection may have; `infinity` if it has one at a time
+    together :: pos_integer() | infinity,
     %% milliseconds
     most :: pos_integer(),
     timer :: reference(),
@@ -53,7 +59,8 @@ The state of a body.
     | {whole, binary()}
     | {ended, cowboy_stream:commands()}
     | {refused, erlmcp_refusal:refusal(), Extra :: #{binary() => binary()}}.
--type limits() :: #{message_bytes := pos_integer(), receive_timeout_ms := pos_integer(), _ => _}.
+-type limits() :: #{message_bytes := pos_integer(), receive_timeout_ms := pos_integer(),
+                    instance := erlmcp_instance:instance(), _ => _}.
 
 -doc """
 Begins to read the body of a request whose head was accepted. A request of HTTP/1.1 may already have
@@ -68,8 +75,12 @@ read(_, _, _) ->
     {whole, <<>>}.
 
 started(#{version := Version}, {Pid, Tag} = Owner, #{message_bytes := Max} = Limits) ->
-    #{receive_timeout_ms := Timeout} = Limits,
-    #body{owner = Owner, version = Version, max = Max, most = Timeout,
+    #{receive_timeout_ms := Timeout, instance := #{limits := OfServer}} = Limits,
+    Together = case Version of
+        'HTTP/2' -> erlmcp_heap:bodies_of_connection(OfServer);
+        _ -> infinity
+    end,
+    #body{owner = Owner, version = Version, max = Max, together = Together, most = Timeout,
           timer = erlang:send_after(Timeout, Pid, {Tag, receive_timeout})}.
 
 continue(#{version := 'HTTP/1.1', headers := #{~"expect" := Expectation}}) ->
@@ -107,6 +118,10 @@ refuse(Refusal, Extra, #{has_body := true, version := 'HTTP/1.1' = Version, head
             [Response, stop] = erlmcp_httpd_response:refuse(Refusal, undefined, Extra),
             {more, [Response], (started(Request, Owner, Limits))#body{parts = forgotten}}
     end;
+%% What the client sends before it has read the refusal uses up the window of the connection, which
+%% other bodies need. So it gets room of its own there.
+refuse(Refusal, Extra, #{has_body := true, version := 'HTTP/2'} = Request, _, _) ->
+    {ended, continue(Request) ++ erlmcp_httpd_response:refuse(Refusal, undefined, Extra)};
 refuse(Refusal, Extra, _, _, _) ->
     {ended, erlmcp_httpd_response:refuse(Refusal, undefined, Extra)}.
 
@@ -116,8 +131,9 @@ closing('HTTP/2') -> #{};
 closing(_) -> #{~"connection" => ~"close"}.
 
 -doc """
-Adds the next bytes of a body, and refuses a body with more than `message_bytes` bytes. Drops the
-bytes of a request that was refused before.
+Adds the next bytes of a body, and refuses a body with more than `message_bytes` bytes. Also refuses
+the body with which those of an HTTP/2 connection exceed their bound. Drops the bytes of a request
+that was refused before.
 """.
 -spec data(cowboy_stream:fin(), binary(), body()) -> progress().
 data(IsFin, Data, #body{parts = forgotten, size = Size} = Body) ->
@@ -143,7 +159,27 @@ data(IsFin, Data, #body{size = Size, max = Max, version = Version} = Body) ->
             #body{parts = Parts, last = Last} = Body,
             {whole, iolist_to_binary(lists:reverse(Parts, [Last, Data]))};
         Total ->
-            more(Data, kept(Data, Body#body{size = Total}), Size)
+            Begun = kept(Data, Body#body{size = Total}),
+            case count_together(byte_size(Data), Body) of
+                ok ->
+                    more(Data, Begun, Size);
+                {refuse, Refusal} ->
+                    ok = forget(Begun),
+                    {refused, Refusal, closing(Version)}
+            end
+    end.
+
+count_together(_, #body{together = infinity}) ->
+    ok;
+count_together(More, #body{together = Most}) ->
+    case erlmcp_httpd_http2:count_bodies(More) of
+        Bytes when Bytes =< Most ->
+            ok;
+        Bytes ->
+            {refuse, erlmcp_refusal:new(queue_byte_cap_exceeded,
+                                        ~"too many messages arrive on this connection at once",
+                                        #{limit => Most, observed => Bytes, fault => false,
+                                          retry_after_ms => ?RETRY_MS})}
     end.
 
 %% Joins small pieces to one binary, since many small binaries take many times their bytes.
@@ -206,7 +242,8 @@ Drops a body, stops its timer, and no longer counts its bytes as unfinished
 -spec forget(body() | none) -> ok.
 forget(none) ->
     ok;
-forget(#body{timer = Timer, owner = Owner, parts = Parts, size = Size}) ->
+forget(#body{timer = Timer, owner = Owner, parts = Parts, size = Size, together = Together}) ->
     _ = erlang:cancel_timer(Timer),
+    _ = Together =:= infinity orelse erlmcp_httpd_http2:count_bodies(-Size),
     _ = Parts =:= forgotten orelse erlmcp_unfinished_messages:count(Owner, Size, 0),
     ok.

@@ -52,6 +52,7 @@ answer.
     pid = none :: none | pid(),
     timer = none :: none | reference(),
     streaming = false :: boolean(),
+    expiry = none :: erlmcp_httpd_auth:expiry(),
     %% whether bytes wait for the client of HTTP/2 to read, and whether the page has to be told when
     %% none do
     full = false :: boolean(),
@@ -256,10 +257,10 @@ checked_value(Value) ->
 -spec info(cowboy_stream:streamid(), term(), state()) -> {cowboy_stream:commands(), state()}.
 info(_, {page, Pid, {stream, Headers}}, #page{pid = Pid} = Page) ->
     #page{asked = #{identity := Identity}, owner = {_, Tag} = Owner} = Page,
-    ok = erlmcp_httpd_auth:expire(Identity, Owner),
+    Expiry = erlmcp_httpd_auth:expire(Identity, Owner),
     ok = erlmcp_httpd_http2:stream_lasts(Tag),
     {[{headers, 200, (with_defaults(Headers))#{~"date" => cowboy_clock:rfc1123()}}],
-     (in_time(Page))#page{streaming = true}};
+     (in_time(Page))#page{streaming = true, expiry = Expiry}};
 info(StreamId, {page, Pid, {data, Bytes}}, #page{pid = Pid} = Page) ->
     %% Handled when the bytes have been written.
     self() ! {{self(), StreamId}, {page, Pid, written}},
@@ -345,7 +346,8 @@ in_time(#page{timer = Timer} = Page) ->
 
 -doc "Ends the request. The page's process gets an exit signal from the connection's process.".
 -spec terminate(state()) -> ok.
-terminate(#page{body = Body, owner = {_, Tag}} = Page) ->
+terminate(#page{body = Body, owner = {_, Tag}, expiry = Expiry} = Page) ->
     _ = in_time(Page),
+    ok = erlmcp_httpd_auth:forget_expiry(Expiry),
     ok = erlmcp_httpd_http2:stream_ended(Tag),
     erlmcp_httpd_body:forget(Body).

@@ -61,6 +61,7 @@ Internal.
     streaming = false :: boolean(),
     %% that of the stream, if the answer has become one
     stream_permit :: undefined | erlmcp_gate:permit(),
+    expiry = none :: erlmcp_httpd_auth:expiry(),
     %% whether bytes wait for the client to read, and the confirmations that are due after that
     full = false :: boolean(),
     unsaid = [] :: [fun(() -> ok)]
@@ -212,8 +213,7 @@ attach(Id, LastEventId, #stream{owner = Owner, principal = Principal, config = C
     end.
 
 attached(Stream) ->
-    expire(Stream),
-    start_stream(erlmcp_sse:comment(), lasting(Stream)).
+    start_stream(erlmcp_sse:comment(), lasting(expiring(Stream))).
 
 delete(Id, #stream{principal = Principal, config = #{instance := Instance}} = Stream) ->
     case erlmcp_session_request:delete(Id, Principal, Instance) of
@@ -436,13 +436,12 @@ listen(#{id := Id, topics := Topics, closed := Closed, acknowledged := Acknowled
         ok ?= few(length(Topics), MaxTopics),
         ok ?= erlmcp_subscriptions:add_counted(Topics, Owner, Id, {Principal, Tenant}, Max,
                                                erlmcp_instance:subscriptions(Instance)),
-        expire(Stream),
         ok = erlmcp_meter:ended(About, ok, iolist_size(Acknowledged), Instance),
         %% The first event has the time to reconnect, since clients that lose their streams together
         %% would reconnect together.
         Retry = erlmcp_session_streams:retry_ms(Limits),
         start_stream(erlmcp_sse:event(#{retry => Retry, data => Acknowledged}),
-                     lasting(Stream#stream{call = {listen, Id, Topics, Closed}}))
+                     lasting(expiring(Stream#stream{call = {listen, Id, Topics, Closed}})))
     else
         {refuse, Refusal} -> refuse_listen(Refusal, About, Stream);
         {full, Observed} ->
@@ -619,6 +618,7 @@ count_end(_) -> ok.
 -doc false.
 terminate(_, _, #stream{streaming = true, owner = {_, Tag}, stream_permit = Permit} = Stream) ->
     ok = erlmcp_httpd_http2:stream_ended(Tag),
+    ok = erlmcp_httpd_auth:forget_expiry(Stream#stream.expiry),
     ok = erlmcp_gate:leave(Permit),
     ended(Stream);
 terminate(_, _, State) ->
@@ -653,8 +653,8 @@ ended(#answered{body = Body}) ->
 early_error(_, _, _, Response, _) ->
     Response.
 
-expire(#stream{owner = Owner, config = #{identity := Identity}}) ->
-    erlmcp_httpd_auth:expire(Identity, Owner).
+expiring(#stream{owner = Owner, config = #{identity := Identity}} = Stream) ->
+    Stream#stream{expiry = erlmcp_httpd_auth:expire(Identity, Owner)}.
 
 start_stream(First, #stream{config = #{instance := #{gate := Gate} = Instance}} = Stream) ->
     ok = erlmcp_meter:stream_opened(Instance),

@@ -7,16 +7,16 @@ of the socket.
 A client that sends too many PING and SETTINGS frames (`max_answers/0`) loses its connection, with
 GOAWAY and ENHANCE_YOUR_CALM. When the server ends, the streams that do not end by themselves are
 told so (`stream_lasts/1`). A connection over TLS ends with a closure alert, which cowboy does not
-send.
+send. The scheme of a request is that of the connection (`with_scheme/1`).
 
-Sources: RFC 9113, section 10.5; RFC 8446, section 6.1.
+Sources: RFC 9113, sections 8.3.1 and 10.5; RFC 8446, section 6.1.
 
 Internal.
 """.
 
--export([init/6, max_answers/0]).
+-export([init/6, max_answers/0, with_scheme/1]).
 -export([call_began/0, call_ended/0, has_calls/0]).
--export([stream_lasts/1, stream_ended/1]).
+-export([stream_lasts/1, stream_ended/1, count_bodies/1]).
 %% The transport.
 -export([name/0, messages/0, peername/1, sockname/1, setopts/2, send/2, shutdown/2]).
 
@@ -42,6 +42,8 @@ Internal.
     calls = 0 :: non_neg_integer(),
     %% streams that end when the connection begins to close
     lasting = [] :: [{pid(), cowboy_stream:streamid()}],
+    %% bytes of the bodies that are not complete
+    bodies = 0 :: non_neg_integer(),
     %% answers in the period that ends at this time
     answers = 0 :: non_neg_integer(),
     period_end = erlmcp_clock:now_ms() :: integer()
@@ -62,6 +64,27 @@ its connection.
 -spec max_answers() -> {pos_integer(), Milliseconds :: pos_integer()}.
 max_answers() ->
     ?MAX_ANSWERS.
+
+-doc """
+Returns a request with the scheme of the connection: `https` over TLS, and otherwise `http`. Cowboy
+gives it the scheme that the client has written in `:scheme`, which may be any.
+""".
+-spec with_scheme(cowboy_req:req()) -> cowboy_req:req().
+with_scheme(#{scheme := Written, port := Port} = Request) ->
+    case scheme(transport()) of
+        Written -> Request;
+        Own -> Request#{scheme := Own, port := port(Port, Written, Own)}
+    end.
+
+scheme(ranch_ssl) -> ~"https";
+scheme(ranch_tcp) -> ~"http".
+
+%% Where the client has written no port, cowboy takes the default of the written scheme.
+port(443, ~"https", ~"http") -> 80;
+port(80, ~"http", ~"https") -> 443;
+port(undefined, _, ~"http") -> 80;
+port(undefined, _, ~"https") -> 443;
+port(Port, _, _) -> Port.
 
 -doc "Counts a call that begins to run in a process of its own, and would end with the connection.".
 -spec call_began() -> ok.
@@ -109,6 +132,16 @@ change_lasting(Change) ->
         undefined ->
             ok
     end.
+
+-doc """
+Adds `More`, which may be negative, to the bytes of the connection's unfinished bodies. Returns the
+sum.
+""".
+-spec count_bodies(More :: integer()) -> Bytes :: non_neg_integer().
+count_bodies(More) ->
+    #connection{bodies = Before} = Connection = get(?MODULE),
+    _ = put(?MODULE, Connection#connection{bodies = Before + More}),
+    Before + More.
 
 -doc false.
 -spec send(erlmcp_httpd_connection:socket(), iodata()) -> ok | {error, term()}.

@@ -34,6 +34,9 @@ Internal.
 child_spec(Ref, Options, #{key := Key, limits := Limits}) ->
     #{connections := Connections, send_timeout_ms := SendTimeout} = Limits,
     SocketOptions = [{exit_on_close, false}, {buffer, ?BUFFER},
+                     %% A connection may be quiet for any time. Without this, one whose client has
+                     %% vanished would keep its permit forever.
+                     {keepalive, true},
                      %% So that a reset is not taken for the end of the input.
                      {show_econnreset, true}
                      | erlmcp_listener:socket_options(Options, SendTimeout)],

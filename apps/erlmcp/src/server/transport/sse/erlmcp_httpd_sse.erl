@@ -28,6 +28,7 @@ Internal.
     config :: erlmcp_httpd:config(),
     version :: cowboy:http_version(),
     permit :: erlmcp_gate:permit(),
+    expiry :: erlmcp_httpd_auth:expiry(),
     %% whether bytes wait for the client of HTTP/2 to read, and whether the session has to be told
     %% when none do
     full = false :: boolean(),
@@ -53,7 +54,6 @@ init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Own
       identity := #{principal := Principal} = Identity} = Config,
     case erlmcp_httpd_sse_session:open(Owner, Principal, Ip, Instance) of
         {ok, Pid, Id} ->
-            ok = erlmcp_httpd_auth:expire(Identity, Owner),
             ok = erlmcp_meter:stream_opened(Instance),
             {_, Tag} = Owner,
             ok = erlmcp_httpd_http2:stream_lasts(Tag),
@@ -61,7 +61,8 @@ init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Own
             #{version := Version} = Request,
             {[{spawn, Pid, ?SHUTDOWN} | erlmcp_httpd_response:stream(erlmcp_sse:event(Endpoint))],
              #sse_stream{owner = Owner, session = Pid, id = Id, config = Config, version = Version,
-                         permit = erlmcp_gate:stream(Gate)}};
+                         permit = erlmcp_gate:stream(Gate),
+                         expiry = erlmcp_httpd_auth:expire(Identity, Owner)}};
         {error, Refusal} ->
             refuse(Refusal, Request, #sse_message{owner = Owner, config = Config})
     end;
@@ -188,8 +189,9 @@ ended(_, _) ->
 Ends the request. The session of a stream gets an exit signal from the connection's process.
 """.
 -spec terminate(state()) -> ok.
-terminate(#sse_stream{owner = {_, Tag}, permit = Permit}) ->
+terminate(#sse_stream{owner = {_, Tag}, permit = Permit, expiry = Expiry}) ->
     ok = erlmcp_httpd_http2:stream_ended(Tag),
+    ok = erlmcp_httpd_auth:forget_expiry(Expiry),
     erlmcp_gate:leave(Permit);
 terminate(#sse_message{body = Body}) ->
     erlmcp_httpd_body:forget(Body).

@@ -1,14 +1,19 @@
 -module(rfc9113_SUITE).
 -moduledoc """
-RFC 9113, HTTP/2, as far as cowboy leaves it to its users: windows of a few octets (6.9), and the
-rate of frames that have to be answered (10.5). RFC 8446, TLS: how a connection ends (6.1).
+RFC 9113, HTTP/2, as far as cowboy leaves it to its users: windows (6.9), the scheme of a request
+(8.3.1), and the rate of frames that have to be answered (10.5). RFC 8446, TLS: how a connection
+ends (6.1).
 """.
+
+-behaviour(erlmcp_page).
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
--export([small_windows_are_filled/1, pings_have_a_rate/1, settings_have_a_rate/1,
+-export([small_windows_are_filled/1, refused_bodies_use_up_no_window/1,
+         scheme_is_that_of_the_connection/1, pings_have_a_rate/1, settings_have_a_rate/1,
          those_of_a_quiet_client_are_answered/1, tls_ends_with_an_alert/1,
          the_last_response_can_be_read/1]).
+-export([handle/2]).
 
 -import(erlmcp_test_suite, [server/1]).
 
@@ -18,8 +23,9 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [small_windows_are_filled, pings_have_a_rate, settings_have_a_rate,
-     those_of_a_quiet_client_are_answered, tls_ends_with_an_alert, the_last_response_can_be_read].
+    [small_windows_are_filled, refused_bodies_use_up_no_window, scheme_is_that_of_the_connection,
+     pings_have_a_rate, settings_have_a_rate, those_of_a_quiet_client_are_answered,
+     tls_ends_with_an_alert, the_last_response_can_be_read].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, ssl], Config).
@@ -67,6 +73,135 @@ pieces(Window, Socket, Bytes, Known) ->
             {ok, More} = gen_tcp:recv(Socket, 0, ?PATIENCE),
             pieces(Window, Socket, <<Bytes/binary, More/binary>>, Known)
     end.
+
+%% 6.9: "Flow control operates at two levels: on each individual stream and on the entire
+%% connection." A body that is sent behind a refused head counts for the connection, too. The bodies
+%% of others still arrive.
+refused_bodies_use_up_no_window(_) ->
+    Server = erlmcp_test_http:start(#{limits => #{receive_timeout_ms => 5_000},
+                                      listen => [{http, #{}}]}),
+    {Socket, _} = connect([{server, Server}]),
+    {Headers, Message} = erlmcp_test_http:message(~"tools/list", #{}, #{}),
+    Refused = 57_343,
+    Padding = 200_000 - iolist_size(Message),
+    Body = iolist_to_binary([Message, binary:copy(~" ", Padding)]),
+    <<First:16_384/binary, Second:16_384/binary, Rest/binary>> = Body,
+    ok = gen_tcp:send(Socket, [cow_http2:settings_ack(),
+                               head(1, ~"/mcp", byte_size(Body), Headers),
+                               cow_http2:data(1, nofin, First)]),
+    %% The server has read the first part, and lets more come.
+    Opened = windows(Socket, <<>>, #{0 => 65_535 - 16_384, 1 => 65_535 - 16_384}, fun opened/1),
+    ok = gen_tcp:send(Socket, [cow_http2:data(1, nofin, Second)
+                               | [[head(Id, ~"/elsewhere", Refused, Headers),
+                                   [cow_http2:data(Id, IsFin, binary:copy(~" ", Size))
+                                    || {IsFin, Size} <- parts(Refused)]]
+                                  || Id <- [3, 5]]]),
+    #{0 := Connection} = Opened,
+    Left = Opened#{0 := Connection - 16_384 - 2 * Refused, 1 := map_get(1, Opened) - 16_384},
+    #{~"result" := #{~"tools" := []}} = json:decode(uploaded(Rest, Socket, <<>>, Left)),
+    ok = gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
+
+head(Id, Path, Length, Headers) ->
+    {Block, _} = cow_hpack:encode([{~":method", ~"POST"}, {~":scheme", ~"http"},
+                                   {~":authority", ~"localhost"}, {~":path", Path},
+                                   {~"content-length", integer_to_binary(Length)}
+                                   | [{string:lowercase(iolist_to_binary(Name)),
+                                       iolist_to_binary(Value)} || {Name, Value} <- Headers]]),
+    cow_http2:headers(Id, nofin, Block).
+
+parts(Size) when Size =< 16_384 -> [{fin, Size}];
+parts(Size) -> [{nofin, 16_384} | parts(Size - 16_384)].
+
+opened(#{0 := Connection, 1 := Stream}) -> min(Connection, Stream) >= 65_535.
+
+%% Reads window updates until the windows are as they should be.
+windows(Socket, Bytes, Windows, Are) ->
+    case Are(Windows) of
+        true ->
+            Windows;
+        false ->
+            {Frame, Rest} = whole(Socket, Bytes),
+            windows(Socket, Rest, updated(Frame, Windows), Are)
+    end.
+
+updated({window_update, More}, #{0 := Window} = Windows) -> Windows#{0 := Window + More};
+updated({window_update, 1, More}, #{1 := Window} = Windows) -> Windows#{1 := Window + More};
+updated(_, Windows) -> Windows.
+
+%% Sends the rest of a body on stream 1 as its windows let it, and returns the body of the answer.
+uploaded(~"", Socket, Bytes, _) ->
+    answered(1, Socket, Bytes, <<>>);
+uploaded(Body, Socket, Bytes, #{0 := Connection, 1 := Stream} = Windows) ->
+    case min(min(Connection, Stream), min(16_384, byte_size(Body))) of
+        0 ->
+            {Frame, Rest} = whole(Socket, Bytes),
+            uploaded(Body, Socket, Rest, updated(Frame, Windows));
+        Size ->
+            <<Part:Size/binary, Rest/binary>> = Body,
+            IsFin = case Rest of
+                ~"" -> fin;
+                _ -> nofin
+            end,
+            ok = gen_tcp:send(Socket, cow_http2:data(1, IsFin, Part)),
+            uploaded(Rest, Socket, Bytes, #{0 => Connection - Size, 1 => Stream - Size})
+    end.
+
+answered(Id, Socket, Bytes, Known) ->
+    case whole(Socket, Bytes) of
+        {{data, Id, fin, Data}, _} -> <<Known/binary, Data/binary>>;
+        {{data, Id, nofin, Data}, Rest} ->
+            answered(Id, Socket, Rest, <<Known/binary, Data/binary>>);
+        {_, Rest} -> answered(Id, Socket, Rest, Known)
+    end.
+
+%% The next frame, and the bytes behind it.
+whole(Socket, Bytes) ->
+    case cow_http2:parse(Bytes) of
+        {ok, Frame, Rest} ->
+            {Frame, Rest};
+        more ->
+            {ok, More} = gen_tcp:recv(Socket, 0, ?PATIENCE),
+            whole(Socket, <<Bytes/binary, More/binary>>)
+    end.
+
+%% 8.3.1: "":scheme" is not restricted to URIs with scheme "http" and "https"." A client can write
+%% any, and it says nothing about the connection.
+scheme_is_that_of_the_connection(_) ->
+    Test = self(),
+    Tells = fun(#{tls := Tls, url := Url}) ->
+        Test ! {came, Tls, Url},
+        {error, ~"nobody enters"}
+    end,
+    Bearer = {bearer, #{tokens => [{static, [#{token => ~"a", principal => a}]}],
+                        authorization_servers => [~"https://as.example"]}},
+    [begin
+         Server = erlmcp_test_http:start(#{listen => [{http, #{authenticate => Authenticate,
+                                                               pages => #{~"/page" =>
+                                                                              {?MODULE, []}}}}]}),
+         [begin
+              {~"401", _} = asked(~"/mcp", Scheme, ~"localhost", Server),
+              {~"200", ~"http 80"} = asked(~"/page", Scheme, ~"localhost", Server),
+              {~"200", ~"http 8080"} = asked(~"/page", Scheme, ~"localhost:8080", Server)
+          end || Scheme <- [~"http", ~"https", ~"other"]],
+         erlmcp_test_http:stop(Server)
+     end || Authenticate <- [Tells, Bearer]],
+    [receive {came, false, <<"http://127.0.0.1:", _/binary>>} -> ok after 0 -> error(Scheme) end
+     || Scheme <- [~"http", ~"https", ~"other"]].
+
+handle(#{scheme := Scheme, port := Port}, _) ->
+    {200, #{}, [Scheme, $\s, integer_to_binary(Port)]}.
+
+asked(Path, Scheme, Authority, Server) ->
+    {Socket, _} = connect([{server, Server}]),
+    {Block, _} = cow_hpack:encode([{~":method", ~"GET"}, {~":scheme", Scheme},
+                                   {~":authority", Authority}, {~":path", Path}]),
+    ok = gen_tcp:send(Socket, cow_http2:headers(1, fin, Block)),
+    {{headers, 1, nofin, head_fin, Head}, Rest} = whole(Socket, <<>>),
+    {[{~":status", Status} | _], _} = cow_hpack:decode(Head),
+    Body = answered(1, Socket, Rest, <<>>),
+    ok = gen_tcp:close(Socket),
+    {Status, Body}.
 
 pings_have_a_rate(Config) ->
     floods(cow_http2:ping(1), ping_ack, Config).

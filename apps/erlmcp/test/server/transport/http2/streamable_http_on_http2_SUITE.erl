@@ -11,7 +11,8 @@
          reset_in_the_packet_of_its_call/1, cancelled_in_the_packet_of_its_call/1,
          listener_that_does_not_read_ends_alone/1,
          disconnect_cancels_all_calls/1, body_is_bounded/1, body_that_stops_is_408/1,
-         streams_of_a_connection_are_bounded/1, windows_are_opened_again/1]).
+         streams_of_a_connection_are_bounded/1, bodies_of_a_connection_are_bounded/1,
+         windows_are_opened_again/1]).
 -export([tls_url_is_https/1, alpn_prefers_http2/1]).
 
 -import(erlmcp_test_suite, [server/1, transport/1]).
@@ -35,7 +36,8 @@ groups() ->
                 reset_in_the_packet_of_its_call, cancelled_in_the_packet_of_its_call,
                 listener_that_does_not_read_ends_alone,
                 disconnect_cancels_all_calls, body_is_bounded, body_that_stops_is_408,
-                streams_of_a_connection_are_bounded, windows_are_opened_again]},
+                streams_of_a_connection_are_bounded, bodies_of_a_connection_are_bounded,
+                windows_are_opened_again]},
      {alpn, [tls_url_is_https, alpn_prefers_http2]}].
 
 init_per_suite(Config) ->
@@ -430,6 +432,37 @@ block(Headers) ->
             {~":path", ~"/mcp"} | Headers],
     {Block, _} = cow_hpack:encode(Head),
     Block.
+
+%% A proxy may have one connection for all of its clients. Bodies that one of them never ends would
+%% take the memory that the connection may have, and end the requests of the others.
+bodies_of_a_connection_are_bounded(Config) ->
+    Size = 2_000_000,
+    Server = start(#{message_bytes => Size, reply_bytes => Size, unread_bytes => Size,
+                     queue_bytes_per_connection => Size}, Config),
+    Connection = open(Server, [http2], Config),
+    Stays = wait(Connection, 1),
+    {Call, _} = running(),
+    {Headers, _} = message(~"tools/list", #{}, #{}),
+    Begun = [begin
+                 Stream = gun:headers(Connection, "POST", "/mcp", Headers),
+                 ok = gun:data(Connection, Stream, nofin, binary:copy(~" ", Size - 1)),
+                 Stream
+             end || _ <- lists:seq(1, 40)],
+    Refused = [receive
+                   {gun_response, Connection, Stream, nofin, 503, _} -> Stream
+               after ?TIMEOUT ->
+                   error(not_refused)
+               end || _ <- lists:seq(1, 40 - 8)],
+    [#{~"error" := #{~"code" := 1002, ~"data" := #{~"limit" := 16_000_000}}} = json:decode(Body)
+     || Stream <- Refused, {ok, Body} <- [gun:await_body(Connection, Stream, ?TIMEOUT)]],
+    finish(Call, ~"undisturbed"),
+    {200, _, [#{~"id" := 1, ~"result" := _}]} = answer(Connection, Stays),
+    %% There is room again when they have ended.
+    [ok = gun:cancel(Connection, Stream) || Stream <- Begun -- Refused],
+    {200, _, [#{~"result" := _}]} =
+        answer(Connection, echo(Connection, binary:copy(~"a", Size - 1_000))),
+    gun:close(Connection),
+    erlmcp_test_http:stop(Server).
 
 %% RFC 9113, 6.9.1: "The sender MUST NOT send a flow-controlled frame with a length that exceeds the
 %% space available in either of the flow-control windows advertised by the receiver." So whoever has

@@ -16,7 +16,7 @@
          answers_are_one_line/1, large_answers_arrive_whole/1,
          unfinished_messages_are_bounded_in_time/1, clients_that_do_not_read_are_dropped/1,
          unread_answers_are_bounded_in_time/1, old_heaps_are_for_busy_connections/1,
-         connections_live_when_a_neighbour_dies/1]).
+         connections_live_when_a_neighbour_dies/1, clients_that_vanish_are_found/1]).
 
 -import(erlmcp_test_line, [serve/1, connect/1, send/2, recv/1, recv_line/1, recv_many/2,
                            rest/1, is_quiet/1, ask/4, ask_stateless/4, initialize/2, request/3,
@@ -41,7 +41,7 @@ all() ->
      answers_are_one_line, large_answers_arrive_whole,
      unfinished_messages_are_bounded_in_time, clients_that_do_not_read_are_dropped,
      unread_answers_are_bounded_in_time, old_heaps_are_for_busy_connections,
-     connections_live_when_a_neighbour_dies].
+     connections_live_when_a_neighbour_dies, clients_that_vanish_are_found].
 
 %% 2026-07-28, Messages: "Result responses MUST include the same ID as the request they correspond
 %% to." 1,000 requests in one write, without waiting: each is answered once.
@@ -557,3 +557,9 @@ down(Monitor) ->
     after ?PATIENCE ->
         error(still_there)
     end.
+
+%% A client that loses its power or its network ends nothing. The system's probes find that out.
+clients_that_vanish_are_found(_) ->
+    Socket = connect(serve(#{})),
+    #{} = result(ask_stateless(Socket, 1, ~"tools/list", #{})),
+    {ok, [{keepalive, true}]} = inet:getopts(erlmcp_test_http:other_side(Socket), [keepalive]).

@@ -90,7 +90,8 @@ unknown_sessions_are_404(Config) ->
     [begin
          {400, _, Body} = post(Client, <<"/messages", Query/binary>>, Ping),
          1026 = code(json:decode(Body))
-     end || Query <- [~"", ~"?", ~"?sessionId", ~"?session=x", ~"?%zz", ~"?a=1&b"]],
+     end || Query <- [~"", ~"?", ~"?sessionId", ~"?session=x", ~"?%zz", ~"?a=1&b",
+                      ~"?sessionId=%26%2355296%3B", ~"?sessionId=%26%23", ~"?%26%239=x"]],
     %% What a proxy or a client adds is none of ours.
     #{endpoint := Endpoint} = Client,
     {202, _, <<>>} = post(Client, <<Endpoint/binary, "&token=1">>, Ping),
