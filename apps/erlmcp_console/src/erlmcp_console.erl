@@ -148,9 +148,9 @@ login_page(Status, Headers) ->
     {Status, Of#{~"cache-control" := ~"no-store"}, Bytes}.
 
 query(Name, Query) ->
-    case uri_string:dissect_query(Query) of
-        Pairs when is_list(Pairs) -> proplists:get_value(Name, Pairs, none);
-        {error, _, _} -> none
+    case erlmcp_query:parameters(Query) of
+        {ok, Pairs} -> proplists:get_value(Name, Pairs, none);
+        error -> none
     end.
 
 %% A request that may see the page. The form of the login may be open in several windows.

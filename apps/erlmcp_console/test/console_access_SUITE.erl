@@ -128,6 +128,7 @@ bytes_that_are_no_text_are_no_token(_) ->
     {303, #{~"set-cookie" := SetCookie}, _} = get([~"/console/?token=", ?TOKEN], Server),
     [Cookie | _] = binary:split(SetCookie, ~"; "),
     {200, _, _} = get(~"/console/", [{~"Cookie", [255, ~"=1; ", Cookie]}], Server),
+    {401, _, _} = get(~"/console/?token=%26%23", Server),
     erlmcp_test_http:stop(Server).
 
 actions_are_of_the_page(_) ->

@@ -312,7 +312,7 @@ queries(_) ->
     {ok, #{~"a" := ~"1 2", ~"b" := ~"&"}} =
         erlmcp_oauth_url:query(~"http://localhost:9/cb?a=1+2&b=%26"),
     [{error, invalid_url} = erlmcp_oauth_url:query(Url)
-     || Url <- [~"http://localhost:9/cb?a=1&a=2", ~"cb?a=1",
+     || Url <- [~"http://localhost:9/cb?a=1&a=2", ~"cb?a=1", ~"http://localhost:9/cb?a=%26%23",
                 <<"http://localhost:9/cb?", (binary:copy(~"a&", 3000))/binary>>]].
 
 scopes(_) ->

@@ -217,8 +217,8 @@ valid, or if its query is malformed, has more than 64 parameters, one without `=
 query(Url) ->
     maybe
         {ok, Parts} ?= parse(Url),
-        Pairs = pairs(maps:get(query, Parts, ~"")),
-        true ?= is_list(Pairs) andalso length(Pairs) =< ?QUERY_PAIRS,
+        {ok, Pairs} ?= erlmcp_query:parameters(maps:get(query, Parts, ~"")),
+        true ?= length(Pairs) =< ?QUERY_PAIRS,
         true ?= lists:all(fun({_, Value}) -> is_binary(Value) end, Pairs),
         Parameters = maps:from_list(Pairs),
         true ?= map_size(Parameters) =:= length(Pairs),
@@ -226,9 +226,6 @@ query(Url) ->
     else
         _ -> {error, invalid_url}
     end.
-
-pairs(~"") -> [];
-pairs(Query) -> uri_string:dissect_query(Query).
 
 -doc "Returns a URL without its query and its fragment.".
 -spec endpoint(binary()) -> binary().

@@ -265,18 +265,18 @@ written(Port) -> [<<$:, (integer_to_binary(Port))/binary>>].
 %% A text with characters that URLs may not have is not a query.
 query(Query) ->
     case re:run(Query, ~B|^[!$-;=?-Z_a-z~[\]]*$|, [{capture, none}, dollar_endonly]) of
-        match -> uri_string:dissect_query(Query);
-        nomatch -> []
+        match -> erlmcp_query:parameters(Query);
+        nomatch -> error
     end.
 
-answer(Query, Expected) when is_list(Query) ->
+answer({ok, Query}, Expected) ->
     IsFailure = lists:keymember(~"error", 1, Query),
     case is_expected(Query, Expected) andalso claim(Expected) of
         true when IsFailure -> {~"200 OK", ~"The login did not succeed.", true};
         true -> {~"200 OK", ~"You are logged in.", true};
         false -> refused(~"404 Not Found")
     end;
-answer(_, _) ->
+answer(error, _) ->
     refused(~"404 Not Found").
 
 is_expected(Query, #{state := State}) ->

@@ -339,20 +339,11 @@ message_session(#{headers := Headers, method := Method, qs := Query} = Request, 
 
 session(Query) ->
     maybe
-        [_ | _] = Parameters ?= parameters(Query),
+        {ok, Parameters} ?= erlmcp_query:parameters(Query),
         {_, <<Session/binary>>} ?= lists:keyfind(~"sessionId", 1, Parameters),
         {ok, Session}
     else
         _ -> refuse(invalid_session_id, ~"sessionId: the parameter is missing in the query", 400)
-    end.
-
-%% `uri_string` takes `%26%23` for the beginning of a reference to a character. It fails if the rest
-%% is missing, or if there is no such character.
-parameters(Query) ->
-    try
-        uri_string:dissect_query(Query)
-    catch
-        error:_ -> []
     end.
 
 method(~"POST", Headers, Request, Config) ->

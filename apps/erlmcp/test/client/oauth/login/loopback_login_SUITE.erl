@@ -165,6 +165,7 @@ a_redirect_without_the_state_is_not_the_login_s(_) ->
                                 || State <- [~"", ~"&state=", ~"&state=T", ~"&state=s%20",
                                              ~"&state=s%201&state=t"]]),
         ~"404" = status(Port, ~"/callback?state=s%201"),
+        ~"404" = status(Port, ~"/callback?state=%26%23"),
         status(Port, ~"/callback?state=s%201&code=c")
     end, #{state => ~"s 1"}),
     {match, _} = re:run(Redirected, ~"code=c$").
