@@ -48,7 +48,9 @@ Internal.
     sent = none :: none | {Began :: integer(), Bytes :: non_neg_integer()},
     acknowledged = false :: boolean(),
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions(),
-    pause = erlmcp_client_backoff:first_ms() :: pos_integer()
+    pause = erlmcp_client_backoff:first_ms() :: pos_integer(),
+    %% Whether the first attempt to open the stream has had no outcome yet.
+    first = true :: boolean()
 }).
 
 %% Milliseconds within which the server must begin to answer, and acknowledge a subscription.
@@ -540,7 +542,7 @@ events([Event | Events], Exchange, Stream) ->
 
 session_event({headers, _}, #stream{client = #{peer := Peer}} = Stream) ->
     Peer ! {stream, self(), open},
-    Stream#stream{pause = erlmcp_client_backoff:first_ms()};
+    Stream#stream{pause = erlmcp_client_backoff:first_ms(), first = false};
 session_event({message, {notification, Method, Params}}, #stream{client = Client} = Stream) ->
     ok = erlmcp_client_mailbox:notify(Client, Method, Params),
     Stream;
@@ -596,10 +598,9 @@ lost({http, Status, _, _}, #stream{subscription = none, client = #{peer := Peer}
 ->
     Peer ! {stream, self(), refused},
     ok;
-%% A server without sessions that offers no stream gives the same answer as a server that has
-%% forgotten the session.
-lost(session_lost, #stream{subscription = none, live = #{session := none}} = Stream) ->
-    #stream{client = #{peer := Peer}} = Stream,
+%% A server that offers no stream may give the same answer as one that has forgotten the session.
+%% When its stream is first tried, the session has just begun, and the next one would not differ.
+lost(session_lost, #stream{subscription = none, first = true, client = #{peer := Peer}}) ->
     Peer ! {stream, self(), refused},
     ok;
 lost(session_lost, #stream{subscription = none, client = Client, live = Live} = Stream) ->
@@ -613,5 +614,5 @@ again(#stream{pause = Pause} = Stream) ->
     receive
         {'EXIT', _, _} -> ok
     after erlmcp_client_backoff:with_jitter(Pause) ->
-        open(Stream#stream{pause = erlmcp_client_backoff:next_ms(Pause)})
+        open(Stream#stream{pause = erlmcp_client_backoff:next_ms(Pause), first = false})
     end.
