@@ -62,7 +62,8 @@ Options of a login.
   `client_secret` there, and the user's `id_token`.
 - `dpop`: `true` if tokens are bound to a key of this client (RFC 9449).
 - `store`: the store of registrations and tokens: `{Module, Options}` with a module of
-  `-behaviour(erlmcp_token_store)`. The default keeps them in memory while the client runs.
+  `-behaviour(erlmcp_token_store)`. The default keeps them in memory while the client runs. Clients
+  of different users must not share a store.
 - `allow_hosts`: exceptions to the rules about the hosts that a login may contact, see
   `t:allow_hosts/0`. The default is `[]`.
 - `tls`: options of `ssl:connect/3` for the connections of a login: to the authorization server, and

@@ -191,8 +191,9 @@ tracer(_) ->
     {ok, #{}}.
 
 opened(Transport, Target, Settings, Tracer, Table) ->
-    %% The atomics: the last request id, the unread notifications, the dropped notifications.
-    Counters = atomics:new(3, []),
+    %% The atomics: the last request id, the unread notifications, the dropped notifications, and of
+    %% questions outside of calls the milliseconds of those that were answered, and their number.
+    Counters = atomics:new(5, []),
     Own = [limits, connect_timeout, calls, subscriptions, options],
     case Transport:open(Target, maps:with(Own, Settings)) of
         {ok, Channel, Handle} ->

@@ -48,18 +48,25 @@ Internal.
     sent = none :: none | {Began :: integer(), Bytes :: non_neg_integer()},
     acknowledged = false :: boolean(),
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions(),
-    pause = erlmcp_client_backoff:first_ms() :: pos_integer()
+    pause = erlmcp_client_backoff:first_ms() :: pos_integer(),
+    %% Whether the first attempt to open the stream has had no outcome yet.
+    first = true :: boolean()
 }).
 
 %% Milliseconds within which the server must begin to answer, and acknowledge a subscription.
 -define(OPEN, 30_000).
 %% Milliseconds in which the streams end by themselves when the client ends.
 -define(END, 500).
+%% Statuses after which the same request may succeed. Those below 500 are: timeout, an earlier
+%% stream that is still open, too early, and too many requests.
+-define(IS_TEMPORARY(Status), (Status >= 500 orelse Status =:= 408 orelse Status =:= 409
+                               orelse Status =:= 425 orelse Status =:= 429)).
 
 -opaque subscriptions() :: #subscriptions{}.
 -doc """
-The outcome of asking the server of a session to watch the resources of a subscription. After an
-error, `Watched` are the URIs that the server watches nevertheless.
+The outcome of asking the server of a session to watch the resources of a subscription. While the
+server is away it is asked again, so there is no such error. After an error, `Watched` are the URIs
+that the server watches nevertheless.
 """.
 -type watching() :: ok | {error, Reason :: term(), Watched :: [binary()]}.
 -type server() :: {erlmcp_client_connection:client(), undefined | erlmcp_client_connection:live()}.
@@ -107,15 +114,17 @@ add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscri
             {error, {overload, Limit}};
         _ ->
             Reference = monitor(process, Pid),
-            Subscription = start(Reference, #subscription{pid = Pid, filter = Filter}, [], Server),
+            Subscription = start(Reference, #subscription{pid = Pid, filter = Filter}, [], old,
+                                 Server),
             {ok, Reference, announced(Server, Subscriptions#subscriptions{
                 all = All#{Reference => Subscription}})}
     end.
 
-%% Before the negotiation there is nothing to start; `restart/2` does it later.
-start(_, Subscription, _, {_, undefined}) ->
+%% Before the negotiation there is nothing to start; `restart/2` does it later. `Age` is that of the
+%% session: `new` right after the negotiation.
+start(_, Subscription, _, _, {_, undefined}) ->
     Subscription;
-start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, Watched,
+start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, Watched, Age,
       {Client, Live}) ->
     #{revision := Revision} = Live,
     Worker = case {erlmcp_revision:era(Revision), maps:without([logs, elicitations], Filter)} of
@@ -128,21 +137,47 @@ start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, Watch
         {session, #{resources := [_ | _] = Uris}} ->
             Peer = self(),
             spawn_link(fun() ->
-                Peer ! {subscribed, self(), watch(Uris, Watched, Client, Live)}
+                Pause = erlmcp_client_backoff:first_ms(),
+                Peer ! {subscribed, self(), watch(Uris, Watched, Pause, {Age, Client, Live})}
             end);
         {session, _} ->
             undefined
     end,
     Subscription#subscription{worker = Worker, ready = Worker =:= undefined}.
 
+%% Asks again, after pauses, while the server is away. A new negotiation ends this process.
 watch([], _, _, _) ->
     ok;
-watch([Uri | Uris], Watched, Client, Live) ->
+watch([Uri | Uris] = Unwatched, Watched, Pause, {Age, Client, Live} = Session) ->
     Request = {~"resources/subscribe", #{~"uri" => Uri}},
     case erlmcp_client_exchange:request(Request, Client, Live) of
-        {ok, _, _} -> watch(Uris, [Uri | Watched], Client, Live);
-        {error, Reason} -> {error, Reason, Watched}
+        {ok, _, _} ->
+            watch(Uris, [Uri | Watched], erlmcp_client_backoff:first_ms(), Session);
+        {error, Reason} ->
+            case is_away(Reason, Age) of
+                true ->
+                    ok = found_again(Reason, Client, Live),
+                    receive
+                    after erlmcp_client_backoff:with_jitter(Pause) ->
+                        watch(Unwatched, Watched, erlmcp_client_backoff:next_ms(Pause),
+                              {old, Client, Live})
+                    end;
+                false ->
+                    {error, Reason, Watched}
+            end
     end.
+
+%% A server that has forgotten a new session would forget the next one, too.
+is_away(session_lost, Age) -> Age =:= old;
+is_away({http, Status, _, _}, _) -> ?IS_TEMPORARY(Status);
+is_away({Kind, _}, _) -> lists:member(Kind, [connect, closed, timeout, overload]);
+is_away(_, _) -> false.
+
+found_again(session_lost, Client, Live) ->
+    _ = erlmcp_client_connection:renegotiate(Client, Live, erlmcp_clock:now_ms() + ?OPEN),
+    ok;
+found_again(_, _, _) ->
+    ok.
 
 -doc """
 Removes the subscription with a reference. In a session the server is then asked to stop watching
@@ -253,7 +288,7 @@ restart(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
     end,
     Again = maps:map(fun(Reference, #subscription{worker = Worker} = Subscription) ->
                          ok = end_worker(Worker),
-                         start(Reference, Subscription#subscription{ready = false}, [], Server)
+                         start(Reference, Subscription#subscription{ready = false}, [], new, Server)
                      end, All),
     announced(Server, Subscriptions#subscriptions{all = Again, stream = session_stream(Server)}).
 
@@ -307,7 +342,7 @@ unwatched(Uris, {_, #{revision := _}} = Server, #subscriptions{all = All} = Subs
                     ok = end_worker(Worker),
                     %% Without a process the subscription has been watched already.
                     Watched = [Uri || Worker =:= undefined, Uri <- Own],
-                    start(Reference, Subscription, Watched, Server);
+                    start(Reference, Subscription, Watched, old, Server);
                 false ->
                     Subscription
             end
@@ -513,7 +548,7 @@ events([Event | Events], Exchange, Stream) ->
 
 session_event({headers, _}, #stream{client = #{peer := Peer}} = Stream) ->
     Peer ! {stream, self(), open},
-    Stream#stream{pause = erlmcp_client_backoff:first_ms()};
+    Stream#stream{pause = erlmcp_client_backoff:first_ms(), first = false};
 session_event({message, {notification, Method, Params}}, #stream{client = Client} = Stream) ->
     ok = erlmcp_client_mailbox:notify(Client, Method, Params),
     Stream;
@@ -564,22 +599,18 @@ unsubscribe(#stream{client = Client, subscription = {Reference, _, _}}) ->
 failed(Reason, Stream) ->
     lost(Reason, counted({error, Reason}, Stream)).
 
-%% These 4xx statuses are temporary: timeout, an earlier stream that is still open, too early, and
-%% too many requests.
 lost({http, Status, _, _}, #stream{subscription = none, client = #{peer := Peer}}) when
-    Status < 500, Status =/= 408, Status =/= 409, Status =/= 425, Status =/= 429
+    not ?IS_TEMPORARY(Status)
 ->
     Peer ! {stream, self(), refused},
     ok;
-%% A server without sessions that offers no stream gives the same answer as a server that has
-%% forgotten the session.
-lost(session_lost, #stream{subscription = none, live = #{session := none}} = Stream) ->
-    #stream{client = #{peer := Peer}} = Stream,
+%% A server that offers no stream may give the same answer as one that has forgotten the session.
+%% When its stream is first tried, the session has just begun, and the next one would not differ.
+lost(session_lost, #stream{subscription = none, first = true, client = #{peer := Peer}}) ->
     Peer ! {stream, self(), refused},
     ok;
 lost(session_lost, #stream{subscription = none, client = Client, live = Live} = Stream) ->
-    _ = erlmcp_client_connection:renegotiate(Client, Live,
-                                             erlmcp_clock:now_ms() + ?OPEN),
+    ok = found_again(session_lost, Client, Live),
     again(Stream);
 lost(_, Stream) ->
     again(Stream).
@@ -589,5 +620,5 @@ again(#stream{pause = Pause} = Stream) ->
     receive
         {'EXIT', _, _} -> ok
     after erlmcp_client_backoff:with_jitter(Pause) ->
-        open(Stream#stream{pause = erlmcp_client_backoff:next_ms(Pause)})
+        open(Stream#stream{pause = erlmcp_client_backoff:next_ms(Pause), first = false})
     end.

@@ -12,11 +12,11 @@ once, and the server is told where it still does something.
          cut_off_subscriber_watches_nothing/1,
          refused_subscription_watches_nothing/1, resource_of_another_stays_watched/1,
          resource_stays_watched_after_a_late_end/1, failed_repetition_watches_nothing/1,
-         subscription_comes_when_the_server_does/1,
+         subscription_comes_when_the_server_does/1, server_that_goes_while_it_is_asked/1,
          killed_client_is_forgotten/1, killed_client_leaves_no_call_waiting/1,
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
          question_before_the_session_is_known/1, busy_stream_is_asked_for_again/1,
-         subscription_while_the_stream_opens/1,
+         missing_stream_is_no_lost_session/1, subscription_while_the_stream_opens/1,
          server_that_reads_nothing_holds_up_no_stop/1, no_folder_is_left/1,
          no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1,
          every_reason_is_a_sentence/1, a_late_call_leaves_no_process/1]).
@@ -37,11 +37,11 @@ all() ->
      cut_off_subscriber_watches_nothing,
      refused_subscription_watches_nothing, resource_of_another_stays_watched,
      resource_stays_watched_after_a_late_end, failed_repetition_watches_nothing,
-     subscription_comes_when_the_server_does,
+     subscription_comes_when_the_server_does, server_that_goes_while_it_is_asked,
      killed_client_is_forgotten, killed_client_leaves_no_call_waiting, killed_pool_is_forgotten,
      crashed_call_says_so, stopped_application_ends_clients,
      question_before_the_session_is_known, busy_stream_is_asked_for_again,
-     subscription_while_the_stream_opens,
+     missing_stream_is_no_lost_session, subscription_while_the_stream_opens,
      server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports,
      answer_from_before_a_change_is_not_kept, longest_retry, every_reason_is_a_sentence,
      a_late_call_leaves_no_process].
@@ -398,6 +398,43 @@ subscription_comes_when_the_server_does(_) ->
     ok = erlmcp_client:stop(Client),
     ok = erlmcp:stop_server(Server).
 
+%% "While the server is away the client tries to open it again": in a session too, where the server
+%% is asked to watch the resources.
+server_that_goes_while_it_is_asked(_) ->
+    Filter = #{resources => [~"test://a"]},
+    Goes = first_and_then([close]),
+    {Line, OnLine} = watched(fun(Message) -> Goes([result(Message, #{})]) end),
+    {ok, Closed} = erlmcp_client:subscribe(OnLine, Filter),
+    subscribed = event(Closed),
+    ok = erlmcp_client:stop(OnLine),
+    ok = erlmcp_test_peer:stop(Line),
+    [begin
+         Refuses = first_and_then({Status, [], none}),
+         Peer = erlmcp_test_peer:http(fun
+             (#{message := #{~"method" := ~"resources/subscribe"}} = Request) ->
+                 Refuses(erlmcp_test_bad_http_peer:session(Request));
+             (Request) ->
+                 erlmcp_test_bad_http_peer:session(Request)
+         end),
+         Client = started({http, maps:get(url, Peer), #{era => session}}),
+         {ok, _} = erlmcp_client:server(Client),
+         {ok, Reference} = erlmcp_client:subscribe(Client, Filter),
+         {Status, subscribed} = {Status, event(Reference)},
+         ok = erlmcp_client:stop(Client),
+         ok = erlmcp_test_peer:stop(Peer)
+     end || Status <- [429, 503, 404]].
+
+%% A fun that returns `First` at its first call, and then its argument.
+first_and_then(First) ->
+    Calls = counters:new(1, []),
+    fun(Next) ->
+        ok = counters:add(Calls, 1, 1),
+        case counters:get(Calls, 1) of
+            1 -> First;
+            _ -> Next
+        end
+    end.
+
 killed_client_is_forgotten(_) ->
     Server = server(),
     Client = started({server, Server, #{}}),
@@ -597,6 +634,25 @@ busy_stream_is_asked_for_again(_) ->
     {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
     subscribed = event(Reference),
     tools_changed = event(Reference),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% A 404 may mean that there is no stream, or that the session is lost. A server that gives it to
+%% the first request for the stream is asked for no other session.
+missing_stream_is_no_lost_session(_) ->
+    Sessions = counters:new(1, []),
+    Peer = erlmcp_test_peer:http(fun
+        (#{message := none}) ->
+            {404, [], ~"Cannot GET /mcp"};
+        (#{message := #{~"method" := Method}} = Request) ->
+            ok = counters:add(Sessions, 1, case Method of ~"initialize" -> 1; _ -> 0 end),
+            erlmcp_test_bad_http_peer:session(Request)
+    end),
+    Client = started({http, maps:get(url, Peer), #{era => session}}),
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    subscribed = event(Reference),
+    {ok, #{}} = erlmcp_client:server(Client),
+    1 = counters:get(Sessions, 1),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 

@@ -18,7 +18,8 @@ The time limits of a request, and the receivers of its notifications.
 
 - `deadline`, `last_deadline`: in milliseconds of `erlang:monotonic_time/1`. A progress notification
   moves `deadline` to `timeout` milliseconds from then, if that is later, but not past
-  `last_deadline`. The time that the user takes for answers is added to both.
+  `last_deadline`. The time that the user takes for answers is added to both. That is so for all
+  calls if the server asks outside of calls, as on lines, where nothing tells which call is meant.
 - `caller`, `cancel`: the call is cancelled when the process of the monitor `caller` dies, or when
   the message `{erlmcp_cancel, Reference}` comes with the reference `cancel`.
 - `progress`, `log`: funs that get the parameters of notifications, in the process that waits.
@@ -35,11 +36,14 @@ The time limits of a request, and the receivers of its notifications.
     {ok, Result :: term(), Headers :: #{binary() => binary()}}
     | {error, {rpc, map()} | {timeout, pos_integer()} | cancelled | erlmcp_channel:reason()}.
 
-%% The most requests that a server may send to the client during one call.
+%% The most requests that a server may send to the client during one call. After as many questions
+%% outside of calls, a call waits no longer for the user.
 -define(QUESTIONS, 100).
 %% Milliseconds after the deadline in which messages that have come are still read. A server that
 %% never stops sending cannot prolong the call beyond that.
 -define(LATE, 50).
+%% The least milliseconds by which a deadline moves for the user.
+-define(LEAST, 100).
 
 -record(attempt, {
     client :: erlmcp_client_connection:client(),
@@ -55,6 +59,9 @@ The time limits of a request, and the receivers of its notifications.
     %% one, and the deadline at that time.
     questions = [] :: [reference()],
     paused = none :: none | {Since :: integer(), Deadline :: integer()},
+    %% `erlmcp_client_questions:user_time/1`: the number of questions when the request was sent, and
+    %% the milliseconds that the deadlines contain.
+    user_time :: {non_neg_integer(), non_neg_integer()},
     %% The number of requests that the server has sent during this call.
     question_count = 0 :: non_neg_integer()
 }).
@@ -114,7 +121,8 @@ exchange(Id, {Method, _} = Request, Extra, {Client, Live}, #{deadline := Deadlin
     case Transport:send(Outgoing, Handle) of
         {ok, Exchange} ->
             await(#attempt{client = Client, live = Live, id = Id, method = Method,
-                           exchange = Exchange, sent = iolist_size(Message), watch = Watch});
+                           exchange = Exchange, sent = iolist_size(Message), watch = Watch,
+                           user_time = erlmcp_client_questions:user_time(Client)});
         {error, Reason} ->
             {{error, reason(Reason, Watch)}, {0, 0}}
     end.
@@ -134,14 +142,17 @@ request(Request, Client, Live) ->
 token(Id, #{progress := _}, Extra) -> Extra#{token => Id};
 token(_, _, Extra) -> Extra.
 
-await(#attempt{exchange = Exchange, client = #{channel := {Transport, _}},
-               watch = #{deadline := Deadline} = Watch} = Attempt) ->
+await(#attempt{watch = #{deadline := Deadline}} = Attempt) ->
+    case Deadline - erlmcp_clock:now_ms() of
+        Remaining when Remaining < -?LATE -> expired(Attempt);
+        Remaining -> await(max(0, Remaining), Attempt)
+    end.
+
+await(Remaining, #attempt{exchange = Exchange, client = #{channel := {Transport, _}},
+                          watch = #{deadline := Deadline} = Watch} = Attempt) ->
     Caller = maps:get(caller, Watch, none),
     Cancel = maps:get(cancel, Watch, none),
-    Remaining = Deadline - erlmcp_clock:now_ms(),
     receive
-        _ when Remaining < -?LATE ->
-            timed_out(Attempt);
         {'DOWN', Caller, process, _, _} ->
             give_up(Attempt, ~"the caller is gone"),
             over({error, cancelled}, Attempt);
@@ -159,8 +170,20 @@ await(#attempt{exchange = Exchange, client = #{channel := {Transport, _}},
             happened(Transport:received(Message, Exchange), Attempt);
         Message ->
             happened(Transport:received(Message, Exchange), Attempt)
-    after max(0, Remaining) ->
-        timed_out(Attempt)
+    after Remaining ->
+        expired(Attempt)
+    end.
+
+expired(#attempt{client = Client, user_time = {First, Before}, watch = Watch} = Attempt) ->
+    case erlmcp_client_questions:user_time(Client) of
+        {Questions, UserTime} when UserTime > Before, Questions - First =< ?QUESTIONS ->
+            #{deadline := Deadline, last_deadline := Last} = Watch,
+            More = max(?LEAST, UserTime - Before),
+            await(Attempt#attempt{user_time = {First, UserTime},
+                                  watch = Watch#{deadline := Deadline + More,
+                                                 last_deadline := Last + More}});
+        _ ->
+            timed_out(Attempt)
     end.
 
 timed_out(#attempt{watch = #{timeout := Timeout}} = Attempt) ->

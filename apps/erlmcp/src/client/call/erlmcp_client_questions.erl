@@ -14,7 +14,7 @@ Source: specification 2025-11-25, "Cancellation".
 Internal.
 """.
 
--export([table/0, start/2, withdraw/2]).
+-export([table/0, start/2, withdraw/2, user_time/1]).
 -export([new/0, keep/2, ask/3, ended/2]).
 
 -export_type([questions/0, question/0]).
@@ -26,6 +26,9 @@ Internal.
 -define(WAITING_BYTES, 1_000_000).
 %% The most answers without a fun that are being sent at the same time.
 -define(ANSWERS, 100).
+%% The places of the numbers for `user_time/1` among the client's atomics.
+-define(USER_TIME, 4).
+-define(BEGUN, 5).
 
 -type server() :: {erlmcp_client_connection:client(), erlmcp_client_connection:live()}.
 
@@ -42,7 +45,8 @@ Internal.
 
 -doc """
 Creates the table of a client's open questions, by the epoch of the session and the id of the
-question. The calling process owns the table.
+question. It also has the times at which those outside of calls began. The calling process owns the
+table.
 """.
 -spec table() -> ets:table().
 table() ->
@@ -53,24 +57,30 @@ Starts a process that answers a request of the server, and returns a monitor of 
 """.
 -spec start(erlmcp_message:message(), server()) -> reference().
 start(Request, Server) ->
-    {Pid, Monitor} = wait(Request, Server),
+    started(Request, Server, untimed).
+
+started(Request, Server, Timed) ->
+    {Pid, Monitor} = wait(Request, Server, Timed),
     ok = go(Pid),
     Monitor.
 
 %% The process of a question waits until `go/1` lets it begin.
-wait({request, Id, _, _} = Request, {#{questions := Table}, #{epoch := Epoch}} = Server) ->
+wait({request, Id, _, _} = Request, {Client, #{epoch := Epoch}} = Server, Timed) ->
+    #{questions := Table} = Client,
     Reader = self(),
     Key = {Epoch, Id},
     {Pid, Monitor} = spawn_monitor(fun() ->
         Gone = monitor(process, Reader),
         try
             receive
-                go -> serve(Request, Server, Gone);
+                go ->
+                    true = Timed =:= untimed orelse in_table(fun() -> begun(Client) end),
+                    serve(Request, Server, Gone);
                 withdrawn -> true;
                 {'DOWN', Gone, process, _, _} -> true
             end
         after
-            in_table(fun() -> ets:delete_object(Table, {Key, self()}) end)
+            in_table(fun() -> over(Client) andalso ets:delete_object(Table, {Key, self()}) end)
         end
     end),
     true = in_table(fun() -> ets:insert(Table, {Key, Pid}) end),
@@ -86,6 +96,37 @@ in_table(Change) ->
 go(Pid) ->
     Pid ! go,
     ok.
+
+begun(#{questions := Table, ids := Counters}) ->
+    ok = atomics:add(Counters, ?BEGUN, 1),
+    ets:insert(Table, {{began, self()}, erlmcp_clock:now_ms()}).
+
+%% The time is added before the row is deleted, so that no call misses it in between.
+over(#{questions := Table, ids := Counters}) ->
+    Key = {began, self()},
+    lists:foreach(fun({_, Began}) ->
+                      ok = atomics:add(Counters, ?USER_TIME, erlmcp_clock:now_ms() - Began)
+                  end, ets:lookup(Table, Key)),
+    ets:delete(Table, Key).
+
+-doc """
+Returns how many questions outside of calls the client's funs were asked until now, and the
+milliseconds that they have taken. The times of several questions are added up.
+""".
+-spec user_time(erlmcp_client_connection:client()) ->
+    {Questions :: non_neg_integer(), Milliseconds :: non_neg_integer()}.
+user_time(#{settings := #{inputs := Inputs}}) when map_size(Inputs) =:= 0 ->
+    {0, 0};
+user_time(#{questions := Table, ids := Counters}) ->
+    try
+        Open = ets:select(Table, [{{{began, '_'}, '$1'}, [], ['$1']}]),
+        Now = erlmcp_clock:now_ms(),
+        {atomics:get(Counters, ?BEGUN),
+         atomics:get(Counters, ?USER_TIME) + lists:sum([Now - Began || Began <- Open])}
+    catch
+        %% The client has ended.
+        error:badarg -> {0, 0}
+    end.
 
 -doc "Ends the process of a question that the server has withdrawn, if it has not answered yet.".
 -spec withdraw({Epoch :: non_neg_integer(), Id :: term()}, erlmcp_client_connection:client()) -> ok.
@@ -112,6 +153,8 @@ serve({request, Id, Method, Params}, {#{settings := #{inputs := Inputs}} = Clien
     end.
 
 answer(Id, Answer, Client, Live) ->
+    %% The server may take its time to read the answer.
+    true = in_table(fun() -> over(Client) end),
     _ = erlmcp_client_one_way:answer(Id, Answer, Client, Live),
     true.
 
@@ -158,7 +201,7 @@ ask({request, Id, Method, _} = Request, {Client, _} = Server, Questions) ->
         true when length(Open) < ?AT_ONCE ->
             opened(Request, Server, Questions);
         true when length(Waiting) < ?WAITING, Bytes + Size =< ?WAITING_BYTES ->
-            {Pid, Monitor} = wait(Request, Server),
+            {Pid, Monitor} = wait(Request, Server, timed),
             Questions#questions{waiting = Waiting ++ [{Monitor, Pid, Size}],
                                 bytes = Bytes + Size};
         true ->
@@ -194,7 +237,7 @@ next(#questions{waiting = [{Monitor, Pid, Size} | Waiting]} = Questions) ->
     Questions#questions{open = [Monitor | Open], waiting = Waiting, bytes = Bytes - Size}.
 
 opened(Request, Server, #questions{open = Open} = Questions) ->
-    Questions#questions{open = [start(Request, Server) | Open]}.
+    Questions#questions{open = [started(Request, Server, timed) | Open]}.
 
 answer_at_once(Answer, Request, Server, #questions{answers = Answers} = Questions) when
     length(Answers) < ?ANSWERS

@@ -11,7 +11,11 @@ Internal.
 
 -export_type([kept/0, stored/0]).
 
--record(kept, {module :: module(), store :: term(), tokens :: erlmcp_token_store:key()}).
+-record(kept, {
+    module :: module(), store :: term(), tokens :: erlmcp_token_store:key(),
+    %% The configured issuer.
+    issuer :: binary() | none
+}).
 -opaque kept() :: #kept{}.
 -doc """
 The stored tokens, with the DPoP key that they are bound to, or with `none` if they have no key. It
@@ -30,7 +34,8 @@ open({Module, Options}, ServerUrl, #{grant := Grant, dpop := Dpop} = Settings) -
     case Module:open(Options) of
         {ok, Store} ->
             Key = {tokens, ServerUrl, Grant, Dpop, maps:get(client_id, Settings, none)},
-            {ok, #kept{module = Module, store = Store, tokens = Key}};
+            {ok, #kept{module = Module, store = Store, tokens = Key,
+                       issuer = maps:get(issuer, Settings, none)}};
         {error, Reason} ->
             {error, {store, Reason}}
     end.
@@ -78,9 +83,20 @@ keep_client({Issuer, Client}, #kept{module = Module, store = Store}) ->
 drop_client(Issuer, #kept{module = Module, store = Store}) ->
     log_failure(Module:delete({client, Issuer}, Store)).
 
--doc "Returns the stored tokens, as described at `t:stored/0`.".
+-doc """
+Returns the stored tokens, as described at `t:stored/0`. Tokens of another issuer than the
+configured one count as missing, since their renewal would send the client's credentials there.
+""".
 -spec tokens(kept()) -> stored().
-tokens(#kept{module = Module, store = Store, tokens = Key}) ->
+tokens(#kept{issuer = Configured} = Kept) ->
+    case read(Kept) of
+        {ok, #{server := #{issuer := Other}}, _} when Configured =/= none, Other =/= Configured ->
+            none;
+        Stored ->
+            Stored
+    end.
+
+read(#kept{module = Module, store = Store, tokens = Key}) ->
     maybe
         {ok, #{~"server" := #{} = Written} = Value} ?= Module:get(Key, Store),
         {ok, Server} ?= server(Written),
@@ -154,7 +170,7 @@ keep_tokens(Tokens, Dpop, #kept{module = Module, store = Store, tokens = Key}) -
 drop_tokens(#{access_token := Token}, #kept{module = Module, store = Store, tokens = Key} = Kept) ->
     %% Tokens that another client stores after this check are deleted, too, but that client goes on
     %% with them.
-    case tokens(Kept) of
+    case read(Kept) of
         {ok, #{access_token := Other}, _} when Other =/= Token -> ok;
         _ -> log_failure(Module:delete(Key, Store))
     end.

@@ -13,6 +13,7 @@ back.
 -export([questions_of_a_call_are_bounded/1, waiting_questions_have_few_bytes/1,
          a_call_waits_for_its_user/1, a_call_goes_on_in_its_own_time/1,
          a_call_waits_for_all_its_questions/1, a_call_is_resumed_after_its_user/1]).
+-export([calls_wait_for_the_user_on_lines/1, calls_wait_for_the_user_on_another_stream/1]).
 -export([one_of_a_call_is_taken_back/1, one_is_taken_back_on_another_stream/1,
          one_is_taken_back_before_the_session_is_open/1, others_are_not_taken_back/1]).
 -export([long_ids_are_answered_on_http/1, long_ids_are_answered_on_lines/1]).
@@ -40,6 +41,7 @@ all() ->
      questions_of_a_call_are_bounded, waiting_questions_have_few_bytes,
      a_call_waits_for_its_user, a_call_goes_on_in_its_own_time,
      a_call_waits_for_all_its_questions, a_call_is_resumed_after_its_user,
+     calls_wait_for_the_user_on_lines, calls_wait_for_the_user_on_another_stream,
      one_of_a_call_is_taken_back, one_is_taken_back_on_another_stream,
      one_is_taken_back_before_the_session_is_open, others_are_not_taken_back,
      long_ids_are_answered_on_http, long_ids_are_answered_on_lines,
@@ -455,6 +457,58 @@ a_call_is_resumed_after_its_user(_) ->
     receive {erlmcp, Reference, {ok, #{}}} -> ok after ?WAIT -> error(no_result) end,
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
+
+%% "The call's own time stands still meanwhile": on lines too, where no question says which call it
+%% is of.
+calls_wait_for_the_user_on_lines(_) ->
+    #{port := Port} = Peer = lines([]),
+    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
+    {ok, _} = erlmcp_client:server(Client),
+    Socket = connected(),
+    ok = outside_of_calls(Client, fun(Message) -> line(Message, Socket) end,
+                          fun() -> fun(Message) -> line(Message, Socket) end end),
+    ok = erlmcp_test_peer:stop(Peer).
+
+calls_wait_for_the_user_on_another_stream(_) ->
+    {Peer, Client, Listened} = listening(),
+    ok = outside_of_calls(Client, fun(Message) -> http(Message, Listened) end,
+                          fun() ->
+                              Called = connected(),
+                              fun(Message) -> http(Message, Called) end
+                          end),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% The user of the first call takes longer than a whole call may. The server of the second has what
+%% was left of its time, and no more.
+outside_of_calls(Client, Ask, Called) ->
+    Call = fun() ->
+        {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}},
+                                              #{timeout => 3_000, max_timeout => 3_000}),
+        Say = Called(),
+        #{~"id" := Id} = erlmcp_test_peer:received(~"tools/call"),
+        {Reference, fun() -> Say(result(#{~"id" => Id}, #{content => []})) end}
+    end,
+    Thinks = fun(Number, Reference, Milliseconds) ->
+        ok = Ask(question(Number)),
+        {Pid, Number} = asked(),
+        receive {erlmcp, Reference, _} -> error(late) after Milliseconds -> ok end,
+        Pid ! decline,
+        {Number, #{~"result" := _}} = answer(),
+        ok
+    end,
+    {First, Answer} = Call(),
+    ok = Thinks(1, First, 3_300),
+    ok = Answer(),
+    receive {erlmcp, First, {ok, #{}}} -> ok after ?WAIT -> error(no_result) end,
+    {Second, _} = Call(),
+    ok = Thinks(2, Second, 2_500),
+    receive {erlmcp, Second, Early} -> error(Early) after 1_500 -> ok end,
+    receive
+        {erlmcp, Second, Outcome} -> {error, {timeout, 3_000}} = Outcome
+    after ?WAIT ->
+        error(waits_on)
+    end,
+    erlmcp_client:stop(Client).
 
 %% Servers whose sockets the test writes to: the GET stream and those of calls; lines, after
 %% these.

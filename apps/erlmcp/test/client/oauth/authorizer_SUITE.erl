@@ -20,7 +20,7 @@ kept, and that no secret is seen in a log or an error.
 -export([a_login_has_an_end/1, an_older_challenge_needs_no_login/1]).
 -export([it_ends_with_its_owner/1, it_can_be_stopped_in_a_login/1]).
 -export([tokens_outlive_the_process/1, tokens_are_of_one_server/1, tokens_are_of_one_client/1,
-         a_registration_outlives_its_tokens/1]).
+         tokens_of_another_issuer_are_not_renewed/1, a_registration_outlives_its_tokens/1]).
 -export([an_unknown_client_registers_anew/1, another_redirect_uri_registers_anew/1,
          a_login_in_a_browser_has_the_port_of_before/1]).
 -export([what_is_malformed_in_a_store_is_not_used/1, a_store_that_fails_costs_no_login/1]).
@@ -450,6 +450,30 @@ tokens_are_of_one_client(Config) ->
                                                 soon(30_000))},
          _ = erlmcp_test_oauth:call(Handle, Peer)
      end || Client <- Clients].
+
+%% The `issuer` of the options: "The credentials are sent to no other one". The tokens are stored
+%% before the option is set, and have ended.
+tokens_of_another_issuer_are_not_renewed(Config) ->
+    Peer = peer(Config),
+    Other = erlmcp_test_oauth:start(),
+    [erlmcp_test_oauth:metadata(Server, #{~"token_endpoint_auth_methods_supported" =>
+                                              [~"client_secret_post"]}) || Server <- [Peer, Other]],
+    erlmcp_test_oauth:change(Peer, ~"/token", fun(_) ->
+        Tokens = erlmcp_test_oauth:token_answer(Peer),
+        erlmcp_test_oauth:json(200, Tokens#{~"expires_in" => 0})
+    end),
+    Options = #{grant => client_credentials, client_id => ~"mine", client_secret => ~"s3cret",
+                store => folder(Config)},
+    retry = challenged(started(Options, Peer)),
+    [~"client_credentials"] = grants(Peer),
+    Issuers = [erlmcp_test_oauth:url(Server, ~"") || Server <- [Peer, Other]],
+    erlmcp_test_oauth:resource(Peer, #{~"authorization_servers" => Issuers}),
+    Handle = started(Options#{issuer => lists:last(Issuers)}, Peer),
+    {ok, []} = erlmcp_authorizer:headers(Handle, post, erlmcp_test_oauth:url(Peer), soon(30_000)),
+    retry = challenged(Handle),
+    [~"client_credentials"] = grants(Peer),
+    [#{form := #{~"client_secret" := ~"s3cret"}}] = erlmcp_test_oauth:asked(Other, ~"/token"),
+    erlmcp_test_oauth:stop(Other).
 
 a_registration_outlives_its_tokens(Config) ->
     Peer = peer(Config),

@@ -103,11 +103,11 @@ target(#{origin := {Scheme, Host, Port}, connect_timeout := Timeout, tls := Tls,
                domain_lookup_timeout => Timeout,
                tls_handshake_timeout => Timeout,
                event_handler => {erlmcp_httpc_gun_bound, {?HEAP_BYTES, Reached}},
+               %% A server that accepts no more requests may finish the ones that it has.
+               http_opts => #{closing_timeout => infinity},
                http2_opts => #{notify_settings_changed => true,
                                %% The client refuses server push.
                                max_concurrent_streams => 0,
-                               %% A server that accepts no more requests may finish the ones that it
-                               %% has.
                                closing_timeout => infinity,
                                initial_connection_window_size => 8_000_000,
                                initial_stream_window_size => 1_000_000,

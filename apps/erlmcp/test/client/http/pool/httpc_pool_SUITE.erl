@@ -23,7 +23,8 @@ plain listeners where one does not.
          endless_headers_are_bounded/1, memory_is_bounded/1, other_family_is_tried/1]).
 -export([log/2]).
 -export([unknown_root_is_refused/1, own_roots_are_trusted/1, wrong_host_is_refused/1,
-         wrong_address_is_refused/1, alpn_chooses/1, own_options_come_first/1]).
+         wrong_address_is_refused/1, alpn_chooses/1, own_options_come_first/1,
+         answer_that_closes_has_its_time/1]).
 
 -import(erlmcp_test_httpc_channel, [await/2]).
 
@@ -54,7 +55,8 @@ groups() ->
                  unknown_host_is_told, pauses_grow, endless_headers_are_bounded,
                  memory_is_bounded, other_family_is_tried]},
      {tls, [unknown_root_is_refused, own_roots_are_trusted, wrong_host_is_refused,
-            wrong_address_is_refused, alpn_chooses, own_options_come_first]}].
+            wrong_address_is_refused, alpn_chooses, own_options_come_first,
+            answer_that_closes_has_its_time]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, ssl, gun], Config).
@@ -632,3 +634,23 @@ own_options_come_first(_) ->
     {ok, Own} = erlmcp_tls:client_options({127, 0, 0, 1}, [{cacertfile, "x.pem"}]),
     [verify_peer] = proplists:get_all_values(verify, Own),
     false = lists:keymember(server_name_indication, 1, Own).
+
+%% Left to itself, gun ends such a connection 15 seconds after the head of the answer.
+answer_that_closes_has_its_time(Config) ->
+    {Server, Roots} = proplists:get_value(named, Config),
+    {ok, Listener} = ssl:listen(0, [{ip, {127, 0, 0, 1}}, binary, {active, false} | Server]),
+    {ok, {_, Port}} = ssl:sockname(Listener),
+    _ = spawn_link(fun() ->
+        {ok, Begun} = ssl:transport_accept(Listener, ?TIMEOUT),
+        {ok, Socket} = ssl:handshake(Begun, ?TIMEOUT),
+        {ok, _} = ssl:recv(Socket, 0, ?TIMEOUT),
+        ok = ssl:send(Socket, [~"HTTP/1.1 200 OK\r\nconnection: close\r\n",
+                               ~"transfer-encoding: chunked\r\n\r\n1\r\na\r\n"]),
+        receive after 16_000 -> ok end,
+        _ = ssl:send(Socket, ~"1\r\nb\r\n0\r\n\r\n"),
+        ssl:close(Socket)
+    end),
+    Handle = pool({https, ~"127.0.0.1", Port}, #{protocols => [http], tls => [{cacerts, Roots}]}),
+    {ok, Request} = asked(take(Handle), {get, ~"/"}, {[], ~""}),
+    {200, ~"ab"} = response(Request, none, ~""),
+    ok = ssl:close(Listener).
