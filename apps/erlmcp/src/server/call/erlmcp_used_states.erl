@@ -29,17 +29,9 @@ reached. `Limit` is that bound, and `Observed` the number of states that would b
 -spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
           erlmcp_instance:instance()) ->
     ok | again | expired | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
-use({Expires, _} = State, Tenant, #{used_states := Used} = Instance) ->
-    Now = erlang:system_time(millisecond),
-    ok = forget_expired(Now, Used),
-    case Now < Expires of
-        true -> use_valid(State, Tenant, Instance);
-        %% It was valid when its request came, or is by the clock of the node that asks.
-        false -> expired
-    end.
-
-use_valid(State, Tenant, #{limits := Limits, used_states := {States, Counts} = Used}) ->
+use(State, Tenant, #{limits := Limits, used_states := {States, Counts} = Used}) ->
     #{used_states := Max, used_states_per_principal := MaxOfOne} = Limits,
+    ok = forget_expired(erlang:system_time(millisecond), Used),
     %% The bound of the tenant first, which is the smaller one.
     case ets:member(States, State)
         orelse erlmcp_tenant_counts:take({tenant, Tenant}, 1, MaxOfOne, Counts) of
@@ -57,11 +49,16 @@ use_valid(State, Tenant, #{limits := Limits, used_states := {States, Counts} = U
             end
     end.
 
-%% Of several processes that use the same state at the same time, one succeeds.
-noted(State, Tenant, {States, _} = Used) ->
+%% Of several processes that use the same state at the same time, one succeeds. A state may have
+%% expired since its request came, or has by this node's clock alone. Then it may have been used and
+%% forgotten before.
+noted({Expires, _} = State, Tenant, {States, _} = Used) ->
     case ets:insert_new(States, {State, Tenant}) of
         true ->
-            ok;
+            case erlang:system_time(millisecond) < Expires of
+                true -> ok;
+                false -> expired
+            end;
         false ->
             ok = give_back(Tenant, Used),
             again

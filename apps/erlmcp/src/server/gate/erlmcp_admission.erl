@@ -144,19 +144,25 @@ enter_one(Kind, Asked, {_, Bytes, _} = Arrival, Tenant, #{gate := Gate} = Instan
 
 -doc """
 Gives the calling process a permit for a message that it passes on to the home of its session, where
-the message will enter. A request is refused if this node takes no requests now. Any message is
-refused if too many, or too many bytes, are on their way (`erlmcp_gate:forward/3`).
+the message will enter. A request is refused if this node takes no requests now, or if its tenant has
+too many on their way. Any message is refused if too many, or too many bytes, are on their way
+(`erlmcp_gate:forward/3`).
 """.
 -spec forward(Json :: term(), Bytes :: non_neg_integer(), tenant(), erlmcp_instance:instance()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 forward(Json, Bytes, Tenant, #{gate := Gate} = Instance) ->
-    maybe
-        open ?= case kind(Json) of
-            request -> erlmcp_gate:state(Gate);
-            _ -> open
-        end,
-        {ok, _} ?= erlmcp_gate:forward(Tenant, Bytes, Gate)
-    else
+    %% A request on its way may need an answer of its client, or its notification, in order to end.
+    Passed = case kind(Json) of
+        request ->
+            maybe
+                open ?= erlmcp_gate:state(Gate),
+                erlmcp_gate:forward(Tenant, Bytes, Gate)
+            end;
+        _ ->
+            erlmcp_gate:forward(none, Bytes, Gate)
+    end,
+    case Passed of
+        {ok, _} -> Passed;
         {refuse, Refusal} -> {refuse, not_before(Refusal, Instance)}
     end.
 

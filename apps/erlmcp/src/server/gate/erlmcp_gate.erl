@@ -193,18 +193,22 @@ connection(Limited, #{counters := Counters} = Gate) ->
 Gives the calling process a permit for an HTTP request that it passes on to the home of its session.
 `Bytes` is the length of the body. Refuses the request if more requests would be on their way than
 the limit `in_flight` allows, or more bytes than `queue_bytes` allows. A tenant may have as many of
-these requests, and bytes, as are still free, and ten requests in any case.
+these requests, and bytes, as are still free, and ten requests if their bytes are. `none` is for
+messages that do not count as those of a tenant.
 """.
--spec forward(tenant(), Bytes :: non_neg_integer(), gate()) ->
+-spec forward(tenant() | none, Bytes :: non_neg_integer(), gate()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 forward(Tenant, Bytes, #{limits := #{in_flight := Most, queue_bytes := MostBytes}} = Gate) ->
     %% A request may be on its way for as long as its call runs, or asks its client.
     Left = bounded(Most) - held(Gate, {forwarded, requests}),
     LeftBytes = MostBytes - held(Gate, {forwarded, bytes}),
     connection([{{forwarded, requests}, 1, bounded(Most)},
-                {{forwarded, bytes}, max(1, Bytes), MostBytes},
-                {{forwarded, {requests, Tenant}}, 1, max(?LEAST_OF_TENANT, Left)},
-                {{forwarded, {bytes, Tenant}}, max(1, Bytes), max(1, LeftBytes)}], Gate).
+                {{forwarded, bytes}, max(1, Bytes), MostBytes}
+                | [Limited || Tenant =/= none,
+                              Limited <- [{{forwarded, {requests, Tenant}}, 1,
+                                           max(?LEAST_OF_TENANT, Left)},
+                                          {{forwarded, {bytes, Tenant}}, max(1, Bytes),
+                                           max(1, LeftBytes)}]]], Gate).
 
 -doc """
 Gives the calling process a permit to wait until the session of its request has another home, or the

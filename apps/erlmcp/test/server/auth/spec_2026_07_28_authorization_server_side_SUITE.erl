@@ -588,11 +588,12 @@ a_stream_that_has_ended_leaves_no_timer(_) ->
             {response, nofin, 200, _} = gun:await(Connection, Stream, ?TIMEOUT),
             Stream
         end,
+        Listening = Listen(First),
         #{socket := Socket} = gun:info(Connection),
         {connected, Pid} = erlang:port_info(erlmcp_test_http:other_side(Socket), connected),
         1 = erlang:trace(Pid, true, ['receive']),
         [ok = gun:cancel(Connection, Stream)
-         || Stream <- [Listen(First), Get(~"/sse", []), Get(~"/page", []),
+         || Stream <- [Listening, Get(~"/sse", []), Get(~"/page", []),
                        Get(~"/mcp", [{~"mcp-session-id", Id}])]],
         {ok, _} = gun:await_body(Connection, Listen(Second), ?TIMEOUT),
         Delivered = erlang:trace_delivered(Pid),

@@ -69,6 +69,8 @@ one_client_leaves_room_on_the_way(_) ->
     Forward = fun(Tenant, Bytes) -> erlmcp_gate:forward(Tenant, Bytes, Gate) end,
     Permits = [entered(Forward(ada, 10)) || _ <- lists:seq(1, 20)],
     backpressure_active = refused(Forward(ada, 10)),
+    %% An answer, with which a request on its way may end.
+    ok = erlmcp_gate:leave(entered(Forward(none, 10))),
     %% Ten in any case.
     _ = [entered(Forward(Tenant, 10)) || Tenant <- [bob, eve], _ <- lists:seq(1, 10)],
     backpressure_active = refused(Forward(dan, 10)),
