@@ -501,8 +501,7 @@ list_tools(Client, Options) -> run({list, tools}, Client, Options).
 -doc """
 Calls a tool and returns its result, a map with `content` and, perhaps, `structuredContent`. If the
 client has listed the tool before, structured content that does not fit the tool's output schema is
-the error `{protocol, What}`. Before that the client lists the tools again, in case the schema has
-changed.
+the error `{protocol, What}`.
 """.
 -spec call_tool(client(), Name :: binary(), Arguments :: map()) -> result().
 call_tool(Client, Name, Arguments) -> call_tool(Client, Name, Arguments, #{}).

@@ -74,11 +74,11 @@ perform(ping, Call) ->
     end;
 perform({task, Operation, Task}, Call) ->
     task(Operation, Task, Call);
-perform(Operation, Call) ->
+perform(Operation, #call{client = #{tools := Tools}} = Call) ->
     maybe
         {ok, Request} ?= as_task(erlmcp_client_operation:request(Operation), Call),
         {ok, Result} ?= fresh_or_kept(Request, Call),
-        ok ?= fits(Operation, Result, Call),
+        ok ?= fits(Operation, Result, Tools),
         {ok, Result}
     else
         {error, What} when is_binary(What) -> protocol(What);
@@ -138,21 +138,10 @@ as_task(Request, _) ->
 
 fits(_, #{~"resultType" := ~"task"}, _) ->
     ok;
-fits({call_tool, Name, _}, #{~"content" := _} = Result, #call{client = #{tools := Tools}} = Call) ->
-    case erlmcp_client_tools:check_result(Name, Result, Tools) of
-        ok ->
-            ok;
-        {error, _} ->
-            %% The tool may have another schema since it was listed.
-            _ = listed_anew(Call#call{watch = renewed(erlmcp_clock:now_ms(), Call#call.watch)}),
-            erlmcp_client_tools:check_result(Name, Result, Tools)
-    end;
+fits({call_tool, Name, _}, #{~"content" := _} = Result, Tools) ->
+    erlmcp_client_tools:check_result(Name, Result, Tools);
 fits(_, _, _) ->
     ok.
-
-%% Lists the tools, without those that are kept.
-listed_anew(#call{options = Options} = Call) ->
-    perform({list, tools}, Call#call{options = Options#{fresh => true}, rounds = 0}).
 
 fresh_or_kept(Request, #call{options = #{fresh := true}} = Call) ->
     send(Request, Call);
@@ -294,7 +283,8 @@ remedy({closed, _}, {Method, _}, _) ->
 remedy(_, _, _) -> none.
 
 remedied(headers, Request, {Reason, _}, Call) ->
-    case listed_anew(Call) of
+    #call{options = Options} = Call,
+    case perform({list, tools}, Call#call{options = Options#{fresh => true}, rounds = 0}) of
         {ok, _} -> send(Request, Call);
         {error, _} -> {error, Reason}
     end;

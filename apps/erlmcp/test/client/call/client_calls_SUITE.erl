@@ -14,15 +14,14 @@ Sources: specification 2026-07-28, "Cancellation", "Progress", "Pagination", "To
          calls_are_bounded/1, safe_request_is_sent_once_more/1, tool_is_not_called_again/1,
          cursors_that_do_not_end/1, pages_are_bounded/1, null_ends_the_pages/1,
          empty_cursor_is_one/1, forgotten_cursor_begins_anew/1,
-         structured_content_is_checked/1, structured_content_is_checked_by_the_newest_schema/1,
-         results_have_their_form/1,
+         structured_content_is_checked/1, results_have_their_form/1,
          invalid_tool_of_others_stays/1, unwanted_notifications_are_ignored/1,
          memory_of_a_call_is_bounded/1, a_receiver_that_dies_ends_its_call/1,
          a_long_text_is_no_heap/1, an_ended_call_counts_no_more/1, lists_have_few_bytes/1,
          meta_of_a_call_is_sent/1, what_is_no_answer_is_named/1, errors_have_their_data/1,
          other_requests_are_not_repeated_for_headers/1, why_it_ends_is_told/1]).
 
--import(erlmcp_test_client_calls, [visit/3, era/1, complete/1, page/3, page/4, counted/1, tool/1,
+-import(erlmcp_test_client_calls, [visit/3, era/1, complete/1, page/3, counted/1, tool/1,
                                    mirrored/1]).
 -import(erlmcp_test_peer, [event/1, received/1, result/2]).
 
@@ -39,8 +38,7 @@ groups() ->
             progress_of_others_extends_nothing, calls_are_bounded, safe_request_is_sent_once_more,
             tool_is_not_called_again, cursors_that_do_not_end, pages_are_bounded,
             null_ends_the_pages, empty_cursor_is_one, forgotten_cursor_begins_anew,
-            structured_content_is_checked, structured_content_is_checked_by_the_newest_schema,
-            results_have_their_form,
+            structured_content_is_checked, results_have_their_form,
             unwanted_notifications_are_ignored, memory_of_a_call_is_bounded,
             a_receiver_that_dies_ends_its_call, a_long_text_is_no_heap,
             an_ended_call_counts_no_more, lists_have_few_bytes, meta_of_a_call_is_sent,
@@ -280,24 +278,6 @@ structured_content_is_checked(Config) ->
         Gives(#{structuredContent => #{n => ~"one"}}),
     {error, {protocol, <<"structuredContent", _/binary>>}} = Gives(#{}),
     {ok, #{~"isError" := true}} = Gives(#{isError => true}).
-
-%% The server has given the tool another output schema since the client listed it.
-structured_content_is_checked_by_the_newest_schema(Config) ->
-    Of = fun(Type) ->
-        (tool(1))#{outputSchema => #{type => object, properties => #{n => #{type => Type}}}}
-    end,
-    {List, Count} = counted(fun(Call, 1) -> page(Call, [Of(integer)], none, 60_000);
-                               (Call, _) -> page(Call, [Of(string)], none, 60_000)
-                            end),
-    Client = visit(Config, #{}, #{
-        ~"tools/list" => List,
-        ~"tools/call" => fun(Call) ->
-            {200, [], result(Call, complete(#{content => [], structuredContent => #{n => ~"one"}}))}
-        end}),
-    {ok, [_]} = erlmcp_client:list_tools(Client),
-    [{ok, #{~"structuredContent" := #{~"n" := ~"one"}}} =
-         erlmcp_client:call_tool(Client, ~"1", #{}) || _ <- [1, 2]],
-    2 = Count().
 
 results_have_their_form(Config) ->
     Client = visit(Config, #{}, #{
