@@ -191,9 +191,9 @@ tracer(_) ->
     {ok, #{}}.
 
 opened(Transport, Target, Settings, Tracer, Table) ->
-    %% The atomics: the last request id, the unread notifications, the dropped notifications, and of
-    %% questions outside of calls the milliseconds of those that were answered, and their number.
-    Counters = atomics:new(5, []),
+    %% The atomics: the last request id, the unread notifications, the dropped notifications, and the
+    %% four numbers of questions (`m:erlmcp_client_questions`).
+    Counters = atomics:new(7, []),
     Own = [limits, connect_timeout, calls, subscriptions, options],
     case Transport:open(Target, maps:with(Own, Settings)) of
         {ok, Channel, Handle} ->
@@ -389,6 +389,7 @@ way({down, Reason}, #peer{negotiator = Pid, client = Client} = Peer) ->
         _ -> {connect, Reason}
     end,
     ok = erlmcp_client_handshake:abandon(Pid, lost(Reason), Client),
+    ok = erlmcp_client_questions:withdraw_all(Client),
     negotiated({error, Error}, (forget(Peer))#peer{way = down, negotiator = undefined});
 way({message, {request, _, _, _} = Request}, #peer{client = Client, live = #{} = Live} = Peer) ->
     #peer{subscriptions = Subscriptions} = Peer,

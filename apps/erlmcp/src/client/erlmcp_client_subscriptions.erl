@@ -148,11 +148,12 @@ start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, Watch
 %% Asks again, after pauses, while the server is away. A new negotiation ends this process.
 watch([], _, _, _) ->
     ok;
-watch([Uri | Uris] = Unwatched, Watched, Pause, {Age, Client, Live} = Session) ->
+watch([Uri | Uris] = Unwatched, Watched, Pause, {Age, Client, Live}) ->
     Request = {~"resources/subscribe", #{~"uri" => Uri}},
     case erlmcp_client_exchange:request(Request, Client, Live) of
         {ok, _, _} ->
-            watch(Uris, [Uri | Watched], erlmcp_client_backoff:first_ms(), Session);
+            %% A server that has answered knows the session.
+            watch(Uris, [Uri | Watched], erlmcp_client_backoff:first_ms(), {old, Client, Live});
         {error, Reason} ->
             case is_away(Reason, Age) of
                 true ->

@@ -60,7 +60,7 @@ its process could exceed the bound of `bound_connection/1`, and all its requests
 """.
 -spec bodies_of_connection(erlmcp_server_options:limits()) -> pos_integer().
 bodies_of_connection(#{message_bytes := Max}) when is_integer(Max) ->
-    max(8 * Max, ?SPARE).
+    max(8 * Max, ?SPARE div 2).
 
 -doc """
 Sets the smallest heap of the calling process, which is that of a connection. `true` is for a

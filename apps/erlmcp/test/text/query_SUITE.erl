@@ -15,7 +15,7 @@ all() ->
 examples(_) ->
     erlmcp_test_doctests:run([erlmcp_query]).
 
-%% Names and values are what was written, and nothing that a query can say raises an error.
+%% Nothing that a query can say raises an error.
 any_bytes_are_read_or_refused(_) ->
     Part = list(frequency([{3, oneof([~"%26", ~"%23", ~"%3B", ~"%", ~"&", ~"=", ~"+", ~"x", ~"9"])},
                            {1, binary(1)}])),

@@ -138,8 +138,7 @@ stable(Paths) ->
 
 -doc """
 Writes a baseline into the file of its kind in `Folder`, and returns the file. If the file has other
-workloads already, they stay in it. A workload in its full length also takes the place of a
-shortened one.
+workloads already, they stay in it.
 """.
 -spec write(baseline(), Folder :: file:filename()) ->
     {ok, file:filename()} | {error, reason()}.
@@ -162,9 +161,7 @@ with_older({error, _} = Error, _) -> Error.
 
 %% Adds the workloads that only the older baseline has.
 merged(#{~"workloads" := Older}, #{~"workloads" := Newer} = Baseline) ->
-    Identities = [erlmcp_bench_result:identity(Workload) || Workload <- Newer],
-    Replaced = Identities ++ [Identity#{~"shortened" := true}
-                              || #{~"shortened" := false} = Identity <- Identities],
+    Replaced = [erlmcp_bench_result:identity(Workload) || Workload <- Newer],
     Kept = [Workload || Workload <- Older,
                         not lists:member(erlmcp_bench_result:identity(Workload), Replaced)],
     Baseline#{~"workloads" := erlmcp_bench_result:in_order(Kept ++ Newer)}.

@@ -40,8 +40,8 @@ page(Baselines, AsOf) ->
      ~"and a test checks that it is. A figure is the median of several runs, with the least and\n",
      ~"the most in parentheses. Its length is the time of a run, and the number of runs. Its\n",
      ~"source is a row of the first table, with the commit, the day and the machine. A shortened\n",
-     ~"run reaches no goal and no mark. A failed one, such as a scenario with too many errors,\n",
-     ~"reaches no goal.\n\n",
+     ~"run reaches no goal and no mark, and is not shown beside one in full length. A failed one,\n",
+     ~"such as a scenario with too many errors, reaches no goal.\n\n",
      ~"`erlmcp bench WORKLOAD` measures a workload again, and `erlmcp compare` shows what has\n",
      ~"changed. Except for workloads in one process, the load comes from another process of the\n",
      ~"same machine, which shares the cores. Every answer is read and checked. Latencies of open\n",
@@ -51,7 +51,8 @@ page(Baselines, AsOf) ->
          _ -> [machine(Baseline, AsOf) || Baseline <- lists:sort(Baselines)]
      end].
 
-machine({File, #{~"kind" := Kind, ~"workloads" := Workloads}}, AsOf) ->
+machine({File, #{~"kind" := Kind, ~"workloads" := All}}, AsOf) ->
+    Workloads = shown_workloads(All),
     Sources = erlmcp_bench_sources:new(Workloads, AsOf),
     Marked = [Mark#{here => here(Mark, Workloads)} || Mark <- erlmcp_bench_marks:all()],
     [~"\n## ", cell(Kind), ~"\n\nThe figures are those of `bench/baselines/", File, ~"`.\n\n",
@@ -63,6 +64,18 @@ machine({File, #{~"kind" := Kind, ~"workloads" := Workloads}}, AsOf) ->
      everything([Of || #{~"benchmark" := Benchmark} = Of <- Workloads, Benchmark =/= ~"chaos",
                        not erlmcp_bench_peers:is_of_peers(Of)], Sources),
      ~"\n### Scaling\n\n", scaling(models({File, Workloads}))].
+
+%% A shortened run, which may have fewer connections, says nothing beside one in full length.
+shown_workloads(Workloads) ->
+    Whole = [subject(Workload) || Workload <- Workloads,
+                                  not erlmcp_bench_sources:is_shortened(Workload)],
+    [Workload || Workload <- Workloads,
+                 not erlmcp_bench_sources:is_shortened(Workload)
+                     orelse not lists:member(subject(Workload), Whole)].
+
+subject(Workload) ->
+    maps:with([~"benchmark", ~"workload_id", ~"transport", ~"component", ~"era", ~"profile",
+               ~"nodes", ~"against"], Workload).
 
 %% The stages of a request, and its growth with the size of the server.
 

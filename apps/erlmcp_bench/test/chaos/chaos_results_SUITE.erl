@@ -8,14 +8,14 @@ say. A page is made of these files and of nothing else.
 
 -export([suite/0, all/0]).
 -export([a_judged_fault_is_written/1, what_was_not_measured_is_not_written/1,
-         what_did_not_run_has_no_result/1]).
+         what_did_not_run_has_no_result/1, every_harm_has_a_name_that_a_result_may_have/1]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
     [a_judged_fault_is_written, what_was_not_measured_is_not_written,
-     what_did_not_run_has_no_result].
+     what_did_not_run_has_no_result, every_harm_has_a_name_that_a_result_may_have].
 
 outcome() ->
     Counts = #{answered => 5, refused => #{1056 => 2, tool_error => 1},
@@ -92,3 +92,10 @@ what_did_not_run_has_no_result(Config) ->
     [#{~"workload_id" := ~"chaos_planted"}] = written([NotRun, outcome(), Early], Config),
     {ok, []} = erlmcp_chaos_result:write([NotRun], filename:join(proplists:get_value(
         priv_dir, Config), "none")).
+
+%% Also of faults that this machine cannot have.
+every_harm_has_a_name_that_a_result_may_have(Config) ->
+    [[#{~"workload_id" := Id}] =
+         written([(outcome())#{scenario := Id,
+                               seen := #{Harm => #{ended_count => {9, {at_least, 9}}}}}], Config)
+     || #{id := Id, module := Module} <- erlmcp_bench_chaos:scenarios(), Harm <- Module:harms()].

@@ -9,8 +9,7 @@
 -export([a_baseline_keeps_its_runs/1, a_baseline_has_the_day_of_its_last_run/1,
          three_runs_at_least/1, one_long_run_is_enough/1, what_does_not_belong_together/1,
          sources_are_committed_unless_stable/1, failed_runs_are_refused_or_marked/1,
-         a_new_baseline_keeps_other_workloads/1, a_whole_run_replaces_a_shortened_one/1,
-         no_baselines/1,
+         a_new_baseline_keeps_other_workloads/1, no_baselines/1,
          bounds_of_what_is_worse/1, within_the_spread_nothing_changed/1,
          several_results_are_their_median/1, only_what_is_newest_counts/1,
          nested_figures_are_judged/1,
@@ -25,7 +24,7 @@ all() ->
     [a_baseline_keeps_its_runs, a_baseline_has_the_day_of_its_last_run,
      three_runs_at_least, one_long_run_is_enough, what_does_not_belong_together,
      sources_are_committed_unless_stable, failed_runs_are_refused_or_marked,
-     a_new_baseline_keeps_other_workloads, a_whole_run_replaces_a_shortened_one, no_baselines,
+     a_new_baseline_keeps_other_workloads, no_baselines,
      bounds_of_what_is_worse, within_the_spread_nothing_changed,
      several_results_are_their_median, only_what_is_newest_counts,
      nested_figures_are_judged,
@@ -130,33 +129,18 @@ failed_runs_are_refused_or_marked(Config) ->
 
 a_new_baseline_keeps_other_workloads(Config) ->
     Folder = folder(Config),
+    Write = fun(Result) ->
+        {ok, Baseline} = made(Config, lists:duplicate(3, Result)),
+        {ok, File} = erlmcp_bench_baseline:write(Baseline, Folder),
+        {ok, #{~"workloads" := Workloads}} = erlmcp_bench_baseline:read(File),
+        [{Id, Median} || #{~"workload_id" := Id,
+                           ~"figures" := #{~"latency_p99_us" := #{~"median" := Median}}}
+                             <- Workloads]
+    end,
     First = valid((p99(3000))#{~"workload_id" => ~"first"}),
-    [{~"first", 3000}] = added(Config, Folder, First),
-    [{~"first", 3000}, {~"second", 4000}] =
-        added(Config, Folder, valid((p99(4000))#{~"workload_id" => ~"second"})),
-    [{~"first", 5000}, {~"second", 4000}] = added(Config, Folder, maps:merge(First, p99(5000))).
-
-a_whole_run_replaces_a_shortened_one(Config) ->
-    Folder = folder(Config),
-    [Short, Whole, Other] = [valid((p99(Us))#{~"workload_id" => Id, ~"shortened" => Shortened})
-                             || {Us, Id, Shortened} <- [{3000, ~"first", true},
-                                                        {4000, ~"first", false},
-                                                        {5000, ~"second", true}]],
-    [{~"first", 3000}] = added(Config, Folder, Short),
-    [{~"first", 3000}, {~"second", 5000}] = added(Config, Folder, Other),
-    [{~"first", 4000}, {~"second", 5000}] = added(Config, Folder, Whole),
-    %% A shortened run can be compared with a shortened one only, so it stays beside the whole one.
-    [{~"first", 3000}, {~"first", 4000}, {~"second", 5000}] =
-        lists:sort(added(Config, Folder, Short)).
-
-%% The workloads of a baseline and their medians, after three runs with `Result` were added.
-added(Config, Folder, Result) ->
-    {ok, Baseline} = made(Config, lists:duplicate(3, Result)),
-    {ok, File} = erlmcp_bench_baseline:write(Baseline, Folder),
-    {ok, #{~"workloads" := Workloads}} = erlmcp_bench_baseline:read(File),
-    [{Id, Median} || #{~"workload_id" := Id,
-                       ~"figures" := #{~"latency_p99_us" := #{~"median" := Median}}}
-                         <- Workloads].
+    [{~"first", 3000}] = Write(First),
+    [{~"first", 3000}, {~"second", 4000}] = Write(valid((p99(4000))#{~"workload_id" => ~"second"})),
+    [{~"first", 5000}, {~"second", 4000}] = Write(maps:merge(First, p99(5000))).
 
 no_baselines(Config) ->
     File = filename:join(folder(Config), "b.json"),

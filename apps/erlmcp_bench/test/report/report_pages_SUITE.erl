@@ -285,7 +285,17 @@ shortened_runs_have_no_mark(_) ->
     [_] = found(Page, "^\\| core operations: registry \\| `throughput_msg_per_s` .*not measured"),
     %% It stands among all workloads, and says what it is.
     [_] = found(Page, "^\\| `core_ops_100k_registry` \\| 610,000 .*"
-                      "\\| \\*\\*shortened\\*\\*, 3 \\| 1 \\|$").
+                      "\\| \\*\\*shortened\\*\\*, 3 \\| 1 \\|$"),
+    %% Beside one in full length, which has more connections, it is not shown.
+    Load = fun(Shortened, Connections, PerSecond) ->
+        workload(~"http1_sustained_2k_512b", ~"network_real",
+                 #{~"throughput_msg_per_s" => [PerSecond, PerSecond, PerSecond]},
+                 #{~"transport" => ~"http1", ~"shortened" => Shortened,
+                   ~"connections" => Connections})
+    end,
+    Both = performance([Load(true, 200, 9_137.0), Load(false, 2_000, 8_219.0)]),
+    [] = found(Both, "9,137"),
+    [_ | _] = found(Both, "8,219").
 
 %% A table of their own, with the bounds of each fault, and no row among all workloads.
 faults_have_their_times_and_bounds(_) ->

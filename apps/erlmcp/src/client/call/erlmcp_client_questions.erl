@@ -14,7 +14,7 @@ Source: specification 2025-11-25, "Cancellation".
 Internal.
 """.
 
--export([table/0, start/2, withdraw/2, user_time/1]).
+-export([table/0, start/2, withdraw/2, withdraw_all/1, user_time/1]).
 -export([new/0, keep/2, ask/3, ended/2]).
 
 -export_type([questions/0, question/0]).
@@ -26,9 +26,14 @@ Internal.
 -define(WAITING_BYTES, 1_000_000).
 %% The most answers without a fun that are being sent at the same time.
 -define(ANSWERS, 100).
-%% The places of the numbers for `user_time/1` among the client's atomics.
--define(USER_TIME, 4).
--define(BEGUN, 5).
+%% The places of the numbers for `user_time/1` among the client's atomics: how many questions were
+%% asked, how many are open, since when there has been one, or 0, and the milliseconds before that.
+-define(ASKED, 4).
+-define(OPEN, 5).
+-define(SINCE, 6).
+-define(BEFORE, 7).
+%% Set in the process of a question that counts as open.
+-define(IS_OPEN, {?MODULE, open}).
 
 -type server() :: {erlmcp_client_connection:client(), erlmcp_client_connection:live()}.
 
@@ -45,8 +50,7 @@ Internal.
 
 -doc """
 Creates the table of a client's open questions, by the epoch of the session and the id of the
-question. It also has the times at which those outside of calls began. The calling process owns the
-table.
+question. The calling process owns the table.
 """.
 -spec table() -> ets:table().
 table() ->
@@ -74,13 +78,14 @@ wait({request, Id, _, _} = Request, {Client, #{epoch := Epoch}} = Server, Timed)
         try
             receive
                 go ->
-                    true = Timed =:= untimed orelse in_table(fun() -> begun(Client) end),
+                    ok = begun(Timed, Client),
                     serve(Request, Server, Gone);
                 withdrawn -> true;
                 {'DOWN', Gone, process, _, _} -> true
             end
         after
-            in_table(fun() -> over(Client) andalso ets:delete_object(Table, {Key, self()}) end)
+            ok = over(Client),
+            in_table(fun() -> ets:delete_object(Table, {Key, self()}) end)
         end
     end),
     true = in_table(fun() -> ets:insert(Table, {Key, Pid}) end),
@@ -97,41 +102,60 @@ go(Pid) ->
     Pid ! go,
     ok.
 
-begun(#{questions := Table, ids := Counters}) ->
-    ok = atomics:add(Counters, ?BEGUN, 1),
-    ets:insert(Table, {{began, self()}, erlmcp_clock:now_ms()}).
+begun(untimed, _) ->
+    ok;
+begun(timed, #{ids := Numbers}) ->
+    _ = put(?IS_OPEN, true),
+    ok = atomics:add(Numbers, ?ASKED, 1),
+    case atomics:add_get(Numbers, ?OPEN, 1) of
+        1 ->
+            Now = erlmcp_clock:now_ms(),
+            %% The last one has ended, and its process has not counted its time yet.
+            Since = atomics:exchange(Numbers, ?SINCE, Now),
+            passed(Since, Now, Numbers);
+        _ ->
+            ok
+    end.
 
-%% The time is added before the row is deleted, so that no call misses it in between.
-over(#{questions := Table, ids := Counters}) ->
-    Key = {began, self()},
-    lists:foreach(fun({_, Began}) ->
-                      ok = atomics:add(Counters, ?USER_TIME, erlmcp_clock:now_ms() - Began)
-                  end, ets:lookup(Table, Key)),
-    ets:delete(Table, Key).
+over(#{ids := Numbers}) ->
+    case erase(?IS_OPEN) of
+        true ->
+            Since = atomics:get(Numbers, ?SINCE),
+            case atomics:sub_get(Numbers, ?OPEN, 1) =:= 0
+                andalso atomics:compare_exchange(Numbers, ?SINCE, Since, 0) of
+                ok -> passed(Since, erlmcp_clock:now_ms(), Numbers);
+                _ -> ok
+            end;
+        undefined ->
+            ok
+    end.
+
+passed(0, _, _) -> ok;
+passed(Since, Now, Numbers) -> atomics:add(Numbers, ?BEFORE, Now - Since).
 
 -doc """
-Returns how many questions outside of calls the client's funs were asked until now, and the
-milliseconds that they have taken. The times of several questions are added up.
+Returns how many questions outside of calls the client's funs were asked until now, and for how many
+milliseconds there was one without an answer.
 """.
 -spec user_time(erlmcp_client_connection:client()) ->
     {Questions :: non_neg_integer(), Milliseconds :: non_neg_integer()}.
-user_time(#{settings := #{inputs := Inputs}}) when map_size(Inputs) =:= 0 ->
-    {0, 0};
-user_time(#{questions := Table, ids := Counters}) ->
-    try
-        Open = ets:select(Table, [{{{began, '_'}, '$1'}, [], ['$1']}]),
-        Now = erlmcp_clock:now_ms(),
-        {atomics:get(Counters, ?BEGUN),
-         atomics:get(Counters, ?USER_TIME) + lists:sum([Now - Began || Began <- Open])}
-    catch
-        %% The client has ended.
-        error:badarg -> {0, 0}
-    end.
+user_time(#{ids := Numbers}) ->
+    Now = case atomics:get(Numbers, ?SINCE) of
+        0 -> 0;
+        Since -> max(0, erlmcp_clock:now_ms() - Since)
+    end,
+    {atomics:get(Numbers, ?ASKED), Now + atomics:get(Numbers, ?BEFORE)}.
 
 -doc "Ends the process of a question that the server has withdrawn, if it has not answered yet.".
 -spec withdraw({Epoch :: non_neg_integer(), Id :: term()}, erlmcp_client_connection:client()) -> ok.
 withdraw(Key, #{questions := Table}) ->
     lists:foreach(fun({_, Pid}) -> Pid ! withdrawn end, ets:lookup(Table, Key)).
+
+-doc "Ends the processes of all questions, whose connection has ended.".
+-spec withdraw_all(erlmcp_client_connection:client()) -> ok.
+withdraw_all(#{questions := Table}) ->
+    lists:foreach(fun(Pid) -> Pid ! withdrawn end,
+                  ets:select(Table, [{{'_', '$1'}, [], ['$1']}])).
 
 serve({request, Id, Method, Params}, {#{settings := #{inputs := Inputs}} = Client, Live}, Gone) ->
     Request = #{~"method" => Method, ~"params" => Params},
@@ -154,7 +178,7 @@ serve({request, Id, Method, Params}, {#{settings := #{inputs := Inputs}} = Clien
 
 answer(Id, Answer, Client, Live) ->
     %% The server may take its time to read the answer.
-    true = in_table(fun() -> over(Client) end),
+    ok = over(Client),
     _ = erlmcp_client_one_way:answer(Id, Answer, Client, Live),
     true.
 

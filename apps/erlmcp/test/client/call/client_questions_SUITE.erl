@@ -13,7 +13,8 @@ back.
 -export([questions_of_a_call_are_bounded/1, waiting_questions_have_few_bytes/1,
          a_call_waits_for_its_user/1, a_call_goes_on_in_its_own_time/1,
          a_call_waits_for_all_its_questions/1, a_call_is_resumed_after_its_user/1]).
--export([calls_wait_for_the_user_on_lines/1, calls_wait_for_the_user_on_another_stream/1]).
+-export([calls_wait_for_the_user_on_lines/1, calls_wait_for_the_user_on_another_stream/1,
+         questions_at_once_take_their_time_once/1, questions_end_with_their_connection/1]).
 -export([one_of_a_call_is_taken_back/1, one_is_taken_back_on_another_stream/1,
          one_is_taken_back_before_the_session_is_open/1, others_are_not_taken_back/1]).
 -export([long_ids_are_answered_on_http/1, long_ids_are_answered_on_lines/1]).
@@ -42,6 +43,7 @@ all() ->
      a_call_waits_for_its_user, a_call_goes_on_in_its_own_time,
      a_call_waits_for_all_its_questions, a_call_is_resumed_after_its_user,
      calls_wait_for_the_user_on_lines, calls_wait_for_the_user_on_another_stream,
+     questions_at_once_take_their_time_once, questions_end_with_their_connection,
      one_of_a_call_is_taken_back, one_is_taken_back_on_another_stream,
      one_is_taken_back_before_the_session_is_open, others_are_not_taken_back,
      long_ids_are_answered_on_http, long_ids_are_answered_on_lines,
@@ -476,6 +478,45 @@ calls_wait_for_the_user_on_another_stream(_) ->
                               Called = connected(),
                               fun(Message) -> http(Message, Called) end
                           end),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% The user takes a while for three questions together. The call waits that while longer, not three.
+questions_at_once_take_their_time_once(_) ->
+    #{port := Port} = Peer = lines([]),
+    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
+    {ok, _} = erlmcp_client:server(Client),
+    Socket = connected(),
+    Began = erlang:monotonic_time(millisecond),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 3_000}),
+    _ = erlmcp_test_peer:received(~"tools/call"),
+    Asked = erlang:monotonic_time(millisecond),
+    [ok = line(question(Number), Socket) || Number <- [1, 2, 3]],
+    Pids = [element(1, asked()) || _ <- [1, 2, 3]],
+    receive {erlmcp, Reference, Early} -> error(Early) after 1_500 -> ok end,
+    _ = [Pid ! decline || Pid <- Pids],
+    _ = [answer() || _ <- Pids],
+    Thought = erlang:monotonic_time(millisecond) - Asked,
+    receive
+        {erlmcp, Reference, Outcome} -> {error, {timeout, 3_000}} = Outcome
+    after ?WAIT ->
+        error(waits_on)
+    end,
+    true = erlang:monotonic_time(millisecond) - Began < 3_000 + Thought + 1_500,
+    erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% Nobody waits for the answer, and calls on the next connection do not wait for the user.
+questions_end_with_their_connection(_) ->
+    #{port := Port} = Peer = lines([]),
+    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
+    {ok, _} = erlmcp_client:server(Client),
+    Socket = connected(),
+    ok = line(question(1), Socket),
+    {Pid, 1} = asked(),
+    Monitor = monitor(process, Pid),
+    ok = gen_tcp:shutdown(Socket, read_write),
+    receive {'DOWN', Monitor, process, Pid, _} -> ok after ?WAIT -> error(still_asked) end,
+    erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 
 %% The user of the first call takes longer than a whole call may. The server of the second has what

@@ -572,8 +572,8 @@ a_stream_that_has_ended_leaves_no_timer(_) ->
         {ok, Connection} = gun:open("127.0.0.1", Port, #{protocols => [http2]}),
         {ok, http2} = gun:await_up(Connection, ?TIMEOUT),
         Now = erlang:system_time(second),
-        First = <<"Bearer ada!!", (integer_to_binary(Now + 2))/binary>>,
-        Second = <<"Bearer ada!!", (integer_to_binary(Now + 3))/binary>>,
+        First = <<"Bearer ada!!", (integer_to_binary(Now + 5))/binary>>,
+        Second = <<"Bearer ada!!", (integer_to_binary(Now + 6))/binary>>,
         Get = fun(Path, Headers) ->
             Stream = gun:get(Connection, Path, [{~"accept", ~"text/event-stream"},
                                                 {~"authorization", First} | Headers]),

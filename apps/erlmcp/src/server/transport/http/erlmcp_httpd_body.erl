@@ -119,7 +119,7 @@ refuse(Refusal, Extra, #{has_body := true, version := 'HTTP/1.1' = Version, head
             {more, [Response], (started(Request, Owner, Limits))#body{parts = forgotten}}
     end;
 %% What the client sends before it has read the refusal uses up the window of the connection, which
-%% other bodies need. So it gets room of its own there.
+%% other bodies need. So it gets room of its own there, if its body follows its head.
 refuse(Refusal, Extra, #{has_body := true, version := 'HTTP/2'} = Request, _, _) ->
     {ended, continue(Request) ++ erlmcp_httpd_response:refuse(Refusal, undefined, Extra)};
 refuse(Refusal, Extra, _, _, _) ->
