@@ -191,7 +191,7 @@ tracer(_) ->
     {ok, #{}}.
 
 opened(Transport, Target, Settings, Tracer, Table) ->
-    %% The atomics: the last request id, the unread notifications, the dropped notifications, and the
+    %% The atomics: the last request id, the unread notifications, the dropped notifications, and
     %% four numbers of questions (`m:erlmcp_client_questions`).
     Counters = atomics:new(7, []),
     Own = [limits, connect_timeout, calls, subscriptions, options],

@@ -32,8 +32,6 @@ Internal.
 -define(OPEN, 5).
 -define(SINCE, 6).
 -define(BEFORE, 7).
-%% Set in the process of a question that counts as open.
--define(IS_OPEN, {?MODULE, open}).
 
 -type server() :: {erlmcp_client_connection:client(), erlmcp_client_connection:live()}.
 
@@ -50,7 +48,7 @@ Internal.
 
 -doc """
 Creates the table of a client's open questions, by the epoch of the session and the id of the
-question. The calling process owns the table.
+question. It also has the processes of those that count as open. The calling process owns the table.
 """.
 -spec table() -> ets:table().
 table() ->
@@ -104,8 +102,8 @@ go(Pid) ->
 
 begun(untimed, _) ->
     ok;
-begun(timed, #{ids := Numbers}) ->
-    _ = put(?IS_OPEN, true),
+begun(timed, #{questions := Table, ids := Numbers}) ->
+    true = in_table(fun() -> ets:insert(Table, {{open, self()}}) end),
     ok = atomics:add(Numbers, ?ASKED, 1),
     case atomics:add_get(Numbers, ?OPEN, 1) of
         1 ->
@@ -117,8 +115,8 @@ begun(timed, #{ids := Numbers}) ->
             ok
     end.
 
-over(#{ids := Numbers}) ->
-    case erase(?IS_OPEN) of
+over(#{questions := Table, ids := Numbers}) ->
+    case in_table(fun() -> ets:take(Table, {open, self()}) =/= [] end) of
         true ->
             Since = atomics:get(Numbers, ?SINCE),
             case atomics:sub_get(Numbers, ?OPEN, 1) =:= 0
@@ -126,7 +124,7 @@ over(#{ids := Numbers}) ->
                 ok -> passed(Since, erlmcp_clock:now_ms(), Numbers);
                 _ -> ok
             end;
-        undefined ->
+        false ->
             ok
     end.
 

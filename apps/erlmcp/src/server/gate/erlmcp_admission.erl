@@ -144,8 +144,8 @@ enter_one(Kind, Asked, {_, Bytes, _} = Arrival, Tenant, #{gate := Gate} = Instan
 
 -doc """
 Gives the calling process a permit for a message that it passes on to the home of its session, where
-the message will enter. A request is refused if this node takes no requests now, or if its tenant has
-too many on their way. Any message is refused if too many, or too many bytes, are on their way
+the message will enter. A request is refused if this node takes no requests now, or if its tenant
+has too many on their way. Any message is refused if too many, or too many bytes, are on their way
 (`erlmcp_gate:forward/3`).
 """.
 -spec forward(Json :: term(), Bytes :: non_neg_integer(), tenant(), erlmcp_instance:instance()) ->
