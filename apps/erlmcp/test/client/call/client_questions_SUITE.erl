@@ -216,6 +216,14 @@ in_a_call(Choose) ->
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 
+%% A client at a peer, with its connection of lines.
+on_lines() ->
+    #{port := Port} = Peer = lines([]),
+    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
+    {ok, _} = erlmcp_client:server(Client),
+    Socket = connected(),
+    {Peer, Client, Socket}.
+
 %% A client at a peer, with the connection of its stream.
 listening() ->
     #{url := Url} = Peer = streaming(),
@@ -246,10 +254,7 @@ one_is_taken_back_before_the_session_is_open(_) ->
 
 %% An id's type counts, and what is no id is nothing.
 others_are_not_taken_back(_) ->
-    #{port := Port} = Peer = lines([]),
-    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
-    {ok, _} = erlmcp_client:server(Client),
-    Socket = connected(),
+    {Peer, Client, Socket} = on_lines(),
     ok = line(question(1), Socket),
     {Pid, 1} = asked(),
     [ok = line(cancelled(Id), Socket) || Id <- [~"1", 2, null, 1.0, #{}]],
@@ -274,10 +279,7 @@ long_ids_are_answered_on_http(_) ->
     ok = erlmcp_test_peer:stop(Peer).
 
 long_ids_are_answered_on_lines(_) ->
-    #{port := Port} = Peer = lines([]),
-    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
-    {ok, _} = erlmcp_client:server(Client),
-    Socket = connected(),
+    {Peer, Client, Socket} = on_lines(),
     ok = long_id(fun(Message) -> line(Message, Socket) end),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
@@ -332,10 +334,7 @@ questions_of_a_call_are_bounded(_) ->
 %% Bounded refusal: questions of a megabyte together may wait. Those that were asked do not wait,
 %% and others have their room.
 waiting_questions_have_few_bytes(_) ->
-    #{port := Port} = Peer = lines([]),
-    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
-    {ok, _} = erlmcp_client:server(Client),
-    Socket = connected(),
+    {Peer, Client, Socket} = on_lines(),
     {ok, #{questions := Table}} = erlmcp_client_table:find(Client),
     [begin
          [ok = line(question(Id), Socket) || Id <- lists:seq(1, ?OPEN)],
@@ -463,10 +462,7 @@ a_call_is_resumed_after_its_user(_) ->
 %% "The call's own time stands still meanwhile": on lines too, where no question says which call it
 %% is of.
 calls_wait_for_the_user_on_lines(_) ->
-    #{port := Port} = Peer = lines([]),
-    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
-    {ok, _} = erlmcp_client:server(Client),
-    Socket = connected(),
+    {Peer, Client, Socket} = on_lines(),
     ok = outside_of_calls(Client, fun(Message) -> line(Message, Socket) end,
                           fun() -> fun(Message) -> line(Message, Socket) end end),
     ok = erlmcp_test_peer:stop(Peer).
@@ -482,10 +478,7 @@ calls_wait_for_the_user_on_another_stream(_) ->
 
 %% The user takes a while for three questions together. The call waits that while longer, not three.
 questions_at_once_take_their_time_once(_) ->
-    #{port := Port} = Peer = lines([]),
-    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
-    {ok, _} = erlmcp_client:server(Client),
-    Socket = connected(),
+    {Peer, Client, Socket} = on_lines(),
     Began = erlang:monotonic_time(millisecond),
     {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 3_000}),
     _ = erlmcp_test_peer:received(~"tools/call"),
@@ -507,10 +500,7 @@ questions_at_once_take_their_time_once(_) ->
 
 %% Nobody waits for the answer, and calls on the next connection do not wait for the user.
 questions_end_with_their_connection(_) ->
-    #{port := Port} = Peer = lines([]),
-    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
-    {ok, _} = erlmcp_client:server(Client),
-    Socket = connected(),
+    {Peer, Client, Socket} = on_lines(),
     ok = line(question(1), Socket),
     {Pid, 1} = asked(),
     Monitor = monitor(process, Pid),
