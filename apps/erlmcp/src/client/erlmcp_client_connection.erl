@@ -224,7 +224,8 @@ negotiate_if_up(#peer{way = up} = Peer) -> negotiate(Peer);
 negotiate_if_up(Peer) -> Peer.
 
 identity(#{info := Info, inputs := Inputs, capabilities := Given, tasks := Tasks}) ->
-    Own = maps:merge(erlmcp_client_inputs:capabilities(Inputs), Given),
+    Own = maps:merge(erlmcp_client_inputs:capabilities(Inputs),
+                     erlmcp_client_operation:members(Given)),
     Extensions = maps:get(~"extensions", Own, #{}),
     #{info => Info,
       capabilities => case Tasks of

@@ -4,6 +4,7 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([wrong_options_are_named/1, wrong_filters_are_named/1, nobody_there_is_one_reason/1,
          calls_may_be_more_than_by_default/1, a_session_hears_and_tells/1,
+         capabilities_may_have_atoms/1,
          what_crashes_a_call_is_named/1, wrong_options_of_a_call_are_refused/1,
          wrong_targets_are_refused/1]).
 
@@ -16,7 +17,7 @@ suite() ->
 
 all() ->
     [wrong_options_are_named, wrong_filters_are_named, nobody_there_is_one_reason,
-     calls_may_be_more_than_by_default, a_session_hears_and_tells,
+     calls_may_be_more_than_by_default, a_session_hears_and_tells, capabilities_may_have_atoms,
      what_crashes_a_call_is_named, wrong_options_of_a_call_are_refused,
      wrong_targets_are_refused].
 
@@ -110,6 +111,25 @@ a_session_hears_and_tells(_) ->
     {none, ~"notifications/roots/list_changed", _} = heard(Socket),
     ok = erlmcp_client:stop(Client),
     {error, stopped} = erlmcp_client:notify(Client, ~"notifications/roots/list_changed", #{}).
+
+%% A member that `inputs` or `tasks` make, too, is sent once: a server refuses duplicate keys.
+capabilities_may_have_atoms(_) ->
+    Declared = fun(_, #{client_capabilities := Capabilities}) -> {structured, Capabilities} end,
+    {ok, Server} = erlmcp:start_server(#{name => ~"a", version => ~"1",
+                                         tools => [#{name => ~"t", handler => Declared}]}),
+    [begin
+         {ok, Client} = erlmcp_client:start_link({server, Server, #{
+             era => Era, tasks => true, inputs => #{sample => fun(_) -> {error, ~"no"} end},
+             capabilities => #{sampling => #{tools => #{}},
+                               extensions => #{~"a.example/b" => #{}}}}}),
+         {ok, #{~"structuredContent" := #{
+             ~"sampling" := #{~"tools" := #{}},
+             ~"extensions" := #{~"a.example/b" := #{},
+                                ~"io.modelcontextprotocol/tasks" := #{}}}}} =
+             erlmcp_client:call_tool(Client, ~"t", #{}),
+         ok = erlmcp_client:stop(Client)
+     end || Era <- [stateless, session]],
+    ok = erlmcp:stop_server(Server).
 
 %% What is no JSON.
 what_crashes_a_call_is_named(_) ->
