@@ -8,15 +8,18 @@ An MCP client: a process under your supervisor for one server, and functions tha
 {ok, #{~"content" := Content}} = erlmcp_client:call_tool(Client, ~"echo", #{text => ~"hello"}).
 ```
 
-A client finds out which of the five revisions its server speaks. The client opens a session if the
-server has sessions, and another one if the server forgets the session. While the server cannot be
-reached, calls fail with `{connect, Why}`, or with `{timeout, Milliseconds}` if an attempt takes
-longer. The client stays. On HTTP it tries again at the next call. Elsewhere, and while it has
-subscriptions, it tries again by itself, after pauses.
+A client finds out which of the five revisions its server speaks. If the revision has sessions, the
+client opens one, and another one if the server forgets it.
+
+While the server cannot be reached, the client stays, and calls fail with `{connect, Why}`. On HTTP
+a call makes the next attempt, unless it comes in the pause after a failed one. Elsewhere the client
+tries again by itself, after a pause, and calls wait for the attempt. If their time ends before,
+they fail with `{timeout, Milliseconds}`. Pauses grow up to 10 seconds on HTTP, and 30 elsewhere.
+While it has subscriptions, a client on HTTP tries by itself, too.
 
 Every call has a deadline of its own: `timeout`, which reports of progress extend up to
 `max_timeout`. A call returns `{ok, Result}`, with JSON as maps with binary keys, or an error, see
-`t:reason/0`. A tool that failed returns a result with `isError`.
+`t:reason/0`. If a tool fails, its result has `isError`.
 
 Every call runs in a process of its own. If the process that waits for the call ends, the call ends
 too, and the client tells the server that the request is cancelled.
@@ -54,7 +57,7 @@ To write a client:
 The address of a server, with the client's options.
 
 - `http`: a URL. Its own options are `t:http_options/0`.
-- `stdio`: a program to start, as a path or a name, or a list with its first arguments. Its own
+- `stdio`: a program to start: its path or name, or a list of that and its first arguments. Its own
   options are `t:stdio_options/0`.
 - `tcp`: a host and a port. This transport has no options of its own.
 - `server`: a server of this node, without a socket. Its own options are `t:server_options/0`.
@@ -76,22 +79,24 @@ The options of every client. A value in parentheses is the default.
   has. A revision, such as `'2025-06-18'`, is only that one.
 - `inputs`: funs that answer what servers ask, see `t:inputs/0`.
 - `capabilities`: further capabilities of the client, such as `extensions`, as they are on the wire.
+  A member given here replaces that of `inputs`.
 - `tasks`: `true` if calls of tools may become tasks (`false`). Such a call waits for its task, or
   returns it (`task` of `t:call_options/0`).
-- `log_level`: the lowest level of log messages that the client asks the server for.
+- `log_level`: the lowest level of log messages that the client asks the server for (none).
 - `trace`: the tracer of the client's spans, see `t:erlmcp_tracer:options/0`. Without this option a
   call has a span only if its context has a tracer, as in a handler of a server with a tracer.
 - `cache`: `false` keeps no results. A map bounds their `entries` (1,000) and `bytes` (8,388,608).
 - `timeout`: milliseconds until the answer to a call, or its next report of progress (60,000). All
   pages of a list share this time.
-- `max_timeout`: milliseconds of a whole call, whatever progress it reports (600,000), at least
-  `timeout`. The time in which the client answers questions of the server is not counted.
+- `max_timeout`: milliseconds of a whole call, whatever progress it reports (600,000). Less than
+  `timeout` means `timeout`. Neither of them counts the time in which the client answers questions
+  of the server.
 - `connect_timeout`: milliseconds to open a connection (10,000).
 - `input_timeout`: milliseconds to answer a question of the server (600,000).
 - `calls`, `subscriptions`: the most at once (1,000 and 100).
 - `limits`: bounds of what a server sends: `message_bytes` (4,194,304), `depth` of its JSON (64),
-  `members` of its JSON (100,000), `pages` of a list (1,000), `list_bytes` (16,777,216) and
-  `call_heap_bytes` (50,331,648).
+  `members` of its JSON (100,000), `pages` of a list (1,000) and `list_bytes` (16,777,216). In
+  addition `call_heap_bytes`, the heap of a call's process (50,331,648).
 """.
 -type options() :: #{
     name => binary(), version => binary(), title => binary(),
@@ -112,7 +117,8 @@ The options of every client. A value in parentheses is the default.
 -doc """
 A client's own options on HTTP.
 
-- `headers`: names and values that every request has. Names that the client sets itself are refused.
+- `headers`: names and values that every request to the MCP server has. Names that the client sets
+  itself are refused.
 - `token`: the token of `Authorization: Bearer`, or a fun that returns `{ok, Token}` or
   `{error, Reason}`. The fun is called once, when the client starts. With an error the client does
   not start: `{error, {secret, Reason}}`.
@@ -120,8 +126,8 @@ A client's own options on HTTP.
   `authorization` header.
 - `transport`: `sse` for a server of HTTP+SSE whose stream is at the URL. By default the client
   finds out which transport the server has.
-- `connections`: the most connections for calls (8). `streams`: the most streams of subscriptions
-  and sessions (100). Each is 10,000 at most.
+- `connections`: the most connections for calls (8); further calls wait for one. `streams`: the most
+  streams of subscriptions and sessions (100). Each is 10,000 at most.
 - `idle_ms`: milliseconds until an unused connection is closed (30,000).
 - `tls`: options of `ssl:connect/3`, which override the client's own.
 - `protocols`: the versions of HTTP that the client offers over TLS (`[http2, http]`). Without TLS
@@ -144,9 +150,9 @@ A client's own options on stdio.
 - `env`: environment variables of the program; `false` removes one.
 - `inherit`: `safe`, the default, passes a few harmless variables of the node's environment to the
   program, such as `PATH` and `HOME`. `all` passes every variable.
-- `cd`: the folder that the program runs in.
+- `cd`: the folder that the program runs in (the node's).
 - `stop_ms`: milliseconds that the program has to end after its input is closed (2,000), and again
-  after SIGTERM.
+  after SIGTERM, before SIGKILL.
 """.
 -type stdio_options() :: #{
     args => [binary()],
@@ -163,7 +169,8 @@ A client's own option for a server of the same node: the principal of the client
 -type server_options() :: #{principal => erlmcp:principal()}.
 
 -doc """
-Funs that answer what servers ask. A client declares the capabilities of the funs that it has.
+Funs that answer what servers ask. A client declares the capabilities of the funs that it has. Each
+question has a process of its own, and several may be answered at the same time.
 
 - `elicit` gets the parameters of a form. Members that `Content` leaves out get their defaults, and
   `Content` must fit the form's schema.
@@ -185,8 +192,9 @@ instead.
 -doc """
 The state and the counts of a client, as `info/1` returns them.
 
-- `revision`: the revision that the client and the server agreed on. `session`: whether a session is
-  open on HTTP. Both are absent before the client has reached the server, and while it reconnects.
+- `revision`: the revision that the client and the server agreed on. `session`: whether the server
+  has given the id of a session, as only Streamable HTTP does. Both are absent before the client has
+  reached the server, and while it reconnects.
 - `calls`: calls that run.
 - `dropped_notifications`: notifications that were lost because they arrived faster than the client
   could pass them on. Only Streamable HTTP counts them; elsewhere they are logged.
@@ -205,7 +213,8 @@ revision, as `metrics/0` returns them.
 - `server`, `port`, `network`: the server's host and port, with the network `tcp`. On stdio `server`
   is the name of the program, and in the same node the server's `id`. Both have the network `pipe`,
   and `none` as their port. At most 20 servers have figures of their own. `other` has those of all
-  others, with `none` as port and network.
+  others, with `none` as port and network. The figures of a server without clients end when another
+  server needs their place.
 - `revision`: `none` for calls that ended before a revision was agreed on, and for those that the
   client or its pool refused.
 - `clients`, `calls`, `connections`: how many there are now. `waiting`: requests that wait for a
@@ -241,7 +250,8 @@ The options of one call.
 - `progress`, `log`: funs that get the parameters of each notification of progress, or log message.
   They run in the call's process. Only Streamable HTTP shows which call a log message belongs to.
   Elsewhere `log` gets none, and subscriptions get them (`logs` of `t:filter/0`).
-- `log_level`: the lowest level of log messages for this call; only in 2026-07-28.
+- `log_level`: the lowest level of log messages for this call, in place of the client's; only in
+  2026-07-28.
 - `meta`: members for the request's `_meta`.
 - `trace`: the context of the span that the call belongs to (`m:erlmcp_tracer`). Without this option
   it is the current one of the calling process, which in a handler is that of the running request.
@@ -258,7 +268,7 @@ The options of one call.
     task => await | handle, key => term(), repeatable => boolean()
 }.
 
--doc "An operation of `async/3`. A function such as `call_tool/3` performs it and waits.".
+-doc "An operation of `async/3`. A function such as `call_tool/3` has the same result, and waits.".
 -type operation() ::
     ping
     | {list, list_kind()}
@@ -285,8 +295,8 @@ The reason why a call failed; `format_error/1` makes a sentence of it.
 - `{redirect, Location}`: the server redirects to a URL that the client does not follow. The client
   follows 307 and 308 within the origin, three times at most.
 - `{unauthorized, Why}`: the server requires authorization, and the client has none or it failed.
-- `{protocol, What}`: the answer is not MCP. `What` says what was expected, where, and what stood
-  there.
+- `{protocol, What}`: the answer is not MCP, or does not fit the tool's output schema. `What` says
+  where, and what was expected. A request that cannot be sent has this reason, too.
 - `{rpc, Error}`: the server answered with this error.
 - `{timeout, Milliseconds}`: the server did not answer in time. If the request was sent, the server
   was told that the call is cancelled. `timeout`: the client itself did not answer `subscribe/2`.
@@ -303,7 +313,7 @@ The reason why a call failed; `format_error/1` makes a sentence of it.
 - `stopped`: the client has ended, or was never started.
 - `{crashed, Reason}`: the call crashed, as when a fun among its options does.
 - `{bad_option, Key, Expected}`: an option of the call, or a key of a filter, is unknown or of the
-  wrong type.
+  wrong type. The request was not sent.
 """.
 -type reason() ::
     {connect, term()}
@@ -354,8 +364,8 @@ missed, unless the client has to drop notifications (`t:info/0`), or an HTTP ser
 offers no stream for them. Another `subscribed` means that changes may have been missed before it.
 
 The last event is `{ended, Reason}`, except after `unsubscribe/2`. `Reason` is `slow_consumer` if
-more than 1,000 messages or too many bytes wait for the process. Otherwise it is `stopped`, or the
-`t:reason/0` of the failure.
+more than 1,000 messages wait for the process, or more than 8 MiB if all were as large as the event.
+Otherwise `Reason` is `stopped`, or the `t:reason/0` of the failure.
 """.
 -type event() ::
     subscribed | tools_changed | prompts_changed | resources_changed
@@ -368,12 +378,13 @@ Starts a client, linked to the calling process. The client connects to the serve
 ## Errors
 
 - `{bad_option, Key, Expected}`: the target is wrong, or an option is unknown or of the wrong type.
+  For a member of an option, `Key` is a pair such as `{limits, depth}`.
 - `{secret, Reason}`: the fun of the option `token` returned `{error, Reason}`.
 - `{store, Reason}`: the store of the option `auth` cannot be opened.
 - `{not_started, erlmcp}`: the application does not run (`application:ensure_all_started/1`).
 
 If the error is found while the client starts, as with an option of the transport, the caller also
-receives an exit signal. Any failed `start_link` sends one.
+receives an exit signal, as from any failed `start_link`.
 """.
 -spec start_link(target()) -> {ok, pid()} | {error, term()}.
 start_link(Target) ->
@@ -417,8 +428,9 @@ child_spec(Target) ->
       start => {?MODULE, start_link, [Target]}}.
 
 -doc """
-Stops a client or a pool, and waits for its end. Calls and subscriptions end with `stopped`, and the
-session and the connections are closed. Does nothing if the client has ended already.
+Stops a client or a pool that was started outside a supervisor, and waits for its end. Calls and
+subscriptions end with `stopped`, and the session and the connections are closed. Does nothing if
+the client has ended already.
 """.
 -spec stop(client()) -> ok.
 stop(Client) ->
@@ -429,7 +441,7 @@ stop(Client) ->
     end.
 
 -doc """
-Returns what the server says about itself: `server_info`, `capabilities` and, if it has any,
+Returns what the server says about itself: `server_info`, `capabilities` and, if it gives any,
 `instructions`. `revision` is the revision that both agreed on. Waits until the client has reached
 the server, or has failed to reach it (`t:reason/0`). If that takes longer than the client's option
 `timeout`, the error is `{timeout, Milliseconds}`. In a pool one member is asked.
@@ -611,10 +623,10 @@ request(Client, Method, Params) -> request(Client, Method, Params, #{}).
 request(Client, Method, Params, Options) -> run({request, Method, Params}, Client, Options).
 
 -doc """
-Sends a notification, such as `notifications/roots/list_changed` in a session. Waits until the
-server has accepted the notification on HTTP, or until it is written on another transport. After the
-client has reached its server, that takes at most five seconds. In a pool one member sends it. The
-errors are those of a call (`t:reason/0`).
+Sends a notification, such as `notifications/roots/list_changed` in a session. Waits for the server
+as `server/1` does. After that, waits for at most five seconds until the server has accepted the
+notification on HTTP, or until it is written on another transport. In a pool one member sends it.
+The errors are those of a call (`t:reason/0`).
 """.
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok | {error, reason()}.
 notify(Client, Method, Params) ->
@@ -655,9 +667,9 @@ with_client(Client, Do) ->
 -doc """
 Starts an operation, such as `{call_tool, Name, Arguments}`, and does not wait for it. While the
 operation runs, the calling process is sent `{erlmcp, Reference, {progress | log, Params}}`. Such
-messages are left out while more than 1,000 messages or too many bytes wait for the process. At the
-end the process is sent `{erlmcp, Reference, {ok, Result} | {error, Reason}}` once. Returns
-`{error, stopped}` if the client does not run.
+messages are left out while too many wait for the process, as with `slow_consumer` of `t:event/0`.
+At the end the process is sent `{erlmcp, Reference, {ok, Result} | {error, Reason}}` once, however
+many wait. Returns `{error, stopped}` if the client does not run.
 """.
 -spec async(client(), operation()) -> {ok, reference()} | {error, reason()}.
 async(Client, Operation) ->
@@ -681,9 +693,9 @@ async(Client, Operation, Options) ->
     end.
 
 -doc """
-Cancels an operation that `async/2` or `async/3` started, and tells the server. The outcome is
-`{error, cancelled}`, unless another one is already on its way. Has no effect on an operation that
-has ended.
+Cancels an operation that `async/2` or `async/3` has started at this client, and tells the server.
+Does not wait: the outcome comes as a message, and is `{error, cancelled}` unless another one is
+already on its way. Has no effect on an operation that has ended.
 """.
 -spec cancel(client(), reference()) -> ok.
 cancel(Client, Reference) ->
@@ -694,8 +706,8 @@ cancel(Client, Reference) ->
     end.
 
 -doc """
-Returns the current state of a task of the server. `Task` is the map that a call with the option
-`task => handle` returned, or `#{~"taskId" => Id}`.
+Returns the current state of a task of the server, a map with its `status`. `Task` is the map that a
+call with the option `task => handle` returned, or `#{~"taskId" => Id}`.
 """.
 -spec task(client(), Task :: map()) -> result().
 task(Client, Task) -> task(Client, Task, #{}).
@@ -707,12 +719,15 @@ task(Client, Task, Options) -> run({task, get, Task}, Client, Options).
 -doc """
 Waits for a task and returns the result of its call. Meanwhile the client answers the task's
 questions. Returns `{error, cancelled}` if the task was cancelled. The task is cancelled if the wait
-exceeds its time or is cancelled, or if the caller ends.
+fails with `{timeout, Milliseconds}` or is cancelled, or if the caller ends.
 """.
 -spec await_task(client(), Task :: map()) -> result().
 await_task(Client, Task) -> await_task(Client, Task, #{}).
 
--doc "Waits for a task as `await_task/2` does, with options. `max_timeout` bounds the wait.".
+-doc """
+Waits for a task as `await_task/2` does, with options. `timeout` bounds each request to the server,
+and `max_timeout` the wait.
+""".
 -spec await_task(client(), Task :: map(), call_options()) -> result().
 await_task(Client, Task, Options) -> run({task, await, Task}, Client, Options).
 
@@ -725,8 +740,9 @@ cancel_task(Client, Task) -> cancel_task(Client, Task, #{}).
 cancel_task(Client, Task, Options) -> run({task, cancel, Task}, Client, Options).
 
 -doc """
-Subscribes the calling process to changes, see `t:filter/0`. The process is sent
-`{erlmcp, Reference, Event}`, see `t:event/0`. In a pool one member subscribes.
+Subscribes the calling process to changes, see `t:filter/0`, until `unsubscribe/2` or the end of the
+process. The process is sent `{erlmcp, Reference, Event}`, see `t:event/0`. In a pool one member
+subscribes.
 
 ## Errors
 
