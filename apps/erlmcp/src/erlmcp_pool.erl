@@ -15,14 +15,17 @@ the same member while that member works. If a member fails, only its own keys mo
 (rendezvous hashing).
 
 A member whose calls fail in a row gets no calls for a while: its circuit breaker is open. Then the
-breaker is half-open, until one call has tried the member again.
+breaker is half-open, until one call has tried the member again. A call counts as failed if its
+server is not reached, closes the connection, does not answer in time, breaks the protocol, or
+answers with a 5xx and no JSON-RPC error. So does a call whose member ends.
 
-A call that was not sent, or was refused with the HTTP status 429 or 503, is tried again, at other
-members first. After a lost connection, the end of a member or another 5xx, a server may have run
-the call. The same holds if a later request of the call fails, such as a poll of its task. Such a
-call is tried again only if its option `repeatable` is `true`, the default for calls that only read.
-It begins anew, and what its server has asked for is asked for again. After an answer of the server,
-or a timeout, no call is tried again.
+A call that was not sent, or was refused with the HTTP status 429 or 503 and no JSON-RPC error, is
+tried again, at other members first. After a lost connection, the end of a member or another 5xx, a
+server may have run the call. The same holds if a later request of the call fails, such as a poll of
+its task. Such a call is tried again only if its option `repeatable` is `true`, the default for
+calls that only read. It begins anew, and what its server has asked for is asked for again. After an
+answer in MCP, even an error, or a timeout, no call is tried again. All tries share the time of the
+call.
 """.
 
 -export([start_link/1, start_link/2, child_spec/1, stop/1, info/1]).
@@ -36,9 +39,9 @@ The options of a pool.
 - `size`: clients of each server (1).
 - `retries`: how often a failed call is tried again (2).
 - `failures`: after how many failed calls in a row a member gets no calls for a while (5).
-- `open_ms`: milliseconds for which a member then gets no calls (1,000). Each new failure doubles
-  them, up to `longest_open_ms` (30,000). The time is lengthened at random, by at most a tenth, or a
-  millisecond if that is more.
+- `open_ms`: milliseconds for which a member then gets no calls (1,000). They double each time that
+  the call which tries the member again fails, up to `longest_open_ms` (30,000). The time is
+  lengthened at random, by at most a tenth, or a millisecond if that is more.
 """.
 -type options() :: #{
     targets := [erlmcp_client:target(), ...],
@@ -117,8 +120,8 @@ child_spec({{local, Name}, Options}) ->
       start => {?MODULE, start_link, [{local, Name}, Options]}}.
 
 -doc """
-Stops a pool and its clients. Their calls and subscriptions end with `stopped`. Does nothing if the
-pool has ended already.
+Stops a pool that was started outside a supervisor, with its clients, and waits for its end. Their
+calls and subscriptions end with `stopped`. Does nothing if the pool has ended already.
 """.
 -spec stop(erlmcp_client:client()) -> ok.
 stop(Pool) ->
