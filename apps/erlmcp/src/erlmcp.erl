@@ -67,9 +67,9 @@ The options of `start_server/1`. A value in parentheses is the default.
 - `page_size`: definitions in one page of a list (100).
 - `list_ttl_ms`: milliseconds that a client may keep a list (60,000). A client that subscribes to
   changes is notified of them earlier.
-- `keys`: the keys that seal cursors and state, see `t:key_ring/0`, or a fun that returns them.
-  Prefer the fun: a list can appear in a supervisor's log. The default is the keys of the `cluster`,
-  or one new random key.
+- `keys`: the keys that seal cursors and state, see `t:key_ring/0`, or a fun that returns them when
+  the server starts. Prefer the fun: a list can appear in a supervisor's log. The default is the
+  keys of the `cluster`, or one new random key.
 - `task_store`: keeps the records of tasks: `{Module, Options}` with a module of
   `-behaviour(erlmcp_task_store)`. The default keeps them in memory, or in the store of the server's
   `cluster`.
@@ -165,14 +165,16 @@ for the log, further ones are dropped, and the next one has their number as `dro
 -type bound() :: pos_integer() | infinity.
 
 -doc """
-A server whose definitions another server offers under a prefix. The prefix is 1 to 64 characters of
-`a-z`, `0-9`, `_` and `-`, the first of them a letter or a digit.
+A server whose definitions another server offers under a prefix: under `shop`, the tool `buy` is
+`shop_buy`, and the resource `data://prices` is `data://shop/prices`. The prefix is 1 to 64
+characters of `a-z`, `0-9`, `_` and `-`, the first of them a letter or a digit.
 
-A server that runs on this node is mounted by its pid or `id`. A server that is given as options, or
-as a module with `-behaviour(erlmcp_server)`, runs inside the server that mounts it. Skills of a
-mounted server are not offered. A definition whose name or URI is taken or, with the prefix, too
-long is an error of `start_server/1`. Such a definition that the mounted server adds later is not
-offered.
+A server that runs on this node is mounted by its pid or `id`. While it does not run, its
+definitions are not offered. If it was named by its `id`, it is mounted again when it has started
+again. A server that is given as options, or as a module with `-behaviour(erlmcp_server)`, runs
+inside the server that mounts it. Skills of a mounted server are not offered. A definition whose
+name or URI is taken or, with the prefix, too long is an error of `start_server/1`. Such a
+definition that the mounted server adds later is not offered.
 """.
 -type mount() :: {Prefix :: binary(), server() | options() | module()}.
 
@@ -193,8 +195,9 @@ of the wrong type, is an error that names the field. Definitions of every kind h
   `-behaviour(erlmcp_server)` may leave it to the module.
 - `title`, `description`, `icons`, `meta`: shown to clients whose revision has these fields; `meta`
   becomes `_meta`.
-- `visible`: a fun that returns `true` if a principal may see and use the definition. The definition
-  is hidden if the fun crashes, or returns neither `true` nor `false`.
+- `visible`: a fun that returns `true` if a principal may see and use the definition. Connections
+  call the fun for lists and requests, so it must not wait. The definition is hidden if the fun
+  crashes, or returns neither `true` nor `false`.
 - `scopes`: the scopes that a request needs to use it.
 - `quick`: `true` runs the handler in the process of its connection if that is possible, which is
   faster. Then the handler must not wait, must end within a second, and must leave that process as
@@ -221,7 +224,8 @@ of the wrong type, is an error that names the field. Definitions of every kind h
 A tool. Its fields in addition to those of every `t:definition/0`:
 
 - `name`: the tool's name, unique among the server's tools; required.
-- `input_schema`, `output_schema`: schemas of the arguments and of the structured content.
+- `input_schema`, `output_schema`: schemas of the arguments (any object) and of the structured
+  content.
 - `annotations`: hints such as `readOnlyHint`, by their names on the wire.
 - `timeout_ms`: milliseconds that one run of the handler may take, in place of the limit
   `call_timeout_ms`.
@@ -300,7 +304,7 @@ A resource template. Its fields in addition to those of every `t:definition/0`:
 - `uri_template`: an RFC 6570 template, unique among the server's resource templates; required.
 - `name`, `mime_type`, `annotations`, `ttl_ms`, `cache_scope`, `ui`: as in `t:resource/0`.
 - `complete`: completions of the variables, by their names. Each is a list of values, or a fun that
-  gets the text typed so far and the context (page "Completion").
+  gets the text typed so far and the context, and returns such a list (page "Completion").
 """.
 -type resource_template() :: #{
     uri_template := binary(),
@@ -377,8 +381,8 @@ and `c:erlmcp_server:get_prompt/3` say what may be returned.
 
 -doc """
 The first argument of a handler: the arguments of a tool or prompt, the variables of a resource
-template, an empty map for a resource, or the text to complete. `method` in the context tells them
-apart.
+template, or an empty map for a resource. The first argument of a fun of `complete` is the text to
+complete. A middleware gets either; `method` in the context tells which.
 """.
 -type arguments() :: map() | binary().
 
@@ -840,7 +844,8 @@ it into your own supervision tree with `child_spec/1`.
 
 ## Errors
 
-- `{bad_option, Key, Expected}`: an option is unknown, missing or of the wrong type.
+- `{bad_option, Key, Expected}`: an option is unknown, missing or of the wrong type. For a part of
+  an option, `Key` is a tuple such as `{limits, depth}` or `{http, port}`.
 - `{bad_definition, Kind, Name, Field, Expected}`: a field of a definition is unknown, missing or of
   the wrong type.
 - `{bad_skill, Skill, Place, Expected}`: a skill is wrong at `Place`: a file or folder, a line
@@ -1012,8 +1017,8 @@ listeners(Server) ->
     with_server(Server, fun erlmcp_server_sup:listeners/1).
 
 -doc """
-Adds a definition to a running server, at the end of its list. Clients that subscribe to changes of
-this list are notified.
+Adds a definition to a running server, at the end of its list. Clients that may see the definition
+are notified: in sessions all, in 2026-07-28 those that subscribe to changes of this list.
 
 ## Errors
 
@@ -1044,9 +1049,9 @@ add(Server, Kind, Definition) when
     change(Server, {add, Kind, Definition}).
 
 -doc """
-Removes a definition from a running server. `Key` is its name, URI or URI template. Running calls of
-the definition are not interrupted. If a mounted server has a definition with the same key, clients
-see that definition from now on.
+Removes a definition from a running server, and notifies clients as `add/3` does. `Key` is its name,
+URI or URI template. Running calls of the definition are not interrupted. If a mounted server has a
+definition with the same key, clients see that definition from now on.
 
 ## Errors
 
@@ -1065,9 +1070,8 @@ remove(Server, Kind, Key) when
 -doc """
 Replaces the definitions of a running server in one change. A kind that `Definitions` does not have
 stays as it is, and so do skills, and the definitions of mounted servers. Sessions stay open, and
-running calls end with the definition that they began with. Clients that subscribe to changes of a
-list are notified if the list differs, or if a `visible` in it does. If a definition is wrong,
-nothing is replaced.
+running calls end with the definition that they began with. Clients are notified as by `add/3` if a
+list differs, or if a `visible` in it does. If a definition is wrong, nothing is replaced.
 
 ## Errors
 
@@ -1134,9 +1138,10 @@ reload(Server) ->
     end.
 
 -doc """
-Notifies the clients that subscribe to the resource at `Uri` of its change, including the clients of
-servers that mount this one. Cached contents of the resource are deleted. `Uri` need not belong to a
-definition. Returns `{error, not_found}` if the server does not run.
+Notifies the clients that subscribe to the resource at `Uri` of its change, including those of
+servers that mount this one, and of the other nodes of its cluster. Cached contents of the resource
+are deleted. `Uri` need not belong to a definition. Returns `{error, not_found}` if the server does
+not run.
 """.
 -spec resource_updated(server(), Uri :: binary()) -> ok | {error, not_found}.
 resource_updated(Server, Uri) when is_binary(Uri) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_event).
 -moduledoc """
 Events: what an operator of a server has to see at once. The option `on_event` of a server is one
-handler of its events, and `attach/3` adds others while it runs:
+handler of its events, and `attach/3` adds others while the server runs:
 
 ```erlang
 ok = erlmcp_event:attach(my_server, pager, fun
@@ -40,8 +40,9 @@ attach(Server, Id, Handler) when is_function(Handler, 1) ->
     end).
 
 -doc """
-Detaches a handler, after it was called with the events that wait for it, or after five seconds.
-Returns `{error, not_found}` if no such server runs, or if the server has no handler of that name.
+Detaches a handler, after it was called with the events that wait for it, or after five seconds. The
+handler itself must not call this function, which waits for the handler's process. Returns `{error,
+not_found}` if no such server runs, or if the server has no handler of that name.
 """.
 -spec detach(Server :: erlmcp:server(), Id :: term()) -> ok | {error, not_found}.
 detach(Server, Id) ->

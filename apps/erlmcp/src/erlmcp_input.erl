@@ -17,9 +17,10 @@ handler(_, _) ->
     {input_required, #{~"who" => erlmcp_input:elicit(~"What is your name?", #{name => string})}}.
 ```
 
-If the client lacks a capability that a request needs, the call ends with an error. Content that
-does not fit the schema of its form is refused before the handler is called. The handler must deal
-with answers that are missing, declined or cancelled.
+If the client lacks a capability that a request needs, or does not answer within `input_timeout_ms`
+(a limit of the server), the call ends with an error. Content that does not fit the schema of its
+form is refused before the handler is called. The handler must deal with answers that are missing,
+declined or cancelled.
 
 Source: specification 2026-07-28, "Multi Round-Trip Requests", and the client features' pages.
 """.

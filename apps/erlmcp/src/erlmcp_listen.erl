@@ -36,7 +36,8 @@ Options of Streamable HTTP.
   machine's own name; `any` accepts all.
 - `allowed_origins`: origins whose pages may call the server and read its answers (CORS). Pages of
   the same host and of the loopback address may always call it, and with `any` pages of every
-  origin. A browser does not let these read the answers, unless they have the server's own origin.
+  origin. Of pages that are not named here, a browser lets only those of the server's own origin
+  read the answers.
 - `authenticate`: identifies clients, see `t:authenticate/0`. Without it all clients are
   `anonymous`.
 - `scopes`: the scopes that every request needs.
@@ -124,7 +125,7 @@ read.
 
 -doc """
 Returns the principal of a request, or the reason why the request is refused: a sentence in UTF-8
-that the client gets.
+that the client gets with the status 401.
 
 The map after the principal may have `scopes` (`all` by default), `claims`, and `expires_at`: in
 seconds of system time, or `infinity`. An open stream of the client ends at that time. If the fun
@@ -157,7 +158,7 @@ a client end when its certificate expires.
 - `principal`: `subject`, the default, is the pair of the issuer's and the subject's distinguished
   names. `san` is `{uri, Name}` with the first alternative name that is a URI, or else
   `{email, Name}` or `{dns, Name}`. A fun gets the certificate in DER, and returns the principal or
-  the reason of a refusal.
+  the reason of a refusal (403). It runs in the connection's process.
 - `scopes`: the scopes of all clients (`all`).
 """.
 -type certificate() :: #{

@@ -55,12 +55,12 @@ Options of a login.
   user the URL if no browser could be opened. The default logs a notice.
 - `redirect_uri`: a URL of your own to which the browser returns, in place of `loopback`. `browser`
   is required then, and returns `{ok, Url}` with the URL that the browser returned to.
-- `scope`: scopes to ask for. They are added to the scopes of a challenge, and replace those of the
-  server's metadata.
+- `scope`: scopes to ask for, with spaces between them. They are added to the scopes of a challenge,
+  and replace those of the server's metadata.
 - `assertion`: the JWT of `jwt_bearer`, or a fun that returns it for an issuer.
 - `idp`: the identity provider of `enterprise`: its `token_endpoint`, the `client_id` and
   `client_secret` there, and the user's `id_token`.
-- `dpop`: `true` if tokens are bound to a key of this client (RFC 9449).
+- `dpop`: `true` if tokens are bound to a key of this client (RFC 9449). The default is `false`.
 - `store`: the store of registrations and tokens: `{Module, Options}` with a module of
   `-behaviour(erlmcp_token_store)`. The default keeps them in memory while the client runs. Clients
   of different users must not share a store.

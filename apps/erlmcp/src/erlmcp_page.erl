@@ -31,7 +31,7 @@ listen => [{http, #{port => 8080, pages => #{~"/my" => {my_page, ~"tick"}}}}]
 -doc """
 A page: its module, and the state that `c:handle/2` gets. `authenticate => true` asks for the
 identity of the page's clients as the listener does for its endpoint, with the listener's `scopes`.
-Without it everybody who reaches the listener may see the page.
+Without this option everybody who reaches the listener may see the page.
 """.
 -type page() ::
     {module(), State :: term()} | {module(), State :: term(), #{authenticate => boolean()}}.
@@ -44,10 +44,10 @@ A request for a page.
 - `below`: the rest of the path behind that of the page: empty, or with a slash at its beginning.
 - `headers`: with names in lower case.
 - `scheme`, `host`, `port`: of the URL, as the listener was asked. Behind a proxy that ends TLS the
-  scheme is `http`. `peer` is the client's address, from the trusted proxy if there is one.
+  scheme is `http`. `peer` is the client's address; for a trusted proxy, the one that it names.
 - `server`: the server, for the functions of `m:erlmcp`.
 - `principal`: the client's identity, `anonymous` for a page without `authenticate`.
-- `body`: at most 65,536 bytes.
+- `body`: at most 65,536 bytes; a larger one is refused.
 """.
 -type request() :: #{
     method := binary(),
@@ -88,6 +88,7 @@ headers of the connection, are the listener's. A page that sets one of these fai
 Answers a request, in a process of its own. The function must return within 10 seconds, or within
 `call_timeout_ms` if that is less. `call_heap_bytes` bounds the heap of the process. If the function
 crashes, or passes a bound, the client gets the id of an incident, and the log has the reason. At
-most 100 pages of a listener run at once; further requests get the status 503.
+most 100 pages of a listener run at once, with those whose streams are open; further requests get
+the status 503.
 """.
 -callback handle(request(), State :: term()) -> response().

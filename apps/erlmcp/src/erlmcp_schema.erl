@@ -234,9 +234,9 @@ metaschemas() ->
          {ok, Document} <- [erlmcp_schema_meta:document(Uri)]}.
 
 -doc """
-Validates a value. Returns at most `max_errors` errors, for `explain/1` and `details/1`, or
-`{error, budget}` if the validation takes more than `max_steps`. If a pattern takes too long for a
-text, that is the only error.
+Validates a value. Returns `ok` if it is valid, and otherwise at most `max_errors` errors, for
+`explain/1` and `details/1`. Returns `{error, budget}` if the validation takes more than
+`max_steps`. If a pattern takes too long for a text, that is the only error.
 
 ## Examples
 

@@ -1,11 +1,13 @@
 -module(erlmcp_server).
 -moduledoc """
-The behaviour of a module that is a server. `server/0` returns its name and version, and the other
-callbacks return what it offers. Give the module as `handler` to `erlmcp:start_server/1`.
+The behaviour of a module that is a server. `server/0` returns its name and version, and `tools/0`
+and the like return what it offers. Give the module as `handler` to `erlmcp:start_server/1`, which
+calls these functions, as does `erlmcp:reload/1`.
 
 For a definition without `handler`, the module's `call_tool/3`, `read_resource/3` or `get_prompt/3`
-is called. In place of any result these may return `{ok, Result}`, `{refuse, Refusal}`
-(`erlmcp:refusal/3`), or a question to the client (`m:erlmcp_input`).
+is called, in a process of its own for each call unless the definition is `quick`. In place of any
+result these may return `{ok, Result}`, `{refuse, Refusal}` (`erlmcp:refusal/3`), or a question to
+the client (`m:erlmcp_input`).
 
 ```erlang
 -module(calculator).
