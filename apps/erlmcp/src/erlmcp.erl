@@ -403,7 +403,7 @@ and may return something else.
 
 -doc """
 A circuit breaker, which refuses calls for a while after calls have failed. Then one call may run:
-if that call fails, the breaker opens again. A call fails if its handler crashes, passes the
+if that call fails, the breaker opens again, and otherwise it closes. A call fails if its handler crashes, passes the
 deadline, or returns a refusal whose HTTP status is 500 or more.
 
 - `failures`: calls that fail in a row until the breaker opens (5).
@@ -427,7 +427,7 @@ A pool of workers, each of which serves one call at a time.
   cancelled or killed, is stopped and replaced without a pause.
 - `stop`: ends a worker, within five seconds. By default a process gets the exit signal `shutdown`,
   and other terms need no end.
-- `queue`: calls that may wait for a worker (100).
+- `queue`: calls that may wait for a worker (100); further ones are refused.
 """.
 -type workers() :: #{
     size := pos_integer(),

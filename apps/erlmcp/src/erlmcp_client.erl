@@ -219,7 +219,8 @@ revision, as `metrics/0` returns them.
   client or its pool refused.
 - `clients`, `calls`, `connections`: how many there are now. `waiting`: requests that wait for a
   connection.
-- `sessions`: those of revisions that have sessions, on all transports.
+- `sessions`: those of revisions that have sessions, on all transports. `duration` is that of the
+  sessions that have ended.
 - `methods`, `tools`, `prompts`: requests that have ended, as in `t:erlmcp:metrics/0`, in the
   client's view. `bytes_out` are those of the requests. `refusals` are the requests without a
   result, except cancelled ones. The errors among their `failures` are the names of `t:reason/0`:

@@ -36,9 +36,9 @@ The reason why a store failed.
     | term().
 
 -doc """
-Opens the store. Any process may use the result. ETS tables that the callback creates are deleted
-when the calling process ends. Returns an error if an option is wrong, or if the store cannot be
-used (`t:reason/0`). The client then does not start.
+Opens the store when a client starts. Any process may use the result. ETS tables that the callback
+creates are deleted when the client ends. Returns an error if an option is wrong, or if the store
+cannot be used (`t:reason/0`). The client then does not start.
 """.
 -callback open(Options :: map()) -> {ok, Store :: term()} | {error, reason()}.
 -doc """

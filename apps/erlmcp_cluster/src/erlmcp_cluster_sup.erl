@@ -38,7 +38,7 @@ start_member(Options) ->
 
 -doc """
 Stops the processes of the node in its cluster. The node's part of the store stays in its folder.
-Returns `{error, not_joined}` if they do not run.
+Returns `{error, not_joined}` if the node has not joined.
 """.
 -spec stop_member() -> ok | {error, not_joined}.
 stop_member() ->
