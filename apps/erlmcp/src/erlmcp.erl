@@ -403,8 +403,8 @@ and may return something else.
 
 -doc """
 A circuit breaker, which refuses calls for a while after calls have failed. Then one call may run:
-if that call fails, the breaker opens again, and otherwise it closes. A call fails if its handler crashes, passes the
-deadline, or returns a refusal whose HTTP status is 500 or more.
+if that call fails, the breaker opens again, and otherwise it closes. A call fails if its handler
+crashes, passes the deadline, or returns a refusal whose HTTP status is 500 or more.
 
 - `failures`: calls that fail in a row until the breaker opens (5).
 - `open_ms`: milliseconds that the breaker is open at first (1,000), doubled each time that it opens

@@ -16,8 +16,8 @@ the same member while that member works. If a member fails, only its own keys mo
 
 A member whose calls fail in a row gets no calls for a while: its circuit breaker is open. Then the
 breaker is half-open, until one call has tried the member again. A call counts as failed if its
-server is not reached, closes the connection, does not answer in time, breaks the protocol, or
-answers with a 5xx and no JSON-RPC error. So does a call whose member ends.
+server is not reached, closes the connection, does not answer in time or breaks the protocol. So
+does one that is answered with a 5xx and no JSON-RPC error, or whose member ends.
 
 A call that was not sent, or was refused with the HTTP status 429 or 503 and no JSON-RPC error, is
 tried again, at other members first. After a lost connection, the end of a member or another 5xx, a
