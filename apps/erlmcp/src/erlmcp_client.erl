@@ -11,11 +11,11 @@ An MCP client: a process under your supervisor for one server, and functions tha
 A client finds out which of the five revisions its server speaks. If the revision has sessions, the
 client opens one, and another one if the server forgets it.
 
-While the server cannot be reached, the client stays, and calls fail with `{connect, Why}`. On HTTP
-a call makes the next attempt, unless it comes in the pause after a failed one. Elsewhere the client
-tries again by itself, after a pause, and calls wait for the attempt. If their time ends before,
-they fail with `{timeout, Milliseconds}`. Pauses grow up to 10 seconds on HTTP, and 30 elsewhere.
-While it has subscriptions, a client on HTTP tries by itself, too.
+While the server cannot be reached, the client stays, and calls fail with `{connect, Why}`. On
+Streamable HTTP a call makes the next attempt, unless it comes in the pause after a failed one.
+Elsewhere the client tries again by itself, after a pause, and calls wait for the attempt. If their
+time ends before, they fail with `{timeout, Milliseconds}`. Pauses grow up to 10 seconds on
+Streamable HTTP, and 30 elsewhere. A client with subscriptions always tries again by itself.
 
 Every call has a deadline of its own: `timeout`, which reports of progress extend up to
 `max_timeout`. A call returns `{ok, Result}`, with JSON as maps with binary keys, or an error, see
