@@ -14,8 +14,8 @@ client opens one, and another one if the server forgets it.
 While the server cannot be reached, the client stays, and calls fail with `{connect, Why}`. On
 Streamable HTTP a call makes the next attempt, unless it comes in the pause after a failed one.
 Elsewhere the client tries again by itself, after a pause, and calls wait for the attempt. If their
-time ends before, they fail with `{timeout, Milliseconds}`. Pauses grow up to 10 seconds on
-Streamable HTTP, and 30 elsewhere. A client with subscriptions always tries again by itself.
+time ends before, they fail with `{timeout, Milliseconds}`. A client with subscriptions always tries
+again by itself.
 
 Every call has a deadline of its own: `timeout`, which reports of progress extend up to
 `max_timeout`. A call returns `{ok, Result}`, with JSON as maps with binary keys, or an error, see
@@ -88,9 +88,8 @@ The options of every client. A value in parentheses is the default.
 - `cache`: `false` keeps no results. A map bounds their `entries` (1,000) and `bytes` (8,388,608).
 - `timeout`: milliseconds until the answer to a call, or its next report of progress (60,000). All
   pages of a list share this time.
-- `max_timeout`: milliseconds of a whole call, whatever progress it reports (600,000). Less than
-  `timeout` means `timeout`. Neither of them counts the time in which the client answers questions
-  of the server.
+- `max_timeout`: milliseconds of a whole call, whatever progress it reports (600,000), at least
+  `timeout`. Neither time runs while the client answers a question of the server.
 - `connect_timeout`: milliseconds to open a connection (10,000).
 - `input_timeout`: milliseconds to answer a question of the server (600,000).
 - `calls`, `subscriptions`: the most at once (1,000 and 100).
@@ -117,8 +116,7 @@ The options of every client. A value in parentheses is the default.
 -doc """
 A client's own options on HTTP.
 
-- `headers`: names and values that every request to the MCP server has. Names that the client sets
-  itself are refused.
+- `headers`: names and values that every request has. Names that the client sets itself are refused.
 - `token`: the token of `Authorization: Bearer`, or a fun that returns `{ok, Token}` or
   `{error, Reason}`. The fun is called once, when the client starts. With an error the client does
   not start: `{error, {secret, Reason}}`.
@@ -126,8 +124,8 @@ A client's own options on HTTP.
   `authorization` header.
 - `transport`: `sse` for a server of HTTP+SSE whose stream is at the URL. By default the client
   finds out which transport the server has.
-- `connections`: the most connections for calls (8); further calls wait for one. `streams`: the most
-  streams of subscriptions and sessions (100). Each is 10,000 at most.
+- `connections`: the most connections for calls (8). `streams`: the most streams of subscriptions
+  and sessions (100). Each is 10,000 at most.
 - `idle_ms`: milliseconds until an unused connection is closed (30,000).
 - `tls`: options of `ssl:connect/3`, which override the client's own.
 - `protocols`: the versions of HTTP that the client offers over TLS (`[http2, http]`). Without TLS
@@ -725,10 +723,7 @@ fails with `{timeout, Milliseconds}` or is cancelled, or if the caller ends.
 -spec await_task(client(), Task :: map()) -> result().
 await_task(Client, Task) -> await_task(Client, Task, #{}).
 
--doc """
-Waits for a task as `await_task/2` does, with options. `timeout` bounds each request to the server,
-and `max_timeout` the wait.
-""".
+-doc "Waits for a task as `await_task/2` does, with options. `max_timeout` bounds the wait.".
 -spec await_task(client(), Task :: map(), call_options()) -> result().
 await_task(Client, Task, Options) -> run({task, await, Task}, Client, Options).
 
