@@ -98,8 +98,9 @@ login(Given, #{path := Path, below := Below, scheme := Scheme, headers := Header
     end.
 
 -doc """
-Returns `own` if a page of the same origin has sent a request, and `other` if another page has.
-Returns `none` if the request has no `Origin`.
+Returns `own` if a page of the same origin has sent a request, as its `Origin` says. Returns `other`
+if another page has, as its `Origin` or `Sec-Fetch-Site` says. A link that a person follows is no
+request of another page. Returns `none` for all other requests.
 """.
 -spec origin(erlmcp_page:request()) -> own | other | none.
 origin(#{headers := #{~"origin" := Origin} = Headers, scheme := Scheme} = Request) ->
@@ -110,6 +111,11 @@ origin(#{headers := #{~"origin" := Origin} = Headers, scheme := Scheme} = Reques
         {[Scheme, Authority], _} when not is_map_key(~"sec-fetch-site", Headers) -> own;
         _ -> other
     end;
+%% A browser sends no `Origin` when a page loads an image, a script or a frame.
+origin(#{headers := #{~"sec-fetch-site" := Site, ~"sec-fetch-dest" := For}}) when
+    Site =/= ~"same-origin", Site =/= ~"none", For =/= ~"document"
+->
+    other;
 origin(_) ->
     none.
 

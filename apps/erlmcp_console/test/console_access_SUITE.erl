@@ -8,7 +8,8 @@ behind a proxy, or whoever has the token; and nobody from another page.
 -export([this_machine_needs_no_token/1, a_proxy_is_not_this_machine/1, a_token_is_demanded/1,
          a_token_is_exchanged_for_a_cookie/1, cookies_are_of_their_token_and_time/1,
          programs_bring_the_token_themselves/1, bytes_that_are_no_text_are_no_token/1,
-         actions_are_of_the_page/1, an_allowed_origin_sees_nothing/1, a_proxy_may_end_tls/1,
+         actions_are_of_the_page/1, an_allowed_origin_sees_nothing/1,
+         other_pages_load_nothing/1, a_proxy_may_end_tls/1,
          it_is_used_on_http2/1, a_second_login_is_no_error/1, actions_are_checked/1,
          actions_are_logged_without_secrets/1, every_answer_has_its_policy/1,
          only_files_of_the_page_are_found/1, viewers_are_bounded/1, options_are_checked/1]).
@@ -24,7 +25,8 @@ all() ->
     [this_machine_needs_no_token, a_proxy_is_not_this_machine, a_token_is_demanded,
      a_token_is_exchanged_for_a_cookie, cookies_are_of_their_token_and_time,
      programs_bring_the_token_themselves, bytes_that_are_no_text_are_no_token,
-     actions_are_of_the_page, an_allowed_origin_sees_nothing, a_proxy_may_end_tls,
+     actions_are_of_the_page, an_allowed_origin_sees_nothing,
+     other_pages_load_nothing, a_proxy_may_end_tls,
      it_is_used_on_http2, a_second_login_is_no_error, actions_are_checked,
      actions_are_logged_without_secrets, every_answer_has_its_policy,
      only_files_of_the_page_are_found, viewers_are_bounded, options_are_checked].
@@ -154,6 +156,28 @@ an_allowed_origin_sees_nothing(_) ->
      || Path <- [~"/console/", ~"/console/feed", ~"/console/tools", ~"/console/payload?id=1"]],
     {200, _, _} = get(~"/console/", [{~"Origin", origin(Server)}], Server),
     erlmcp_test_http:stop(Server).
+
+%% An image or a frame has no `Origin`, and would hold a place of the listener's pages.
+other_pages_load_nothing(_) ->
+    Server = start(#{}),
+    Get = fun(Path, Site, For) ->
+        {Status, _, _} = get(Path, [{~"Sec-Fetch-Site", Site}, {~"Sec-Fetch-Dest", For}], Server),
+        Status
+    end,
+    [403 = Get(Path, Site, For)
+     || Path <- [~"/console/", ~"/console/feed", ~"/console/tools", ~"/console/app.js"],
+        Site <- [~"cross-site", ~"same-site"], For <- [~"image", ~"iframe", ~"script", ~"empty"]],
+    [200 = Get(~"/console/", Site, ~"document")
+     || Site <- [~"cross-site", ~"same-site", ~"same-origin", ~"none"]],
+    200 = Get(~"/console/tools", ~"same-origin", ~"empty"),
+    200 = Get(~"/console/icon.svg", ~"none", ~"image"),
+    erlmcp_test_http:stop(Server),
+    %% A link with the token, as in a mail.
+    WithToken = start(#{}, #{token => ?TOKEN}),
+    {303, #{~"set-cookie" := _}, _} =
+        get([~"/console/?token=", ?TOKEN],
+            [{~"Sec-Fetch-Site", ~"cross-site"}, {~"Sec-Fetch-Dest", ~"document"}], WithToken),
+    erlmcp_test_http:stop(WithToken).
 
 %% The browser's URL is https, and this program sees http.
 a_proxy_may_end_tls(_) ->

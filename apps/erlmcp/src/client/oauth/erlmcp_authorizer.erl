@@ -208,8 +208,8 @@ outermost address that the server was reached at (`erlmcp_outbound_hosts:inwards
     retry | {error, reason()}.
 challenged(#handle{pid = Pid}, Used, {Status, Headers}, Reached, Deadline) ->
     Challenge = challenge(Headers),
-    ask(Pid, {challenged, token_digest(Used), Status, Challenge, nonce(Headers), Reached},
-        Deadline).
+    Nonce = erlmcp_dpop:nonce(Headers),
+    ask(Pid, {challenged, token_digest(Used), Status, Challenge, Nonce, Reached}, Deadline).
 
 %% By its digest the process recognises the current token, so no message needs to contain it.
 token_digest(Headers) ->
@@ -243,16 +243,13 @@ error_name(Schemes, Params) ->
         _ -> NonceError
     end.
 
-nonce(#{~"dpop-nonce" := Nonce}) when byte_size(Nonce) =< 1024 -> Nonce;
-nonce(_) -> none.
-
 -doc """
 Reports the headers of a response, which may have the DPoP nonce that the next proof needs. Waits
 until a new nonce is stored, at most a second.
 """.
 -spec notice(handle(), #{binary() => binary()}) -> ok.
 notice(#handle{pid = Pid, table = Table}, Headers) ->
-    case nonce(Headers) of
+    case erlmcp_dpop:nonce(Headers) of
         none ->
             ok;
         Nonce ->

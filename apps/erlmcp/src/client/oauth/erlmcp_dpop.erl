@@ -8,7 +8,7 @@ Source: RFC 9449; RFC 7638 for the thumbprint.
 Internal.
 """.
 
--export([new/0, proof/4, thumbprint/1, to_map/1, from_map/1]).
+-export([new/0, proof/4, nonce/1, thumbprint/1, to_map/1, from_map/1]).
 
 -export_type([key/0, claims/0]).
 
@@ -54,6 +54,21 @@ claims(Claims) ->
 
 claim({nonce, Nonce}) -> {~"nonce", Nonce};
 claim({access_token, Token}) -> {~"ath", erlmcp_base64url:encode(crypto:hash(sha256, Token))}.
+
+-doc """
+Returns the nonce in the headers of a response. Returns `none` without a nonce, and for one that is
+longer than 1024 bytes or not printable ASCII.
+""".
+-spec nonce(#{binary() => binary()}) -> binary() | none.
+nonce(#{~"dpop-nonce" := Nonce}) when byte_size(Nonce) =< 1024 ->
+    %% RFC 9449, section 8.1: `nonce = 1*NQCHAR`, which is ASCII. The claims of a proof cannot have
+    %% any bytes. Spaces and quotes are no NQCHARs, and do no harm.
+    case re:run(Nonce, ~"^[ -~]+$", [{capture, none}, dollar_endonly]) of
+        match -> Nonce;
+        nomatch -> none
+    end;
+nonce(_) ->
+    none.
 
 -doc "Returns the SHA-256 thumbprint of the key, as in `jkt` and `dpop_jkt`.".
 -spec thumbprint(key()) -> binary().

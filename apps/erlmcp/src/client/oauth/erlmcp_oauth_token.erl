@@ -115,16 +115,20 @@ posted({Url, Audience} = To, Form, Client, Claims, #{fetch := Fetch, dpop := Key
     maybe
         {ok, Headers, Parameters} ?=
             erlmcp_oauth_client_authentication:authenticate(Client, Audience, Settings),
-        case erlmcp_fetch:post_form(Url, proof(Url, Claims, Key) ++ Headers, Form ++ Parameters,
-                                    Fetch) of
-            {ok, #{headers := #{~"dpop-nonce" := Nonce},
-                   json := {ok, #{~"error" := ~"use_dpop_nonce"}}}}
-              when Key =/= none, Claims =:= #{} ->
+        {ok, Answer} ?= erlmcp_fetch:post_form(Url, proof(Url, Claims, Key) ++ Headers,
+                                               Form ++ Parameters, Fetch),
+        case required_nonce(Answer) of
+            <<Nonce/binary>> when Key =/= none, Claims =:= #{} ->
                 posted(To, Form, Client, #{nonce => Nonce}, Context);
-            Answer ->
-                Answer
+            _ ->
+                {ok, Answer}
         end
     end.
+
+required_nonce(#{headers := Headers, json := {ok, #{~"error" := ~"use_dpop_nonce"}}}) ->
+    erlmcp_dpop:nonce(Headers);
+required_nonce(_) ->
+    none.
 
 proof(_, _, none) -> [];
 proof(Url, Claims, Key) -> [{~"dpop", erlmcp_dpop:proof(~"POST", Url, Claims, Key)}].

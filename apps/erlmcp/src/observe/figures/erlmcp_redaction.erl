@@ -2,9 +2,9 @@
 -moduledoc """
 Takes secrets out of the arguments and results of requests, for an operator who looks at them. A
 value is a secret if the name of its member looks like a secret's, or if the operator has named the
-member. So is a member `value` beside a member `name` or `key` that holds such a name. In texts,
-tokens are found by their form, and values by the names in front of them. A text that is JSON is
-read as JSON. Not every secret is found.
+member. So is a member `value` beside a member `name` or `key` that holds such a name. The case of
+these names does not count. In texts, tokens are found by their form, and values by the names in
+front of them. A text that is JSON is read as JSON. Not every secret is found.
 
 Internal.
 """.
@@ -111,10 +111,8 @@ value(Other, _, _) ->
 
 member(~"structuredContent" = Name, Value, _, Pointers, {_, All, _} = Rules) ->
     pointed(Name, Value, Pointers ++ [[Name | Pointer] || Pointer <- All], Rules);
-member(~"value", _, true, _, _) ->
-    ?REDACTED;
-member(Name, Value, _, Pointers, Rules) ->
-    case is_secret(Name, Rules) of
+member(Name, Value, Pair, Pointers, Rules) ->
+    case is_secret(Name, Rules) orelse Pair andalso normal(Name) =:= ~"value" of
         true -> ?REDACTED;
         false -> pointed(Name, Value, Pointers, Rules)
     end.
@@ -127,15 +125,9 @@ pointed(Name, Value, Pointers, Rules) ->
     end.
 
 %% {"name": "API_KEY", "value": "..."}
-is_pair_of_secret(#{~"value" := _} = Object, Rules) ->
-    lists:any(fun(Key) ->
-        case Object of
-            #{Key := Name} when is_binary(Name) -> is_secret(Name, Rules);
-            #{} -> false
-        end
-    end, [~"name", ~"key"]);
-is_pair_of_secret(_, _) ->
-    false.
+is_pair_of_secret(Object, Rules) ->
+    [] =/= [Name || Key := <<Name/binary>> <- Object, lists:member(normal(Key), [~"name", ~"key"]),
+                    is_secret(Name, Rules)].
 
 is_secret(Name, {Names, _, _}) ->
     Normal = normal(Name),

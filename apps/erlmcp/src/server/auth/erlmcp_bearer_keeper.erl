@@ -159,8 +159,16 @@ start_flight(Subject, Token, Deadline, #{sources := Sources, tls := Tls}) ->
         process_flag(sensitive, true),
         _ = process_flag(max_heap_size, #{size => ?FLIGHT_HEAP, kill => true,
                                           error_logger => false}),
-        Owner ! {landed, self(), answer(Subject, Token, Source, Fetch)}
+        Owner ! {landed, self(), outlined(fun() -> answer(Subject, Token, Source, Fetch) end)}
     end).
+
+%% The report of a process that crashes would have the values of the reason, such as a secret.
+outlined(Ask) ->
+    try
+        Ask()
+    catch
+        _:Reason:Stack -> {error, erlmcp_incident:outline(Reason, Stack)}
+    end.
 
 answer({keys, _}, _, {jwt, #{keys := {uri, Uri}}}, Fetch) ->
     fetch_keys(Uri, Fetch);

@@ -151,11 +151,10 @@ must be valid.
 -spec resource_metadata(ServerUrl :: binary()) -> [binary(), ...].
 resource_metadata(ServerUrl) ->
     Name = ~"/.well-known/oauth-protected-resource",
-    case path(ServerUrl) of
-        ~"" -> [under_origin(ServerUrl, Name)];
-        Path -> [under_origin(ServerUrl, <<Name/binary, Path/binary>>),
-                 under_origin(ServerUrl, Name)]
-    end.
+    {ok, Parts} = parse(ServerUrl),
+    Own = under_origin(ServerUrl, <<Name/binary, (path(ServerUrl))/binary>>),
+    Query = << <<$?, Query/binary>> || #{query := Query} <- [Parts] >>,
+    lists:uniq([<<Own/binary, Query/binary>>, under_origin(ServerUrl, Name)]).
 
 -doc """
 Returns the URLs at which an authorization server may have its metadata, in the order to try them.

@@ -14,6 +14,7 @@ bound to a key.
 -export([a_workload_shows_its_assertion_once/1, an_identity_is_exchanged/1]).
 -export([an_exchange_for_something_else_is_refused/1, an_identity_provider_refuses/1]).
 -export([proofs_go_with_every_request/1, nonces_of_both_servers/1, the_latest_nonce_counts/1]).
+-export([bytes_that_are_no_nonce_are_ignored/1]).
 -export([an_assertion_is_used_once/1]).
 -export([a_token_without_its_key_is_refused/1, a_key_outlives_the_process/1]).
 
@@ -382,6 +383,23 @@ the_latest_nonce_counts(Config) ->
         erlmcp_authorizer:challenged(Handle, [], {401, #{}}, none, erlmcp_test_oauth:deadline()),
     {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
     #{~"nonce" := ~"newer"} = lists:last(proofs(~"/mcp", Peer)).
+
+%% RFC 9449, 8.1: "nonce = 1*NQCHAR".
+bytes_that_are_no_nonce_are_ignored(Config) ->
+    Peer = peer(Config),
+    bound(Peer, none),
+    Handle = started(erlmcp_test_oauth:logged_in(#{dpop => true}), Peer),
+    {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+    ok = erlmcp_authorizer:notice(Handle, #{~"dpop-nonce" => ~"good"}),
+    [begin
+         ok = erlmcp_authorizer:notice(Handle, #{~"dpop-nonce" => Bad}),
+         {ok, 200} = erlmcp_test_oauth:call(Handle, Peer),
+         #{~"nonce" := ~"good"} = lists:last(proofs(~"/mcp", Peer))
+     end || Bad <- [<<"caf", 16#e9>>, <<"café"/utf8>>, ~"a\tb", ~"", binary:copy(~"x", 1025)]],
+    erlmcp_test_oauth:change(Peer, ~"/token", with_nonce(
+        erlmcp_test_oauth:json(400, #{~"error" => ~"use_dpop_nonce"}), <<"caf", 16#e9>>)),
+    {error, {token_refused, 400, ~"use_dpop_nonce", none}} =
+        outcome(erlmcp_test_oauth:logged_in(#{dpop => true}), Peer).
 
 a_token_without_its_key_is_refused(Config) ->
     Peer = peer(Config),

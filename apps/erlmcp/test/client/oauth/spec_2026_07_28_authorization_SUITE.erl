@@ -9,7 +9,7 @@ server on real sockets. Each case quotes what it proves.
          end_per_testcase/2]).
 -export([the_challenge_names_the_metadata/1, the_well_known_paths_are_tried_in_order/1]).
 -export([a_resource_of_another_server_is_refused/1, a_resource_above_the_server_is_taken/1]).
--export([no_authorization_server_is_an_error/1]).
+-export([the_query_of_the_server_stays/1, no_authorization_server_is_an_error/1]).
 -export([server_metadata_is_tried_in_order/1, server_metadata_without_a_path/1]).
 -export([another_issuer_in_the_metadata_is_refused/1, a_page_of_html_is_no_metadata/1]).
 -export([a_server_of_2025_03_26_is_its_own_authorization_server/1]).
@@ -114,6 +114,18 @@ the_well_known_paths_are_tried_in_order(Config) ->
                                                           [erlmcp_test_oauth:url(Peer, ~"")]})),
     {ok, 200} = outcome(Peer),
     [?PRM, ?ROOT_PRM, ?METADATA] = discovery(Peer).
+
+%% RFC 9728, 3.1: "inserting /.well-known/ and the well-known URI path suffix between the host
+%% component and the path and/or query components".
+the_query_of_the_server_stays(Config) ->
+    Peer = peer(Config),
+    Url = <<(erlmcp_test_oauth:url(Peer))/binary, "?tenant=a">>,
+    challenge_of(Peer, ~"realm=\"x\""),
+    erlmcp_test_oauth:resource(Peer, #{~"resource" => Url}),
+    {ok, Authorizer} = erlmcp_authorizer:start_link(erlmcp_test_oauth:logged_in(#{}), Url),
+    {ok, 200} = erlmcp_test_oauth:call(erlmcp_authorizer:handle(Authorizer), Peer),
+    [#{query := #{~"tenant" := ~"a"}}] = erlmcp_test_oauth:asked(Peer, ?PRM),
+    #{~"resource" := Url} = authorized_with(Peer).
 
 %% RFC 9728, 3.3: "If these values are not identical, the data contained in the response MUST NOT
 %% be used." A parent of the server's URL is its resource, too, as the page on tokens has it.

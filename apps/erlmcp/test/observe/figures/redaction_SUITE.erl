@@ -34,7 +34,10 @@ names_of_secrets(_) ->
     %% Wherever it is.
     #{~"a" := [1, #{~"b" := #{~"pwd" := ?GONE}}]} =
         erlmcp_redaction:redacted(#{~"a" => [1, #{~"b" => #{~"pwd" => ~"hunter2"}}]}, []),
-    %% An environment as a list of pairs.
+    %% An environment as a list of pairs, in the spelling of its program.
+    [#{Key := ~"API_KEY", Value := ?GONE} =
+         erlmcp_redaction:redacted(#{Key => ~"API_KEY", Value => ~"hunter2"}, [])
+     || {Key, Value} <- [{~"name", ~"value"}, {~"Name", ~"Value"}, {~"KEY", ~"VALUE"}]],
     [#{~"name" := ~"API_KEY", ~"value" := ?GONE}, #{~"name" := ~"HOME", ~"value" := ~"/root"}] =
         erlmcp_redaction:redacted([#{~"name" => ~"API_KEY", ~"value" => ~"hunter2"},
                                    #{~"name" => ~"HOME", ~"value" => ~"/root"}], []).

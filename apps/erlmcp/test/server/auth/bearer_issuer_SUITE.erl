@@ -5,7 +5,7 @@ changes its keys. HTTP to it is real.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
-         end_per_testcase/2]).
+         end_per_testcase/2, log/2]).
 -export([how_long_keys_are_fresh/1]).
 -export([keys_are_fetched_once/1, keys_are_rotated/1, unknown_keys_are_no_flood/1]).
 -export([old_keys_serve_while_new_ones_are_fetched/1, a_withdrawn_key_ends_its_tokens/1]).
@@ -13,7 +13,7 @@ changes its keys. HTTP to it is real.
 -export([tokens_are_introspected/1, an_answer_is_kept_for_a_while/1, no_answer_is_no_token/1]).
 -export([introspections_are_bounded/1, nobody_waits_for_a_dead_process/1]).
 -export([without_a_process_nothing_is_fetched/1, fetched_keys_are_told_at_once/1,
-         who_fetches_shows_nothing/1, new_keys_that_cannot_be_had/1]).
+         who_fetches_shows_nothing/1, a_crash_shows_no_secret/1, new_keys_that_cannot_be_had/1]).
 
 -import(erlmcp_test_suite, [issuer/1]).
 -import(erlmcp_test_bearer, [handle/2, jwt/2, introspection/2, claims/1, token/2, opaque/2,
@@ -208,6 +208,40 @@ who_fetches_shows_nothing(Config) ->
     {messages, []} = process_info(Fetching, messages),
     Asked ! go_on,
     ?INVALID = refusal(awaited(Wait, Handle)).
+
+log(Event, #{config := #{test := Test}}) ->
+    Test ! {logged, Event}.
+
+%% The fun of a secret must return a pair.
+a_crash_shows_no_secret(Config) ->
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => #{test => self()}}),
+    #{tables := Tables} = Handle =
+        introspecting(#{client_secret => fun() -> ~"server-s3cret" end}, Config),
+    ?UNAVAILABLE = refused(opaque(#{}, issuer(Config)), Handle),
+    %% It logs after it has answered.
+    {ok, Keeper} = erlmcp_bearer_tables:keeper(Tables),
+    _ = sys:get_status(Keeper),
+    %% Reports of the emulator come in the order of the crashes.
+    _ = spawn(fun() -> error(the_last_crash) end),
+    Events = events(),
+    ok = logger:remove_handler(?MODULE),
+    [#{reason := {case_clause, 'a binary'}, stacktrace := [_ | _]}] =
+        [Reason || #{msg := {report, #{what := authorization_server_unavailable,
+                                       reason := Reason}}} <- Events],
+    nomatch = binary:match(shown(Events), ~"server-s3cret").
+
+events() ->
+    receive
+        {logged, Event} ->
+            case binary:match(shown(Event), ~"the_last_crash") of
+                nomatch -> [Event | events()];
+                _ -> []
+            end
+    after 30_000 ->
+        error(no_event)
+    end.
+
+shown(Term) -> unicode:characters_to_binary(io_lib:format("~tp", [Term])).
 
 a_slow_issuer_has_a_deadline(Config) ->
     Handle = handle(#{wait_ms => 50}, Config),

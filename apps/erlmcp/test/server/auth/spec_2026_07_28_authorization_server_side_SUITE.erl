@@ -170,6 +170,15 @@ metadata_of_a_resource_behind_a_proxy(_) ->
         #{status := 401} = Refused = erlmcp_test_http:call(Server, ~"tools/list", #{}),
         Metadata = <<"https://mcp.example.com", ?PRM/binary, "/public/mcp">>,
         #{~"resource_metadata" := Metadata} = challenge(Refused)
+    end),
+    %% RFC 9728, 3.1: "between the host component and the path and/or query components".
+    WithQuery = <<Resource/binary, "?tenant=a">>,
+    with_server(#{protected_resource => Fields#{resource := WithQuery}}, fun(Server) ->
+        {200, _, Body} = get(Server, <<?PRM/binary, "/public/mcp">>, []),
+        #{~"resource" := WithQuery} = json:decode(Body),
+        #{status := 401} = Refused = erlmcp_test_http:call(Server, ~"tools/list", #{}),
+        Metadata = <<"https://mcp.example.com", ?PRM/binary, "/public/mcp?tenant=a">>,
+        #{~"resource_metadata" := Metadata} = challenge(Refused)
     end).
 
 metadata_of_the_sse_endpoint(_) ->

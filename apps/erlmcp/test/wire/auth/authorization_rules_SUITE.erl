@@ -114,8 +114,11 @@ metadata_is_sought_in_its_order(_) ->
      || {Url, Urls} <- [
             {~"https://a.example", [<<"https://a.example", Resource/binary>>]},
             {~"https://a.example/", [<<"https://a.example", Resource/binary>>]},
-            {~"https://a.example:1/mcp/?a=b", [<<"https://a.example:1", Resource/binary, "/mcp">>,
-                                               <<"https://a.example:1", Resource/binary>>]}]],
+            {~"https://a.example/?a=b", [<<"https://a.example", Resource/binary, "?a=b">>,
+                                         <<"https://a.example", Resource/binary>>]},
+            {~"https://a.example:1/mcp/?a=b",
+             [<<"https://a.example:1", Resource/binary, "/mcp?a=b">>,
+              <<"https://a.example:1", Resource/binary>>]}]],
     [OAuth, OpenId] = [<<"/.well-known/", Name/binary>>
                        || Name <- [~"oauth-authorization-server", ~"openid-configuration"]],
     [{Url, Urls} = {Url, erlmcp_oauth_url:server_metadata(Url)}

@@ -21,17 +21,23 @@ Internal.
 -define(COMMAND, "\"$0\" \"$1\" >/dev/null 2>&1 </dev/null; echo $? 2>/dev/null").
 
 -doc """
-Opens a URL, for which `is_url/1` must be `true`. A program that has not failed within three seconds
-counts as successful, since a browser may keep running. Returns the exit status of a program that
-failed, or `no_browser` if there is none to start.
+Opens a URL, for which `is_url/1` must be `true`. The program gets each `$` percent-encoded. A
+program that has not failed within three seconds counts as successful, since a browser may keep
+running. Returns the exit status of a program that failed, or `no_browser` if there is none to
+start.
 """.
 -spec open(Url :: binary()) -> ok | {error, reason()}.
 open(Url) ->
     true = is_url(Url),
     case [Found || Name <- names(os:type()), Found <- [os:find_executable(Name)], is_list(Found)] of
-        [Program | _] -> run(Program, Url);
+        [Program | _] -> run(Program, without_dollar(Url));
         [] -> {error, no_browser}
     end.
+
+%% Up to wslu 4.1, `wslview` puts the URL between double quotes into code for PowerShell, which runs
+%% `$(command)` there. The URL may be a hostile server's.
+without_dollar(Url) ->
+    binary:replace(Url, ~"$", ~"%24", [global]).
 
 names({unix, darwin}) ->
     ["open"];

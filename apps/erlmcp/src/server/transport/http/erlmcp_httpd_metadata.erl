@@ -67,7 +67,7 @@ is_at(_, _) -> false.
 -spec url(Endpoint :: binary(), metadata()) -> binary().
 url(Endpoint, Metadata) ->
     #{~"resource" := Resource} = document(Endpoint, Metadata),
-    Parts = maps:without([query, fragment], uri_string:parse(Resource)),
+    Parts = maps:remove(fragment, uri_string:parse(Resource)),
     iolist_to_binary(uri_string:recompose(Parts#{path => inserted(path_of(Resource))})).
 
 -doc """

@@ -324,14 +324,16 @@ only_web_addresses_are_opened(_) ->
                 <<"https://a.example/", (binary:copy(~"x", 16384))/binary>>]],
     true = erlmcp_browser:is_url(~"https://a.example/b?c=d%20&e=[~$(id);']#@!*+,").
 
-%% A stand-in for xdg-open writes what it is given.
+%% A stand-in for xdg-open writes what it is given. No `$` is left, since others of these programs
+%% put the URL into code of a shell.
 a_browser_is_opened(Config) ->
     Folder = filename:join(proplists:get_value(priv_dir, Config), "bin"),
     Program = filename:join(Folder, "xdg-open"),
     Given = filename:join(Folder, "given"),
     ok = filelib:ensure_dir(Program),
     Before = [{Name, os:getenv(Name)} || Name <- ["PATH", "DISPLAY", "WAYLAND_DISPLAY"]],
-    Url = ~"https://a.example/b?c=d&e=$(touch%20x);'f'",
+    Url = ~"https://a.example/$b?c=d&e=$(touch%20x);'f'",
+    Written = ~"https://a.example/%24b?c=d&e=%24(touch%20x);'f'|",
     try
         true = os:putenv("PATH", Folder),
         true = os:putenv("DISPLAY", ":0"),
@@ -343,7 +345,7 @@ a_browser_is_opened(Config) ->
         end,
         Script("0"),
         ok = erlmcp_browser:open(Url),
-        {ok, <<Url:(byte_size(Url))/binary, "|">>} = file:read_file(Given),
+        {ok, Written} = file:read_file(Given),
         Script("3"),
         {error, {exit_status, ~"3"}} = erlmcp_browser:open(Url),
         true = os:unsetenv("DISPLAY"),
