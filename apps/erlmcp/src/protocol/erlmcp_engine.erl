@@ -556,8 +556,9 @@ resource(Uri, #{revision := Revision, principal := Principal}, Catalog) ->
     end.
 
 %% Checks that the arguments of a prompt have all required ones, and that all are strings.
-required(prompt, #{wire := #{~"arguments" := Declared}}, Arguments) ->
-    Missing = [Name || #{~"name" := Name, ~"required" := true} <- Declared,
+required(prompt, #{wire := Wire}, Arguments) ->
+    Missing = [Name || #{~"name" := Name, ~"required" := true}
+                           <- maps:get(~"arguments", Wire, []),
                        not is_map_key(Name, Arguments)],
     Mistyped = [Name || Name := Value <- Arguments, not is_binary(Value)],
     case {Missing, Mistyped} of
