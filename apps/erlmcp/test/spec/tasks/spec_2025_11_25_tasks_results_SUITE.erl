@@ -12,6 +12,7 @@ for input meanwhile, and is told of its changes.
          refused_input_fails_the_task/1, input_is_asked_again_of_the_next/1,
          input_is_asked_of_who_still_waits/1, answers_may_come_from_two/1,
          answered_elsewhere_is_taken_back_at_once/1, answered_is_not_asked_again/1,
+         url_is_asked_with_its_id/1,
          client_that_cannot_be_asked_waits/1, client_that_cannot_be_asked_keeps_no_question/1,
          client_that_will_not_answer_keeps_no_question/1, progress_goes_to_who_waits/1,
          progress_goes_to_the_session/1, changes_are_told/1, changes_are_told_to_their_session/1,
@@ -179,6 +180,20 @@ input_is_asked_on_the_result(Config) ->
         next(Exchange),
     #{~"name" := #{~"name" := ~"Ada"}, ~"town" := #{~"town" := ~"Rome"}} = Answers,
     over(Exchange).
+
+%% The id of a URL is required in this revision.
+url_is_asked_with_its_id(Config) ->
+    Client = client_with(#{elicitation => #{url => #{}}}, Config),
+    Id = id(augmented(Client, ~"visit")),
+    Exchange = request(Client, 5, ~"tasks/result", #{taskId => Id}),
+    #{~"id" := Asked, ~"method" := ~"elicitation/create",
+      ~"params" := #{~"mode" := ~"url", ~"elicitationId" := ~"e-1"}} = next(Exchange),
+    ok = answer(Client, Asked, #{action => accept}),
+    #{~"id" := 5, ~"result" := #{~"content" := [#{~"text" := ~"accept"}]}} = next(Exchange),
+    over(Exchange).
+
+client_with(Capabilities, Config) ->
+    erlmcp_test_client:open(server(Config), transport(Config), ~"2025-11-25", Capabilities).
 
 is_related(#{~"_meta" := #{?RELATED := #{~"taskId" := Id}}}, Id) -> true;
 is_related(_, _) -> false.
