@@ -49,7 +49,9 @@ load(Client, #{~"uri" := Uri} = Skill, Options) ->
     case read(Client, Skill, Uri, Options) of
         {ok, Text} ->
             case {erlmcp_frontmatter:parse(Text), Skill} of
-                {{ok, Frontmatter}, #{~"frontmatter" := Frontmatter}} -> {ok, Text};
+                %% Many servers write the number 1.0 of a file as 1.
+                {{ok, Frontmatter}, #{~"frontmatter" := Entry}} when Frontmatter == Entry ->
+                    {ok, Text};
                 {{ok, _}, _} -> {error, {unverified, frontmatter, Uri}};
                 {{error, Unreadable}, _} -> {error, {unreadable, Unreadable, Uri}}
             end;

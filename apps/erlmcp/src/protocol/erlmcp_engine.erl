@@ -6,8 +6,8 @@ sessions, which `initialize` opens.
 
 Each request gives exactly one effect: its answer, the call that will answer it, or the subscription
 that it begins or ends. A notification or a response gives `accepted`; a cancellation gives `cancel`
-first, and a response in a session `response`. The effects of the requests in a batch are the items
-of one effect, `batch`.
+first, and a response in a session `response`, if it has an id. The effects of the requests in a
+batch are the items of one effect, `batch`.
 
 Internal.
 """.
@@ -145,7 +145,17 @@ Returns the effects of a decoded message, and the session after it. The session 
 -spec handle(Json :: term(), request_context(), erlmcp_catalog:catalog(), session() | none) ->
     {[effect(), ...], session() | none}.
 handle(Json, RequestContext, Catalog, Session) ->
-    message(erlmcp_message:parse(Json), RequestContext, Catalog, Session).
+    message(parsed(Json), RequestContext, Catalog, Session).
+
+%% An error without an id says that the client could not read a message of the server. It is a
+%% response, so it is not answered.
+parsed(#{~"jsonrpc" := ~"2.0", ~"error" := Error} = Json) when
+    not is_map_key(~"method", Json), not is_map_key(~"result", Json),
+    not is_map_key(~"id", Json) orelse map_get(~"id", Json) =:= null
+->
+    {response, undefined, {error, Error}};
+parsed(Json) ->
+    erlmcp_message:parse(Json).
 
 message({request, Id, _, _}, RequestContext, Catalog, Session) when byte_size(Id) > ?ID_BYTES ->
     message({invalid, Id, too_long(byte_size(Id))}, RequestContext, Catalog, Session);
@@ -167,10 +177,10 @@ message({notification, ~"notifications/initialized", _}, _, _, #{} = Session) ->
     {[accepted], Session#{initialized := true}};
 message({notification, _, _}, _, _, Session) ->
     {[accepted], Session};
-message({response, Id, Outcome}, _, _, #{} = Session) ->
+message({response, Id, Outcome}, _, _, #{} = Session) when Id =/= undefined ->
     {[{response, Id, Outcome}, accepted], Session};
-message({response, _, _}, _, _, none) ->
-    {[accepted], none};
+message({response, _, _}, _, _, Session) ->
+    {[accepted], Session};
 message({batch, Messages}, RequestContext, Catalog, #{revision := Revision} = Session) ->
     case erlmcp_revision:batches(Revision) of
         true when length(Messages) > ?MAX_BATCH ->
@@ -391,7 +401,7 @@ negotiate(Version) ->
 batch(Messages, RequestContext, Catalog, Session) ->
     {Effects, Last} = lists:mapfoldl(
         fun(Json, Current) ->
-            case erlmcp_message:parse(Json) of
+            case parsed(Json) of
                 {batch, _} -> {[refuse(?UNREADABLE, no_batches())], Current};
                 Message -> message(Message, RequestContext, Catalog, Current)
             end
@@ -556,8 +566,9 @@ resource(Uri, #{revision := Revision, principal := Principal}, Catalog) ->
     end.
 
 %% Checks that the arguments of a prompt have all required ones, and that all are strings.
-required(prompt, #{wire := #{~"arguments" := Declared}}, Arguments) ->
-    Missing = [Name || #{~"name" := Name, ~"required" := true} <- Declared,
+required(prompt, #{wire := Wire}, Arguments) ->
+    Missing = [Name || #{~"name" := Name, ~"required" := true}
+                           <- maps:get(~"arguments", Wire, []),
                        not is_map_key(Name, Arguments)],
     Mistyped = [Name || Name := Value <- Arguments, not is_binary(Value)],
     case {Missing, Mistyped} of

@@ -6,7 +6,7 @@ them, their JSON, and the check of the answers. Pure.
 Internal.
 """.
 
--export([check/3, encode/1, forms/2, answers/2]).
+-export([check/3, answerable/3, encode/1, forms/2, answers/2]).
 
 -export_type([forms/0]).
 
@@ -38,6 +38,24 @@ check(Requests, Capabilities, Revision) ->
     end.
 
 names(Missing) -> lists:uniq([Name || {Name, _} <- Missing]).
+
+-doc """
+Returns those of the requests of a task, which are JSON already, that a client with `Capabilities`
+can answer in `Revision`.
+""".
+-spec answerable(#{Key :: binary() => Request :: map()}, Capabilities :: map(),
+                 Revision :: erlmcp_revision:revision()) -> #{Key :: binary() => Request :: map()}.
+answerable(Requests, Capabilities, Revision) ->
+    maps:filter(fun(_, Request) -> has(needs(keyed(Request)), Capabilities, Revision) end,
+                Requests).
+
+%% As `m:erlmcp_input` made it, with what the capability depends on.
+keyed(#{~"method" := Method, ~"params" := #{~"mode" := ~"url"}}) ->
+    #{method => Method, params => #{mode => url}};
+keyed(#{~"method" := Method, ~"params" := #{~"tools" := Tools}}) ->
+    #{method => Method, params => #{tools => Tools}};
+keyed(#{~"method" := Method}) ->
+    #{method => Method}.
 
 needs(#{method := ~"sampling/createMessage", params := #{tools := _}}) -> {~"sampling", ~"tools"};
 needs(#{method := ~"sampling/createMessage"}) -> {~"sampling", none};

@@ -109,5 +109,6 @@ its request, which ends the stream.
 closed({Id, Revision, ServerMeta}) ->
     Meta = #{~"io.modelcontextprotocol/subscriptionId" => Id},
     Whole = json:encode(maps:merge(json:decode(ServerMeta), Meta)),
-    [erlmcp_message:notification(~"notifications/cancelled", #{~"requestId" => Id}),
+    [erlmcp_message:notification(~"notifications/cancelled",
+                                 #{~"_meta" => Meta, ~"requestId" => Id}),
      erlmcp_message:result(Id, erlmcp_result:object([], Revision, Whole))].

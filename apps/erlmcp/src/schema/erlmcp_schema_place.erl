@@ -109,12 +109,16 @@ outermost(Name, Uri, Target, Scope, Index) ->
     end.
 
 pointer(Fragment, #{anchors := Anchors}) ->
-    case uri_string:percent_decode(Fragment) of
+    case decoded(Fragment) of
         ~"" -> [];
         <<"/", Rest/binary>> -> [unescape(T) || T <- binary:split(Rest, ~"/", [global])];
         Name when is_map_key(Name, Anchors) -> lists:reverse(map_get(Name, Anchors));
         _ -> error
     end.
+
+%% For a binary, the function throws the error that it is documented to return.
+decoded(Fragment) ->
+    try uri_string:percent_decode(Fragment) catch throw:{error, _, _} -> error end.
 
 unescape(Token) ->
     Slashes = binary:replace(Token, ~"~1", ~"/", [global]),

@@ -56,6 +56,8 @@ kind(#{~"jsonrpc" := ~"2.0"} = Message) ->
             {response, Id, {ok, maps:get(~"result", Message)}};
         Method =:= none, IsId, Answers =:= [~"error"] ->
             {response, Id, {error, maps:get(~"error", Message)}};
+        %% What the client could not read has no id: that is taken as a notification is.
+        Method =:= none, Answers =:= [~"error"], Id =:= none orelse Id =:= null -> notification;
         not is_binary(Method) -> {invalid, readable(Id)};
         Id =/= none, not IsId -> {invalid, none};
         not is_map(Params) -> {invalid, readable(Id)};

@@ -6,8 +6,9 @@ would be the handler's to check.
 """.
 
 -export([suite/0, all/0]).
--export([clients_answer_what_they_declare/1, revisions_have_their_requests/1,
-         what_is_missing_is_named_together/1, what_is_no_request_is_the_handlers_fault/1,
+-export([clients_answer_what_they_declare/1, tasks_ask_as_calls_do/1,
+         revisions_have_their_requests/1, what_is_missing_is_named_together/1,
+         what_is_no_request_is_the_handlers_fault/1,
          requests_are_sent_without_their_ids/1, forms_are_checked_when_they_are_made/1,
          answers_fit_their_forms/1]).
 
@@ -15,7 +16,7 @@ suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
-    [clients_answer_what_they_declare, revisions_have_their_requests,
+    [clients_answer_what_they_declare, tasks_ask_as_calls_do, revisions_have_their_requests,
      what_is_missing_is_named_together, what_is_no_request_is_the_handlers_fault,
      requests_are_sent_without_their_ids, forms_are_checked_when_they_are_made,
      answers_fit_their_forms].
@@ -56,6 +57,19 @@ clients_answer_what_they_declare(_) ->
             {with_tools(), Samples(#{}), Samples(#{~"tools" => #{}})},
             {erlmcp_input:roots(), #{~"roots" => #{}}, ok},
             {erlmcp_input:roots(), #{}, #{~"roots" => #{}}}]].
+
+%% The requests of a task are JSON when a client asks for its result.
+tasks_ask_as_calls_do(_) ->
+    Declared = [#{}, #{~"elicitation" => #{}}, #{~"elicitation" => #{~"url" => #{}}},
+                #{~"sampling" => #{}}, #{~"sampling" => #{~"tools" => #{}}}, #{~"roots" => #{}}],
+    [begin
+         Json = json:decode(iolist_to_binary(erlmcp_json:encode(Request))),
+         Expected = #{~"a" => Json || check([Request], Capabilities, '2025-11-25') =:= ok},
+         {Json, Capabilities, Expected} =
+             {Json, Capabilities, erlmcp_input_requests:answerable(#{~"a" => Json}, Capabilities,
+                                                                   '2025-11-25')}
+     end || Request <- [form(), url(), sample(), with_tools(), erlmcp_input:roots()],
+            Capabilities <- Declared].
 
 %% Whatever the client declares.
 revisions_have_their_requests(_) ->

@@ -257,7 +257,8 @@ references_are_not_fetched(_Config) ->
                   compile(#{properties => #{a => #{'$ref' => Ref}}}), Ref)
      || Ref <- [~"https://example.com/schema.json", ~"http://127.0.0.1/", ~"file:///etc/passwd",
                 ~"other.json", ~"#/$defs/none", ~"#none", ~"#/properties/a/$ref", ~"#/%", ~"%",
-                ~"http://[", ~"//example.com", ~"urn:uuid:1"]],
+                ~"#/$defs/100%_of", ~"#/$defs/caf%E9", ~"#%zz", ~"http://[", ~"//example.com",
+                ~"urn:uuid:1"]],
     ?assertEqual({error, {unresolved_ref, ~"https://example.com/a#/items", ~"b"}},
                  compile(#{'$id' => ~"https://example.com/a", items => #{'$ref' => ~"b"}})).
 

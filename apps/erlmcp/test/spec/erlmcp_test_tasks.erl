@@ -57,6 +57,7 @@ definitions(Test) ->
                 Optional#{name => ~"slow", handler => Wait, task_timeout_ms => 400},
                 Optional#{name => ~"ask", handler => fun ask_both/2},
                 Optional#{name => ~"twice", handler => fun twice/2},
+                Optional#{name => ~"visit", handler => fun visit/2},
                 Optional#{name => ~"report", handler => fun(Arguments, Context) ->
                     ok = erlmcp:progress(Context, 1, #{total => 3, message => ~"one of three"}),
                     ok = erlmcp:log(Context, error, ~"logged"),
@@ -94,6 +95,12 @@ ask_both(_, #{state := {asked, Id}, input := Input} = Context) ->
 ask_both(_, Context) ->
     {input_required, #{~"name" => form(~"Name?", name), ~"town" => form(~"Town?", town)},
      {asked, maps:get(task, Context, none)}}.
+
+%% Asks for a visit, and says what the user did.
+visit(_, #{input := #{~"visit" := #{~"action" := Action}}}) ->
+    Action;
+visit(_, _) ->
+    {input_required, #{~"visit" => erlmcp_input:elicit_url(~"Go?", ~"https://a.example", ~"e-1")}}.
 
 %% Asks for the same thing twice.
 twice(_, #{state := {first, First}, input := #{~"name" := #{~"content" := Second}}}) ->

@@ -252,9 +252,9 @@ bound(#{arguments := Arguments, context := Context}) ->
     term_to_binary({Method, Target, Arguments, Principal}, [deterministic]).
 
 %% A task. The requests are encoded here, so that an invalid one fails this call, and not its
-%% readers.
+%% readers. They keep the ids of their URLs, which a session's client needs.
 ask_task(Requests, Owner, #{input_timeout_ms := Timeout}) ->
-    Json = json:decode(iolist_to_binary(erlmcp_input_requests:encode(Requests))),
+    Json = json:decode(iolist_to_binary(erlmcp_json:encode(Requests))),
     ok = erlmcp_call_messages:task_input(Owner, Json),
     receive
         {erlmcp_input, Outcome} -> Outcome

@@ -195,7 +195,8 @@ not_before(Refusal, #{limits := #{rate_retry_ms := RateMs, queue_retry_ms := Que
 kind(#{~"method" := _, ~"id" := _}) -> request;
 kind(#{~"method" := _}) -> notification;
 kind(#{~"id" := _, ~"result" := _}) -> response;
-kind(#{~"id" := _, ~"error" := _}) -> response;
+%% Its sender could not read an id if there is none.
+kind(#{~"error" := _}) -> response;
 %% A term that is not a message is answered with an error, so it counts as a request.
 kind(_) -> request.
 

@@ -81,12 +81,16 @@ result(#{result := <<"{", Rest/binary>>}) -> [~"{\"resultType\":\"complete\",", 
 
 %% A task in 2026-07-28, except for its result, which is encoded already.
 detailed(#{status := input_required, requests := Requests} = Task) ->
-    (fields(Task))#{~"inputRequests" => Requests};
+    (fields(Task))#{~"inputRequests" => maps:map(fun without_id/2, Requests)};
 detailed(#{status := failed, error := Refusal} = Task) ->
     Error = json:decode(iolist_to_binary(erlmcp_refusal:encode(Refusal))),
     (fields(Task))#{~"error" => Error};
 detailed(Task) ->
     fields(Task).
+
+%% Only in 2025-11-25 has the URL of an elicitation an id.
+without_id(_, #{~"params" := Params} = Request) ->
+    Request#{~"params" := maps:remove(~"elicitationId", Params)}.
 
 fields(#{status := Status, ttl := Ttl} = Task) ->
     (common(Task))#{~"status" => Status, ~"ttlMs" => Ttl, ~"pollIntervalMs" => ?POLL}.

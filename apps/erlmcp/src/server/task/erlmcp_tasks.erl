@@ -231,7 +231,7 @@ await(#{id := Id} = Task, Context, Owner, Instance) ->
         {true, _} ->
             erlmcp_task_view:outcome(Task);
         {false, {ok, Process}} ->
-            ok = wait(Id, Process, Owner, Instance),
+            ok = wait(Id, Process, Context, Owner, Instance),
             await_next(Id, Context, Owner, Instance, ?LOOKS);
         {false, error} ->
             ok = look_later(Task),
@@ -261,18 +261,18 @@ look_later(_) -> timer:sleep(?LOOK).
 
 %% Waits until a task's process has ended. A process on another node may be lost without a sign, and
 %% another one runs the task then.
-wait(Id, Process, Owner, #{limits := Limits} = Instance) ->
+wait(Id, Process, Context, Owner, #{limits := Limits} = Instance) ->
     {Look, Window} = case node(Process) of
         Node when Node =:= node() -> {infinity, none};
         _ -> {?LOOK, erlmcp_notification_window:new(Limits)}
     end,
     Monitor = monitor(process, Process),
     ok = erlmcp_task_process:wait(Process),
-    waiting(#{}, #{id => Id, process => Process, owner => Owner, monitor => Monitor,
-                   look => Look, window => Window, instance => Instance}).
+    waiting(#{}, #{id => Id, process => Process, context => Context, owner => Owner,
+                   monitor => Monitor, look => Look, window => Window, instance => Instance}).
 
-waiting(Sent, #{id := Id, process := Process, owner := Owner, monitor := Monitor, look := Look,
-                window := Window} = Wait) ->
+waiting(Sent, #{id := Id, process := Process, context := Context, owner := Owner,
+                monitor := Monitor, look := Look, window := Window} = Wait) ->
     receive
         {'DOWN', Monitor, process, _, Reason} when Look =:= infinity; Reason =:= normal ->
             ok;
@@ -281,7 +281,12 @@ waiting(Sent, #{id := Id, process := Process, owner := Owner, monitor := Monitor
             timer:sleep(?SOON);
         {erlmcp_task, 1, {ask, Requests}} ->
             New = maps:without(maps:values(Sent), Requests),
-            Ids = #{ask(Id, Request, Owner) => Key || Key := Request <- New},
+            Answerable = answerable(New, Context),
+            Ids = #{ask(Id, Request, Owner) => Key || Key := Request <- Answerable},
+            ok = case map_size(Answerable) =:= map_size(New) of
+                true -> ok;
+                false -> erlmcp_task_process:cannot_ask(Process)
+            end,
             waiting(maps:merge(Sent, Ids), Wait);
         {erlmcp_task, 1, {answered, Keys}} ->
             %% The client has answered. The owner has forgotten the requests that were answered
@@ -332,6 +337,10 @@ is_elsewhere(#{id := Id, process := Process, instance := Instance}) ->
         {error, unavailable} -> false;
         _ -> true
     end.
+
+%% The client that waits may be another one than the client that called the tool.
+answerable(Requests, #{client_capabilities := Capabilities, revision := Revision}) ->
+    erlmcp_input_requests:answerable(Requests, Capabilities, Revision).
 
 ask(Id, #{~"method" := Method, ~"params" := Params}, Owner) ->
     erlmcp_input_rounds:send(Method, erlmcp_task_view:related(Id, Params), Id, Owner).

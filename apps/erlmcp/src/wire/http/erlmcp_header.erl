@@ -103,7 +103,7 @@ shown(Given) -> erlmcp_printable:quoted(Given).
 
 -doc """
 Checks that the declared `Mcp-Param-*` headers of a tool call, decoded, equal its arguments. An
-argument that is there and not null must have its header. The header of another argument is ignored.
+argument that is there and not null must have its header, and another argument must not have one.
 Numbers are compared as numbers; a number beyond 2^53 - 1, of either sign, equals no header.
 """.
 -spec check_arguments(Arguments :: map(), [declaration()], headers()) ->
@@ -112,6 +112,9 @@ check_arguments(_, [], _) ->
     ok;
 check_arguments(Arguments, [{Header, Path, _} | Declared], Headers) ->
     case {argument(Path, Arguments), Headers} of
+        {absent, #{Header := Given}} ->
+            mismatch([Header, ~": expected no such header, as ", argument(Path),
+                      ~" is not there, got ", shown(Given)]);
         {absent, _} ->
             check_arguments(Arguments, Declared, Headers);
         {Value, #{Header := Encoded}} ->

@@ -7,8 +7,8 @@ is not what its entry says is not given to anybody.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([skills_are_listed_and_read/1, nothing_is_read_unasked/1, other_files_are_refused/1,
-         tampering_is_found/1, other_yaml_is_named/1, entries_may_lack_everything/1,
-         without_skills/1]).
+         tampering_is_found/1, numbers_are_compared_as_numbers/1, other_yaml_is_named/1,
+         entries_may_lack_everything/1, without_skills/1]).
 
 -import(erlmcp_test_peer, [result/2]).
 
@@ -17,7 +17,8 @@ suite() ->
 
 all() ->
     [skills_are_listed_and_read, nothing_is_read_unasked, other_files_are_refused,
-     tampering_is_found, other_yaml_is_named, entries_may_lack_everything, without_skills].
+     tampering_is_found, numbers_are_compared_as_numbers, other_yaml_is_named,
+     entries_may_lack_everything, without_skills].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -71,6 +72,19 @@ tampering_is_found(_) ->
              {<<?MAIN/binary, " ">>, #{}, {error, {unverified, size, Uri}}},
              {?MAIN, #{~"frontmatter" => #{~"name" => ~"pdf"}},
               {error, {unverified, frontmatter, Uri}}}]].
+
+%% A server in JavaScript has read 1.0, and writes 1.
+numbers_are_compared_as_numbers(_) ->
+    Text = ~"---\nname: pdf\ndescription: Reads PDFs\nversion: 1.0\n---\nOpen the file.\n",
+    Load = fun(Version) ->
+        Frontmatter = #{~"name" => ~"pdf", ~"description" => ~"Reads PDFs",
+                        ~"version" => Version},
+        Client = client(Text, #{~"resources" => files(Text), ~"frontmatter" => Frontmatter}),
+        {ok, [Skill]} = erlmcp_client:list_skills(Client),
+        erlmcp_skills:load(Client, Skill)
+    end,
+    [{ok, Text} = Load(Version) || Version <- [1, 1.0]],
+    [{error, {unverified, frontmatter, _}} = Load(Version) || Version <- [2, ~"1.0", true]].
 
 %% The server is right, and its file is one that this library does not read.
 other_yaml_is_named(_) ->

@@ -291,10 +291,12 @@ stop_ends_gracefully(Config) ->
     2 = map_size(Result).
 
 %% Cancellation: "A server MUST send notifications/cancelled referencing a subscriptions/listen
-%% request ID when it tears down that subscription stream".
+%% request ID when it tears down that subscription stream". "All notifications delivered on the
+%% stream carry io.modelcontextprotocol/subscriptionId in _meta".
 stop_sends_cancelled(Config) ->
-    [_] = [Params || #{~"method" := ~"notifications/cancelled",
-                       ~"params" := #{~"requestId" := ~"s"} = Params} <- stopped(Config)],
+    [#{~"_meta" := #{?META := ~"s"}}] =
+        [Params || #{~"method" := ~"notifications/cancelled",
+                     ~"params" := #{~"requestId" := ~"s"} = Params} <- stopped(Config)],
     ok.
 
 %% Also where the process of a connection comes to it late, and has been told to end meanwhile.

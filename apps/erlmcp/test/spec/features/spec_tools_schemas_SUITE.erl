@@ -336,6 +336,7 @@ bad_schema_is_refused_by_name(Config) ->
             {Schema, Word} <-
                 [{#{type => object, properties => #{a => #{type => int}}}, ~"/properties/a/type"},
                  {#{type => object, '$ref' => ~"#/$defs/none"}, ~"#/$defs/none"},
+                 {#{type => object, '$ref' => ~"#/$defs/100%_of"}, ~"#/$defs/100%_of"},
                  {#{type => object, '$schema' => ~"http://json-schema.org/draft-04/schema#"},
                   ~"draft-04"},
                  {#{type => object, patternProperties => #{~"(" => #{}}}, ~"regular expression"},

@@ -7,8 +7,9 @@ the extension `io.modelcontextprotocol/tasks`.
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([input_is_asked_in_the_task/1, answers_may_come_one_by_one/1, other_answers_are_ignored/1,
-         keys_are_used_once/1, input_in_time_or_failed/1, undeclared_input_is_failed/1,
-         rounds_come_before_the_task/1, undeclared_clients_go_on_in_the_call/1]).
+         url_is_asked_without_an_id/1, keys_are_used_once/1, input_in_time_or_failed/1,
+         undeclared_input_is_failed/1, rounds_come_before_the_task/1,
+         undeclared_clients_go_on_in_the_call/1]).
 
 -import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_extension_tasks, [client/1, client/2, undeclared/1, call/2, call/3, update/3,
@@ -76,6 +77,19 @@ answers_may_come_one_by_one(Config) ->
     #{~"result" := #{~"structuredContent" := #{~"answers" := Answers}}} =
         until(Client, Id, ~"completed"),
     #{~"name" := #{~"name" := ~"Ada"}, ~"town" := #{~"town" := ~"Rome"}} = Answers,
+    ok.
+
+%% The URL of an elicitation has no id in this revision.
+url_is_asked_without_an_id(Config) ->
+    Client = with_capabilities(#{extensions => #{?EXTENSION => #{}},
+                                 elicitation => #{url => #{}}}, client(Config)),
+    Id = id(call(Client, ~"visit")),
+    #{~"inputRequests" := Requests} = until(Client, Id, ~"input_required"),
+    [{Key, #{~"method" := ~"elicitation/create", ~"params" := Params}}] = maps:to_list(Requests),
+    #{~"mode" := ~"url", ~"message" := ~"Go?", ~"url" := ~"https://a.example"} = Params,
+    3 = map_size(Params),
+    #{~"result" := _} = update(Client, Id, #{Key => #{action => decline}}),
+    #{~"result" := #{~"content" := [#{~"text" := ~"decline"}]}} = until(Client, Id, ~"completed"),
     ok.
 
 %% "A server SHOULD ignore any `inputResponses` responses mapped to a key that is not currently

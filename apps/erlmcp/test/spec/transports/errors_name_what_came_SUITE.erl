@@ -101,7 +101,11 @@ mirrored_headers_are_told(Config) ->
                                "got \"us\"">>}},
          {~"=?base64?Z3L?=",
           {400, -32020, <<"mcp-param-region: expected printable ASCII or =?base64?...?=, "
-                        "got \"=?base64?Z3L?=\"">>}}]].
+                        "got \"=?base64?Z3L?=\"">>}}]],
+    {400, -32020, <<"mcp-param-region: expected no such header, as the argument region is not "
+                  "there, got \"eu\"">>} =
+        refused(call(server(Config), ~"tools/call", #{name => ~"mirrored"},
+                     #{headers => #{~"mcp-param-region" => ~"eu"}})).
 
 methods_and_paths_are_told(Config) ->
     [{Method, Told} = {Method, refused(request(server(Config), Method, ~"/mcp", Body))}

@@ -92,7 +92,9 @@ notifications_alone_are_202(Config) ->
                     [member(none, ~"notifications/cancelled", #{requestId => 9}),
                      member(none, ~"notifications/unknown", #{})],
                     [~'{"jsonrpc":"2.0","id":1,"result":{}}',
-                     ~'{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":"m"}}']]].
+                     ~'{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":"m"}}'],
+                    [~'{"jsonrpc":"2.0","error":{"code":1,"message":"m"}}',
+                     ~'{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}']]].
 
 %% JSON-RPC 2.0: "If the batch rpc call itself fails to be recognized as a valid JSON or as an Array
 %% with at least one value, the response from the Server MUST be a single Response object."

@@ -94,6 +94,11 @@ nothing_is_answered_with_nothing(_) ->
     Socket = session(#{}),
     send(Socket, [notification(~"notifications/no_such", #{})]),
     send(Socket, [#{~"jsonrpc" => ~"2.0", ~"id" => 9, ~"result" => #{}}]),
+    %% An error whose sender could not read an id, in a batch and alone.
+    Unread = #{~"jsonrpc" => ~"2.0", ~"id" => null,
+               ~"error" => #{~"code" => -32700, ~"message" => ~"?"}},
+    send(Socket, [Unread]),
+    send(Socket, maps:remove(~"id", Unread)),
     true = is_quiet(Socket),
     [] = rest(Socket).
 

@@ -237,7 +237,10 @@ notification_is_202(Config) ->
          erlmcp_test_http:post(server(Config), [{~"mcp-session-id", Id},
                                                 {~"content-type", ~"application/json"}], Body)
      || Body <- [~'{"jsonrpc":"2.0","id":1,"result":{}}',
-                 ~'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}']].
+                 ~'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}',
+                 %% "except in error cases where the ID could not be read"
+                 ~'{"jsonrpc":"2.0","error":{"code":-32700,"message":"no"}}',
+                 ~'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no"}}']].
 
 %% "The receiver MUST respond promptly with an empty response."
 ping_is_answered(Config) ->

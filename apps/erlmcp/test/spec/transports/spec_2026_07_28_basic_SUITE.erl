@@ -14,7 +14,8 @@
 -export([resource_gives_text_blob_and_several/1, template_gives_its_variables/1,
          missing_resource_is_invalid_params/1, failing_resource_is_an_internal_error/1]).
 -export([prompt_takes_arguments/1, prompt_gives_all_kinds_of_content/1,
-         missing_prompt_argument_is_named/1, unknown_prompt_is_invalid_params/1]).
+         missing_prompt_argument_is_named/1, prompt_arguments_are_strings/1,
+         unknown_prompt_is_invalid_params/1]).
 
 -import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_http, [call/3, call/4, message/3, connect/1, send/4, close/1, response/1]).
@@ -370,6 +371,13 @@ missing_prompt_argument_is_named(Config) ->
      || Params <- [#{name => ~"greet"}, #{name => ~"greet", arguments => #{}},
                    #{name => ~"greet", arguments => #{how => ~"Bye"}},
                    #{name => ~"greet", arguments => #{who => 5}}]].
+
+%% GetPromptRequestParams: the values of `arguments` are strings, also for a prompt that declares no
+%% arguments.
+prompt_arguments_are_strings(Config) ->
+    [ok = names(refused(server(Config), ~"prompts/get",
+                        #{name => Name, arguments => #{who => ~"you", how => Value}}), ~"how")
+     || Name <- [~"greet", ~"talk"], Value <- [5, null, true, [~"Bye"], #{}]].
 
 %% "Invalid prompt name: -32602 (Invalid params)."
 unknown_prompt_is_invalid_params(Config) ->

@@ -454,6 +454,11 @@ mcp_param_is_for_what_is_there(_) ->
     Server = region(string),
     [#{status := 200, messages := [#{~"result" := _}]} = query(Server, Arguments, #{})
      || Arguments <- [#{}, #{region => null}, #{free => ~"us"}, #{free => #{region => ~"us"}}]],
+    %% "A header value does not match the corresponding request body value"; "Servers MUST reject
+    %% requests with a recognized Mcp-Param-{Name} header that contains invalid characters".
+    [ok = mismatched(query(Server, Arguments, #{~"mcp-param-region" => Header}))
+     || Arguments <- [#{}, #{region => null}, #{free => ~"us"}],
+        Header <- [~"us", ~"", ~"=?base64?SGVsbG8?=", ~"世界"]],
     %% A session's clients know of no such header.
     Session = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
     #{status := 200, messages := [#{~"result" := _}]} =

@@ -369,7 +369,8 @@ notifications_and_responses_are_not_answered(_) ->
                     #{~"jsonrpc" => ~"2.0", ~"method" => ~"notifications/progress"},
                     #{~"jsonrpc" => ~"2.0", ~"id" => 1, ~"result" => #{}},
                     #{~"jsonrpc" => ~"2.0", ~"id" => ~"x",
-                      ~"error" => #{~"code" => 1, ~"message" => ~""}}]],
+                      ~"error" => #{~"code" => 1, ~"message" => ~""}},
+                    #{~"jsonrpc" => ~"2.0", ~"error" => #{~"code" => 1, ~"message" => ~""}}]],
     [] = rest(Socket).
 
 %% Nor are they if they are over a rate. The client may have a request with the id of a response.
@@ -379,7 +380,8 @@ refused_notifications_and_responses_are_not_answered(_) ->
     Notification = notification(~"notifications/progress", #{}),
     Responses = [#{~"jsonrpc" => ~"2.0", ~"id" => 7, ~"result" => #{}},
                  #{~"jsonrpc" => ~"2.0", ~"id" => 7,
-                   ~"error" => #{~"code" => 1, ~"message" => ~""}}],
+                   ~"error" => #{~"code" => 1, ~"message" => ~""}},
+                 #{~"jsonrpc" => ~"2.0", ~"error" => #{~"code" => 1, ~"message" => ~""}}],
     [send(Socket, Message) || Message <- [Notification, [Notification | Responses] | Responses]],
     send(Socket, [Notification, request(8, ~"ping", #{}) | Responses]),
     send(Socket, #{~"jsonrpc" => ~"2.0", ~"id" => 9}),
