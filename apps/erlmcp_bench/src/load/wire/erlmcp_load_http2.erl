@@ -327,9 +327,13 @@ data(Id, Fin, Data, Framed, #http2{streams = Streams, max = Max} = State) ->
                  State);
         #{Id := #stream{body = {Reader, Replied}} = Stream} ->
             {Events, Next} = erlmcp_sse_reader:push(Data, Reader),
-            {Now, Given} = given(Events, Replied, Stream, State),
-            {Size, Widened} = endless(Id, Framed, Stream, Given),
-            read(Id, Fin, Stream#stream{body = {Next, Now}, size = Size}, Widened);
+            case given(Events, Replied, Stream, State) of
+                {too_large, Given} ->
+                    {ok, failed(Id, too_large, reset(Id, cancel, Given))};
+                {Now, Given} ->
+                    {Size, Widened} = endless(Id, Framed, Stream, Given),
+                    read(Id, Fin, Stream#stream{body = {Next, Now}, size = Size}, Widened)
+            end;
         #{} ->
             ignore_closed(Id, State)
     end.
@@ -346,9 +350,11 @@ given([#{data := Data} | Events], Replied, Stream, #http2{events = Before} = Sta
         false ->
             given(Events, Replied, Stream, State#http2{events = [{message, Data} | Before]})
     end;
-%% This is the last event of the reader.
-given([{too_large, _}], Replied, _, State) ->
-    {Replied, State}.
+%% This is the last event of the reader. It fails no request that has its reply.
+given([{too_large, _}], true, _, State) ->
+    {true, State};
+given([{too_large, _}], false, _, State) ->
+    {too_large, State}.
 
 %% A stream of events may be longer than any body. Padding counts for its window, too.
 endless(_, More, #stream{size = Size}, State) when Size + More < ?WINDOW div 2 ->
