@@ -194,7 +194,8 @@ own(Key, Stored, #{sessions := Sessions}) ->
 
 -doc """
 Gives a session a target, to which all its events are to be sent. A target that the session has
-already is to be sent all events again. With `none` nothing is to be sent.
+already is to be sent all events again. With `none` nothing is to be sent. Fails for a session that
+is not in `sessions/1`.
 """.
 -spec aim(key(), target(), copies()) -> ok.
 aim(Key, Target, #{sessions := Sessions, unsent := Unsent, of_sessions := OfSessions} = Copies) ->

@@ -178,12 +178,13 @@ take_out(#http2{out = []} = State) -> {~"", State};
 take_out(#http2{out = Out} = State) -> {Out, State#http2{out = []}}.
 
 -doc """
-Reads `Bytes`. Returns their events in order, and the bytes to send in reply.
+Reads `Bytes`. Returns their events in order, and bytes to send: answers to frames, and requests
+that have waited.
 
 ## Errors
 
-* `protocol_error`, `compression_error`, ...: the server's bytes are not valid HTTP/2; the error
-  comes with the events before them
+* `protocol_error`, `compression_error`, ...: the server's bytes are not valid HTTP/2, or a header
+  block has more than 65,536 bytes (`protocol_error`); the error comes with the events before it
 """.
 -spec received(binary(), state()) ->
     {ok, [erlmcp_load_wire:event()], iodata(), state()}
