@@ -723,7 +723,10 @@ fails with `{timeout, Milliseconds}` or is cancelled, or if the caller ends.
 -spec await_task(client(), Task :: map()) -> result().
 await_task(Client, Task) -> await_task(Client, Task, #{}).
 
--doc "Waits for a task as `await_task/2` does, with options. `max_timeout` bounds the wait.".
+-doc """
+Waits for a task as `await_task/2` does, with options. `timeout` bounds each poll of the task, and
+two late polls in a row end the wait. `max_timeout` bounds the wait.
+""".
 -spec await_task(client(), Task :: map(), call_options()) -> result().
 await_task(Client, Task, Options) -> run({task, await, Task}, Client, Options).
 

@@ -128,8 +128,9 @@ Returns the principal of a request, or the reason why the request is refused: a 
 that the client gets with the status 401.
 
 The map after the principal may have `scopes` (`all` by default), `claims`, and `expires_at`: in
-seconds of system time, or `infinity`. An open stream of the client ends at that time. If the fun
-crashes, or returns another term, the client gets the status 500.
+seconds of system time, or `infinity`. If that time has passed, the request is refused with the
+status 401. An open stream of the client ends at that time. If the fun crashes, or returns another
+term, the client gets the status 500.
 """.
 -type ask() :: fun((request()) ->
     {ok, erlmcp:principal()} | {ok, erlmcp:principal(), map()} | {error, Reason :: binary()}).

@@ -138,7 +138,9 @@ Returns the state of each member, or `{error, stopped}` if the pool does not run
     [#{target := term(), state := closed | open | half_open, calls := non_neg_integer(),
        failed := non_neg_integer()}] | {error, stopped}.
 info(Pool) ->
-    case erlmcp_client_table:find(Pool) of
-        {ok, #{members := _} = Found} -> erlmcp_pool_members:info(Found);
+    maybe
+        {ok, #{members := _} = Found} ?= erlmcp_client_table:find(Pool),
+        [_ | _] ?= erlmcp_pool_members:info(Found)
+    else
         _ -> {error, stopped}
     end.

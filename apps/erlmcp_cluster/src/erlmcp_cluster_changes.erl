@@ -61,8 +61,8 @@ start_link() ->
 
 -doc """
 Passes a change of a server on to the other nodes. Returns at once. If 20,000 changes already wait
-for this process, the change is dropped, and the other nodes hear `missed`. Does nothing while this
-node is in no cluster.
+for the process of this module, the change is dropped, and the other nodes hear `missed`. Does
+nothing while this node is in no cluster.
 """.
 -spec publish(Server :: term(), Change :: term()) -> ok.
 publish(Server, Change) ->

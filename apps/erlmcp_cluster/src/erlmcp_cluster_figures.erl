@@ -64,11 +64,8 @@ figures(Node) ->
     end.
 
 own() ->
-    %% The tables of a server that has just ended have no figures.
-    Of = [Figures || {_, _, #{cluster := {erlmcp_cluster, _}} = Instance}
-                         <- erlmcp_registry:servers(),
-                     #{sessions := Count} = Figures <- [erlmcp_metrics:in_cluster(Instance)],
-                     is_integer(Count)],
+    Of = [erlmcp_metrics:in_cluster(Instance)
+          || {_, _, #{cluster := {erlmcp_cluster, _}} = Instance} <- erlmcp_registry:servers()],
     Sum = fun(Name) -> lists:sum([map_get(Name, Figures) || Figures <- Of]) end,
     #{ahead_s := Ahead} = erlmcp_cluster_time:report(),
     #{lease_ms => erlmcp_cluster_lease:remaining_ms(), sessions => Sum(sessions),

@@ -108,12 +108,9 @@ pools() ->
         [_ | _] = Members <- [members(Pool)]].
 
 members(Pool) ->
-    try erlmcp_client_table:find(Pool) of
+    case erlmcp_client_table:find(Pool) of
         {ok, #{members := _} = Found} -> erlmcp_pool_members:info(Found);
         {error, stopped} -> []
-    catch
-        %% The table of a pool ends with it.
-        error:badarg -> []
     end.
 
 registered(Pool) ->

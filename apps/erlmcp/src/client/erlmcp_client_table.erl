@@ -59,8 +59,7 @@ join_pool(#{pool := Pid} = Pool) ->
         {ok, Monitor} ?= join(),
         true = demonitor(Monitor, [flush]),
         ok = publish(Pid, Pool),
-        true = ets:insert(?MODULE, {{pool, Pid}}),
-        ok
+        written(fun() -> ets:insert(?MODULE, {{pool, Pid}}) end)
     else
         {ok, _} -> ok;
         {error, _} = Error -> Error
@@ -137,15 +136,27 @@ live(Peer) ->
 -doc "Publishes a client, before its first negotiation, or a pool.".
 -spec publish(pid(), erlmcp_client_connection:client() | erlmcp_pool_members:pool()) -> ok.
 publish(Pid, Client) ->
-    true = ets:insert(?MODULE, {Pid, Client, none, none}),
-    ok.
+    written(fun() -> ets:insert(?MODULE, {Pid, Client, none, none}) end).
 
--doc "Publishes the outcome of a negotiation with a client's server, or withdraws it (`none`).".
+-doc """
+Publishes the outcome of a negotiation with a client's server, or withdraws it (`none`). Counts the
+end of the client's earlier session, and the beginning of a new one.
+""".
 -spec publish_live(pid(), erlmcp_client_connection:live() | none) -> ok.
 publish_live(Peer, Live) ->
-    ok = session_ended(ets:lookup_element(?MODULE, Peer, 4)),
-    true = ets:update_element(?MODULE, Peer, [{3, Live}, {4, session(Peer, Live)}]),
-    ok.
+    written(fun() ->
+        ok = session_ended(ets:lookup_element(?MODULE, Peer, 4)),
+        ets:update_element(?MODULE, Peer, [{3, Live}, {4, session(Peer, Live)}])
+    end).
+
+written(Write) ->
+    try
+        true = Write(),
+        ok
+    catch
+        %% The table ends before its clients, which end when they hear of that.
+        error:badarg -> ok
+    end.
 
 %% The session that has opened with the outcome of a negotiation, if there is one.
 session(_, none) ->

@@ -91,12 +91,7 @@ handle_info(_, Histories) ->
 
 servers() ->
     Running = lists:sublist(erlmcp_registry:servers(), ?SERVERS),
-    [{Key, Bounds} || {_, _, #{key := Key} = Instance} <- Running, Bounds <- bounds(Instance)].
-
-%% The tables of a server end with it, and have no size then.
-bounds(Instance) ->
-    Bounds = erlmcp_bounds:of_server(Instance),
-    [Bounds || lists:all(fun(#{used := Used}) -> is_integer(Used) end, maps:values(Bounds))].
+    [{Key, erlmcp_bounds:of_server(Instance)} || {_, _, #{key := Key} = Instance} <- Running].
 
 -spec forecasts(#{atom() => erlmcp_bounds:bound()}, history()) -> #{atom() => erlmcp:forecast()}.
 forecasts(Bounds, History) ->

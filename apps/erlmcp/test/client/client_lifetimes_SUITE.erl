@@ -15,7 +15,8 @@ once, and the server is told where it still does something.
          subscription_comes_when_the_server_does/1, server_that_goes_while_it_is_asked/1,
          killed_client_is_forgotten/1, killed_client_leaves_no_call_waiting/1,
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
-         question_before_the_session_is_known/1, busy_stream_is_asked_for_again/1,
+         stopped_application_ends_a_negotiation/1, question_before_the_session_is_known/1,
+         busy_stream_is_asked_for_again/1,
          missing_stream_is_no_lost_session/1, subscription_while_the_stream_opens/1,
          server_that_reads_nothing_holds_up_no_stop/1, no_folder_is_left/1,
          no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1,
@@ -40,7 +41,8 @@ all() ->
      subscription_comes_when_the_server_does, server_that_goes_while_it_is_asked,
      killed_client_is_forgotten, killed_client_leaves_no_call_waiting, killed_pool_is_forgotten,
      crashed_call_says_so, stopped_application_ends_clients,
-     question_before_the_session_is_known, busy_stream_is_asked_for_again,
+     stopped_application_ends_a_negotiation, question_before_the_session_is_known,
+     busy_stream_is_asked_for_again,
      missing_stream_is_no_lost_session, subscription_while_the_stream_opens,
      server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports,
      answer_from_before_a_change_is_not_kept, longest_retry, every_reason_is_a_sentence,
@@ -577,6 +579,38 @@ stopped_application_ends_clients(_) ->
     {error, stopped} = erlmcp_client_connection:live(Known, erlang:monotonic_time(millisecond)),
     ok = application:start(erlmcp),
     ok = erlmcp_test_peer:stop(Peer).
+
+%% Its outcome reaches the client when there is no table any more. That is no crash of the client.
+stopped_application_ends_a_negotiation(_) ->
+    Test = self(),
+    #{port := Port} = Peer = erlmcp_test_peer:tcp(fun
+        (#{~"method" := ~"server/discover"} = Message) ->
+            Test ! {asked, self()},
+            receive answer -> ok end,
+            [result(Message, #{resultType => ~"complete", supportedVersions => [~"2026-07-28"],
+                               capabilities => #{}})];
+        (_) ->
+            []
+    end),
+    Client = started({tcp, ~"127.0.0.1", Port, #{}}),
+    Asked = receive {asked, Pid} -> Pid after ?WAIT -> error(not_asked) end,
+    true = unlink(Client),
+    Monitor = monitor(process, Client),
+    ok = sys:suspend(Client),
+    Asked ! answer,
+    ok = erlmcp_test_servers:await(fun() ->
+        {messages, Messages} = process_info(Client, messages),
+        case lists:keymember(negotiated, 1, Messages) of
+            true -> {ok, ok};
+            false -> again
+        end
+    end),
+    ok = application:stop(erlmcp),
+    ok = sys:resume(Client),
+    Reason = receive {'DOWN', Monitor, process, Client, Why} -> Why after ?WAIT -> error(runs) end,
+    ok = application:start(erlmcp),
+    ok = erlmcp_test_peer:stop(Peer),
+    {shutdown, {not_started, erlmcp}} = Reason.
 
 %% A server may ask as soon as it is told that the session is open, before the client's other
 %% process has said so.

@@ -32,21 +32,23 @@ the caller ends. It also runs after `Make` has failed, or has taken too long. Bo
 -spec keep(Make :: iodata(), Unmake :: iodata(), Words :: [string()]) ->
     {ok, keeper()} | {error, reason()}.
 keep(Make, Unmake, Words) ->
+    %% `Make` may print any other line.
+    Made = name("made"),
     %% The script ignores signals: it ends only when its work is done.
     Script = ["trap '' HUP INT TERM PIPE\nmake() {\n", Make, "\n}\nunmake() {\n", Unmake, "\n}\n",
-              "if make \"$@\"; then echo made; read -r end; status=0; else status=1; fi\n",
+              "if make \"$@\"; then echo ", Made, "; read -r end; status=0; else status=1; fi\n",
               "unmake \"$@\"\nexit \"$status\"\n"],
     Port = open_port({spawn_executable, "/bin/sh"},
                      [{args, ["-c", iolist_to_binary(Script), "erlmcp-chaos" | Words]},
                       binary, exit_status, stderr_to_stdout, {line, 1_000}]),
-    made(Port, ~"", erlang:monotonic_time(millisecond) + ?MAKE_MS).
+    made(Port, list_to_binary(Made), ~"", erlang:monotonic_time(millisecond) + ?MAKE_MS).
 
-made(Port, Output, Deadline) ->
+made(Port, Made, Output, Deadline) ->
     receive
-        {Port, {data, {eol, ~"made"}}} ->
+        {Port, {data, {eol, Made}}} ->
             {ok, Port};
         {Port, {data, {_, Line}}} ->
-            made(Port, more(Output, Line), Deadline);
+            made(Port, Made, more(Output, Line), Deadline);
         {Port, {exit_status, Status}} ->
             {error, {keeper, Status, Output}}
     after max(0, Deadline - erlang:monotonic_time(millisecond)) ->

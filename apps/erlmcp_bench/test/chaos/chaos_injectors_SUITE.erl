@@ -48,7 +48,8 @@ what_cannot_be_made_is_unmade(Config) ->
     File = file(Config),
     {error, {keeper, 1, ~"not to be had\n"}} =
         erlmcp_chaos_keeper:keep("echo >\"$1\"; echo not to be had; false", "rm \"$1\"", [File]),
-    {error, enoent} = file:read_file(File).
+    {error, enoent} = file:read_file(File),
+    {error, {keeper, 1, ~"made\n"}} = erlmcp_chaos_keeper:keep("echo made; false", "true", []).
 
 %% In a folder whose name a shell would take apart.
 file(Config) ->

@@ -48,7 +48,8 @@ title(#{target := Target, connections := Connections, era := Era, loop := Loop} 
 -doc "Returns the text by which messages name the server: its URL, address or program.".
 -spec name(erlmcp_load_target:target()) -> binary().
 name({http, Url}) -> iolist_to_binary(Url);
-name({tcp, Host, Port}) when is_tuple(Host) -> name({tcp, inet:ntoa(Host), Port});
+name({tcp, Host, Port}) when is_tuple(Host) ->
+    <<"tcp://", (erlmcp_host:authority(Host, Port))/binary>>;
 name({tcp, Host, Port}) -> iolist_to_binary(["tcp://", Host, $:, integer_to_list(Port)]);
 name({stdio, Words}) -> iolist_to_binary(lists:join($\s, Words)).
 

@@ -218,11 +218,14 @@ join(Options, Name) ->
 %% The other nodes find this one by epmd, unless ERL_FLAGS says that there is none.
 distributed(Name) ->
     _ = init:get_argument(start_epmd) =:= {ok, [["false"]]} orelse start_epmd(),
-    case net_kernel:start(list_to_atom(Name), #{name_domain => longnames}) of
+    Node = list_to_atom(Name),
+    case net_kernel:start(Node, #{name_domain => longnames}) of
         {ok, _} ->
             erlmcp_cli_node:set_cookie();
-        {error, {already_started, _}} when node() =/= nonode@nohost ->
+        {error, {already_started, _}} when node() =:= Node ->
             erlmcp_cli_node:set_cookie();
+        {error, {already_started, _}} when node() =/= nonode@nohost ->
+            {error, ["--name ", Name, ": this node is ", atom_to_list(node()), " already"]};
         {error, _} ->
             {error, ["--name ", Name, ": a node cannot have this name here, or it has it already"]}
     end.

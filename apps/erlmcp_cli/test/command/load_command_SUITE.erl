@@ -73,6 +73,7 @@ eras_and_transports(Config) ->
     Port = proplists:get_value(tcp, Config),
     {0, Tcp, ""} = main(["load", "--tcp", "127.0.0.1:" ++ Port, "--era", "2025-06-18" | short()]),
     shows(Tcp, ["^tcp://127\\.0\\.0\\.1:" ++ Port ++ ", sessions of 2025-06-18, "]),
+    ~"tcp://[::1]:4000" = erlmcp_cli_load_table:name({tcp, {0, 0, 0, 0, 0, 0, 0, 1}, 4000}),
     {0, Http2, ""} = load(["--protocol", "http2", "--window", "4"], Config),
     shows(Http2, [", http2, stateless, "]).
 

@@ -6,7 +6,7 @@
 -import(erlmcp_test_program, [main/1, one_line/1]).
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([a_node_serves_in_its_cluster/1, the_status_says_how_many_may_fail/1,
+-export([a_node_serves_in_its_cluster/1, a_node_has_one_name/1, the_status_says_how_many_may_fail/1,
          the_status_says_whose_clock_is_wrong/1,
          secrets_are_random_and_private/1, wrong_use_is_said/1]).
 
@@ -16,7 +16,7 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [a_node_serves_in_its_cluster, the_status_says_how_many_may_fail,
+    [a_node_serves_in_its_cluster, a_node_has_one_name, the_status_says_how_many_may_fail,
      the_status_says_whose_clock_is_wrong,
      secrets_are_random_and_private, wrong_use_is_said].
 
@@ -39,19 +39,38 @@ in(Name, Config) -> filename:join(folder(Config), Name).
 a_node_serves_in_its_cluster(Config) ->
     Secret = in("secret", Config),
     {0, "", ""} = main(["cluster", "secret", Secret]),
-    Port = integer_to_list(erlmcp_test_port:unused()),
-    true = os:putenv("ERL_FLAGS", "-start_epmd false -erl_epmd_port " ++ Port
-                                      ++ " -kernel inet_dist_use_interface {127,0,0,7}"),
-    true = os:putenv("ERLMCP_COOKIE", "of_this_test"),
-    try
+    with_flags("", fun() ->
         Session = serving(fun(Http, Url) -> used(Http, Url, Config) end, Config),
         #{status := 200} = serving(fun(Http, _) ->
             erlmcp_test_http:call(Http, ~"ping", #{}, #{session => Session})
         end, Config)
+    end).
+
+with_flags(More, Do) ->
+    Port = integer_to_list(erlmcp_test_port:unused()),
+    true = os:putenv("ERL_FLAGS", "-start_epmd false -erl_epmd_port " ++ Port
+                                      ++ " -kernel inet_dist_use_interface {127,0,0,7}" ++ More),
+    true = os:putenv("ERLMCP_COOKIE", "of_this_test"),
+    try
+        Do()
     after
         true = os:unsetenv("ERL_FLAGS"),
         true = os:unsetenv("ERLMCP_COOKIE")
     end.
+
+%% The others would not find it by the name that its user has given.
+a_node_has_one_name(Config) ->
+    Other = "other@127.0.0.7",
+    Secret = in("secret_of_other", Config),
+    {0, "", ""} = main(["cluster", "secret", Secret]),
+    with_flags(" -name " ++ Other, fun() ->
+        {1, _, Why} = erlmcp_test_program:erlmcp(
+            ["serve", "everything", "--port", "0", "--cluster", in("other", Config),
+             "--name", ?NODE, "--seed", Other, "--secret", Secret,
+             "--control", in("o.sock", Config)], Config),
+        match = re:run(Why, "^--name mcp@127\\.0\\.0\\.7: .*other@127\\.0\\.0\\.7",
+                       [multiline, {capture, none}])
+    end).
 
 serving(Use, Config) ->
     {Server, Url, _} = erlmcp_test_program:serve(

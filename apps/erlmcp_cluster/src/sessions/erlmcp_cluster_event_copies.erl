@@ -194,7 +194,8 @@ own(Key, Stored, #{sessions := Sessions}) ->
 
 -doc """
 Gives a session a target, to which all its events are to be sent. A target that the session has
-already is to be sent all events again. With `none` nothing is to be sent.
+already is to be sent all events again. With `none` nothing is to be sent. Fails for a session that
+is not in `sessions/1`.
 """.
 -spec aim(key(), target(), copies()) -> ok.
 aim(Key, Target, #{sessions := Sessions, unsent := Unsent, of_sessions := OfSessions} = Copies) ->
@@ -228,7 +229,10 @@ give_up(Target, #{unsent := Unsent}) ->
     true = ets:match_delete(Unsent, {{Target, '_'}, '_'}),
     ok.
 
--doc "Returns the targets to which something is to be sent.".
+-doc """
+Returns the targets to which something is to be sent. An earlier target of a session may be among
+them until `unsent/3` has been called for it.
+""".
 -spec targets(copies()) -> [erlmcp_cluster_deaths:incarnation()].
 targets(#{unsent := Unsent}) ->
     targets(ets:first(Unsent), Unsent).
@@ -239,7 +243,7 @@ targets({Target, _}, Unsent) -> [Target | targets(ets:next(Unsent, {Target, last
 
 -doc """
 Returns events that are to be sent to a target, the oldest first: about `Most` bytes, or one event.
-`sent/3` takes their numbers.
+`sent/3` takes their numbers. Only the process that created the tables may call this function.
 """.
 -spec unsent(erlmcp_cluster_deaths:incarnation(), Most :: pos_integer(), copies()) ->
     {[Number :: pos_integer()], [{key(), stored(), erlmcp_server_cluster:kept_event()}]}.
@@ -252,9 +256,17 @@ unsent(Target, Most, #{unsent := Unsent, sessions := Sessions} = Copies) ->
 
 taken({Target, Number} = Row, Target, Most, #{unsent := Unsent, events := Events} = Copies)
         when Most > 0 ->
-    EventKey = ets:lookup_element(Unsent, Row, 2),
-    Size = byte_size(ets:lookup_element(Events, EventKey, 3, ~"")) + ?OVERHEAD,
-    [{Number, EventKey} | taken(ets:next(Unsent, Row), Target, Most - Size, Copies)];
+    {Key, _, _} = EventKey = ets:lookup_element(Unsent, Row, 2),
+    case session(Key, Copies) of
+        {_, Target} ->
+            Size = byte_size(ets:lookup_element(Events, EventKey, 3, ~"")) + ?OVERHEAD,
+            [{Number, EventKey} | taken(ets:next(Unsent, Row), Target, Most - Size, Copies)];
+        _ ->
+            %% The session has another target by now. `aim/3` finds only rows with an event's own
+            %% number.
+            true = ets:delete(Unsent, Row),
+            taken(ets:next(Unsent, Row), Target, Most, Copies)
+    end;
 taken(_, _, _, _) ->
     [].
 

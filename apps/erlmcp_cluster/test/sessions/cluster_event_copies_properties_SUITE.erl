@@ -109,7 +109,7 @@ a_new_target_is_sent_everything(_) ->
              end || {Key, _} = One <- Said],
         Sessions = erlmcp_cluster_event_copies:sessions(Copies),
         _ = [ok = erlmcp_cluster_event_copies:aim(Key, 9, Copies) || {Key, _, _} <- Sessions],
-        ok = erlmcp_cluster_event_copies:give_up(7, Copies),
+        {[], []} = erlmcp_cluster_event_copies:unsent(7, 300, Copies),
         Other = erlmcp_cluster_event_copies:new(?MOST),
         send(9, 300, Copies, Other),
         [] = erlmcp_cluster_event_copies:targets(Copies),

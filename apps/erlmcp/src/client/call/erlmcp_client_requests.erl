@@ -334,8 +334,8 @@ renewed(Since, #{timeout := Timeout, last_deadline := Last} = Watch) ->
     Watch#{deadline := min(Now + Timeout, NextLast), last_deadline := NextLast}.
 
 %% Gets a task of the server, cancels it, or waits for it. In a wait, each poll has the `timeout` of
-%% a call, and all polls together have its `max_timeout`. The task is cancelled when the time is
-%% over, and when the call is cancelled.
+%% a call, and all polls together have its `max_timeout`. The task is cancelled when a time is over,
+%% and when the call is cancelled.
 task(Operation, #{~"taskId" := Id} = Task, Call) when is_binary(Id) ->
     Own = Call#call{rounds = 0, tried = []},
     case Operation of
@@ -368,14 +368,22 @@ end_task(Id, #call{client = Client} = Call) ->
     _ = send({~"tasks/cancel", #{~"taskId" => Id}}, Call#call{watch = Watch}),
     ok.
 
-poll(#{~"taskId" := Id} = Task, Answered, #call{watch = Watch} = Call) ->
-    ok = pause(pace(Task), Watch),
-    case send_in_time({~"tasks/get", #{~"taskId" => Id}}, Call) of
+poll(#{~"taskId" := Id} = Task, Answered, Call) ->
+    Outcome = case look(Task, Call) of
+        %% A poll changes nothing, so a late one is repeated. Two in a row end the wait.
+        {error, {timeout, _}} -> look(Task, Call);
+        Looked -> Looked
+    end,
+    case Outcome of
         {ok, #{~"status" := Status} = Polled} ->
             on_status(Status, Polled#{~"taskId" => Id}, Answered, Call);
         {ok, _} -> protocol(~"result of tasks/get: status: expected a string");
         {error, _} = Error -> Error
     end.
+
+look(#{~"taskId" := Id} = Task, #call{watch = Watch} = Call) ->
+    ok = pause(pace(Task), Watch),
+    send_in_time({~"tasks/get", #{~"taskId" => Id}}, Call).
 
 on_status(~"working", Task, Answered, Call) ->
     poll(Task, Answered, Call);

@@ -67,7 +67,10 @@ Writes bytes. The callback runs in the writer's process, and may wait. `gone` me
 connection has ended, and that a message for `c:arrived/2` has the reason.
 """.
 -callback deliver(iodata(), connection()) -> ok | gone | {error, Why :: term()}.
--doc "Closes the connection at once; what takes longer goes on in the background.".
+-doc """
+Closes the connection, which may have ended already. Does not wait for the end of the server's
+program.
+""".
 -callback drop(connection()) -> ok.
 -doc "Ends the connection in the order of the specification, and waits for its end.".
 -callback finish(connection()) -> ok.

@@ -249,17 +249,20 @@ member(Pool) ->
             Error
     end.
 
--doc "Returns the processes of all members that run.".
+-doc "Returns the processes of all members, some of which may have ended.".
 -spec pids(pool()) -> [pid()].
-pids(#{members := Table}) ->
-    [Pid || {Index, Pid, _} <- ets:tab2list(Table), is_integer(Index), is_pid(Pid)].
+pids(Pool) ->
+    [Pid || {_, Pid, _} <- rows(Pool), is_pid(Pid)].
 
--doc "Returns what `erlmcp_pool:info/1` returns.".
+-doc "Returns the state of each member, as `erlmcp_pool:info/1` does; `[]` if the pool has ended.".
 -spec info(pool()) -> [map()].
-info(#{members := Table} = Pool) ->
+info(Pool) ->
     [#{target => Target, state => erlmcp_breaker:state(breaker(Index, Pool)),
        calls => calls(Index, Pool), failed => erlmcp_breaker:failed(breaker(Index, Pool))}
-     || {Index, _, Target} <- lists:keysort(1, ets:tab2list(Table)), is_integer(Index)].
+     || {Index, _, Target} <- lists:keysort(1, rows(Pool))].
+
+rows(#{members := Table}) ->
+    [Row || {Index, _, _} = Row <- in_table(fun() -> ets:tab2list(Table) end), is_integer(Index)].
 
 calls(Index, Pool) ->
     case client(Index, Pool) of

@@ -38,8 +38,9 @@ anonymous() ->
     #{principal => anonymous, scopes => all}.
 
 -doc """
-Returns the identity of a request, or its refusal: 401 if `Authenticate` refuses, 500 if it crashes
-or returns an invalid term. Logs an incident for a 500. `Key` is the key of the server.
+Returns the identity of a request, or its refusal: 401 if `Authenticate` refuses or returns an
+`expires_at` that has passed, 500 if it crashes or returns an invalid term. Logs an incident for a
+500. `Key` is the key of the server.
 """.
 -spec identity(erlmcp_listen:ask(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, identity()} | {error, erlmcp_refusal:refusal()}.

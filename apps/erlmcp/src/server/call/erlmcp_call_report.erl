@@ -20,7 +20,7 @@ owned(Owner, #{call := Call} = Context) ->
 
 -doc """
 Returns the context of a call whose reports go to an owner, with the window of its notifications.
-For an inline call, `Window` has only the limits of a window.
+For an inline call, `Window` is the limits of its server: the window begins with a notification.
 """.
 -spec owned(erlmcp_call:owner(), Window :: term(), erlmcp_engine:context()) ->
     erlmcp_engine:context().

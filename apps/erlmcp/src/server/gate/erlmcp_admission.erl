@@ -100,7 +100,8 @@ is_open(#{gate := Gate}) -> erlmcp_gate:state(Gate) =:= open.
 
 -doc """
 Lets a decoded message enter, and returns it for the engine. A batch is returned without the
-messages that may not enter.
+messages that may not enter. Counts each message that may not enter. The caller gives `admitted()`
+to `effects/4`, or to `abandon/1` if the message is not handled.
 
 - `refuse`: a request may not enter.
 - `unanswered`: a notification or a response may not enter, or a batch of these.
@@ -146,7 +147,7 @@ enter_one(Kind, Asked, {_, Bytes, _} = Arrival, Tenant, #{gate := Gate} = Instan
 Gives the calling process a permit for a message that it passes on to the home of its session, where
 the message will enter. A request is refused if this node takes no requests now, or if its tenant
 has too many on their way. Any message is refused if too many, or too many bytes, are on their way
-(`erlmcp_gate:forward/3`).
+(`erlmcp_gate:forward/3`). Does not count a refusal.
 """.
 -spec forward(Json :: term(), Bytes :: non_neg_integer(), tenant(), erlmcp_instance:instance()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.

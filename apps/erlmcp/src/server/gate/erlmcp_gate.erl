@@ -192,9 +192,9 @@ connection(Limited, #{counters := Counters} = Gate) ->
 -doc """
 Gives the calling process a permit for an HTTP request that it passes on to the home of its session.
 `Bytes` is the length of the body. Refuses the request if more requests would be on their way than
-the limit `in_flight` allows, or more bytes than `queue_bytes` allows. A tenant may have as many of
-these requests, and bytes, as are still free, and ten requests if their bytes are. `none` is for
-messages that do not count as those of a tenant.
+the limit `in_flight` allows, or more bytes than `queue_bytes` allows. One tenant may have as many
+of these requests as are still free, or ten if that is more, and as many bytes as are still free.
+`none` is for messages that do not count as those of a tenant.
 """.
 -spec forward(tenant() | none, Bytes :: non_neg_integer(), gate()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -222,7 +222,8 @@ permit(InFlight, Taken, Since, #{permits := Permits} = Gate) ->
     {Gate, erlmcp_gate_permits:add(InFlight, Taken, Permits), Since}.
 
 -doc """
-Lets a message of a tenant enter. A request is in flight then, or has to wait (`await/2`).
+Lets a message of a tenant enter, and gives the calling process its permit. A request is in flight
+then, or has to wait (`await/2`).
 
 - A request is refused if the server drains, if its node is overloaded, or if it may neither run nor
   wait. Other messages enter in any state of the server, and take no share of a limit.
@@ -334,7 +335,8 @@ waits(_) -> false.
 -doc """
 Waits until a request is in flight, for up to `Milliseconds` or the limit `queue_ms`, whichever is
 less. Returns at once if the request need not wait. If the request cannot run in time, gives its
-permit back and returns the refusal.
+permit back and returns the refusal. Also counts the time until a process has begun to run the
+request, so each such process calls this function once, when it begins.
 """.
 -spec await(permit(), Milliseconds :: non_neg_integer()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.

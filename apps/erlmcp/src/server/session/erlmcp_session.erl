@@ -61,10 +61,12 @@ Internal.
 
 -doc """
 Opens a session for a tenant and returns its id. Returns a refusal if the limit of sessions, or that
-of the tenant's sessions, is reached and all of these are in use (`reserve/5`). In a cluster,
-returns a refusal also if this node may not serve sessions now. It does so, too, if the id has no
-room for the client's declaration, and the cluster cannot store it (`change/3`), or the session has
-made room for another one meanwhile.
+of the tenant's sessions, is reached and all of these are in use (`reserve/5`). In a cluster, also
+returns a refusal in these cases:
+
+- This node may not serve sessions now.
+- The id has no room for the client's declaration, and the cluster cannot store it (`change/3`).
+- The session made room for another one before its declaration was stored.
 """.
 -spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
@@ -362,9 +364,9 @@ open_stream(Pid, Owner) ->
 
 -doc """
 Attaches a connection to the stream of the event `EventId`, in place of the connection that the
-stream has, and sends it the later events. Returns `gone` if the stream of a call does not keep
-these any more, or if no stream has sent the event. Returns `closed` or a refusal as `open_stream/2`
-does.
+stream has. Sends the new connection the later events. Returns `gone` if the stream of a call does
+not keep these any more, or if no stream has sent the event. Returns `closed` or a refusal as
+`open_stream/2` does.
 """.
 -spec resume_stream(pid(), EventId :: binary(), erlmcp_call:owner()) ->
     ok | {error, gone | closed | erlmcp_refusal:refusal()}.
@@ -400,8 +402,8 @@ detach(Pid, Owner) ->
 -doc """
 Subscribes the session to changes of a resource. `IsNew` is `false` if the session has this
 subscription already. Returns `ended` if the session has ended. Returns a refusal if the limit
-`subscriptions` or `subscriptions_per_principal` is reached. Returns one, too, if the session does
-not answer within five seconds: it may still subscribe later.
+`subscriptions` or `subscriptions_per_principal` is reached. Also returns a refusal if the session
+does not answer within five seconds, and may subscribe later.
 """.
 -spec subscribe(pid(), Uri :: binary()) ->
     {ok, IsNew :: boolean()} | ended | {error, erlmcp_refusal:refusal()}.

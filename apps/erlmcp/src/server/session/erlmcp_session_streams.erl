@@ -224,8 +224,8 @@ open(Owner, #{streams := #{0 := Stream}} = State) ->
 
 -doc """
 Attaches a connection to the stream of the event `EventId`, in place of the connection that the
-stream has, and sends it the later events. Returns `gone` if a call's stream does not keep all of
-these any more, or if the stream has sent no such event.
+stream has. Sends the new connection the later events. Returns `gone` if a call's stream does not
+keep all of these any more, or if the stream has sent no such event.
 
 The session's own stream goes on from now if later events are not kept, or if an earlier home has
 sent the event. The result is then `missed`: the client has missed notifications of changes.

@@ -405,10 +405,15 @@ take(Id, #{sessions := #sessions{rows = Rows}} = Instance) ->
             gone
     end.
 
--doc "Returns the number of open sessions, including those of HTTP+SSE.".
+-doc """
+Returns the number of open sessions, including those of HTTP+SSE; 0 if the server has ended.
+""".
 -spec count(erlmcp_instance:instance()) -> non_neg_integer().
 count(#{sessions := #sessions{rows = Rows}}) ->
-    ets:info(Rows, size).
+    case ets:info(Rows, size) of
+        undefined -> 0;
+        Size -> Size
+    end.
 
 -doc "Returns the ids of the open sessions of Streamable HTTP.".
 -spec open_ids(erlmcp_instance:instance()) -> [binary()].

@@ -80,9 +80,9 @@ add(Topics, Owner, Subscription, Principal, Table) ->
     ok.
 
 -doc """
-Adds a subscriber to topics. Resources and tasks count for the client's tenant, and lists do not. If
-the tenant would have more than `Max` resources and tasks, adds nothing. Then returns
-`{full, Observed}`, with the number that the tenant would have.
+Adds a subscriber to topics that it does not have yet. Resources and tasks count for the client's
+tenant, and lists do not. If the tenant would have more than `Max` resources and tasks, adds
+nothing. Then returns `{full, Observed}`, with the number that the tenant would have.
 """.
 -spec add_counted([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(),
                   {erlmcp_auth:principal(), erlmcp_gate:tenant()}, Max :: pos_integer(),

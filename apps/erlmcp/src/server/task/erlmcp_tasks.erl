@@ -462,8 +462,8 @@ bound(Owner) ->
 
 -doc """
 Finds a task of the context's principal by its id. Returns a refusal if there is none, if it has
-expired, or if the store cannot be asked now. A task of this node without a process fails now,
-unless a node of the cluster is to take it over.
+expired, or if the store cannot be asked now. If a running task of this node has lost its process,
+its failure is recorded first. A task that a node of the cluster is to take over stays as it is.
 """.
 -spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:instance()) ->
     {ok, erlmcp_task_store:task()} | {error, erlmcp_refusal:refusal()}.

@@ -12,7 +12,8 @@ Calls that become tasks, as a client has them: the extension `io.modelcontextpro
          task_takes_longer_than_a_call/1, without_tasks_there_are_none/1]).
 -export([unasked_task_is_refused/1, malformed_tasks_are_refused/1,
          the_result_in_a_session_is_checked/1, pace_is_the_servers/1,
-         each_look_has_the_time_of_a_call/1, time_of_the_user_is_not_the_servers/1,
+         each_look_has_the_time_of_a_call/1, a_late_look_is_repeated/1,
+         two_late_looks_end_the_wait/1, time_of_the_user_is_not_the_servers/1,
          pace_that_is_none_is_a_second/1, failed_tasks_have_their_data/1,
          each_question_is_asked_once/1, a_task_without_an_answer_ends_its_call/1,
          a_server_that_goes_has_got_the_call/1]).
@@ -36,7 +37,8 @@ groups() ->
     [{stateless, [], Cases}, {session, [], Cases},
      {peers, [], [unasked_task_is_refused, malformed_tasks_are_refused,
                   the_result_in_a_session_is_checked, pace_is_the_servers,
-                  each_look_has_the_time_of_a_call, time_of_the_user_is_not_the_servers,
+                  each_look_has_the_time_of_a_call, a_late_look_is_repeated,
+                  two_late_looks_end_the_wait, time_of_the_user_is_not_the_servers,
                   pace_that_is_none_is_a_second, failed_tasks_have_their_data,
                   each_question_is_asked_once, a_task_without_an_answer_ends_its_call,
                   a_server_that_goes_has_got_the_call]}].
@@ -288,6 +290,41 @@ each_look_has_the_time_of_a_call(_) ->
     {ok, #{~"content" := []}} =
         erlmcp_client:call_tool(Client, ~"x", #{}, #{timeout => 1_500, max_timeout => ?WAIT}).
 
+%% A task that works well is not lost because one answer was.
+a_late_look_is_repeated(_) ->
+    Looks = counters:new(1, []),
+    Client = peer(#{tasks => true},
+                  fun(#{~"method" := ~"tools/call"} = Message) ->
+                          result(Message, task(~"working"));
+                     (#{~"method" := ~"tasks/get"} = Message) ->
+                          ok = counters:add(Looks, 1, 1),
+                          case counters:get(Looks, 1) of
+                              1 -> silence;
+                              _ -> result(Message, (completed())#{resultType => complete})
+                          end
+                  end),
+    {ok, #{~"content" := []}} =
+        erlmcp_client:call_tool(Client, ~"x", #{}, #{timeout => 1_500, max_timeout => ?WAIT}),
+    true = counters:get(Looks, 1) >= 2.
+
+%% A server that answers nothing any more holds nobody up for the time of all looks. The task ends
+%% with the wait.
+two_late_looks_end_the_wait(_) ->
+    Looks = counters:new(1, []),
+    Client = peer(#{tasks => true},
+                  fun(#{~"method" := ~"tools/call"} = Message) ->
+                          result(Message, task(~"working"));
+                     (#{~"method" := ~"tasks/get"}) ->
+                          ok = counters:add(Looks, 1, 1),
+                          silence;
+                     (#{~"method" := ~"tasks/cancel"} = Message) ->
+                          result(Message, #{resultType => complete})
+                  end),
+    {error, {timeout, 1_500}} =
+        erlmcp_client:call_tool(Client, ~"x", #{}, #{timeout => 1_500, max_timeout => ?WAIT}),
+    _ = erlmcp_test_peer:received(~"tasks/cancel"),
+    2 = counters:get(Looks, 1).
+
 completed() ->
     (task(~"completed"))#{result => #{content => []}}.
 
@@ -423,7 +460,10 @@ client_and_peer(Options, Answer) ->
                                             capabilities => #{}, ttlMs => 0,
                                             cacheScope => public})};
            (#{message := Message}) ->
-                {200, [], Answer(Message)}
+                case Answer(Message) of
+                    silence -> silence;
+                    Body -> {200, [], Body}
+                end
         end),
     {ok, Client} = erlmcp_client:start_link({http, Url, Options}),
     %% What is short in a case is the call's time alone.

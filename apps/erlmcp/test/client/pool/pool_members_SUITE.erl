@@ -24,7 +24,7 @@ misbehave.
          options_are_checked/1, the_application_must_run/1, supervised_by_name/1,
          deadline_holds_over_tries/1, tasks_are_reached_by_key/1,
          secrets_are_in_no_child_specification/1, a_receiver_that_dies_ends_its_call/1,
-         calls_that_are_over_leave_nothing/1]).
+         calls_that_are_over_leave_nothing/1, a_pool_that_has_just_ended_is_stopped/1]).
 
 -import(erlmcp_test_peer, [result/2]).
 
@@ -48,7 +48,8 @@ all() ->
      member_is_started_again, dead_member_has_no_calls, options_are_checked,
      the_application_must_run, supervised_by_name, deadline_holds_over_tries,
      tasks_are_reached_by_key, secrets_are_in_no_child_specification,
-     a_receiver_that_dies_ends_its_call, calls_that_are_over_leave_nothing].
+     a_receiver_that_dies_ends_its_call, calls_that_are_over_leave_nothing,
+     a_pool_that_has_just_ended_is_stopped].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -551,6 +552,23 @@ supervised_by_name(_) ->
     {ok, _} = apply(Module, Function, Arguments),
     ~"a" = who(pool_of_mine, #{}),
     ok = erlmcp_pool:stop(pool_of_mine).
+
+%% Its own table is gone, and its row among the node's clients is not.
+a_pool_that_has_just_ended_is_stopped(_) ->
+    Pool = pool([server(~"a")], #{}),
+    Monitor = monitor(process, Pool),
+    true = unlink(Pool),
+    ok = sys:suspend(erlmcp_client_table),
+    try
+        exit(Pool, kill),
+        receive {'DOWN', Monitor, process, Pool, _} -> ok end,
+        {ok, _} = erlmcp_client_table:find(Pool),
+        {error, stopped} = erlmcp_pool:info(Pool),
+        ok = erlmcp_client:unsubscribe(Pool, make_ref()),
+        false = lists:keymember(Pool, 1, erlmcp_client_metrics:pools())
+    after
+        ok = sys:resume(erlmcp_client_table)
+    end.
 
 deadline_holds_over_tries(_) ->
     Silent = erlmcp_test_peer:http(

@@ -12,7 +12,7 @@ nobody gives back.
          who_is_used_is_not_unused/1, each_end_gives_a_place_back/1,
          killed_processes_leave_no_session/1, sessions_without_a_process_are_deleted/1,
          idle_sessions_end_on_time/1, an_unused_session_with_a_process_waits/1,
-         as_many_are_listed_as_asked_for/1]).
+         as_many_are_listed_as_asked_for/1, an_ended_server_has_no_sessions/1]).
 
 suite() ->
     [{timetrap, {minutes, 1}}].
@@ -22,7 +22,8 @@ all() ->
      changes_are_noted_until_somebody_attends, the_oldest_unused_ends_first,
      who_is_used_is_not_unused, each_end_gives_a_place_back, killed_processes_leave_no_session,
      sessions_without_a_process_are_deleted, idle_sessions_end_on_time,
-     an_unused_session_with_a_process_waits, as_many_are_listed_as_asked_for].
+     an_unused_session_with_a_process_waits, as_many_are_listed_as_asked_for,
+     an_ended_server_has_no_sessions].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -274,3 +275,14 @@ as_many_are_listed_as_asked_for(_) ->
         true = lists:sort(Ids)
             =:= lists:sort([Id || {Id, _, _, _} <- erlmcp_session_table:list(9, Instance)])
     end).
+
+%% Whoever found it while it ran may read its figures later.
+an_ended_server_has_no_sessions(_) ->
+    #{pid := Pid} = Server = erlmcp_test_http:start(#{}),
+    {ok, _, Instance} = erlmcp_registry:whereis(Pid),
+    _ = opened(~"ada", Instance),
+    1 = erlmcp_session_table:count(Instance),
+    erlmcp_test_http:stop(Server),
+    0 = erlmcp_session_table:count(Instance),
+    #{sessions := 0} = erlmcp_metrics:in_cluster(Instance),
+    #{sessions := #{used := 0}} = erlmcp_bounds:of_server(Instance).

@@ -116,22 +116,24 @@ read(_, #state{size = Size, max = Max}, Events) when Size > Max ->
 read(Bytes, #state{rest = Missing} = State, Events) when is_integer(Missing) ->
     case Bytes of
         <<Part:Missing/binary, Rest/binary>> ->
-            complete(Rest, part(Part, State), Events);
+            maybe
+                {ok, More, Given} ?= part(Part, State, Events),
+                complete(Rest, Given, More)
+            end;
         _ ->
-            {Given, More} = given(part(Bytes, State), Events),
-            {ok, More, Given#state{rest = Missing - byte_size(Bytes)}}
+            part(Bytes, State#state{rest = Missing - byte_size(Bytes)}, Events)
     end;
 read(Bytes, #state{rest = eof} = State, Events) ->
-    {Given, More} = given(part(Bytes, State), Events),
-    {ok, More, Given};
+    part(Bytes, State, Events);
 read(Bytes, #state{rest = {chunk, Missing}} = State, Events) ->
     case Bytes of
         <<Part:Missing/binary, Rest/binary>> ->
-            {Given, More} = given(part(Part, State), Events),
-            read(Rest, Given#state{rest = size}, More);
+            maybe
+                {ok, More, Given} ?= part(Part, State#state{rest = size}, Events),
+                read(Rest, Given, More)
+            end;
         _ ->
-            {Given, More} = given(part(Bytes, State), Events),
-            {ok, More, Given#state{rest = {chunk, Missing - byte_size(Bytes)}}}
+            part(Bytes, State#state{rest = {chunk, Missing - byte_size(Bytes)}}, Events)
     end;
 read(Bytes, #state{held = Held} = State, Events) ->
     chunk(<<Held/binary, Bytes/binary>>, State#state{held = ~""}, Events).
@@ -252,25 +254,29 @@ begun(Bytes, Missing, #head{events = AreEvents, session = Session} = Head, State
 tag(#state{waiting = Waiting}) ->
     queue:get(Waiting).
 
-part(Part, #state{parts = Parts, size = Size} = State) ->
-    State#state{parts = [Part | Parts], size = Size + byte_size(Part)}.
-
 %% Events of a stream are returned as they come. The bound is that of each event.
-given(#state{reader = none} = State, Events) ->
-    {State, Events};
-given(#state{reader = {Reader, Replied}, parts = Parts} = State, Events) ->
-    {Pushed, Next} = erlmcp_sse_reader:push(iolist_to_binary(lists:reverse(Parts)), Reader),
-    {More, Now} = lists:foldl(fun(Event, Sum) -> event(Event, Sum, State) end,
-                              {Events, Replied}, Pushed),
-    {State#state{reader = {Next, Now}, parts = [], size = 0}, More}.
+part(Part, #state{reader = none, parts = Parts, size = Size} = State, Events) ->
+    {ok, Events, State#state{parts = [Part | Parts], size = Size + byte_size(Part)}};
+part(Part, #state{reader = {Reader, Replied}} = State, Events) ->
+    {Pushed, Next} = erlmcp_sse_reader:push(Part, Reader),
+    given(Pushed, State#state{reader = {Next, Replied}}, Events).
 
-event(#{data := Data}, {Events, Replied}, #state{body = #head{status = Status}} = State) ->
-    case erlmcp_load_reply:is_reply(Data) of
-        true when not Replied -> {[{reply, tag(State), Status, Data} | Events], true};
-        _ -> {[{message, Data} | Events], Replied}
+given([], State, Events) ->
+    {ok, Events, State};
+given([#{data := Data} | Pushed], #state{reader = {Reader, Replied}} = State, Events) ->
+    #state{body = #head{status = Status}} = State,
+    case not Replied andalso erlmcp_load_reply:is_reply(Data) of
+        true ->
+            given(Pushed, State#state{reader = {Reader, true}},
+                  [{reply, tag(State), Status, Data} | Events]);
+        false ->
+            given(Pushed, State, [{message, Data} | Events])
     end;
-event({too_large, _}, Sum, _) ->
-    Sum.
+%% This is the last event of the reader. It fails no request that has its reply.
+given([{too_large, _}], #state{reader = {_, true}} = State, Events) ->
+    {ok, Events, State};
+given([{too_large, _}], _, Events) ->
+    {error, too_large, Events}.
 
 complete(Rest, State, Events) ->
     {Done, More} = finished(State, Events),
@@ -278,12 +284,12 @@ complete(Rest, State, Events) ->
 
 finished(#state{body = #head{status = Status, closing = Closing}, waiting = Waiting} = State,
          Events) ->
-    {#state{parts = Parts, reader = Reader}, More} = given(State, Events),
+    #state{parts = Parts, reader = Reader} = State,
     {{value, Tag}, Others} = queue:out(Waiting),
     Replied = case Reader of
-        {_, true} -> More;
-        {_, false} -> [{reply, Tag, Status, ~""} | More];
-        none -> [{reply, Tag, Status, iolist_to_binary(lists:reverse(Parts))} | More]
+        {_, true} -> Events;
+        {_, false} -> [{reply, Tag, Status, ~""} | Events];
+        none -> [{reply, Tag, Status, iolist_to_binary(lists:reverse(Parts))} | Events]
     end,
     {State#state{waiting = Others, body = none, parts = [], size = 0, reader = none, rest = 0},
      [closing || Closing] ++ Replied}.

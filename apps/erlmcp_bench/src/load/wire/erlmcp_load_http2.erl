@@ -178,12 +178,13 @@ take_out(#http2{out = []} = State) -> {~"", State};
 take_out(#http2{out = Out} = State) -> {Out, State#http2{out = []}}.
 
 -doc """
-Reads `Bytes`. Returns their events in order, and the bytes to send in reply.
+Reads `Bytes`. Returns their events in order, and bytes to send: answers to frames, and requests
+that have waited.
 
 ## Errors
 
-* `protocol_error`, `compression_error`, ...: the server's bytes are not valid HTTP/2; the error
-  comes with the events before them
+* `protocol_error`, `compression_error`, ...: the server's bytes are not valid HTTP/2, or a header
+  block has more than 65,536 bytes (`protocol_error`); the error comes with the events before it
 """.
 -spec received(binary(), state()) ->
     {ok, [erlmcp_load_wire:event()], iodata(), state()}
@@ -327,9 +328,13 @@ data(Id, Fin, Data, Framed, #http2{streams = Streams, max = Max} = State) ->
                  State);
         #{Id := #stream{body = {Reader, Replied}} = Stream} ->
             {Events, Next} = erlmcp_sse_reader:push(Data, Reader),
-            {Now, Given} = given(Events, Replied, Stream, State),
-            {Size, Widened} = endless(Id, Framed, Stream, Given),
-            read(Id, Fin, Stream#stream{body = {Next, Now}, size = Size}, Widened);
+            case given(Events, Replied, Stream, State) of
+                {too_large, Given} ->
+                    {ok, failed(Id, too_large, reset(Id, cancel, Given))};
+                {Now, Given} ->
+                    {Size, Widened} = endless(Id, Framed, Stream, Given),
+                    read(Id, Fin, Stream#stream{body = {Next, Now}, size = Size}, Widened)
+            end;
         #{} ->
             ignore_closed(Id, State)
     end.
@@ -346,9 +351,11 @@ given([#{data := Data} | Events], Replied, Stream, #http2{events = Before} = Sta
         false ->
             given(Events, Replied, Stream, State#http2{events = [{message, Data} | Before]})
     end;
-%% This is the last event of the reader.
-given([{too_large, _}], Replied, _, State) ->
-    {Replied, State}.
+%% This is the last event of the reader. It fails no request that has its reply.
+given([{too_large, _}], true, _, State) ->
+    {true, State};
+given([{too_large, _}], false, _, State) ->
+    {too_large, State}.
 
 %% A stream of events may be longer than any body. Padding counts for its window, too.
 endless(_, More, #stream{size = Size}, State) when Size + More < ?WINDOW div 2 ->

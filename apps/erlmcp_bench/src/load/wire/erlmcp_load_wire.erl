@@ -82,8 +82,14 @@ Cancels a request on a wire whose replies are not ordered. Returns the bytes to 
 -callback abandoned(tag(), state()) -> {iodata(), state()}.
 
 -doc """
-Reads bytes. Returns their events in order, and the bytes to send in reply. Invalid bytes are an
-error, which ends the connection. It comes with the events before them.
+Reads bytes. Returns their events in order, and bytes to send. An error ends the connection, and
+comes with the events before it.
+
+- `too_large`: a reply, or an event, is over `max_bytes`.
+- `unasked_reply`: a reply comes and no request waits for it.
+- any other reason: the bytes are invalid.
+
+If replies are ordered, every reason except `unasked_reply` counts against the oldest request.
 """.
 -callback received(binary(), state()) ->
     {ok, [event()], ToSend :: iodata(), state()} | {error, Reason :: atom(), [event()]}.

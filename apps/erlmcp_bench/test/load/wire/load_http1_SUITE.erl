@@ -11,8 +11,9 @@ read is an error.
 -export([suite/0, all/0]).
 -export([any_cut_gives_the_same/1, requests_are_spliced/1, a_header_is_sent_once/1,
          the_end_may_end_a_reply/1, bad_bytes_are_errors/1, an_error_comes_after_its_replies/1,
-         replies_are_bounded/1, streams_of_events_are_not/1, heads_are_bounded/1,
-         a_connection_that_ends_says_so/1, a_head_says_what_follows/1, a_delete_has_no_body/1]).
+         replies_are_bounded/1, streams_of_events_are_not/1, events_are_bounded/1,
+         heads_are_bounded/1, a_connection_that_ends_says_so/1, a_head_says_what_follows/1,
+         a_delete_has_no_body/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -20,7 +21,7 @@ suite() ->
 all() ->
     [any_cut_gives_the_same, requests_are_spliced, a_header_is_sent_once, the_end_may_end_a_reply,
      bad_bytes_are_errors, an_error_comes_after_its_replies,
-     replies_are_bounded, streams_of_events_are_not, heads_are_bounded,
+     replies_are_bounded, streams_of_events_are_not, events_are_bounded, heads_are_bounded,
      a_connection_that_ends_says_so,
      a_head_says_what_follows, a_delete_has_no_body].
 
@@ -207,6 +208,30 @@ streams_of_events_are_not(_) ->
                 {[], ~"", ~""}, {Field(~"Content-Length", integer_to_list(5 * Size)), ~"", ~""},
                 {Field(~"Transfer-Encoding", ~"chunked"), [integer_to_list(Size, 16), ~"\r\n"],
                  ~"\r\n"}]].
+
+%% The bound of these tests is 1,000 bytes. A request that has its reply does not fail.
+events_are_bounded(_) ->
+    Reply = ~"{\"jsonrpc\":\"2.0\",\"id\":1000000000,\"result\":{}}",
+    Over = <<"data: ", (binary:copy(~"x", 1001))/binary, "\n\n">>,
+    Field = fun(Name, Value) -> [Name, ~": ", Value, ~"\r\n"] end,
+    Received = fun(Event, {Fields, Before, After}) ->
+        erlmcp_load_http1:received(
+            iolist_to_binary([~"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n", Fields,
+                              ~"\r\n", Before(byte_size(Event)), Event, After]), awaiting(1))
+    end,
+    None = fun(_) -> ~"" end,
+    [begin
+         {error, too_large, []} = Received(Over, Framing),
+         {ok, [{reply, 0, 200, Reply}], _, _} =
+             Received(<<"data: ", Reply/binary, "\n\n", Over/binary>>, Framing)
+     end || Framing <- [
+                {[], None, ~""},
+                {Field(~"Content-Length", integer_to_list(5_000)), None, ~""},
+                {Field(~"Transfer-Encoding", ~"chunked"),
+                 fun(Size) -> [integer_to_list(Size, 16), ~"\r\n"] end, ~"\r\n"}]],
+    %% The last bytes of a body.
+    {error, too_large, []} =
+        Received(Over, {Field(~"Content-Length", integer_to_list(byte_size(Over))), None, ~""}).
 
 %% Those of a server that never ends them. At the bound one more byte may end them.
 heads_are_bounded(_) ->

@@ -14,7 +14,7 @@ however it is cut into pieces.
          a_goaway_fails_what_was_not_read/1, an_answer_ends_the_sending/1, abandoned_is_reset/1,
          events_are_given_as_they_come/1, sessions_are_named/1, interim_answers_are_none/1,
          what_is_no_status_fails_its_request/1, too_much_is_refused/1,
-         the_window_is_opened_again/1, nonsense_is_an_error/1,
+         a_large_event_fails_its_request/1, the_window_is_opened_again/1, nonsense_is_an_error/1,
          large_heads_are_continued/1, tables_are_as_small_as_the_server_says/1,
          a_goaway_fails_what_was_not_sent/1, long_streams_of_events_have_room/1]).
 -export([prop_requests/0, prop_replies/0]).
@@ -32,7 +32,8 @@ all() ->
      pings_and_settings_are_answered, a_reset_fails_its_request, a_goaway_fails_what_was_not_read,
      an_answer_ends_the_sending, abandoned_is_reset, events_are_given_as_they_come,
      sessions_are_named, interim_answers_are_none, what_is_no_status_fails_its_request,
-     too_much_is_refused, the_window_is_opened_again, nonsense_is_an_error,
+     too_much_is_refused, a_large_event_fails_its_request, the_window_is_opened_again,
+     nonsense_is_an_error,
      large_heads_are_continued, tables_are_as_small_as_the_server_says,
      a_goaway_fails_what_was_not_sent, long_streams_of_events_have_room].
 
@@ -358,6 +359,28 @@ too_much_is_refused(_) ->
             [cow_http2:settings(#{}), answer(1, ~"0123456789"), answer(3, ~"0123456789a")]), Both),
     {ok, settings_ack, Rest} = cow_http2:parse(iolist_to_binary(Out)),
     {ok, {rst_stream, 3, cancel}, ~""} = cow_http2:parse(Rest).
+
+%% Unless the request has its reply.
+a_large_event_fails_its_request(_) ->
+    {_, New} = erlmcp_load_http2:opened(erlmcp_load_http2:new(options(100))),
+    {ok, [], _, Opened} =
+        erlmcp_load_http2:received(iolist_to_binary(cow_http2:settings(#{})), New),
+    {_, Wire} = erlmcp_load_http2:request(0, template(~"x", []), Opened),
+    {Block, _} = cow_hpack:encode([{~":status", ~"200"}, {~"content-type", ~"text/event-stream"}]),
+    Received = fun(Data) ->
+        erlmcp_load_http2:received(iolist_to_binary([cow_http2:headers(1, nofin, Block),
+                                                     cow_http2:data(1, nofin, Data)]), Wire)
+    end,
+    Over = [~"data: ", binary:copy(~"x", 101), ~"\n\n"],
+    {ok, [{failed, 0, too_large}], Out, Failed} = Received(Over),
+    {ok, {rst_stream, 1, cancel}, ~""} = cow_http2:parse(iolist_to_binary(Out)),
+    %% The server had sent more before it read the reset.
+    {ok, [], _, _} =
+        erlmcp_load_http2:received(iolist_to_binary(cow_http2:data(1, fin, ~"x")), Failed),
+    Reply = ~B'{"jsonrpc":"2.0","id":1000000000,"result":{}}',
+    {ok, [{reply, 0, 200, Reply}], _, Replied} = Received([~"data: ", Reply, ~"\n\n", Over]),
+    {ok, [], _, _} =
+        erlmcp_load_http2:received(iolist_to_binary(cow_http2:data(1, fin, ~"x")), Replied).
 
 %% The server has as much room for all that it sends as we have promised, padding counted.
 the_window_is_opened_again(_) ->

@@ -47,12 +47,12 @@ Internal.
 
 -opaque body() :: #body{}.
 -doc """
-The state of a body.
+The state of a body, with commands for Cowboy.
 
-- `more`: it is not complete.
-- `whole`: it is complete.
-- `ended`: its request is answered, and the rest of the body is not needed.
-- `refused`: its request is to be refused, with further headers.
+- `more`: bytes are still missing. They are dropped if the request was refused.
+- `whole`: the body is complete.
+- `ended`: no more of the body is read. The commands end the request, or answer it.
+- `refused`: the caller has to refuse the request, with the headers `Extra`.
 """.
 -type progress() ::
     {more, cowboy_stream:commands(), body()}
