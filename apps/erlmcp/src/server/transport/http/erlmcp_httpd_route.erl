@@ -232,8 +232,9 @@ question(#{request := #{scheme := Scheme, cert := Certificate} = Request}, Optio
                  question(), cowboy:opts()) -> resolved().
 identified({ok, Identity}, #{request := Request, extra := Extra} = Question, Options) ->
     #{erlmcp_route := #{scopes := Needed, implied := Implied}} = Options,
-    #{scopes := Scopes} = Identity,
-    Full = Identity#{scopes := erlmcp_scope:with_implied(Scopes, Implied)},
+    #{principal := Principal, scopes := Scopes} = Identity,
+    Full = Identity#{principal := erlmcp_auth:own_principal(Principal),
+                     scopes := erlmcp_scope:with_implied(Scopes, Implied)},
     with(Extra, case erlmcp_scope:check(Needed, maps:get(scopes, Full)) of
         ok ->
             with(#{~"dpop-nonce" => Nonce || #{dpop_nonce := Nonce} <- [Full]},
