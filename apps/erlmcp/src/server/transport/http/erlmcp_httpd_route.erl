@@ -199,14 +199,12 @@ endpoint(#{scheme := Scheme, sock := {Ip, Port}}, #{path := Path}) ->
 %% uses.
 shown(#{host := Host, scheme := Scheme, sock := {Ip, Port}} = Request, Listener) ->
     #{path := Path} = Listener,
-    case is_loopback(Ip) andalso lists:member(Host, [~"localhost", ~"127.0.0.1", ~"[::1]"]) of
+    case erlmcp_listener:is_loopback(Ip)
+        andalso lists:member(Host, [~"localhost", ~"127.0.0.1", ~"[::1]"]) of
         true -> <<Scheme/binary, "://", Host/binary, $:, (integer_to_binary(Port))/binary,
                   Path/binary>>;
         false -> endpoint(Request, Listener)
     end.
-
-is_loopback({127, _, _, _}) -> true;
-is_loopback(Ip) -> Ip =:= {0, 0, 0, 0, 0, 0, 0, 1}.
 
 %% The identity.
 
