@@ -12,7 +12,7 @@ opened again. All bodies of an HTTP/2 connection together have a bound, too
 Internal.
 """.
 
--export([read/3, refuse/5, closing/1, data/3, verdict/2, late/1, broken/1, forget/1]).
+-export([read/3, refuse/5, room/1, closing/1, data/3, verdict/2, late/1, broken/1, forget/1]).
 
 -export_type([body/0, progress/0]).
 
@@ -118,12 +118,17 @@ refuse(Refusal, Extra, #{has_body := true, version := 'HTTP/1.1' = Version, head
             [Response, stop] = erlmcp_httpd_response:refuse(Refusal, undefined, Extra),
             {more, [Response], (started(Request, Owner, Limits))#body{parts = forgotten}}
     end;
-%% What the client sends before it has read the refusal uses up the window of the connection, which
-%% other bodies need. So it gets room of its own there, if its body follows its head.
-refuse(Refusal, Extra, #{has_body := true, version := 'HTTP/2'} = Request, _, _) ->
-    {ended, continue(Request) ++ erlmcp_httpd_response:refuse(Refusal, undefined, Extra)};
-refuse(Refusal, Extra, _, _, _) ->
-    {ended, erlmcp_httpd_response:refuse(Refusal, undefined, Extra)}.
+refuse(Refusal, Extra, Request, _, _) ->
+    {ended, room(Request) ++ erlmcp_httpd_response:refuse(Refusal, undefined, Extra)}.
+
+-doc """
+Returns the commands for the body of a request that is answered without it. What a client of HTTP/2
+sends before it has read the answer uses up the window of the connection, which other bodies need.
+So it gets room of its own there, if its body follows its head. There are no commands on HTTP/1.1.
+""".
+-spec room(cowboy_req:req()) -> cowboy_stream:commands().
+room(#{has_body := true, version := 'HTTP/2'} = Request) -> continue(Request);
+room(_) -> [].
 
 -doc "Returns the headers of an answer that ends its connection. HTTP/2 resets the stream instead.".
 -spec closing(cowboy:http_version()) -> #{binary() => binary()}.

@@ -105,8 +105,8 @@ resolved({refuse, Refusal, Headers}, StreamId, Request, #{erlmcp := Config}) ->
 resolved({page, #{extra := Extra} = Asked}, StreamId, Request, #{erlmcp := Config}) ->
     Said = erlmcp_httpd_page:init(Asked, owner(StreamId), Request, Config),
     handed_over(Said, erlmcp_httpd_page, Extra);
-resolved({answer, Commands}, _, _, _) ->
-    {Commands, #answered{body = none}}.
+resolved({answer, Commands}, _, Request, _) ->
+    {erlmcp_httpd_body:room(Request) ++ Commands, #answered{body = none}}.
 
 %% A request is refused before its body was read. Its head may tell its method.
 unread(Refusal, #{headers := Headers}, #{instance := Instance}) ->

@@ -75,11 +75,17 @@ pieces(Window, Socket, Bytes, Known) ->
     end.
 
 %% 6.9: "Flow control operates at two levels: on each individual stream and on the entire
-%% connection." A body that is sent behind a refused head counts for the connection, too. The bodies
-%% of others still arrive.
+%% connection." A body behind a head that is answered at once counts for the connection, too. The
+%% bodies of others still arrive.
 refused_bodies_use_up_no_window(_) ->
+    [ok = unread_bodies(Path)
+     || Path <- [~"/elsewhere", ~"/.well-known/oauth-protected-resource"]].
+
+unread_bodies(Path) ->
+    Listener = #{authenticate => fun(_) -> {ok, anybody} end,
+                 protected_resource => #{authorization_servers => [~"https://as.example"]}},
     Server = erlmcp_test_http:start(#{limits => #{receive_timeout_ms => 5_000},
-                                      listen => [{http, #{}}]}),
+                                      listen => [{http, Listener}]}),
     {Socket, _} = connect([{server, Server}]),
     {Headers, Message} = erlmcp_test_http:message(~"tools/list", #{}, #{}),
     Refused = 57_343,
@@ -92,7 +98,7 @@ refused_bodies_use_up_no_window(_) ->
     %% The server has read the first part, and lets more come.
     Opened = windows(Socket, <<>>, #{0 => 65_535 - 16_384, 1 => 65_535 - 16_384}, fun opened/1),
     ok = gen_tcp:send(Socket, [cow_http2:data(1, nofin, Second)
-                               | [[head(Id, ~"/elsewhere", Refused, Headers),
+                               | [[head(Id, Path, Refused, Headers),
                                    [cow_http2:data(Id, IsFin, binary:copy(~" ", Size))
                                     || {IsFin, Size} <- parts(Refused)]]
                                   || Id <- [3, 5]]]),
