@@ -136,9 +136,9 @@ closing('HTTP/2') -> #{};
 closing(_) -> #{~"connection" => ~"close"}.
 
 -doc """
-Adds the next bytes of a body, and refuses a body with more than `message_bytes` bytes. Also refuses
-the body with which those of an HTTP/2 connection exceed their bound. Drops the bytes of a request
-that was refused before.
+Adds the next bytes of a body, and refuses a body with more than `message_bytes` bytes. If those of
+an HTTP/2 connection exceed their bound together, the largest is refused: this one, or another one
+by a verdict (`verdict/2`). Drops the bytes of a request that was refused before.
 """.
 -spec data(cowboy_stream:fin(), binary(), body()) -> progress().
 data(IsFin, Data, #body{parts = forgotten, size = Size} = Body) ->
@@ -165,7 +165,7 @@ data(IsFin, Data, #body{size = Size, max = Max, version = Version} = Body) ->
             {whole, iolist_to_binary(lists:reverse(Parts, [Last, Data]))};
         Total ->
             Begun = kept(Data, Body#body{size = Total}),
-            case count_together(byte_size(Data), Body) of
+            case count_together(Begun) of
                 ok ->
                     more(Data, Begun, Size);
                 {refuse, Refusal} ->
@@ -174,17 +174,29 @@ data(IsFin, Data, #body{size = Size, max = Max, version = Version} = Body) ->
             end
     end.
 
-count_together(_, #body{together = infinity}) ->
+count_together(#body{together = infinity}) ->
     ok;
-count_together(More, #body{together = Most}) ->
-    case erlmcp_httpd_http2:count_bodies(More) of
+count_together(#body{owner = Owner, size = Size, together = Most}) ->
+    case erlmcp_httpd_http2:count_body(Owner, Size) of
         Bytes when Bytes =< Most ->
             ok;
         Bytes ->
-            {refuse, erlmcp_refusal:new(queue_byte_cap_exceeded,
-                                        ~"too many messages arrive on this connection at once",
-                                        #{limit => Most, observed => Bytes, fault => false,
-                                          retry_after_ms => ?RETRY_MS})}
+            Refusal = erlmcp_refusal:new(queue_byte_cap_exceeded,
+                                         ~"too many messages arrive on this connection at once",
+                                         #{limit => Most, observed => Bytes, fault => false,
+                                           retry_after_ms => ?RETRY_MS}),
+            refuse_largest(Owner, Refusal)
+    end.
+
+%% A client with a few large bodies does not keep out those of others, which share its proxy.
+refuse_largest(Owner, Refusal) ->
+    case erlmcp_httpd_http2:largest_body() of
+        Owner ->
+            {refuse, Refusal};
+        {Pid, Tag} = Largest ->
+            _ = erlmcp_httpd_http2:count_body(Largest, 0),
+            Pid ! {Tag, {unfinished, {refused, Refusal}}},
+            ok
     end.
 
 %% Joins small pieces to one binary, since many small binaries take many times their bytes.
@@ -203,15 +215,21 @@ more(Data, #body{owner = Owner, size = Size, waits = Waits} = Body, Before) ->
         wait -> {more, [], Body#body{waits = true}}
     end.
 
--doc "Goes on with a body, or refuses it, by the verdict of `m:erlmcp_unfinished_messages`.".
--spec verdict(erlmcp_unfinished_messages:verdict(), body()) -> progress().
+-doc """
+Goes on with a body, or refuses it, by the verdict of `m:erlmcp_unfinished_messages`. `{refused, _}`
+is that of another body of its connection (`data/3`).
+""".
+-spec verdict(erlmcp_unfinished_messages:verdict() | {refused, erlmcp_refusal:refusal()},
+              body()) -> progress().
 verdict(go_on, #body{waits = false} = Body) ->
     {more, [], Body};
 verdict(go_on, Body) ->
     {more, [{flow, ?AHEAD}], Body#body{waits = false}};
-verdict(refused, #body{version = Version} = Body) ->
+verdict(refused, Body) ->
+    verdict({refused, erlmcp_unfinished_messages:refusal()}, Body);
+verdict({refused, Refusal}, #body{version = Version} = Body) ->
     ok = forget(Body),
-    {refused, erlmcp_unfinished_messages:refusal(), closing(Version)}.
+    {refused, Refusal, closing(Version)}.
 
 -doc """
 Refuses a request whose body did not arrive in time. If the request was refused before, only ends
@@ -249,6 +267,6 @@ forget(none) ->
     ok;
 forget(#body{timer = Timer, owner = Owner, parts = Parts, size = Size, together = Together}) ->
     _ = erlang:cancel_timer(Timer),
-    _ = Together =:= infinity orelse erlmcp_httpd_http2:count_bodies(-Size),
+    _ = Together =:= infinity orelse erlmcp_httpd_http2:count_body(Owner, 0),
     _ = Parts =:= forgotten orelse erlmcp_unfinished_messages:count(Owner, Size, 0),
     ok.
