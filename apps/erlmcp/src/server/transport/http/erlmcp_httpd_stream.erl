@@ -165,7 +165,9 @@ serve(#{asks := {sse, _} = Asks, extra := Extra} = Route, StreamId, Request) ->
 serve(#{asks := Asks} = Route, StreamId, Request) ->
     Stream = stream(Route, StreamId, Request),
     case check_head(Asks, Request, Stream) of
-        ok -> with_extra(of_session(Asks, Request, Stream));
+        ok ->
+            {Commands, Asked} = of_session(Asks, Request, Stream),
+            with_extra({erlmcp_httpd_body:room(Request) ++ Commands, Asked});
         {refuse, Refusal, Headers} -> refuse(Refusal, Headers, Request, Stream)
     end.
 
@@ -242,8 +244,8 @@ data(_, IsFin, Data, #answered{body = Body}) ->
 data(_, IsFin, Data, #handed_over{module = Module, state = State, extra = Extra}) ->
     handed_over(Module:data(IsFin, Data, State), Module, Extra).
 
-%% With HTTP/2 the empty body of GET may arrive as a frame of its own.
-body(_, _, <<>>, #stream{body = none} = Stream) ->
+%% With HTTP/2 the empty body of GET may arrive as a frame of its own. What is in it is dropped.
+body(_, _, _, #stream{body = none} = Stream) ->
     {[], Stream};
 body(_, IsFin, Data, #stream{body = Body} = Stream) ->
     received(erlmcp_httpd_body:data(IsFin, Data, Body), Stream).

@@ -61,7 +61,8 @@ init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Own
             #{version := Version} = Request,
             %% A stream keeps nothing of its head.
             Lasting = maps:without([identity, insufficient], Config),
-            {[{spawn, Pid, ?SHUTDOWN} | erlmcp_httpd_response:stream(erlmcp_sse:event(Endpoint))],
+            {[{spawn, Pid, ?SHUTDOWN} | erlmcp_httpd_body:room(Request)]
+                 ++ erlmcp_httpd_response:stream(erlmcp_sse:event(Endpoint)),
              #sse_stream{owner = Owner, session = Pid, id = Id, config = Lasting, version = Version,
                          permit = erlmcp_gate:stream(Gate),
                          expiry = erlmcp_httpd_auth:expire(Identity, Owner)}};

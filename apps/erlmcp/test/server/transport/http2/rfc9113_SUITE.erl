@@ -10,8 +10,8 @@ ends (6.1).
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([small_windows_are_filled/1, refused_bodies_use_up_no_window/1,
-         scheme_is_that_of_the_connection/1, pings_have_a_rate/1, settings_have_a_rate/1,
-         those_of_a_quiet_client_are_answered/1, tls_ends_with_an_alert/1,
+         empty_frames_are_no_bodies/1, scheme_is_that_of_the_connection/1, pings_have_a_rate/1,
+         settings_have_a_rate/1, those_of_a_quiet_client_are_answered/1, tls_ends_with_an_alert/1,
          the_last_response_can_be_read/1]).
 -export([handle/2]).
 
@@ -23,9 +23,9 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [small_windows_are_filled, refused_bodies_use_up_no_window, scheme_is_that_of_the_connection,
-     pings_have_a_rate, settings_have_a_rate, those_of_a_quiet_client_are_answered,
-     tls_ends_with_an_alert, the_last_response_can_be_read].
+    [small_windows_are_filled, refused_bodies_use_up_no_window, empty_frames_are_no_bodies,
+     scheme_is_that_of_the_connection, pings_have_a_rate, settings_have_a_rate,
+     those_of_a_quiet_client_are_answered, tls_ends_with_an_alert, the_last_response_can_be_read].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, ssl], Config).
@@ -169,6 +169,39 @@ whole(Socket, Bytes) ->
         more ->
             {ok, More} = gen_tcp:recv(Socket, 0, ?PATIENCE),
             whole(Socket, <<Bytes/binary, More/binary>>)
+    end.
+
+%% 8.1: "zero or more DATA frames containing the message content". A head need not say that there is
+%% none, or announce its length.
+empty_frames_are_no_bodies(_) ->
+    Server = erlmcp_test_http:start(#{listen => [{http, #{sse => #{}}}]}),
+    [begin
+         {Id, Revision} = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
+         Fields = [{~"mcp-session-id", Id}, {~"mcp-protocol-version", Revision} | Length],
+         Got = status(Method, Path, Fields, Server),
+         {Method, Path, Status} = {Method, Path, Got}
+     end || {Method, Path, Status} <- [{~"GET", ~"/sse", ~"200"}, {~"GET", ~"/mcp", ~"200"},
+                                       {~"DELETE", ~"/mcp", ~"204"}],
+            Length <- [[], [{~"content-length", ~"0"}]]],
+    erlmcp_test_http:stop(Server).
+
+%% The status of a request whose body is an empty frame.
+status(Method, Path, Fields, Server) ->
+    {Socket, _} = connect([{server, Server}]),
+    {Block, _} = cow_hpack:encode([{~":method", Method}, {~":scheme", ~"http"},
+                                   {~":authority", ~"localhost"}, {~":path", Path} | Fields]),
+    ok = gen_tcp:send(Socket, [cow_http2:headers(1, nofin, Block), cow_http2:data(1, fin, ~"")]),
+    Status = status(Socket, <<>>),
+    ok = gen_tcp:close(Socket),
+    Status.
+
+status(Socket, Bytes) ->
+    case whole(Socket, Bytes) of
+        {{headers, 1, _, head_fin, Head}, _} ->
+            {[{~":status", Status} | _], _} = cow_hpack:decode(Head),
+            Status;
+        {_, Rest} ->
+            status(Socket, Rest)
     end.
 
 %% 8.3.1: "":scheme" is not restricted to URIs with scheme "http" and "https"." A client can write
