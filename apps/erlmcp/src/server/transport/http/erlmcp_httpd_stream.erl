@@ -235,6 +235,9 @@ forward(Asks, Home, #stream{owner = Owner, from = From, request_context = Contex
 -doc false.
 data(StreamId, IsFin, Data, #stream{} = Stream) ->
     with_extra(body(StreamId, IsFin, Data, Stream));
+%% The flow control of HTTP/2 bounds no empty frames.
+data(_, nofin, <<>>, #asking{} = Asking) ->
+    {[], Asking};
 data(_, IsFin, Data, #asking{kept = Kept} = Asking) ->
     {[], Asking#asking{kept = [{IsFin, Data} | Kept]}};
 data(_, _, _, #answered{body = none} = Answered) ->

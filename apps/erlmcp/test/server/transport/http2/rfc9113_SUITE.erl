@@ -11,7 +11,8 @@ ends (6.1).
          end_per_testcase/2]).
 -export([small_windows_are_filled/1, refused_bodies_use_up_no_window/1,
          empty_frames_are_no_bodies/1, scheme_is_that_of_the_connection/1, pings_have_a_rate/1,
-         settings_have_a_rate/1, those_of_a_quiet_client_are_answered/1, tls_ends_with_an_alert/1,
+         settings_have_a_rate/1, empty_frames_take_no_memory/1,
+         those_of_a_quiet_client_are_answered/1, tls_ends_with_an_alert/1,
          the_last_response_can_be_read/1]).
 -export([handle/2]).
 
@@ -25,7 +26,8 @@ suite() ->
 all() ->
     [small_windows_are_filled, refused_bodies_use_up_no_window, empty_frames_are_no_bodies,
      scheme_is_that_of_the_connection, pings_have_a_rate, settings_have_a_rate,
-     those_of_a_quiet_client_are_answered, tls_ends_with_an_alert, the_last_response_can_be_read].
+     empty_frames_take_no_memory, those_of_a_quiet_client_are_answered, tls_ends_with_an_alert,
+     the_last_response_can_be_read].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, ssl], Config).
@@ -286,6 +288,41 @@ closed(Socket) ->
     case gen_tcp:recv(Socket, 0, ?PATIENCE) of
         {ok, _} -> closed(Socket);
         {error, closed} -> ok
+    end.
+
+%% 10.5: "Large numbers of small or empty frames can be abused to cause a peer to expend time
+%% processing frame headers", and memory, if they are kept until it is known who has sent them.
+empty_frames_take_no_memory(_) ->
+    Test = self(),
+    Ask = fun(_) ->
+        Test ! {asked, self()},
+        receive go_on -> {ok, anybody} end
+    end,
+    #{pid := Supervisor} = Server =
+        erlmcp_test_http:start(#{limits => #{authenticate_timeout_ms => ?PATIENCE},
+                                 listen => [{http, #{authenticate => {process, Ask}}}]}),
+    {Socket, _} = connect([{server, Server}]),
+    {Headers, Body} = erlmcp_test_http:message(~"tools/list", #{}, #{}),
+    ok = gen_tcp:send(Socket, head(1, ~"/mcp", iolist_size(Body), Headers)),
+    Asked = receive {asked, Pid} -> Pid after ?PATIENCE -> error(not_asked) end,
+    ok = gen_tcp:send(Socket, [lists:duplicate(50_000, cow_http2:data(1, nofin, ~"")),
+                               cow_http2:ping(7)]),
+    Rest = answered_ping(7, Socket, <<>>),
+    [Listener] = [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Supervisor)],
+    [Connection] = ranch:procs(Listener, connections),
+    true = erlang:garbage_collect(Connection),
+    {memory, Bytes} = process_info(Connection, memory),
+    {true, _} = {Bytes < 1_000_000, Bytes},
+    Asked ! go_on,
+    ok = gen_tcp:send(Socket, cow_http2:data(1, fin, Body)),
+    #{~"result" := #{}} = json:decode(answered(1, Socket, Rest, <<>>)),
+    ok = gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
+
+answered_ping(Opaque, Socket, Bytes) ->
+    case whole(Socket, Bytes) of
+        {{ping_ack, Opaque}, Rest} -> Rest;
+        {_, Rest} -> answered_ping(Opaque, Socket, Rest)
     end.
 
 %% The answer to the SETTINGS that begin a connection is one of them.
