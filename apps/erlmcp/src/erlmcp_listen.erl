@@ -23,7 +23,8 @@ the options for access tokens.
 Options of Streamable HTTP.
 
 - `ip`, `port`: the address, by default a free port of the loopback address.
-- `path`: the path of the endpoint (`/mcp`); `none` for a listener with only pages or HTTP+SSE.
+- `path`: the path of the endpoint (`/mcp`); `none` for a listener with only pages or HTTP+SSE. If
+  the endpoint's URL is an OAuth resource, the path has only characters of URLs.
 - `metrics`: `true` adds the page `/metrics` (`false`), which shows the figures of all servers and
   clients of this node to Prometheus. The page needs the application `prometheus`, see
   `m:erlmcp_prometheus`.

@@ -281,7 +281,6 @@ request({Id, Method, Params, Known}, RequestContext, Catalog) ->
         {error, Refusal} -> refuse({Id, Method, Params}, Refusal)
     end.
 
-%% Sessions keep a copy of the principal, since a request's may be a part of its head.
 asking(#{claims := Claims} = RequestContext, Known) ->
     scoped(RequestContext, Known#{claims => Claims});
 asking(RequestContext, Known) ->
@@ -357,10 +356,7 @@ initialize(#{~"protocolVersion" := Version} = Params, Principal) when is_binary(
         ok ?= erlmcp_client_declaration:identity(~"clientInfo", Identity, Revision),
         ok ?= erlmcp_client_declaration:capabilities(~"capabilities", Capabilities, Revision),
         {ok, {OwnIdentity, OwnCapabilities}} ?= copy_declaration({Identity, Capabilities}),
-        %% A principal is often a sub-binary of a header, so it is copied: otherwise it would keep
-        %% the whole request in memory.
-        OwnPrincipal = binary_to_term(term_to_binary(Principal)),
-        {ok, #{principal => OwnPrincipal, scopes => all, revision => Revision,
+        {ok, #{principal => Principal, scopes => all, revision => Revision,
                client_info => OwnIdentity, client_capabilities => OwnCapabilities,
                log_level => ?DEFAULT_LOG_LEVEL, initialized => false}}
     end;

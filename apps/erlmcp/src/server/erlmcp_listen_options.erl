@@ -18,6 +18,7 @@ check([{Transport, #{} = Options} | Listeners]) when
         ok ?= each(Transport, maps:to_list(Options)),
         ok ?= paths(Options),
         ok ?= said_once(Options),
+        ok ?= path_in_url(Options),
         ok ?= proxies(Transport, Options),
         check(Listeners)
     end;
@@ -233,6 +234,21 @@ said_once(#{authenticate := {bearer, _}, protected_resource := Fields}) ->
     end;
 said_once(_) ->
     ok.
+
+%% Without the option `resource`, the URL of the endpoint is the resource of metadata and of tokens.
+path_in_url(#{path := <<Path/binary>>} = Options) ->
+    case is_path(Path) orelse not names_url(Options) of
+        true -> ok;
+        false -> {error, {bad_option, {http, path},
+                          ~"a path as it stands in a URL, or the option resource"}}
+    end;
+path_in_url(_) ->
+    ok.
+
+names_url(#{authenticate := {bearer, Bearer}}) -> not is_map_key(resource, Bearer);
+names_url(#{protected_resource := #{authorization_servers := _} = Fields}) ->
+    not is_map_key(resource, Fields);
+names_url(_) -> false.
 
 -doc """
 Returns the paths of HTTP+SSE from the options of a listener: `path` for GET, and `message_path` for

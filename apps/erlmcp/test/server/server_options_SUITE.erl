@@ -88,6 +88,11 @@ bad_listener_options_say_what_is_expected(_) ->
              ~"a path: a slash, and no query; or none"},
             {{http, #{path => ~"/mcp?x"}}, {http, path},
              ~"a path: a slash, and no query; or none"},
+            {{http, #{path => <<"/é"/utf8>>,
+                      authenticate => {bearer, #{tokens => [{verify, fun(_, _) -> unknown end}]}}}},
+             {http, path}, ~"a path as it stands in a URL, or the option resource"},
+            {{http, #{path => ~"/{id}", protected_resource => #{authorization_servers => [Url]}}},
+             {http, path}, ~"a path as it stands in a URL, or the option resource"},
             {{http, #{path => none}}, {http, pages}, ~"one page at least, since path is none"},
             {{http, #{pages => #{~"/a/" => {?MODULE, 1}}}}, {http, pages, ~"/a/"},
              ~"a path: a slash first and none last, and no query"},
@@ -104,7 +109,11 @@ bad_listener_options_say_what_is_expected(_) ->
             {{http, #{sse => #{path => ~"/health/ready"}, health => true}},
              {http, pages, ~"/health/ready"}, ~"paths that differ, and from path"},
             {{http, #{sse => #{path => ~"/a?b"}}}, {http, sse, path},
-             ~"a path: a slash, and no query"}]].
+             ~"a path: a slash, and no query"}]],
+    %% Where no URL has the path, it may have other bytes.
+    [started = started(options(#{listen => [{http, Options#{path => <<"/é"/utf8>>}}]}))
+     || Options <- [#{}, #{protected_resource => #{resource => Url,
+                                                   authorization_servers => [Url]}}]].
 
 %% The key is the option's; for a listener or a limit, its and the option's in it.
 is_refused(Key, {error, {bad_option, Named, <<_, _/binary>>}}) ->

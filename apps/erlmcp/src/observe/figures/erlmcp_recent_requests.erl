@@ -105,7 +105,7 @@ Adds a request that has ended, with its payload if payloads of its server are ke
 add(#{server := Key, method := Method, target := Target, outcome := Outcome, began := Began,
       ended := Ended, bytes_in := In, bytes_out := Out, context := Context} = Request, Payload) ->
     Row = #{at => erlang:system_time(millisecond), server => Key, method => beginning(Method),
-            target => beginning(Target), principal => principal(Request),
+            target => beginning(Target), principal => maps:get(principal, Request, anonymous),
             took_us => max(0, Ended - Began) div 1_000,
             error => error_of(Outcome), trace => trace(Context), bytes_in => In,
             bytes_out => Out},
@@ -122,10 +122,6 @@ add(#{server := Key, method := Method, target := Target, outcome := Outcome, beg
 %% The message of a request may be large.
 beginning(undefined) -> undefined;
 beginning(Text) -> erlmcp_printable:beginning(Text, ?TEXT_BYTES).
-
-%% The principal may be made of parts of a token.
-principal(#{principal := Principal}) -> binary_to_term(term_to_binary(Principal));
-principal(_) -> anonymous.
 
 trace(#{trace := #{trace_id := Id}}) when is_binary(Id) -> Id;
 trace(_) -> none.

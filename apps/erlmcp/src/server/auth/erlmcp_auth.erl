@@ -12,7 +12,8 @@ Hijacking".
 Internal.
 """.
 
--export([identity/3, anonymous/0, run_guarded/2, bad_return/1, unavailable/1, died/1]).
+-export([identity/3, anonymous/0, own_principal/1]).
+-export([run_guarded/2, bad_return/1, unavailable/1, died/1]).
 
 -export_type([principal/0, identity/0]).
 
@@ -36,6 +37,14 @@ nonce for the client. Only `m:erlmcp_bearer` sets these two.
 -spec anonymous() -> identity().
 anonymous() ->
     #{principal => anonymous, scopes => all}.
+
+-doc """
+Returns a copy of a principal. Counts, sessions, tasks and subscriptions keep a principal after its
+request, and it is often a part of the request's head, which it would keep in memory.
+""".
+-spec own_principal(principal()) -> principal().
+own_principal(Principal) when is_binary(Principal) -> binary:copy(Principal);
+own_principal(Principal) -> binary_to_term(term_to_binary(Principal)).
 
 -doc """
 Returns the identity of a request, or its refusal: 401 if `Authenticate` refuses or returns an

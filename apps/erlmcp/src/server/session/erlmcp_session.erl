@@ -136,7 +136,9 @@ inherit(Id, Principal, Tenant, #{cluster := {Module, State}} = Instance) ->
     Incarnation = Module:incarnation(sessions, State),
     maybe
         {ok, Session, Watched} ?= Module:inherit_session(Id, Principal, State),
-        ok ?= reserve_in(Incarnation, Id, [], Session#{inherited => Watched}, Tenant, Instance),
+        %% A copy, since the id may be a part of the head that its client has sent.
+        ok ?= reserve_in(Incarnation, binary:copy(Id), [], Session#{inherited => Watched}, Tenant,
+                         Instance),
         ok ?= still_inherited(Id, Principal, Instance),
         %% The process subscribes to the resources.
         _ = Watched =:= [] orelse process(Id, Instance),
@@ -262,7 +264,8 @@ process(Id, Instance) ->
     end.
 
 start(Id, Session, Instance) ->
-    try erlmcp_on_demand_sup:start_child(sessions, [Id, Session], Instance) of
+    %% The process keeps the id, too.
+    try erlmcp_on_demand_sup:start_child(sessions, [binary:copy(Id), Session], Instance) of
         {ok, Pid} when is_pid(Pid) -> {ok, Pid};
         %% Another request started the process first, or has just ended the session.
         {ok, undefined} -> process(Id, Instance)

@@ -98,12 +98,11 @@ add(Id, Pid, Session, Tenant, Instance) ->
     case erlmcp_tenant_counts:take({tenant, Tenant}, 1, Max, Counts) of
         ok ->
             Opened = erlang:monotonic_time(microsecond),
-            Kept = tenant(Tenant, Session),
-            Row = {Id, Pid, opened(Session, Instance), {unused, Opened}, 0, 0, Kept},
+            Row = {Id, Pid, opened(Session, Instance), {unused, Opened}, 0, 0, Tenant},
             case ets:insert_new(Rows, Row) of
                 true ->
                     %% Added after the row: a session that is found in the index must have a row.
-                    ok = add_unused({Opened, Id, Kept}, Unused),
+                    ok = add_unused({Opened, Id, Tenant}, Unused),
                     {ok, count(Instance)};
                 false ->
                     ok = ended(element(3, Row), Instance),
@@ -122,11 +121,6 @@ opened(Session, _) ->
 
 ended(#{opened := _} = Session, Instance) -> erlmcp_meter:session_ended(Session, tcp, Instance);
 ended(_, _) -> ok.
-
-%% A principal is its own tenant. The session's copy of it is stored, since the given one may keep
-%% the bytes of a request in memory.
-tenant({anonymous, _} = Tenant, _) -> Tenant;
-tenant(_, #{principal := Principal}) -> Principal.
 
 -doc """
 Finds a principal's session by its id, and counts the look-up as a use of the session. Returns its

@@ -73,8 +73,13 @@ loopback(_) -> {error, origin}.
 lower(Name) ->
     string:lowercase(Name).
 
--doc "Returns an address and a port as they stand in a URL.".
+-doc """
+Returns an address and a port as they stand in a URL. A socket of IPv6 gives an IPv4 address as an
+IPv6 address, which no client has in its URL.
+""".
 -spec authority(inet:ip_address(), inet:port_number()) -> binary().
+authority({0, 0, 0, 0, 0, 16#ffff, _, _} = Ip, Port) ->
+    authority(inet:ipv4_mapped_ipv6_address(Ip), Port);
 authority(Ip, Port) ->
     Address = list_to_binary(inet:ntoa(Ip)),
     Host = case tuple_size(Ip) of

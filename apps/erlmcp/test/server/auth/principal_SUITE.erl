@@ -20,7 +20,8 @@ what was made for one principal is nobody else's. Quotes are of specification 20
          every_method_is_asked/1, a_crash_refuses/1, a_return_that_is_none_refuses/1,
          wrong_options_are_refused/1]).
 -export([session_is_its_principals/1, stream_is_its_principals/1, delete_is_its_principals/1,
-         calls_are_their_principals/1, state_is_its_principals/1, sessions_keep_no_request/1]).
+         calls_are_their_principals/1, state_is_its_principals/1, sessions_keep_no_request/1,
+         principals_keep_no_request/1]).
 -export([log/2]).
 
 -import(erlmcp_test_suite, [server/1]).
@@ -45,7 +46,8 @@ groups() ->
                 a_crash_refuses, a_return_that_is_none_refuses,
                 wrong_options_are_refused]},
      {bound, [session_is_its_principals, stream_is_its_principals, delete_is_its_principals,
-              calls_are_their_principals, state_is_its_principals, sessions_keep_no_request]}].
+              calls_are_their_principals, state_is_its_principals, sessions_keep_no_request,
+              principals_keep_no_request]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, ssl], Config).
@@ -528,3 +530,16 @@ sessions_keep_no_request(Config) ->
         erlmcp_test_http:initialize(Server, ~"2025-11-25", Headers),
     ~"100" = text(erlmcp_test_http:call(Server, ~"tools/call", #{name => ~"size"},
                                       #{headers => Headers, session => {Id, ~"2025-11-25"}})).
+
+%% Neither do counts, tasks and subscriptions, which keep the principals of requests without a
+%% session.
+principals_keep_no_request(Config) ->
+    Name = binary:copy(~"n", 100),
+    Headers = (bearer(Name))#{~"x-padding" => binary:copy(~"x", 1000)},
+    Bearer = serve({bearer, #{tokens => [{verify, fun(<<"user-", Token/binary>>, _) ->
+        {ok, #{principal => {user, Token}}}
+    end}]}}),
+    [~"100" = text(erlmcp_test_http:call(Server, ~"tools/call", #{name => ~"size"},
+                                         #{headers => Headers}))
+     || Server <- [server(Config), Bearer]],
+    erlmcp_test_http:stop(Bearer).

@@ -13,7 +13,9 @@ And its end that meets a call: the call ends with it.
          a_batch_ends_while_it_begins/1, a_batch_begins_after_a_kill/1,
          an_unused_session_ends_on_time/1, no_place_is_taken_from_another_tenant/1,
          streams_that_are_over_leave_nothing/1, streams_that_are_over_keep_no_request/1,
-         early_cancellations_keep_no_message/1]).
+         early_cancellations_keep_no_message/1, sessions_keep_no_head/1]).
+%% A cluster.
+-export([incarnation/2, inherit_session/3, find_session/3]).
 
 -import(erlmcp_test_http, [initialize/2, delete/2, get_stream/2, close/1, event/1, call/4,
                            definitions/1, start_call/4, session_process/0, finish/2, response/1,
@@ -40,7 +42,7 @@ all() ->
      a_batch_ends_with_its_session, a_batch_ends_while_it_begins, a_batch_begins_after_a_kill,
      an_unused_session_ends_on_time, no_place_is_taken_from_another_tenant,
      streams_that_are_over_leave_nothing, streams_that_are_over_keep_no_request,
-     early_cancellations_keep_no_message].
+     early_cancellations_keep_no_message, sessions_keep_no_head].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -474,6 +476,25 @@ early_cancellations_keep_no_message(_) ->
     ok = close(Socket),
     erlmcp_test_http:stop(Server).
 
+%% The ids of a cluster are long. A client sends them in its heads.
+sessions_keep_no_head(_) ->
+    {Server, Instance} = server(1),
+    Head = binary:copy(~"i", 100_000),
+    Id = binary:part(Head, 0, 100),
+    ok = erlmcp_session:inherit(Id, anonymous, {anonymous, local},
+                                Instance#{cluster := {?MODULE, none}}),
+    [Kept] = erlmcp_session_table:open_ids(Instance),
+    100 = binary:referenced_byte_size(Kept),
+    {ok, Process} = erlmcp_session:process(Id, Instance),
+    ok = keeps_less_than(byte_size(Head), Process),
+    erlmcp_test_http:stop(Server).
+
+incarnation(sessions, none) -> 1.
+
+inherit_session(_, anonymous, none) -> {ok, session('2025-11-25'), []}.
+
+find_session(_, anonymous, none) -> inherited.
+
 %% A process refers to the whole of a binary of which it has a part.
 keeps_less_than(Bytes, Process) ->
     true = erlang:garbage_collect(Process),
@@ -499,9 +520,11 @@ open(Address, Instance) ->
     open('2025-11-25', Address, Instance).
 
 open(Revision, Address, Instance) ->
-    erlmcp_session:open(#{revision => Revision, principal => anonymous,
-                          client_info => undefined, client_capabilities => #{}, log_level => 6,
-                          initialized => true}, {anonymous, Address}, Instance).
+    erlmcp_session:open(session(Revision), {anonymous, Address}, Instance).
+
+session(Revision) ->
+    #{revision => Revision, principal => anonymous, client_info => undefined,
+      client_capabilities => #{}, log_level => 6, initialized => true}.
 
 %% Neither a row nor a process, when those that were told have ended.
 nobody_is_left(Instance) ->

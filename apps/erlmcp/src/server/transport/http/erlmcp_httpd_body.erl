@@ -12,7 +12,7 @@ opened again. All bodies of an HTTP/2 connection together have a bound, too
 Internal.
 """.
 
--export([read/3, refuse/5, closing/1, data/3, verdict/2, late/1, broken/1, forget/1]).
+-export([read/3, refuse/5, room/1, closing/1, data/3, verdict/2, late/1, broken/1, forget/1]).
 
 -export_type([body/0, progress/0]).
 
@@ -118,12 +118,17 @@ refuse(Refusal, Extra, #{has_body := true, version := 'HTTP/1.1' = Version, head
             [Response, stop] = erlmcp_httpd_response:refuse(Refusal, undefined, Extra),
             {more, [Response], (started(Request, Owner, Limits))#body{parts = forgotten}}
     end;
-%% What the client sends before it has read the refusal uses up the window of the connection, which
-%% other bodies need. So it gets room of its own there, if its body follows its head.
-refuse(Refusal, Extra, #{has_body := true, version := 'HTTP/2'} = Request, _, _) ->
-    {ended, continue(Request) ++ erlmcp_httpd_response:refuse(Refusal, undefined, Extra)};
-refuse(Refusal, Extra, _, _, _) ->
-    {ended, erlmcp_httpd_response:refuse(Refusal, undefined, Extra)}.
+refuse(Refusal, Extra, Request, _, _) ->
+    {ended, room(Request) ++ erlmcp_httpd_response:refuse(Refusal, undefined, Extra)}.
+
+-doc """
+Returns the commands for the body of a request that is answered without it. What a client of HTTP/2
+sends before it has read the answer uses up the window of the connection, which other bodies need.
+So it gets room of its own there, if its body follows its head. There are no commands on HTTP/1.1.
+""".
+-spec room(cowboy_req:req()) -> cowboy_stream:commands().
+room(#{has_body := true, version := 'HTTP/2'} = Request) -> continue(Request);
+room(_) -> [].
 
 -doc "Returns the headers of an answer that ends its connection. HTTP/2 resets the stream instead.".
 -spec closing(cowboy:http_version()) -> #{binary() => binary()}.
@@ -131,9 +136,9 @@ closing('HTTP/2') -> #{};
 closing(_) -> #{~"connection" => ~"close"}.
 
 -doc """
-Adds the next bytes of a body, and refuses a body with more than `message_bytes` bytes. Also refuses
-the body with which those of an HTTP/2 connection exceed their bound. Drops the bytes of a request
-that was refused before.
+Adds the next bytes of a body, and refuses a body with more than `message_bytes` bytes. If those of
+an HTTP/2 connection exceed their bound together, the largest is refused: this one, or another one
+by a verdict (`verdict/2`). Drops the bytes of a request that was refused before.
 """.
 -spec data(cowboy_stream:fin(), binary(), body()) -> progress().
 data(IsFin, Data, #body{parts = forgotten, size = Size} = Body) ->
@@ -160,7 +165,7 @@ data(IsFin, Data, #body{size = Size, max = Max, version = Version} = Body) ->
             {whole, iolist_to_binary(lists:reverse(Parts, [Last, Data]))};
         Total ->
             Begun = kept(Data, Body#body{size = Total}),
-            case count_together(byte_size(Data), Body) of
+            case count_together(Begun) of
                 ok ->
                     more(Data, Begun, Size);
                 {refuse, Refusal} ->
@@ -169,17 +174,29 @@ data(IsFin, Data, #body{size = Size, max = Max, version = Version} = Body) ->
             end
     end.
 
-count_together(_, #body{together = infinity}) ->
+count_together(#body{together = infinity}) ->
     ok;
-count_together(More, #body{together = Most}) ->
-    case erlmcp_httpd_http2:count_bodies(More) of
+count_together(#body{owner = Owner, size = Size, together = Most}) ->
+    case erlmcp_httpd_http2:count_body(Owner, Size) of
         Bytes when Bytes =< Most ->
             ok;
         Bytes ->
-            {refuse, erlmcp_refusal:new(queue_byte_cap_exceeded,
-                                        ~"too many messages arrive on this connection at once",
-                                        #{limit => Most, observed => Bytes, fault => false,
-                                          retry_after_ms => ?RETRY_MS})}
+            Refusal = erlmcp_refusal:new(queue_byte_cap_exceeded,
+                                         ~"too many messages arrive on this connection at once",
+                                         #{limit => Most, observed => Bytes, fault => false,
+                                           retry_after_ms => ?RETRY_MS}),
+            refuse_largest(Owner, Refusal)
+    end.
+
+%% A client with a few large bodies does not keep out those of others, which share its proxy.
+refuse_largest(Owner, Refusal) ->
+    case erlmcp_httpd_http2:largest_body() of
+        Owner ->
+            {refuse, Refusal};
+        {Pid, Tag} = Largest ->
+            _ = erlmcp_httpd_http2:count_body(Largest, 0),
+            Pid ! {Tag, {unfinished, {refused, Refusal}}},
+            ok
     end.
 
 %% Joins small pieces to one binary, since many small binaries take many times their bytes.
@@ -198,15 +215,21 @@ more(Data, #body{owner = Owner, size = Size, waits = Waits} = Body, Before) ->
         wait -> {more, [], Body#body{waits = true}}
     end.
 
--doc "Goes on with a body, or refuses it, by the verdict of `m:erlmcp_unfinished_messages`.".
--spec verdict(erlmcp_unfinished_messages:verdict(), body()) -> progress().
+-doc """
+Goes on with a body, or refuses it, by the verdict of `m:erlmcp_unfinished_messages`. `{refused, _}`
+is that of another body of its connection (`data/3`).
+""".
+-spec verdict(erlmcp_unfinished_messages:verdict() | {refused, erlmcp_refusal:refusal()},
+              body()) -> progress().
 verdict(go_on, #body{waits = false} = Body) ->
     {more, [], Body};
 verdict(go_on, Body) ->
     {more, [{flow, ?AHEAD}], Body#body{waits = false}};
-verdict(refused, #body{version = Version} = Body) ->
+verdict(refused, Body) ->
+    verdict({refused, erlmcp_unfinished_messages:refusal()}, Body);
+verdict({refused, Refusal}, #body{version = Version} = Body) ->
     ok = forget(Body),
-    {refused, erlmcp_unfinished_messages:refusal(), closing(Version)}.
+    {refused, Refusal, closing(Version)}.
 
 -doc """
 Refuses a request whose body did not arrive in time. If the request was refused before, only ends
@@ -244,6 +267,6 @@ forget(none) ->
     ok;
 forget(#body{timer = Timer, owner = Owner, parts = Parts, size = Size, together = Together}) ->
     _ = erlang:cancel_timer(Timer),
-    _ = Together =:= infinity orelse erlmcp_httpd_http2:count_bodies(-Size),
+    _ = Together =:= infinity orelse erlmcp_httpd_http2:count_body(Owner, 0),
     _ = Parts =:= forgotten orelse erlmcp_unfinished_messages:count(Owner, Size, 0),
     ok.

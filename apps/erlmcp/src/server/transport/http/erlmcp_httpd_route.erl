@@ -199,14 +199,12 @@ endpoint(#{scheme := Scheme, sock := {Ip, Port}}, #{path := Path}) ->
 %% uses.
 shown(#{host := Host, scheme := Scheme, sock := {Ip, Port}} = Request, Listener) ->
     #{path := Path} = Listener,
-    case is_loopback(Ip) andalso lists:member(Host, [~"localhost", ~"127.0.0.1", ~"[::1]"]) of
+    case erlmcp_listener:is_loopback(Ip)
+        andalso lists:member(Host, [~"localhost", ~"127.0.0.1", ~"[::1]"]) of
         true -> <<Scheme/binary, "://", Host/binary, $:, (integer_to_binary(Port))/binary,
                   Path/binary>>;
         false -> endpoint(Request, Listener)
     end.
-
-is_loopback({127, _, _, _}) -> true;
-is_loopback(Ip) -> Ip =:= {0, 0, 0, 0, 0, 0, 0, 1}.
 
 %% The identity.
 
@@ -232,8 +230,9 @@ question(#{request := #{scheme := Scheme, cert := Certificate} = Request}, Optio
                  question(), cowboy:opts()) -> resolved().
 identified({ok, Identity}, #{request := Request, extra := Extra} = Question, Options) ->
     #{erlmcp_route := #{scopes := Needed, implied := Implied}} = Options,
-    #{scopes := Scopes} = Identity,
-    Full = Identity#{scopes := erlmcp_scope:with_implied(Scopes, Implied)},
+    #{principal := Principal, scopes := Scopes} = Identity,
+    Full = Identity#{principal := erlmcp_auth:own_principal(Principal),
+                     scopes := erlmcp_scope:with_implied(Scopes, Implied)},
     with(Extra, case erlmcp_scope:check(Needed, maps:get(scopes, Full)) of
         ok ->
             with(#{~"dpop-nonce" => Nonce || #{dpop_nonce := Nonce} <- [Full]},
@@ -301,7 +300,8 @@ endpoint_of(Request, #{erlmcp := Config}) ->
 streamable(#{path := Path, headers := Headers, method := Method} = Request,
            #{path := Path} = Config) ->
     maybe
-        {ok, {post, Accept}} ?= method(Method, Headers, Request, Config),
+        Known = Request#{has_body := announces_body(Request)},
+        {ok, {post, Accept}} ?= method(Method, Headers, Known, Config),
         {ok, {post, Accept, erlmcp_admission:announced(Headers, Accept)}}
     end;
 streamable(#{path := Other}, #{path := none}) ->
@@ -311,10 +311,10 @@ streamable(#{path := Other}, #{path := Path}) ->
                          erlmcp_printable:quoted(Other)], 404).
 
 %% A request that opens a stream at the SSE endpoint of 2024-11-05.
-open_stream(#{headers := Headers, method := Method, has_body := HasBody}) ->
+open_stream(#{headers := Headers, method := Method} = Request) ->
     maybe
         ~"GET" ?= Method,
-        false ?= HasBody,
+        false ?= announces_body(Request),
         reads_stream(Headers)
     else
         {error, _} = Error -> Error;
@@ -354,9 +354,7 @@ method(~"POST", Headers, Request, Config) ->
         {ok, Accept} ?= accept(Headers),
         {ok, {post, Accept}}
     end;
-%% An empty body counts as none, since HTTP/2 may send one as a frame of its own.
-method(Method, _, #{has_body := true, body_length := Length}, _)
-  when Length =/= 0, (Method =:= ~"GET" orelse Method =:= ~"DELETE") ->
+method(Method, _, #{has_body := true}, _) when Method =:= ~"GET"; Method =:= ~"DELETE" ->
     unwanted_body(Method);
 method(~"GET", #{~"mcp-session-id" := Id} = Headers, _, _) ->
     case reads_stream(Headers) of
@@ -369,6 +367,12 @@ method(~"DELETE", _, _, _) ->
     refuse(invalid_session_id, ~"Mcp-Session-Id: the header is missing", 400);
 method(Method, _, _, _) ->
     wrong_method(~"this endpoint is for POST; GET and DELETE are for sessions", Method).
+
+%% An empty body counts as none, since HTTP/2 may send one as a frame of its own, and need not
+%% announce its length.
+announces_body(#{body_length := undefined, version := 'HTTP/2'}) -> false;
+announces_body(#{body_length := 0}) -> false;
+announces_body(#{has_body := HasBody}) -> HasBody.
 
 unwanted_body(Method) ->
     refuse(protocol_error, [Method, ~": expected no body, got one"], 400).

@@ -105,8 +105,8 @@ resolved({refuse, Refusal, Headers}, StreamId, Request, #{erlmcp := Config}) ->
 resolved({page, #{extra := Extra} = Asked}, StreamId, Request, #{erlmcp := Config}) ->
     Said = erlmcp_httpd_page:init(Asked, owner(StreamId), Request, Config),
     handed_over(Said, erlmcp_httpd_page, Extra);
-resolved({answer, Commands}, _, _, _) ->
-    {Commands, #answered{body = none}}.
+resolved({answer, Commands}, _, Request, _) ->
+    {erlmcp_httpd_body:room(Request) ++ Commands, #answered{body = none}}.
 
 %% A request is refused before its body was read. Its head may tell its method.
 unread(Refusal, #{headers := Headers}, #{instance := Instance}) ->
@@ -165,7 +165,9 @@ serve(#{asks := {sse, _} = Asks, extra := Extra} = Route, StreamId, Request) ->
 serve(#{asks := Asks} = Route, StreamId, Request) ->
     Stream = stream(Route, StreamId, Request),
     case check_head(Asks, Request, Stream) of
-        ok -> with_extra(of_session(Asks, Request, Stream));
+        ok ->
+            {Commands, Asked} = of_session(Asks, Request, Stream),
+            with_extra({erlmcp_httpd_body:room(Request) ++ Commands, Asked});
         {refuse, Refusal, Headers} -> refuse(Refusal, Headers, Request, Stream)
     end.
 
@@ -233,6 +235,9 @@ forward(Asks, Home, #stream{owner = Owner, from = From, request_context = Contex
 -doc false.
 data(StreamId, IsFin, Data, #stream{} = Stream) ->
     with_extra(body(StreamId, IsFin, Data, Stream));
+%% The flow control of HTTP/2 bounds no empty frames.
+data(_, nofin, <<>>, #asking{} = Asking) ->
+    {[], Asking};
 data(_, IsFin, Data, #asking{kept = Kept} = Asking) ->
     {[], Asking#asking{kept = [{IsFin, Data} | Kept]}};
 data(_, _, _, #answered{body = none} = Answered) ->
@@ -242,8 +247,8 @@ data(_, IsFin, Data, #answered{body = Body}) ->
 data(_, IsFin, Data, #handed_over{module = Module, state = State, extra = Extra}) ->
     handed_over(Module:data(IsFin, Data, State), Module, Extra).
 
-%% With HTTP/2 the empty body of GET may arrive as a frame of its own.
-body(_, _, <<>>, #stream{body = none} = Stream) ->
+%% With HTTP/2 the empty body of GET may arrive as a frame of its own. What is in it is dropped.
+body(_, _, _, #stream{body = none} = Stream) ->
     {[], Stream};
 body(_, IsFin, Data, #stream{body = Body} = Stream) ->
     received(erlmcp_httpd_body:data(IsFin, Data, Body), Stream).

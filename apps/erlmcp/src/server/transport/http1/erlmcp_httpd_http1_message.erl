@@ -135,12 +135,14 @@ begun(Bytes, #{line_end := LineEnd} = Patterns) ->
                 {ok, _} -> {more, byte_size(Bytes)};
                 {error, _} = Error -> Error
             end;
+        %% The line feed may arrive next, here and below.
+        [<<_:?REQUEST_LINE/binary, "\r">>] ->
+            {more, ?REQUEST_LINE};
         [_] when byte_size(Bytes) > ?REQUEST_LINE ->
             {error, 414};
         [_] ->
             case binary:split(Bytes, [~"\r", ~"\n"]) of
                 [_] -> {more, byte_size(Bytes)};
-                %% The line feed may arrive next.
                 [_, <<>>] when binary_part(Bytes, byte_size(Bytes), -1) =:= ~"\r" ->
                     {more, byte_size(Bytes)};
                 _ -> {error, 400}

@@ -16,7 +16,7 @@ Internal.
 
 -export([init/6, max_answers/0, with_scheme/1]).
 -export([call_began/0, call_ended/0, has_calls/0]).
--export([stream_lasts/1, stream_ended/1, count_bodies/1]).
+-export([stream_lasts/1, stream_ended/1, count_body/2, largest_body/0]).
 %% The transport.
 -export([name/0, messages/0, peername/1, sockname/1, setopts/2, send/2, shutdown/2]).
 
@@ -42,8 +42,9 @@ Internal.
     calls = 0 :: non_neg_integer(),
     %% streams that end when the connection begins to close
     lasting = [] :: [{pid(), cowboy_stream:streamid()}],
-    %% bytes of the bodies that are not complete
-    bodies = 0 :: non_neg_integer(),
+    %% bytes of the bodies that are not complete, by their requests, and their sum
+    bodies = #{} :: #{erlmcp_call:owner() => pos_integer()},
+    bytes = 0 :: non_neg_integer(),
     %% answers in the period that ends at this time
     answers = 0 :: non_neg_integer(),
     period_end = erlmcp_clock:now_ms() :: integer()
@@ -134,14 +135,26 @@ change_lasting(Change) ->
     end.
 
 -doc """
-Adds `More`, which may be negative, to the bytes of the connection's unfinished bodies. Returns the
-sum.
+Counts the bytes of a request's unfinished body in place of those that were counted before. A body
+with 0 bytes is no longer counted. Returns the bytes of all unfinished bodies of the connection.
 """.
--spec count_bodies(More :: integer()) -> Bytes :: non_neg_integer().
-count_bodies(More) ->
-    #connection{bodies = Before} = Connection = get(?MODULE),
-    _ = put(?MODULE, Connection#connection{bodies = Before + More}),
-    Before + More.
+-spec count_body(erlmcp_call:owner(), non_neg_integer()) -> Sum :: non_neg_integer().
+count_body(Owner, Bytes) ->
+    #connection{bodies = Bodies, bytes = Before} = Connection = get(?MODULE),
+    Sum = Before - maps:get(Owner, Bodies, 0) + Bytes,
+    Counted = case Bytes of
+        0 -> maps:remove(Owner, Bodies);
+        _ -> Bodies#{Owner => Bytes}
+    end,
+    _ = put(?MODULE, Connection#connection{bodies = Counted, bytes = Sum}),
+    Sum.
+
+-doc "Returns the request with the largest unfinished body. There must be one.".
+-spec largest_body() -> erlmcp_call:owner().
+largest_body() ->
+    #connection{bodies = Bodies} = get(?MODULE),
+    {_, Owner} = lists:max([{Bytes, Of} || Of := Bytes <- Bodies]),
+    Owner.
 
 -doc false.
 -spec send(erlmcp_httpd_connection:socket(), iodata()) -> ok | {error, term()}.

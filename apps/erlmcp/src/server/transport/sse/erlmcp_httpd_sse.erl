@@ -59,8 +59,11 @@ init(#{asks := {sse, {open, MessagePath}}, config := Config, address := Ip}, Own
             ok = erlmcp_httpd_http2:stream_lasts(Tag),
             Endpoint = #{event => ~"endpoint", data => [MessagePath, ~"?sessionId=", Id]},
             #{version := Version} = Request,
-            {[{spawn, Pid, ?SHUTDOWN} | erlmcp_httpd_response:stream(erlmcp_sse:event(Endpoint))],
-             #sse_stream{owner = Owner, session = Pid, id = Id, config = Config, version = Version,
+            %% A stream keeps nothing of its head.
+            Lasting = maps:without([identity, insufficient], Config),
+            {[{spawn, Pid, ?SHUTDOWN} | erlmcp_httpd_body:room(Request)]
+                 ++ erlmcp_httpd_response:stream(erlmcp_sse:event(Endpoint)),
+             #sse_stream{owner = Owner, session = Pid, id = Id, config = Lasting, version = Version,
                          permit = erlmcp_gate:stream(Gate),
                          expiry = erlmcp_httpd_auth:expire(Identity, Owner)}};
         {error, Refusal} ->

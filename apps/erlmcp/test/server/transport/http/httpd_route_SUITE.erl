@@ -8,7 +8,8 @@ who asks, and what is asked for. The suites of the specification have the same o
 -export([methods_are_routed/1, hosts_are_checked/1, origins_are_checked/1,
          pages_have_their_headers/1, media_types_are_checked/1, lengths_are_checked/1,
          scopes_are_checked/1, senders_are_asked_for/1, sse_has_its_endpoints/1,
-         metadata_is_public/1, a_route_is_kept_where_nobody_is_asked/1]).
+         metadata_is_public/1, addresses_are_those_of_urls/1,
+         a_route_is_kept_where_nobody_is_asked/1]).
 
 -define(PAGE, ~"https://app.example.com").
 
@@ -174,6 +175,28 @@ metadata_is_public(_) ->
      || {Status, Method} <- [{200, ~"GET"}, {200, ~"HEAD"}, {204, ~"OPTIONS"}, {405, ~"PUT"}]],
     {403, _} = refused((At(~"GET"))#{host => ~"evil.example.com"}, Given),
     {404, _} = refused(At(~"GET"), #{}).
+
+%% A socket of IPv6 takes clients of IPv4, too, and gives their addresses as IPv6.
+addresses_are_those_of_urls(_) ->
+    Given = #{authenticate => fun(_) -> error(not_asked_here) end,
+              protected_resource => #{authorization_servers => [~"https://as.example"]}},
+    [begin
+         Head = #{sock => {Ip, 80}, host => Host},
+         {ask, Question} = erlmcp_httpd_route:resolve(request(Head), options(Given)),
+         Url = <<"http://", Own/binary, "/mcp">>,
+         #{url := Url} = erlmcp_httpd_route:question(Question, options(Given)),
+         At = ~"/.well-known/oauth-protected-resource",
+         {answer, [{response, 200, _, Body}, stop]} =
+             resolved(maps:merge((get_request(#{}))#{path => At}, Head), Given),
+         Resource = <<"http://", Shown/binary, "/mcp">>,
+         #{~"resource" := Resource} = json:decode(iolist_to_binary(Body))
+     end || {Ip, Host, Own, Shown} <- [
+                {{127, 0, 0, 1}, ~"localhost", ~"127.0.0.1:80", ~"localhost:80"},
+                {{0, 0, 0, 0, 0, 0, 0, 1}, ~"localhost", ~"[::1]:80", ~"localhost:80"},
+                {{0, 0, 0, 0, 0, 16#ffff, 16#7f00, 1}, ~"localhost", ~"127.0.0.1:80",
+                 ~"localhost:80"},
+                {{0, 0, 0, 0, 0, 16#ffff, 16#c000, 16#201}, ~"192.0.2.1", ~"192.0.2.1:80",
+                 ~"192.0.2.1:80"}]].
 
 a_route_is_kept_where_nobody_is_asked(_) ->
     Kept = fun(Changed, Given) ->

@@ -10,7 +10,8 @@ ends (6.1).
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([small_windows_are_filled/1, refused_bodies_use_up_no_window/1,
-         scheme_is_that_of_the_connection/1, pings_have_a_rate/1, settings_have_a_rate/1,
+         empty_frames_are_no_bodies/1, scheme_is_that_of_the_connection/1, pings_have_a_rate/1,
+         settings_have_a_rate/1, empty_frames_take_no_memory/1,
          those_of_a_quiet_client_are_answered/1, tls_ends_with_an_alert/1,
          the_last_response_can_be_read/1]).
 -export([handle/2]).
@@ -23,9 +24,10 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [small_windows_are_filled, refused_bodies_use_up_no_window, scheme_is_that_of_the_connection,
-     pings_have_a_rate, settings_have_a_rate, those_of_a_quiet_client_are_answered,
-     tls_ends_with_an_alert, the_last_response_can_be_read].
+    [small_windows_are_filled, refused_bodies_use_up_no_window, empty_frames_are_no_bodies,
+     scheme_is_that_of_the_connection, pings_have_a_rate, settings_have_a_rate,
+     empty_frames_take_no_memory, those_of_a_quiet_client_are_answered, tls_ends_with_an_alert,
+     the_last_response_can_be_read].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, ssl], Config).
@@ -75,11 +77,17 @@ pieces(Window, Socket, Bytes, Known) ->
     end.
 
 %% 6.9: "Flow control operates at two levels: on each individual stream and on the entire
-%% connection." A body that is sent behind a refused head counts for the connection, too. The bodies
-%% of others still arrive.
+%% connection." A body behind a head that is answered at once counts for the connection, too. The
+%% bodies of others still arrive.
 refused_bodies_use_up_no_window(_) ->
+    [ok = unread_bodies(Path)
+     || Path <- [~"/elsewhere", ~"/.well-known/oauth-protected-resource"]].
+
+unread_bodies(Path) ->
+    Listener = #{authenticate => fun(_) -> {ok, anybody} end,
+                 protected_resource => #{authorization_servers => [~"https://as.example"]}},
     Server = erlmcp_test_http:start(#{limits => #{receive_timeout_ms => 5_000},
-                                      listen => [{http, #{}}]}),
+                                      listen => [{http, Listener}]}),
     {Socket, _} = connect([{server, Server}]),
     {Headers, Message} = erlmcp_test_http:message(~"tools/list", #{}, #{}),
     Refused = 57_343,
@@ -92,7 +100,7 @@ refused_bodies_use_up_no_window(_) ->
     %% The server has read the first part, and lets more come.
     Opened = windows(Socket, <<>>, #{0 => 65_535 - 16_384, 1 => 65_535 - 16_384}, fun opened/1),
     ok = gen_tcp:send(Socket, [cow_http2:data(1, nofin, Second)
-                               | [[head(Id, ~"/elsewhere", Refused, Headers),
+                               | [[head(Id, Path, Refused, Headers),
                                    [cow_http2:data(Id, IsFin, binary:copy(~" ", Size))
                                     || {IsFin, Size} <- parts(Refused)]]
                                   || Id <- [3, 5]]]),
@@ -163,6 +171,39 @@ whole(Socket, Bytes) ->
         more ->
             {ok, More} = gen_tcp:recv(Socket, 0, ?PATIENCE),
             whole(Socket, <<Bytes/binary, More/binary>>)
+    end.
+
+%% 8.1: "zero or more DATA frames containing the message content". A head need not say that there is
+%% none, or announce its length.
+empty_frames_are_no_bodies(_) ->
+    Server = erlmcp_test_http:start(#{listen => [{http, #{sse => #{}}}]}),
+    [begin
+         {Id, Revision} = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
+         Fields = [{~"mcp-session-id", Id}, {~"mcp-protocol-version", Revision} | Length],
+         Got = status(Method, Path, Fields, Server),
+         {Method, Path, Status} = {Method, Path, Got}
+     end || {Method, Path, Status} <- [{~"GET", ~"/sse", ~"200"}, {~"GET", ~"/mcp", ~"200"},
+                                       {~"DELETE", ~"/mcp", ~"204"}],
+            Length <- [[], [{~"content-length", ~"0"}]]],
+    erlmcp_test_http:stop(Server).
+
+%% The status of a request whose body is an empty frame.
+status(Method, Path, Fields, Server) ->
+    {Socket, _} = connect([{server, Server}]),
+    {Block, _} = cow_hpack:encode([{~":method", Method}, {~":scheme", ~"http"},
+                                   {~":authority", ~"localhost"}, {~":path", Path} | Fields]),
+    ok = gen_tcp:send(Socket, [cow_http2:headers(1, nofin, Block), cow_http2:data(1, fin, ~"")]),
+    Status = status(Socket, <<>>),
+    ok = gen_tcp:close(Socket),
+    Status.
+
+status(Socket, Bytes) ->
+    case whole(Socket, Bytes) of
+        {{headers, 1, _, head_fin, Head}, _} ->
+            {[{~":status", Status} | _], _} = cow_hpack:decode(Head),
+            Status;
+        {_, Rest} ->
+            status(Socket, Rest)
     end.
 
 %% 8.3.1: "":scheme" is not restricted to URIs with scheme "http" and "https"." A client can write
@@ -247,6 +288,41 @@ closed(Socket) ->
     case gen_tcp:recv(Socket, 0, ?PATIENCE) of
         {ok, _} -> closed(Socket);
         {error, closed} -> ok
+    end.
+
+%% 10.5: "Large numbers of small or empty frames can be abused to cause a peer to expend time
+%% processing frame headers", and memory, if they are kept until it is known who has sent them.
+empty_frames_take_no_memory(_) ->
+    Test = self(),
+    Ask = fun(_) ->
+        Test ! {asked, self()},
+        receive go_on -> {ok, anybody} end
+    end,
+    #{pid := Supervisor} = Server =
+        erlmcp_test_http:start(#{limits => #{authenticate_timeout_ms => ?PATIENCE},
+                                 listen => [{http, #{authenticate => {process, Ask}}}]}),
+    {Socket, _} = connect([{server, Server}]),
+    {Headers, Body} = erlmcp_test_http:message(~"tools/list", #{}, #{}),
+    ok = gen_tcp:send(Socket, head(1, ~"/mcp", iolist_size(Body), Headers)),
+    Asked = receive {asked, Pid} -> Pid after ?PATIENCE -> error(not_asked) end,
+    ok = gen_tcp:send(Socket, [lists:duplicate(50_000, cow_http2:data(1, nofin, ~"")),
+                               cow_http2:ping(7)]),
+    Rest = answered_ping(7, Socket, <<>>),
+    [Listener] = [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Supervisor)],
+    [Connection] = ranch:procs(Listener, connections),
+    true = erlang:garbage_collect(Connection),
+    {memory, Bytes} = process_info(Connection, memory),
+    {true, _} = {Bytes < 1_000_000, Bytes},
+    Asked ! go_on,
+    ok = gen_tcp:send(Socket, cow_http2:data(1, fin, Body)),
+    #{~"result" := #{}} = json:decode(answered(1, Socket, Rest, <<>>)),
+    ok = gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
+
+answered_ping(Opaque, Socket, Bytes) ->
+    case whole(Socket, Bytes) of
+        {{ping_ack, Opaque}, Rest} -> Rest;
+        {_, Rest} -> answered_ping(Opaque, Socket, Rest)
     end.
 
 %% The answer to the SETTINGS that begin a connection is one of them.

@@ -12,7 +12,7 @@
          listener_that_does_not_read_ends_alone/1,
          disconnect_cancels_all_calls/1, body_is_bounded/1, body_that_stops_is_408/1,
          streams_of_a_connection_are_bounded/1, bodies_of_a_connection_are_bounded/1,
-         windows_are_opened_again/1]).
+         largest_body_of_a_connection_makes_room/1, windows_are_opened_again/1]).
 -export([tls_url_is_https/1, alpn_prefers_http2/1]).
 
 -import(erlmcp_test_suite, [server/1, transport/1]).
@@ -37,7 +37,7 @@ groups() ->
                 listener_that_does_not_read_ends_alone,
                 disconnect_cancels_all_calls, body_is_bounded, body_that_stops_is_408,
                 streams_of_a_connection_are_bounded, bodies_of_a_connection_are_bounded,
-                windows_are_opened_again]},
+                largest_body_of_a_connection_makes_room, windows_are_opened_again]},
      {alpn, [tls_url_is_https, alpn_prefers_http2]}].
 
 init_per_suite(Config) ->
@@ -463,6 +463,39 @@ bodies_of_a_connection_are_bounded(Config) ->
         answer(Connection, echo(Connection, binary:copy(~"a", Size - 1_000))),
     gun:close(Connection),
     erlmcp_test_http:stop(Server).
+
+%% One of them that never ends eight large ones keeps out no smaller ones.
+largest_body_of_a_connection_makes_room(Config) ->
+    Size = 2_000_000,
+    Server = start(#{message_bytes => Size}, Config),
+    Connection = open(Server, [http2], Config),
+    {Headers, Body} = message(~"tools/list", #{}, #{}),
+    Begun = [begin
+                 Stream = gun:headers(Connection, "POST", "/mcp", Headers),
+                 ok = gun:data(Connection, Stream, nofin, binary:copy(~" ", Size - 1)),
+                 Stream
+             end || _ <- lists:seq(1, 8)],
+    ok = arrived(length(Begun), Size - 1),
+    Small = gun:headers(Connection, "POST", "/mcp", Headers),
+    ok = gun:data(Connection, Small, nofin, binary:copy(~" ", 1_000)),
+    Refused = receive
+        {gun_response, Connection, Stream, nofin, 503, _} -> Stream
+    after ?TIMEOUT ->
+        error(not_refused)
+    end,
+    true = lists:member(Refused, Begun),
+    {ok, Answer} = gun:await_body(Connection, Refused, ?TIMEOUT),
+    #{~"error" := #{~"code" := 1002}} = json:decode(Answer),
+    ok = gun:data(Connection, Small, fin, Body),
+    {200, _, [#{~"result" := _}]} = answer(Connection, Small),
+    gun:close(Connection),
+    erlmcp_test_http:stop(Server).
+
+arrived(Count, Bytes) ->
+    case [ok || {_, Of, _, _} <- ets:tab2list(erlmcp_unfinished_messages), Of =:= Bytes] of
+        Arrived when length(Arrived) =:= Count -> ok;
+        _ -> receive after 10 -> arrived(Count, Bytes) end
+    end.
 
 %% RFC 9113, 6.9.1: "The sender MUST NOT send a flow-controlled frame with a length that exceeds the
 %% space available in either of the flow-control windows advertised by the receiver." So whoever has

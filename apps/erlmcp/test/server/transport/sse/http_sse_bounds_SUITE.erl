@@ -8,7 +8,7 @@
          streams_without_a_place_are_refused/1, untaken_messages_are_waited_for_in_time/1,
          untaken_messages_are_told_of_the_end/1, unread_bytes_are_bounded/1, slow_readers_are_cut/1,
          stalled_readers_are_cut/1, a_stalled_stream_is_cut/1, bytes_that_were_read_are_free/1,
-         reading_late_is_not_slow/1]).
+         reading_late_is_not_slow/1, streams_keep_no_head/1]).
 
 -import(erlmcp_test_suite, [server/1]).
 -import(erlmcp_test_sse_server, [start/1, client/1, client/2, session/2, open_post/1,
@@ -300,6 +300,23 @@ reading_late_is_not_slow(Config) ->
     Pings = lists:seq(1, 200),
     true = is_quiet(Client),
     erlmcp_test_http:stop(Server).
+
+%% A stream may last for long, and its head may be large.
+streams_keep_no_head(Config) ->
+    Server = server(Config),
+    Socket = erlmcp_test_http:connect(Server),
+    Padding = [[~"X-", Name, ~": ", binary:copy(~"x", 4_000), ~"\r\n"] || Name <- "abcdefghij"],
+    ok = erlmcp_test_http:write(Socket, [~"GET /sse HTTP/1.1\r\nHost: localhost\r\n", Padding,
+                                         ~"\r\n"]),
+    {200, _} = erlmcp_test_http:head(Socket),
+    _ = endpoint(Socket, <<>>),
+    [Session] = sessions(Server),
+    Stream = stream(Session),
+    _ = sys:get_state(Stream),
+    true = erlang:garbage_collect(Stream),
+    {binary, Kept} = process_info(Stream, binary),
+    [] = [Bytes || {_, Bytes, _} <- Kept, Bytes >= iolist_size(Padding)],
+    ok = gen_tcp:close(Socket).
 
 -doc false.
 log(#{msg := {report, Report}}, #{config := #{test := Test}}) ->
