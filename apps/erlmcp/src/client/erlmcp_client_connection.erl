@@ -211,7 +211,7 @@ opened(Transport, Target, Settings, Tracer, Table) ->
             Peer = #peer{client = Client, channel = Channel, table = Table,
                          way = first_way(Settings),
                          subscriptions = erlmcp_client_subscriptions:new()},
-            {ok, serving, negotiate_if_up(Peer), {{timeout, sweep}, ?SWEEP, look}};
+            {ok, serving, negotiate_if_needed(Peer), {{timeout, sweep}, ?SWEEP, look}};
         {error, Reason} ->
             {stop, {shutdown, Reason}}
     end.
@@ -219,9 +219,6 @@ opened(Transport, Target, Settings, Tracer, Table) ->
 %% A line channel connects by itself, and reports when its connection is up.
 first_way(#{rules := http}) -> up;
 first_way(#{rules := line}) -> down.
-
-negotiate_if_up(#peer{way = up} = Peer) -> negotiate(Peer);
-negotiate_if_up(Peer) -> Peer.
 
 identity(#{info := Info, inputs := Inputs, capabilities := Given, tasks := Tasks}) ->
     Own = maps:merge(erlmcp_client_inputs:capabilities(Inputs), Given),
@@ -248,7 +245,8 @@ handle_event({call, From}, {subscribe, Subscriber, Filter, Deadline}, _, Peer) -
         true ?= erlmcp_clock:now_ms() < Deadline orelse {error, timeout},
         {ok, Reference, Next} ?=
             erlmcp_client_subscriptions:add(Subscriber, Filter, server(Peer), Subscriptions),
-        {keep_state, Peer#peer{subscriptions = Next}, {reply, From, {ok, Reference}}}
+        {keep_state, negotiate_if_needed(Peer#peer{subscriptions = Next}),
+         {reply, From, {ok, Reference}}}
     else
         {error, _} = Error -> {keep_state_and_data, {reply, From, Error}}
     end;
@@ -260,11 +258,10 @@ handle_event(info, {negotiated, Pid, Outcome}, _, #peer{negotiator = Pid} = Peer
     negotiated(Outcome, Peer#peer{negotiator = undefined});
 handle_event({timeout, stream}, late, _, #peer{pending = #{} = Live} = Peer) ->
     {keep_state, published(Live, Peer)};
-handle_event({timeout, again}, look, _, #peer{live = undefined, way = up} = Peer) ->
-    #peer{negotiator = Negotiator, pending = Pending, subscriptions = Subscriptions} = Peer,
+handle_event({timeout, again}, look, _, #peer{subscriptions = Subscriptions} = Peer) ->
     case erlmcp_client_subscriptions:is_empty(Subscriptions) of
-        false when Negotiator =:= undefined, Pending =:= undefined -> {keep_state, negotiate(Peer)};
-        _ -> keep_state_and_data
+        false -> {keep_state, negotiate_if_needed(Peer)};
+        true -> keep_state_and_data
     end;
 handle_event(info, {notification, {Method, Params}, Weight}, _, #peer{client = Client} = Peer) ->
     ok = erlmcp_client_mailbox:has_read(Weight, Client),
@@ -336,10 +333,15 @@ kind(#peer{client = #{server := Server}, live = #{revision := Revision}}) -> {Se
 server(#peer{client = Client, live = undefined, pending = Pending}) -> {Client, Pending};
 server(#peer{client = Client, live = Live}) -> {Client, Live}.
 
-wait(From, #peer{negotiator = undefined, pending = undefined, way = up} = Peer) ->
-    negotiate(Peer#peer{waiting = [From | Peer#peer.waiting]});
 wait(From, #peer{waiting = Waiting} = Peer) ->
-    Peer#peer{waiting = [From | Waiting]}.
+    negotiate_if_needed(Peer#peer{waiting = [From | Waiting]}).
+
+%% Negotiates unless there is an outcome, or one is on its way.
+negotiate_if_needed(#peer{live = undefined, negotiator = undefined, pending = undefined, way = up}
+                    = Peer) ->
+    negotiate(Peer);
+negotiate_if_needed(Peer) ->
+    Peer.
 
 negotiate(#peer{client = Client, epoch = Epoch, generation = Generation} = Peer) ->
     Self = self(),

@@ -12,7 +12,8 @@ once, and the server is told where it still does something.
          cut_off_subscriber_watches_nothing/1,
          refused_subscription_watches_nothing/1, resource_of_another_stays_watched/1,
          resource_stays_watched_after_a_late_end/1, failed_repetition_watches_nothing/1,
-         subscription_comes_when_the_server_does/1, server_that_goes_while_it_is_asked/1,
+         subscription_comes_when_the_server_does/1,
+         subscription_looks_for_a_server_given_up/1, server_that_goes_while_it_is_asked/1,
          killed_client_is_forgotten/1, killed_client_leaves_no_call_waiting/1,
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
          question_before_the_session_is_known/1, busy_stream_is_asked_for_again/1,
@@ -37,7 +38,8 @@ all() ->
      cut_off_subscriber_watches_nothing,
      refused_subscription_watches_nothing, resource_of_another_stays_watched,
      resource_stays_watched_after_a_late_end, failed_repetition_watches_nothing,
-     subscription_comes_when_the_server_does, server_that_goes_while_it_is_asked,
+     subscription_comes_when_the_server_does, subscription_looks_for_a_server_given_up,
+     server_that_goes_while_it_is_asked,
      killed_client_is_forgotten, killed_client_leaves_no_call_waiting, killed_pool_is_forgotten,
      crashed_call_says_so, stopped_application_ends_clients,
      question_before_the_session_is_known, busy_stream_is_asked_for_again,
@@ -394,6 +396,22 @@ subscription_comes_when_the_server_does(_) ->
     ok = erlmcp_test_port:give_back(Taken),
     {ok, Server} = erlmcp:start_server(#{name => ~"test", version => ~"1.0.0",
                                         listen => [{http, #{port => Port}}]}),
+    subscribed = event(Reference),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp:stop_server(Server).
+
+%% The client has found no server, and looks for it no more, since nobody waits.
+subscription_looks_for_a_server_given_up(_) ->
+    {Port, Taken} = erlmcp_test_port:taken(),
+    Url = <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/mcp">>,
+    Client = started({http, Url, #{}}),
+    {error, {connect, _}} = erlmcp_client:server(Client),
+    %% The pause after two failures, of which the first is that of the start.
+    receive after 1_100 -> ok end,
+    ok = erlmcp_test_port:give_back(Taken),
+    {ok, Server} = erlmcp:start_server(#{name => ~"test", version => ~"1.0.0",
+                                        listen => [{http, #{port => Port}}]}),
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
     subscribed = event(Reference),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp:stop_server(Server).
