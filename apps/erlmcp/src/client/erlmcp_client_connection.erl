@@ -257,7 +257,9 @@ handle_event(info, {unsubscribe, Reference}, _, Peer) ->
 handle_event(info, {negotiated, Pid, Outcome}, _, #peer{negotiator = Pid} = Peer) ->
     negotiated(Outcome, Peer#peer{negotiator = undefined});
 handle_event({timeout, stream}, late, _, #peer{pending = #{} = Live} = Peer) ->
-    {keep_state, published(Live, Peer)};
+    #peer{subscriptions = Subscriptions} = Peer,
+    Next = erlmcp_client_subscriptions:stream_is_late(server(Peer), Subscriptions),
+    {keep_state, published(Live, Peer#peer{subscriptions = Next})};
 handle_event({timeout, again}, look, _, #peer{subscriptions = Subscriptions} = Peer) ->
     case erlmcp_client_subscriptions:is_empty(Subscriptions) of
         false -> {keep_state, negotiate_if_needed(Peer)};

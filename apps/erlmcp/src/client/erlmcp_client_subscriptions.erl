@@ -16,7 +16,7 @@ Internal.
 
 -export([check/1, new/0, is_empty/1, add/4, remove/3, worker_ended/4, restart/2]).
 -export([end_all/2, notify_all/4, answer/3, subscribed/4, unwatched/3, stream_event/4,
-         is_opening/1]).
+         stream_is_late/2, is_opening/1]).
 
 -export_type([subscriptions/0, watching/0]).
 
@@ -31,7 +31,8 @@ Internal.
 }).
 -record(subscriptions, {
     all = #{} :: #{reference() => #subscription{}},
-    %% The GET stream of a session, for messages that belong to no call.
+    %% The GET stream of a session, for messages that belong to no call. `open` is also one that
+    %% takes too long to open.
     stream = none :: none | {opening | open, pid()},
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions()
 }).
@@ -315,8 +316,8 @@ subscribed(Worker, Outcome, Server, #subscriptions{all = All} = Subscriptions) -
     case [Reference || Reference := #subscription{worker = W} <- All, W =:= Worker] of
         [Reference] when Outcome =:= ok ->
             #{Reference := Subscription} = All,
-            announced(Server, Subscriptions#subscriptions{
-                all = All#{Reference := Subscription#subscription{ready = true}}});
+            Ready = Subscription#subscription{ready = true, worker = undefined},
+            announced(Server, Subscriptions#subscriptions{all = All#{Reference := Ready}});
         [Reference] ->
             {error, Reason, Watched} = Outcome,
             {#subscription{pid = Pid}, Others} = maps:take(Reference, All),
@@ -355,16 +356,28 @@ unwatched(_, _, Subscriptions) ->
 -doc """
 Handles an event of the session's stream: it is `open`, or the server has `refused` it. Then the
 subscribers that have waited for the stream get `subscribed`. If the stream is open again, all
-subscribers get `subscribed`, since they may have missed changes.
+whose resources are watched get `subscribed`, since they may have missed changes.
 """.
 -spec stream_event(pid(), open | refused, server(), subscriptions()) -> subscriptions().
 stream_event(Pid, open, Server, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
     announced(Server, Subscriptions#subscriptions{stream = {open, Pid}});
 stream_event(Pid, open, Server, #subscriptions{stream = {open, Pid}, all = All} = Subscriptions) ->
-    deliver_all(subscribed, maps:keys(All), Server, Subscriptions);
+    Asked = [Reference || Reference := #subscription{worker = undefined} <- All],
+    deliver_all(subscribed, Asked, Server, Subscriptions);
 stream_event(Pid, refused, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
     announced(Server, Subscriptions#subscriptions{stream = none});
 stream_event(_, _, _, Subscriptions) ->
+    Subscriptions.
+
+-doc """
+Handles the session's stream as an open one, although it has not opened in time. The server may
+never open it, and may send changes in other ways. When the stream opens, all subscribers get
+`subscribed` again.
+""".
+-spec stream_is_late(server(), subscriptions()) -> subscriptions().
+stream_is_late(Server, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
+    announced(Server, Subscriptions#subscriptions{stream = {open, Pid}});
+stream_is_late(_, Subscriptions) ->
     Subscriptions.
 
 -doc "Returns `true` if the session's stream is being opened.".

@@ -18,6 +18,7 @@ once, and the server is told where it still does something.
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
          question_before_the_session_is_known/1, busy_stream_is_asked_for_again/1,
          missing_stream_is_no_lost_session/1, subscription_while_the_stream_opens/1,
+         subscription_without_a_stream/1,
          server_that_reads_nothing_holds_up_no_stop/1, no_folder_is_left/1,
          no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1,
          every_reason_is_a_sentence/1, a_late_call_leaves_no_process/1]).
@@ -44,6 +45,7 @@ all() ->
      crashed_call_says_so, stopped_application_ends_clients,
      question_before_the_session_is_known, busy_stream_is_asked_for_again,
      missing_stream_is_no_lost_session, subscription_while_the_stream_opens,
+     subscription_without_a_stream,
      server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports,
      answer_from_before_a_change_is_not_kept, longest_retry, every_reason_is_a_sentence,
      a_late_call_leaves_no_process].
@@ -703,6 +705,47 @@ subscription_while_the_stream_opens(_) ->
     subscribed = event(Reference),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
+
+%% A server that never opens the stream may send changes with the answers of calls. A stream that
+%% opens late tells so, since changes may have been missed.
+subscription_without_a_stream(_) ->
+    [begin
+         Peer = erlmcp_test_peer:http(fun
+             (#{method := ~"GET"}) -> Answer;
+             (Request) -> erlmcp_test_bad_http_peer:session(Request)
+         end),
+         Client = started({http, maps:get(url, Peer), #{era => session}}),
+         {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true,
+                                                             resources => [~"test://a"]}),
+         {Answer, subscribed} = {Answer, event(Reference)},
+         ok = erlmcp_client:stop(Client),
+         ok = erlmcp_test_peer:stop(Peer)
+     end || Answer <- [silence, {501, [], none}, {200, [{~"content-type", ~"text/html"}], ~"hi"}]],
+    Test = self(),
+    Late = erlmcp_test_peer:http(fun
+        (#{method := ~"GET"}) ->
+            Test ! {stream, self()},
+            receive open -> {events, [follow]} end;
+        (#{message := #{~"method" := ~"resources/subscribe"}} = Request) ->
+            Test ! {watch, self()},
+            receive watch -> erlmcp_test_bad_http_peer:session(Request) end;
+        (Request) ->
+            erlmcp_test_bad_http_peer:session(Request)
+    end),
+    Listens = started({http, maps:get(url, Late), #{era => session}}),
+    {ok, Twice} = erlmcp_client:subscribe(Listens, #{tools_changed => true}),
+    {ok, Once} = erlmcp_client:subscribe(Listens, #{resources => [~"test://a"]}),
+    subscribed = event(Twice),
+    Watch = receive {watch, Pid} -> Pid after ?WAIT -> error(not_asked) end,
+    receive {stream, Stream} -> Stream ! open after ?WAIT -> error(no_stream) end,
+    subscribed = event(Twice),
+    %% The server does not watch its resource yet.
+    {ok, _} = erlmcp_client:subscribe(Listens, #{}),
+    receive {erlmcp, Once, Early} -> error(Early) after 0 -> ok end,
+    Watch ! watch,
+    subscribed = event(Once),
+    ok = erlmcp_client:stop(Listens),
+    ok = erlmcp_test_peer:stop(Late).
 
 %% What cannot be written any more is not waited for.
 server_that_reads_nothing_holds_up_no_stop(_) ->
