@@ -574,6 +574,7 @@ session_event(_, Stream) ->
 
 subscription_event(
     {message, {notification, ~"notifications/subscriptions/acknowledged", _}}, Stream) ->
+    ok = forget(Stream),
     Counted = counted({ok, #{}, #{}}, Stream),
     delivered(subscribed, Counted#stream{acknowledged = true,
                                          pause = erlmcp_client_backoff:first_ms()});
@@ -597,6 +598,20 @@ subscription_event({message, {response, _, {ok, _}}}, Stream) ->
     again;
 subscription_event(_, Stream) ->
     {ok, Stream}.
+
+%% Changes before the acknowledgement may have been missed, so the cache forgets what the stream is
+%% for.
+forget(#stream{client = #{cache := Cache}, subscription = {_, _, Filter}}) ->
+    Lists = [Method || {Key, Method} <- [
+                           {tools_changed, ~"notifications/tools/list_changed"},
+                           {prompts_changed, ~"notifications/prompts/list_changed"},
+                           {resources_changed, ~"notifications/resources/list_changed"}],
+                       maps:get(Key, Filter, false)],
+    lists:foreach(fun(Method) -> erlmcp_client_cache:changed(Method, #{}, Cache) end, Lists),
+    lists:foreach(fun(Uri) ->
+                      erlmcp_client_cache:changed(~"notifications/resources/updated",
+                                                  #{~"uri" => Uri}, Cache)
+                  end, maps:get(resources, Filter, [])).
 
 delivered(Event, Stream) ->
     case deliver_own(Event, Stream) of
