@@ -414,9 +414,10 @@ notify_all(Method, Params, Server, #subscriptions{all = All} = Subscriptions) ->
 event(~"notifications/tools/list_changed", _) -> tools_changed;
 event(~"notifications/prompts/list_changed", _) -> prompts_changed;
 event(~"notifications/resources/list_changed", _) -> resources_changed;
-event(~"notifications/resources/updated", #{~"uri" := Uri}) -> {resource_updated, Uri};
+event(~"notifications/resources/updated", #{~"uri" := Uri}) when is_binary(Uri) ->
+    {resource_updated, Uri};
 event(~"notifications/message", Params) -> {log, Params};
-event(~"notifications/elicitation/complete", #{~"elicitationId" := Id}) ->
+event(~"notifications/elicitation/complete", #{~"elicitationId" := Id}) when is_binary(Id) ->
     {elicitation_complete, Id};
 event(_, _) -> none.
 
@@ -579,11 +580,12 @@ subscription_event(
     delivered(subscribed, Counted#stream{acknowledged = true,
                                          pause = erlmcp_client_backoff:first_ms()});
 subscription_event({message, {notification, Method, Params}}, Stream) ->
-    #stream{client = #{cache := Cache}} = Stream,
+    #stream{client = #{cache := Cache}, subscription = {_, _, Filter}} = Stream,
     ok = erlmcp_client_cache:changed(Method, Params, Cache),
-    case event(Method, Params) of
-        none -> {ok, Stream};
-        Event -> delivered(Event, Stream)
+    Event = event(Method, Params),
+    case Event =/= none andalso is_asked_for(Event, Filter) of
+        true -> delivered(Event, Stream);
+        false -> {ok, Stream}
     end;
 %% The server does not know the method, so it has no subscriptions.
 subscription_event({message, {response, _, {error, #{~"code" := -32601} = Error}}}, Stream) ->
@@ -612,6 +614,10 @@ forget(#stream{client = #{cache := Cache}, subscription = {_, _, Filter}}) ->
                       erlmcp_client_cache:changed(~"notifications/resources/updated",
                                                   #{~"uri" => Uri}, Cache)
                   end, maps:get(resources, Filter, [])).
+
+%% On a subscription's own stream the server may name a part of a resource.
+is_asked_for({resource_updated, _}, Filter) -> is_map_key(resources, Filter);
+is_asked_for(Event, Filter) -> wants(Event, Filter).
 
 delivered(Event, Stream) ->
     case deliver_own(Event, Stream) of
