@@ -272,7 +272,8 @@ log_level(_, _, _) ->
 
 request(Request, Client, Live, Deadline) ->
     Watch = #{deadline => Deadline, last_deadline => Deadline,
-              timeout => max(1, Deadline - erlmcp_clock:now_ms())},
+              timeout => max(1, Deadline - erlmcp_clock:now_ms()),
+              user_time => erlmcp_client_questions:user_time(Client)},
     %% For `abandon/3`.
     #{revision := Revision} = Live,
     _ = put(?MODULE, {Request, Revision, erlang:monotonic_time(nanosecond)}),
