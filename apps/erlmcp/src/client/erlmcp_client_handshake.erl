@@ -36,7 +36,8 @@ run(#{settings := #{era := Era}} = Client, Epoch) ->
         {ok, Opened} ?= opened(Client, Epoch),
         {ok, Live} ?= found(Era, Client, Opened),
         ok = remember(Era, Live, Client),
-        {ok, Live}
+        %% It is kept as long as the client lives.
+        {ok, erlmcp_client_mailbox:own(Live)}
     end.
 
 -doc """
