@@ -9,8 +9,8 @@ is reached meanwhile and afterwards (`m:erlmcp_test_watch`). Those without an en
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([never_in_time/1, notification_is_never_accepted/1, late_answer_is_nobodys/1,
-         connection_ends/1, wrong_messages/1, wrong_json/1, wrong_http/1, wrong_results/1,
-         wrong_initialize/1, too_large_bodies/1, too_large_heads/1, elsewhere/1,
+         connection_ends/1, wrong_messages/1, long_words/1, wrong_json/1, wrong_http/1,
+         wrong_results/1, wrong_initialize/1, too_large_bodies/1, too_large_heads/1, elsewhere/1,
          streams_that_end_at_once/1, events_nobody_asked_for/1,
          every_connection_ends_after_its_answer/1, tls_that_hangs/1]).
 
@@ -25,9 +25,9 @@ suite() ->
 
 all() ->
     [never_in_time, notification_is_never_accepted, late_answer_is_nobodys, connection_ends,
-     wrong_messages, wrong_json, wrong_http, wrong_results, wrong_initialize, too_large_bodies,
-     too_large_heads, elsewhere, streams_that_end_at_once, events_nobody_asked_for,
-     every_connection_ends_after_its_answer, tls_that_hangs].
+     wrong_messages, long_words, wrong_json, wrong_http, wrong_results, wrong_initialize,
+     too_large_bodies, too_large_heads, elsewhere, streams_that_end_at_once,
+     events_nobody_asked_for, every_connection_ends_after_its_answer, tls_that_hangs].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -136,6 +136,18 @@ wrong_messages(Config) ->
           {unknown_result_type, {say, fun(Message) ->
               {200, [], result(Message, #{resultType => ~"surprise"})}
            end}}]).
+
+%% A reason says what was wrong, and not all of it.
+long_words(Config) ->
+    Long = binary:copy(~"k", 1_000_000),
+    Wrong = #{jsonrpc => ~"2.0", id => Long, result => #{}},
+    IsShort = fun({error, {protocol, What}}) -> byte_size(What) < 1_000;
+                 (_) -> false
+              end,
+    each(Config, #{}, IsShort,
+         [{id, json(Wrong)},
+          {id_in_an_event, {events, [event(Wrong)]}},
+          {same_key_twice, typed(json, [~B'{"', Long, ~B'":1,"', Long, ~B'":1}'])}]).
 
 wrong_json(Config) ->
     Deep = binary:copy(~"[", 100_000),
