@@ -68,6 +68,8 @@ it is 0, except with HTTP+SSE.
     %% connects for each request.
     way = up :: up | down,
     generation = 0 :: non_neg_integer(),
+    %% On lines, whether a negotiation with the era `auto` begins with `initialize`.
+    guess = unknown :: session | unknown,
     subscriptions :: erlmcp_client_subscriptions:subscriptions(),
     %% Requests of the server that came before the session was open, and the number of failed
     %% negotiations in a row.
@@ -345,11 +347,12 @@ negotiate_if_needed(#peer{live = undefined, negotiator = undefined, pending = un
 negotiate_if_needed(Peer) ->
     Peer.
 
-negotiate(#peer{client = Client, epoch = Epoch, generation = Generation} = Peer) ->
+negotiate(#peer{client = Client, epoch = Epoch, generation = Generation, guess = Guess} = Peer) ->
     Self = self(),
     Next = Epoch + 1,
     Pid = spawn_link(fun() ->
-        Self ! {negotiated, self(), erlmcp_client_handshake:run(Client, {Next, Generation})}
+        Self ! {negotiated, self(),
+                erlmcp_client_handshake:run(Client, {Next, Generation}, Guess)}
     end),
     Peer#peer{negotiator = Pid, epoch = Next}.
 
@@ -362,7 +365,8 @@ negotiated({ok, Live}, #peer{client = Client, subscriptions = Subscriptions} = P
     Next = lists:foldr(fun(Question, Acc) ->
                            erlmcp_client_subscriptions:answer(Question, {Client, Live}, Acc)
                        end, Renewed, Peer#peer.early),
-    settled(Peer#peer{pending = Live, subscriptions = Next, early = [], failures = 0},
+    settled(Peer#peer{pending = Live, subscriptions = Next, early = [], failures = 0,
+                      guess = unknown},
             [{{timeout, stream}, ?STREAM, late}]);
 negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Before} = Peer) ->
     gen_statem:reply([{reply, From, Error} || From <- lists:reverse(Waiting)]),
@@ -394,7 +398,8 @@ way({down, Reason}, #peer{negotiator = Pid, client = Client} = Peer) ->
     end,
     ok = erlmcp_client_handshake:abandon(Pid, lost(Reason), Client),
     ok = erlmcp_client_questions:withdraw_all(Client),
-    negotiated({error, Error}, (forget(Peer))#peer{way = down, negotiator = undefined});
+    negotiated({error, Error}, (forget(Peer))#peer{way = down, negotiator = undefined,
+                                                   guess = next_guess(Pid, Peer)});
 way({message, {request, _, _, _} = Request}, #peer{client = Client, live = #{} = Live} = Peer) ->
     #peer{subscriptions = Subscriptions} = Peer,
     Next = erlmcp_client_subscriptions:answer(Request, {Client, Live}, Subscriptions),
@@ -405,6 +410,12 @@ way({message, {notification, Method, Params}}, Peer) ->
     {keep_state, notification(Method, Params, Peer)};
 way(_, _) ->
     keep_state_and_data.
+
+%% Some older servers end when they are asked `server/discover`. So the negotiation after one that
+%% the end of the connection has interrupted begins with the other request.
+next_guess(undefined, #peer{guess = Guess}) -> Guess;
+next_guess(_, #peer{guess = unknown}) -> session;
+next_guess(_, #peer{guess = session}) -> unknown.
 
 %% The reason with which the requests on the connection fail.
 lost({connect, _} = Reason) -> Reason;
