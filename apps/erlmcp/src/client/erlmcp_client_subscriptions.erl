@@ -587,8 +587,10 @@ subscription_event({message, {notification, Method, Params}}, Stream) ->
         true -> delivered(Event, Stream);
         false -> {ok, Stream}
     end;
-%% The server does not know the method, so it has no subscriptions.
-subscription_event({message, {response, _, {error, #{~"code" := -32601} = Error}}}, Stream) ->
+%% The server does not know the method, so it has no subscriptions, or it refuses this filter.
+subscription_event({message, {response, _, {error, #{~"code" := Code} = Error}}}, Stream) when
+    Code =:= -32601; Code =:= -32602
+->
     Reason = erlmcp_client_exchange:failure(Error),
     _ = counted({error, Reason}, Stream),
     {over, Reason};

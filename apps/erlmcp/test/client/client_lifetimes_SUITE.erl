@@ -10,6 +10,7 @@ once, and the server is told where it still does something.
          ended_subscription_is_over/1, crashed_subscription_says_so/1, the_end_is_the_last_event/1,
          subscription_ends_once/1, late_subscription_is_not_added/1,
          cut_off_subscriber_watches_nothing/1,
+         refused_filter_ends_the_subscription/1,
          refused_subscription_watches_nothing/1, resource_of_another_stays_watched/1,
          resource_stays_watched_after_a_late_end/1, failed_repetition_watches_nothing/1,
          subscription_comes_when_the_server_does/1,
@@ -36,7 +37,7 @@ all() ->
     [subscription_ends_on_the_server, subscription_ends_with_its_owner,
      ended_subscription_is_over, crashed_subscription_says_so, the_end_is_the_last_event,
      subscription_ends_once, late_subscription_is_not_added,
-     cut_off_subscriber_watches_nothing,
+     cut_off_subscriber_watches_nothing, refused_filter_ends_the_subscription,
      refused_subscription_watches_nothing, resource_of_another_stays_watched,
      resource_stays_watched_after_a_late_end, failed_repetition_watches_nothing,
      subscription_comes_when_the_server_does, subscription_looks_for_a_server_given_up,
@@ -279,6 +280,18 @@ cut_off_subscriber_watches_nothing(_) ->
     end,
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
+
+%% The same filter would be refused again.
+refused_filter_ends_the_subscription(_) ->
+    Server = server(),
+    TooMany = [<<"test://", (integer_to_binary(N))/binary>> || N <- lists:seq(1, 1_001)],
+    [begin
+         Client = started(Target),
+         {ok, Reference} = erlmcp_client:subscribe(Client, #{resources => TooMany}),
+         {ended, {rpc, #{code := -32602}}} = event(Reference),
+         ok = erlmcp_client:stop(Client)
+     end || Target <- [tcp(Server, #{era => stateless}), {http, url(Server), #{era => stateless}}]],
+    ok = erlmcp:stop_server(Server).
 
 %% The first resource is another subscription's, the second is watched, and the third is refused.
 refused_subscription_watches_nothing(_) ->
