@@ -9,8 +9,8 @@ Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Caching", "Stre
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([header_mismatch_renews_the_tool_once/1, header_mismatch_may_come_after_a_round/1,
-         headers_follow_the_definition/1,
-         invalid_tool_is_left_out/1, state_goes_back_as_it_came/1, rounds_are_bounded/1,
+         headers_follow_the_definition/1, invalid_tool_is_left_out/1, few_tools_are_logged/1,
+         state_goes_back_as_it_came/1, rounds_are_bounded/1,
          rounds_must_ask_something/1, inputs_that_fail/1, unknown_result_type/1,
          result_type_may_be_absent/1, fresh_result_is_kept/1, each_meta_has_its_result/1,
          stale_result_is_asked_for/1, change_is_not_kept/1,
@@ -31,7 +31,7 @@ suite() ->
 
 all() ->
     [header_mismatch_renews_the_tool_once, header_mismatch_may_come_after_a_round,
-     headers_follow_the_definition, invalid_tool_is_left_out,
+     headers_follow_the_definition, invalid_tool_is_left_out, few_tools_are_logged,
      state_goes_back_as_it_came, rounds_are_bounded, rounds_must_ask_something, inputs_that_fail,
      unknown_result_type, result_type_may_be_absent, fresh_result_is_kept, each_meta_has_its_result,
      stale_result_is_asked_for, change_is_not_kept, missed_changes_are_not_kept,
@@ -104,6 +104,21 @@ invalid_tool_is_left_out(Config) ->
         {_, _} = binary:match(Text, ~"x-mcp-header")
     after ?WAIT -> error(not_logged)
     end.
+
+%% However many they are, the log is not filled.
+few_tools_are_logged(Config) ->
+    Client = visit(Config, #{}, #{~"tools/list" => fun(Call) ->
+        page(Call, [mirrored(~"two words") || _ <- lists:seq(1, 1_000)], none)
+    end}),
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => #{test => self()}}),
+    {ok, []} = erlmcp_client:list_tools(Client),
+    ok = logger:remove_handler(?MODULE),
+    Texts = [Text || Text <- logged(), binary:match(Text, ~"left out") =/= nomatch],
+    11 = length(Texts),
+    ~"990 more MCP tools are left out of their list" = lists:last(Texts).
+
+logged() ->
+    receive {logged, warning, Text} -> [Text | logged()] after 0 -> [] end.
 
 %% "the client MUST echo back the exact value of that field when retrying the original request.
 %% [...] If the `InputRequiredResult` does not contain a `requestState` field, the client MUST NOT
