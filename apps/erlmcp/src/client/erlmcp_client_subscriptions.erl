@@ -50,8 +50,10 @@ Internal.
     acknowledged = false :: boolean(),
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions(),
     pause = erlmcp_client_backoff:first_ms() :: pos_integer(),
-    %% Whether the first attempt to open the stream has had no outcome yet.
-    first = true :: boolean()
+    %% Whether the first attempt to open the stream has had no outcome yet, and whether the server
+    %% has accepted the last one.
+    first = true :: boolean(),
+    accepted = false :: boolean()
 }).
 
 %% Milliseconds within which the server must begin to answer, and acknowledge a subscription.
@@ -468,7 +470,7 @@ open(#stream{client = #{channel := {Transport, Handle}}} = Stream) ->
     {Id, Outgoing} = outgoing(Stream),
     Deadline = erlmcp_clock:now_ms() + ?OPEN,
     Sent = {erlang:monotonic_time(nanosecond), iolist_size(maps:get(message, Outgoing))},
-    Opened = Stream#stream{id = Id, sent = Sent, acknowledged = false},
+    Opened = Stream#stream{id = Id, sent = Sent, acknowledged = false, accepted = false},
     case Transport:send(Outgoing#{kind => stream, id => Id, deadline => Deadline}, Handle) of
         {ok, Exchange} -> receiving(Exchange, Opened);
         {error, Reason} -> failed(Reason, Opened)
@@ -563,7 +565,7 @@ events([Event | Events], Exchange, Stream) ->
 
 session_event({headers, _}, #stream{client = #{peer := Peer}} = Stream) ->
     Peer ! {stream, self(), open},
-    Stream#stream{pause = erlmcp_client_backoff:first_ms(), first = false};
+    Stream#stream{pause = erlmcp_client_backoff:first_ms(), first = false, accepted = true};
 session_event({message, {notification, Method, Params}}, #stream{client = Client} = Stream) ->
     ok = erlmcp_client_mailbox:notify(Client, Method, Params),
     Stream;
@@ -636,9 +638,9 @@ unsubscribe(#stream{client = Client, subscription = {Reference, _, _}}) ->
 failed(Reason, Stream) ->
     lost(Reason, counted({error, Reason}, Stream)).
 
-lost({http, Status, _, _}, #stream{subscription = none, client = #{peer := Peer}}) when
-    not ?IS_TEMPORARY(Status)
-->
+%% A server that refuses to resume a stream may accept a new one.
+lost({http, Status, _, _}, #stream{subscription = none, accepted = false,
+                                   client = #{peer := Peer}}) when not ?IS_TEMPORARY(Status) ->
     Peer ! {stream, self(), refused},
     ok;
 %% A server that offers no stream may give the same answer as one that has forgotten the session.

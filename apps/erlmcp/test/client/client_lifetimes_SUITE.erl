@@ -19,7 +19,7 @@ once, and the server is told where it still does something.
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
          question_before_the_session_is_known/1, busy_stream_is_asked_for_again/1,
          missing_stream_is_no_lost_session/1, subscription_while_the_stream_opens/1,
-         subscription_without_a_stream/1,
+         subscription_without_a_stream/1, stream_that_is_not_resumed_is_opened_again/1,
          server_that_reads_nothing_holds_up_no_stop/1, no_folder_is_left/1,
          no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1,
          every_reason_is_a_sentence/1, a_late_call_leaves_no_process/1]).
@@ -46,7 +46,7 @@ all() ->
      crashed_call_says_so, stopped_application_ends_clients,
      question_before_the_session_is_known, busy_stream_is_asked_for_again,
      missing_stream_is_no_lost_session, subscription_while_the_stream_opens,
-     subscription_without_a_stream,
+     subscription_without_a_stream, stream_that_is_not_resumed_is_opened_again,
      server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports,
      answer_from_before_a_change_is_not_kept, longest_retry, every_reason_is_a_sentence,
      a_late_call_leaves_no_process].
@@ -759,6 +759,33 @@ subscription_without_a_stream(_) ->
     subscribed = event(Once),
     ok = erlmcp_client:stop(Listens),
     ok = erlmcp_test_peer:stop(Late).
+
+%% The server has forgotten the last event, and not the session.
+stream_that_is_not_resumed_is_opened_again(_) ->
+    Test = self(),
+    Changed = erlmcp_test_peer:event(
+        #{jsonrpc => ~"2.0", method => ~"notifications/tools/list_changed"}),
+    Peer = erlmcp_test_peer:http(fun
+        (#{method := ~"GET", headers := #{~"last-event-id" := _}}) ->
+            {400, [], none};
+        (#{method := ~"GET"}) ->
+            Test ! {stream, self()},
+            {events, [~"id: 1\nretry: 0\ndata: \n\n", follow]};
+        (Request) ->
+            erlmcp_test_bad_http_peer:session(Request)
+    end),
+    Client = started({http, maps:get(url, Peer), #{era => session}}),
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    subscribed = event(Reference),
+    Say = fun(Piece) ->
+        receive {stream, Stream} -> Stream ! {say, Piece} after ?WAIT -> error(no_stream) end
+    end,
+    _ = Say(close),
+    subscribed = event(Reference),
+    _ = Say(Changed),
+    tools_changed = event(Reference),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
 
 %% What cannot be written any more is not waited for.
 server_that_reads_nothing_holds_up_no_stop(_) ->
