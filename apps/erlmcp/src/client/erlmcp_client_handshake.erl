@@ -81,6 +81,8 @@ found(auto, Client, Epoch, Guess) ->
             case session(erlmcp_revision:latest(session), Client, Epoch) of
                 {ok, _} = Found -> Found;
                 {error, {connect, _}} = Error -> Error;
+                %% The user has just been asked to log in.
+                {error, {unauthorized, _}} = Error -> Error;
                 {error, _} -> probe(Client, Epoch)
             end;
         false ->
