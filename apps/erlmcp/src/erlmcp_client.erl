@@ -360,7 +360,8 @@ The events that a subscription asks for.
 -doc """
 An event of a subscription, sent as `{erlmcp, Reference, Event}`. After `subscribed` no change is
 missed, unless the client has to drop notifications (`t:info/0`), or an HTTP server with sessions
-offers no stream for them. Another `subscribed` means that changes may have been missed before it.
+has not opened its stream for them. Another `subscribed` means that changes may have been missed
+before it.
 
 The last event is `{ended, Reason}`, except after `unsubscribe/2`. `Reason` is `slow_consumer` if
 more than 1,000 messages wait for the process, or more than 8 MiB if all were as large as the event.

@@ -68,6 +68,8 @@ it is 0, except with HTTP+SSE.
     %% connects for each request.
     way = up :: up | down,
     generation = 0 :: non_neg_integer(),
+    %% On lines, whether a negotiation with the era `auto` begins with `initialize`.
+    guess = unknown :: session | unknown,
     subscriptions :: erlmcp_client_subscriptions:subscriptions(),
     %% Requests of the server that came before the session was open, and the number of failed
     %% negotiations in a row.
@@ -211,7 +213,7 @@ opened(Transport, Target, Settings, Tracer, Table) ->
             Peer = #peer{client = Client, channel = Channel, table = Table,
                          way = first_way(Settings),
                          subscriptions = erlmcp_client_subscriptions:new()},
-            {ok, serving, negotiate_if_up(Peer), {{timeout, sweep}, ?SWEEP, look}};
+            {ok, serving, negotiate_if_needed(Peer), {{timeout, sweep}, ?SWEEP, look}};
         {error, Reason} ->
             {stop, {shutdown, Reason}}
     end.
@@ -219,9 +221,6 @@ opened(Transport, Target, Settings, Tracer, Table) ->
 %% A line channel connects by itself, and reports when its connection is up.
 first_way(#{rules := http}) -> up;
 first_way(#{rules := line}) -> down.
-
-negotiate_if_up(#peer{way = up} = Peer) -> negotiate(Peer);
-negotiate_if_up(Peer) -> Peer.
 
 identity(#{info := Info, inputs := Inputs, capabilities := Given, tasks := Tasks}) ->
     Own = maps:merge(erlmcp_client_inputs:capabilities(Inputs),
@@ -249,7 +248,8 @@ handle_event({call, From}, {subscribe, Subscriber, Filter, Deadline}, _, Peer) -
         true ?= erlmcp_clock:now_ms() < Deadline orelse {error, timeout},
         {ok, Reference, Next} ?=
             erlmcp_client_subscriptions:add(Subscriber, Filter, server(Peer), Subscriptions),
-        {keep_state, Peer#peer{subscriptions = Next}, {reply, From, {ok, Reference}}}
+        {keep_state, negotiate_if_needed(Peer#peer{subscriptions = Next}),
+         {reply, From, {ok, Reference}}}
     else
         {error, _} = Error -> {keep_state_and_data, {reply, From, Error}}
     end;
@@ -260,12 +260,13 @@ handle_event(info, {unsubscribe, Reference}, _, Peer) ->
 handle_event(info, {negotiated, Pid, Outcome}, _, #peer{negotiator = Pid} = Peer) ->
     negotiated(Outcome, Peer#peer{negotiator = undefined});
 handle_event({timeout, stream}, late, _, #peer{pending = #{} = Live} = Peer) ->
-    {keep_state, published(Live, Peer)};
-handle_event({timeout, again}, look, _, #peer{live = undefined, way = up} = Peer) ->
-    #peer{negotiator = Negotiator, pending = Pending, subscriptions = Subscriptions} = Peer,
+    #peer{subscriptions = Subscriptions} = Peer,
+    Next = erlmcp_client_subscriptions:stream_is_late(server(Peer), Subscriptions),
+    {keep_state, published(Live, Peer#peer{subscriptions = Next})};
+handle_event({timeout, again}, look, _, #peer{subscriptions = Subscriptions} = Peer) ->
     case erlmcp_client_subscriptions:is_empty(Subscriptions) of
-        false when Negotiator =:= undefined, Pending =:= undefined -> {keep_state, negotiate(Peer)};
-        _ -> keep_state_and_data
+        false -> {keep_state, negotiate_if_needed(Peer)};
+        true -> keep_state_and_data
     end;
 handle_event(info, {notification, {Method, Params}, Weight}, _, #peer{client = Client} = Peer) ->
     ok = erlmcp_client_mailbox:has_read(Weight, Client),
@@ -337,16 +338,22 @@ kind(#peer{client = #{server := Server}, live = #{revision := Revision}}) -> {Se
 server(#peer{client = Client, live = undefined, pending = Pending}) -> {Client, Pending};
 server(#peer{client = Client, live = Live}) -> {Client, Live}.
 
-wait(From, #peer{negotiator = undefined, pending = undefined, way = up} = Peer) ->
-    negotiate(Peer#peer{waiting = [From | Peer#peer.waiting]});
 wait(From, #peer{waiting = Waiting} = Peer) ->
-    Peer#peer{waiting = [From | Waiting]}.
+    negotiate_if_needed(Peer#peer{waiting = [From | Waiting]}).
 
-negotiate(#peer{client = Client, epoch = Epoch, generation = Generation} = Peer) ->
+%% Negotiates unless there is an outcome, or one is on its way.
+negotiate_if_needed(#peer{live = undefined, negotiator = undefined, pending = undefined, way = up}
+                    = Peer) ->
+    negotiate(Peer);
+negotiate_if_needed(Peer) ->
+    Peer.
+
+negotiate(#peer{client = Client, epoch = Epoch, generation = Generation, guess = Guess} = Peer) ->
     Self = self(),
     Next = Epoch + 1,
     Pid = spawn_link(fun() ->
-        Self ! {negotiated, self(), erlmcp_client_handshake:run(Client, {Next, Generation})}
+        Self ! {negotiated, self(),
+                erlmcp_client_handshake:run(Client, {Next, Generation}, Guess)}
     end),
     Peer#peer{negotiator = Pid, epoch = Next}.
 
@@ -359,7 +366,8 @@ negotiated({ok, Live}, #peer{client = Client, subscriptions = Subscriptions} = P
     Next = lists:foldr(fun(Question, Acc) ->
                            erlmcp_client_subscriptions:answer(Question, {Client, Live}, Acc)
                        end, Renewed, Peer#peer.early),
-    settled(Peer#peer{pending = Live, subscriptions = Next, early = [], failures = 0},
+    settled(Peer#peer{pending = Live, subscriptions = Next, early = [], failures = 0,
+                      guess = unknown},
             [{{timeout, stream}, ?STREAM, late}]);
 negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Before} = Peer) ->
     gen_statem:reply([{reply, From, Error} || From <- lists:reverse(Waiting)]),
@@ -391,7 +399,8 @@ way({down, Reason}, #peer{negotiator = Pid, client = Client} = Peer) ->
     end,
     ok = erlmcp_client_handshake:abandon(Pid, lost(Reason), Client),
     ok = erlmcp_client_questions:withdraw_all(Client),
-    negotiated({error, Error}, (forget(Peer))#peer{way = down, negotiator = undefined});
+    negotiated({error, Error}, (forget(Peer))#peer{way = down, negotiator = undefined,
+                                                   guess = next_guess(Pid, Peer)});
 way({message, {request, _, _, _} = Request}, #peer{client = Client, live = #{} = Live} = Peer) ->
     #peer{subscriptions = Subscriptions} = Peer,
     Next = erlmcp_client_subscriptions:answer(Request, {Client, Live}, Subscriptions),
@@ -402,6 +411,12 @@ way({message, {notification, Method, Params}}, Peer) ->
     {keep_state, notification(Method, Params, Peer)};
 way(_, _) ->
     keep_state_and_data.
+
+%% Some older servers end when they are asked `server/discover`. So the negotiation after one that
+%% the end of the connection has interrupted begins with the other request.
+next_guess(undefined, #peer{guess = Guess}) -> Guess;
+next_guess(_, #peer{guess = unknown}) -> session;
+next_guess(_, #peer{guess = session}) -> unknown.
 
 %% The reason with which the requests on the connection fail.
 lost({connect, _} = Reason) -> Reason;

@@ -13,7 +13,7 @@ Compatibility".
 Internal.
 """.
 
--export([run/2, abandon/3]).
+-export([run/3, abandon/3]).
 
 %% Milliseconds after which a server on a line transport that has not answered `server/discover`
 %% counts as an older one.
@@ -26,17 +26,19 @@ Internal.
 -doc """
 Negotiates with the server of a client, and returns the outcome, or the reason of the failure. Each
 request takes at most the client's `timeout`. `Epoch` and `Generation` are the numbers of this
-negotiation and of the channel's connection, as in `t:erlmcp_client_connection:live/0`.
+negotiation and of the channel's connection, as in `t:erlmcp_client_connection:live/0`. If `Guess`
+is `session`, the era `auto` begins with `initialize`.
 """.
 -spec run(erlmcp_client_connection:client(),
-          {Epoch :: pos_integer(), Generation :: non_neg_integer()}) ->
+          {Epoch :: pos_integer(), Generation :: non_neg_integer()}, Guess :: session | unknown) ->
     {ok, erlmcp_client_connection:live()} | {error, term()}.
-run(#{settings := #{era := Era}} = Client, Epoch) ->
+run(#{settings := #{era := Era}} = Client, Epoch, Guess) ->
     maybe
         {ok, Opened} ?= opened(Client, Epoch),
-        {ok, Live} ?= found(Era, Client, Opened),
+        {ok, Live} ?= found(Era, Client, Opened, Guess),
         ok = remember(Era, Live, Client),
-        {ok, Live}
+        %% It is kept as long as the client lives.
+        {ok, erlmcp_client_mailbox:own(Live)}
     end.
 
 -doc """
@@ -69,28 +71,30 @@ opened(_, Epoch) ->
     {ok, Epoch}.
 
 %% HTTP+SSE has sessions only.
-found(auto, #{settings := #{rules := http}} = Client, {_, Generation} = Epoch) when
+found(auto, #{settings := #{rules := http}} = Client, {_, Generation} = Epoch, _) when
     Generation > 0
 ->
     session(erlmcp_revision:latest(session), Client, Epoch);
-found(auto, Client, Epoch) ->
-    case erlmcp_client_table:remembered(Client) of
-        session ->
+found(auto, Client, Epoch, Guess) ->
+    case lists:member(session, [Guess, erlmcp_client_table:remembered(Client)]) of
+        true ->
             case session(erlmcp_revision:latest(session), Client, Epoch) of
                 {ok, _} = Found -> Found;
                 {error, {connect, _}} = Error -> Error;
+                %% The user has just been asked to log in.
+                {error, {unauthorized, _}} = Error -> Error;
                 {error, _} -> probe(Client, Epoch)
             end;
-        _ ->
+        false ->
             probe(Client, Epoch)
     end;
-found(stateless, Client, Epoch) ->
+found(stateless, Client, Epoch, _) ->
     discovered(discover(Client, Epoch, deadline(Client)), Client, Epoch, never);
-found(session, Client, Epoch) ->
+found(session, Client, Epoch, _) ->
     session(erlmcp_revision:latest(session), Client, Epoch);
-found(Revision, Client, Epoch) ->
+found(Revision, Client, Epoch, Guess) ->
     case erlmcp_revision:era(Revision) of
-        stateless -> found(stateless, Client, Epoch);
+        stateless -> found(stateless, Client, Epoch, Guess);
         session -> session(Revision, Client, Epoch)
     end.
 
@@ -132,10 +136,11 @@ discovered({error, {rpc, #{code := Code}}} = Error, _, _, _) when
 ->
     Error;
 discovered({error, Reason} = Error, #{settings := #{rules := Rules}} = Client, Epoch, fall_back) ->
-    case {is_old(Reason), Rules} of
-        {true, _} -> session(erlmcp_revision:latest(session), Client, Epoch);
-        {false, line} -> after_silence(is_mute(Reason), Error, Client, Epoch);
-        {false, http} -> Error
+    case {is_old(Reason), Reason, Rules} of
+        {true, _, _} -> session(erlmcp_revision:latest(session), Client, Epoch);
+        %% On HTTP, silence means that the server has failed.
+        {false, {timeout, _}, line} -> after_silence(Client, Epoch);
+        _ -> Error
     end;
 discovered({error, _} = Error, _, _, _) ->
     Error;
@@ -151,16 +156,8 @@ is_old({protocol, _}) -> true;
 is_old(session_lost) -> true;
 is_old(_) -> false.
 
-%% Returns `true` for reactions of older servers on a line transport. On HTTP they mean that the
-%% server has failed.
-is_mute({timeout, _}) -> true;
-is_mute({closed, _}) -> true;
-is_mute(_) -> false.
-
 %% A server of 2026-07-28 that was only slow lists its revisions when it refuses `initialize`.
-after_silence(false, Error, _, _) ->
-    Error;
-after_silence(true, _, Client, Epoch) ->
+after_silence(Client, Epoch) ->
     case session(erlmcp_revision:latest(session), Client, Epoch) of
         {error, {rpc, #{code := -32022}}} = Unsupported ->
             discovered(Unsupported, Client, Epoch, never);
@@ -272,7 +269,8 @@ log_level(_, _, _) ->
 
 request(Request, Client, Live, Deadline) ->
     Watch = #{deadline => Deadline, last_deadline => Deadline,
-              timeout => max(1, Deadline - erlmcp_clock:now_ms())},
+              timeout => max(1, Deadline - erlmcp_clock:now_ms()),
+              user_time => erlmcp_client_questions:user_time(Client)},
     %% For `abandon/3`.
     #{revision := Revision} = Live,
     _ = put(?MODULE, {Request, Revision, erlang:monotonic_time(nanosecond)}),

@@ -16,7 +16,7 @@ Internal.
 
 -export([check/1, new/0, is_empty/1, add/4, remove/3, worker_ended/4, restart/2]).
 -export([end_all/2, notify_all/4, answer/3, subscribed/4, unwatched/3, stream_event/4,
-         is_opening/1]).
+         stream_is_late/2, is_opening/1]).
 
 -export_type([subscriptions/0, watching/0]).
 
@@ -31,7 +31,8 @@ Internal.
 }).
 -record(subscriptions, {
     all = #{} :: #{reference() => #subscription{}},
-    %% The GET stream of a session, for messages that belong to no call.
+    %% The GET stream of a session, for messages that belong to no call. `open` is also one that
+    %% takes too long to open.
     stream = none :: none | {opening | open, pid()},
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions()
 }).
@@ -49,8 +50,10 @@ Internal.
     acknowledged = false :: boolean(),
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions(),
     pause = erlmcp_client_backoff:first_ms() :: pos_integer(),
-    %% Whether the first attempt to open the stream has had no outcome yet.
-    first = true :: boolean()
+    %% Whether the first attempt to open the stream has had no outcome yet, and whether the server
+    %% has accepted the last one.
+    first = true :: boolean(),
+    accepted = false :: boolean()
 }).
 
 %% Milliseconds within which the server must begin to answer, and acknowledge a subscription.
@@ -315,8 +318,8 @@ subscribed(Worker, Outcome, Server, #subscriptions{all = All} = Subscriptions) -
     case [Reference || Reference := #subscription{worker = W} <- All, W =:= Worker] of
         [Reference] when Outcome =:= ok ->
             #{Reference := Subscription} = All,
-            announced(Server, Subscriptions#subscriptions{
-                all = All#{Reference := Subscription#subscription{ready = true}}});
+            Ready = Subscription#subscription{ready = true, worker = undefined},
+            announced(Server, Subscriptions#subscriptions{all = All#{Reference := Ready}});
         [Reference] ->
             {error, Reason, Watched} = Outcome,
             {#subscription{pid = Pid}, Others} = maps:take(Reference, All),
@@ -355,16 +358,28 @@ unwatched(_, _, Subscriptions) ->
 -doc """
 Handles an event of the session's stream: it is `open`, or the server has `refused` it. Then the
 subscribers that have waited for the stream get `subscribed`. If the stream is open again, all
-subscribers get `subscribed`, since they may have missed changes.
+whose resources are watched get `subscribed`, since they may have missed changes.
 """.
 -spec stream_event(pid(), open | refused, server(), subscriptions()) -> subscriptions().
 stream_event(Pid, open, Server, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
     announced(Server, Subscriptions#subscriptions{stream = {open, Pid}});
 stream_event(Pid, open, Server, #subscriptions{stream = {open, Pid}, all = All} = Subscriptions) ->
-    deliver_all(subscribed, maps:keys(All), Server, Subscriptions);
+    Asked = [Reference || Reference := #subscription{worker = undefined} <- All],
+    deliver_all(subscribed, Asked, Server, Subscriptions);
 stream_event(Pid, refused, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
     announced(Server, Subscriptions#subscriptions{stream = none});
 stream_event(_, _, _, Subscriptions) ->
+    Subscriptions.
+
+-doc """
+Handles the session's stream as an open one, although it has not opened in time. The server may
+never open it, and may send changes in other ways. When the stream opens, all subscribers get
+`subscribed` again.
+""".
+-spec stream_is_late(server(), subscriptions()) -> subscriptions().
+stream_is_late(Server, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
+    announced(Server, Subscriptions#subscriptions{stream = {open, Pid}});
+stream_is_late(_, Subscriptions) ->
     Subscriptions.
 
 -doc "Returns `true` if the session's stream is being opened.".
@@ -401,9 +416,10 @@ notify_all(Method, Params, Server, #subscriptions{all = All} = Subscriptions) ->
 event(~"notifications/tools/list_changed", _) -> tools_changed;
 event(~"notifications/prompts/list_changed", _) -> prompts_changed;
 event(~"notifications/resources/list_changed", _) -> resources_changed;
-event(~"notifications/resources/updated", #{~"uri" := Uri}) -> {resource_updated, Uri};
+event(~"notifications/resources/updated", #{~"uri" := Uri}) when is_binary(Uri) ->
+    {resource_updated, Uri};
 event(~"notifications/message", Params) -> {log, Params};
-event(~"notifications/elicitation/complete", #{~"elicitationId" := Id}) ->
+event(~"notifications/elicitation/complete", #{~"elicitationId" := Id}) when is_binary(Id) ->
     {elicitation_complete, Id};
 event(_, _) -> none.
 
@@ -454,7 +470,7 @@ open(#stream{client = #{channel := {Transport, Handle}}} = Stream) ->
     {Id, Outgoing} = outgoing(Stream),
     Deadline = erlmcp_clock:now_ms() + ?OPEN,
     Sent = {erlang:monotonic_time(nanosecond), iolist_size(maps:get(message, Outgoing))},
-    Opened = Stream#stream{id = Id, sent = Sent, acknowledged = false},
+    Opened = Stream#stream{id = Id, sent = Sent, acknowledged = false, accepted = false},
     case Transport:send(Outgoing#{kind => stream, id => Id, deadline => Deadline}, Handle) of
         {ok, Exchange} -> receiving(Exchange, Opened);
         {error, Reason} -> failed(Reason, Opened)
@@ -549,7 +565,7 @@ events([Event | Events], Exchange, Stream) ->
 
 session_event({headers, _}, #stream{client = #{peer := Peer}} = Stream) ->
     Peer ! {stream, self(), open},
-    Stream#stream{pause = erlmcp_client_backoff:first_ms(), first = false};
+    Stream#stream{pause = erlmcp_client_backoff:first_ms(), first = false, accepted = true};
 session_event({message, {notification, Method, Params}}, #stream{client = Client} = Stream) ->
     ok = erlmcp_client_mailbox:notify(Client, Method, Params),
     Stream;
@@ -561,18 +577,22 @@ session_event(_, Stream) ->
 
 subscription_event(
     {message, {notification, ~"notifications/subscriptions/acknowledged", _}}, Stream) ->
+    ok = forget(Stream),
     Counted = counted({ok, #{}, #{}}, Stream),
     delivered(subscribed, Counted#stream{acknowledged = true,
                                          pause = erlmcp_client_backoff:first_ms()});
 subscription_event({message, {notification, Method, Params}}, Stream) ->
-    #stream{client = #{cache := Cache}} = Stream,
+    #stream{client = #{cache := Cache}, subscription = {_, _, Filter}} = Stream,
     ok = erlmcp_client_cache:changed(Method, Params, Cache),
-    case event(Method, Params) of
-        none -> {ok, Stream};
-        Event -> delivered(Event, Stream)
+    Event = event(Method, Params),
+    case Event =/= none andalso is_asked_for(Event, Filter) of
+        true -> delivered(Event, Stream);
+        false -> {ok, Stream}
     end;
-%% The server does not know the method, so it has no subscriptions.
-subscription_event({message, {response, _, {error, #{~"code" := -32601} = Error}}}, Stream) ->
+%% The server does not know the method, so it has no subscriptions, or it refuses this filter.
+subscription_event({message, {response, _, {error, #{~"code" := Code} = Error}}}, Stream) when
+    Code =:= -32601; Code =:= -32602
+->
     Reason = erlmcp_client_exchange:failure(Error),
     _ = counted({error, Reason}, Stream),
     {over, Reason};
@@ -584,6 +604,24 @@ subscription_event({message, {response, _, {ok, _}}}, Stream) ->
     again;
 subscription_event(_, Stream) ->
     {ok, Stream}.
+
+%% Changes before the acknowledgement may have been missed, so the cache forgets what the stream is
+%% for.
+forget(#stream{client = #{cache := Cache}, subscription = {_, _, Filter}}) ->
+    Lists = [Method || {Key, Method} <- [
+                           {tools_changed, ~"notifications/tools/list_changed"},
+                           {prompts_changed, ~"notifications/prompts/list_changed"},
+                           {resources_changed, ~"notifications/resources/list_changed"}],
+                       maps:get(Key, Filter, false)],
+    lists:foreach(fun(Method) -> erlmcp_client_cache:changed(Method, #{}, Cache) end, Lists),
+    lists:foreach(fun(Uri) ->
+                      erlmcp_client_cache:changed(~"notifications/resources/updated",
+                                                  #{~"uri" => Uri}, Cache)
+                  end, maps:get(resources, Filter, [])).
+
+%% On a subscription's own stream the server may name a part of a resource.
+is_asked_for({resource_updated, _}, Filter) -> is_map_key(resources, Filter);
+is_asked_for(Event, Filter) -> wants(Event, Filter).
 
 delivered(Event, Stream) ->
     case deliver_own(Event, Stream) of
@@ -600,9 +638,9 @@ unsubscribe(#stream{client = Client, subscription = {Reference, _, _}}) ->
 failed(Reason, Stream) ->
     lost(Reason, counted({error, Reason}, Stream)).
 
-lost({http, Status, _, _}, #stream{subscription = none, client = #{peer := Peer}}) when
-    not ?IS_TEMPORARY(Status)
-->
+%% A server that refuses to resume a stream may accept a new one.
+lost({http, Status, _, _}, #stream{subscription = none, accepted = false,
+                                   client = #{peer := Peer}}) when not ?IS_TEMPORARY(Status) ->
     Peer ! {stream, self(), refused},
     ok;
 %% A server that offers no stream may give the same answer as one that has forgotten the session.

@@ -16,6 +16,8 @@ Internal.
 %% mirroring headers.
 -define(TOOLS, 10_000).
 -define(BYTES, 16_777_216).
+%% The most tools of one page that the log names.
+-define(WARNINGS, 10).
 
 -doc "Creates an empty table, owned by the calling process.".
 -spec new() -> ets:table().
@@ -27,24 +29,32 @@ new() ->
 -doc """
 Remembers the tools of a list, at most 10,000 and 16 MiB in total, and returns those that can be
 called. If headers mirror arguments (`Mirrors`), tools with invalid declarations of headers are left
-out and logged. Tools that do not fit into the table are returned, too.
+out, and the first 10 of them are logged. Tools that do not fit into the table are returned, too.
 """.
 -spec learn(Tools :: [map()], Mirrors :: boolean(), ets:table()) -> [map()].
 learn(Tools, Mirrors, Table) ->
-    lists:filter(fun(Tool) -> is_learned(Tool, Mirrors, Table) end, Tools).
+    Learned = [{Tool, learned(Tool, Mirrors, Table)} || Tool <- Tools],
+    ok = warn([{Name, Expected} || {#{~"name" := Name}, {wrong, Expected}} <- Learned]),
+    [Tool || {Tool, ok} <- Learned].
 
-is_learned(#{~"name" := Name} = Tool, Mirrors, Table) ->
+learned(#{~"name" := Name} = Tool, Mirrors, Table) ->
     case erlmcp_header:declared(maps:get(~"inputSchema", Tool, #{})) of
-        {ok, Declared} ->
-            ok = remember({Name, Declared, output(Tool), is_task(Tool)}, Table),
-            true;
-        {error, _} when not Mirrors ->
-            ok = remember({Name, [], output(Tool), is_task(Tool)}, Table),
-            true;
-        {error, Expected} ->
-            ok = erlmcp_log:text(warning, "MCP tool ~ts is left out of its list: expected ~ts",
-                                 [string:slice(Name, 0, 128), Expected]),
-            false
+        {ok, Declared} -> remember({Name, Declared, output(Tool), is_task(Tool)}, Table);
+        {error, _} when not Mirrors -> remember({Name, [], output(Tool), is_task(Tool)}, Table);
+        {error, Expected} -> {wrong, Expected}
+    end.
+
+%% A server may have any number of such tools.
+warn(Wrong) ->
+    lists:foreach(fun({Name, Expected}) ->
+                      erlmcp_log:text(warning, "MCP tool ~ts is left out of its list: expected ~ts",
+                                      [string:slice(Name, 0, 128), Expected])
+                  end, lists:sublist(Wrong, ?WARNINGS)),
+    case length(Wrong) - ?WARNINGS of
+        More when More > 0 ->
+            erlmcp_log:text(warning, "~b more MCP tools are left out of their list", [More]);
+        _ ->
+            ok
     end.
 
 %% Several calls may do this at the same time, so only rows that were really removed and added are

@@ -206,6 +206,8 @@ body(Connection, Stream, Deadline, Size, Parts) ->
         {data, nofin, Part} ->
             gun:update_flow(Connection, Stream, 1),
             body(Connection, Stream, Deadline, Size + byte_size(Part), [Part | Parts]);
+        {trailers, _} ->
+            {ok, iolist_to_binary(lists:reverse(Parts))};
         {error, timeout} ->
             {error, timeout};
         {error, Reason} ->

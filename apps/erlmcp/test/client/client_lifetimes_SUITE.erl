@@ -10,14 +10,17 @@ once, and the server is told where it still does something.
          ended_subscription_is_over/1, crashed_subscription_says_so/1, the_end_is_the_last_event/1,
          subscription_ends_once/1, late_subscription_is_not_added/1,
          cut_off_subscriber_watches_nothing/1,
+         refused_filter_ends_the_subscription/1,
          refused_subscription_watches_nothing/1, resource_of_another_stays_watched/1,
          resource_stays_watched_after_a_late_end/1, failed_repetition_watches_nothing/1,
-         subscription_comes_when_the_server_does/1, server_that_goes_while_it_is_asked/1,
+         subscription_comes_when_the_server_does/1,
+         subscription_looks_for_a_server_given_up/1, server_that_goes_while_it_is_asked/1,
          killed_client_is_forgotten/1, killed_client_leaves_no_call_waiting/1,
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
          stopped_application_ends_a_negotiation/1, question_before_the_session_is_known/1,
          busy_stream_is_asked_for_again/1,
          missing_stream_is_no_lost_session/1, subscription_while_the_stream_opens/1,
+         subscription_without_a_stream/1, stream_that_is_not_resumed_is_opened_again/1,
          server_that_reads_nothing_holds_up_no_stop/1, no_folder_is_left/1,
          no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1,
          every_reason_is_a_sentence/1, a_late_call_leaves_no_process/1]).
@@ -35,15 +38,17 @@ all() ->
     [subscription_ends_on_the_server, subscription_ends_with_its_owner,
      ended_subscription_is_over, crashed_subscription_says_so, the_end_is_the_last_event,
      subscription_ends_once, late_subscription_is_not_added,
-     cut_off_subscriber_watches_nothing,
+     cut_off_subscriber_watches_nothing, refused_filter_ends_the_subscription,
      refused_subscription_watches_nothing, resource_of_another_stays_watched,
      resource_stays_watched_after_a_late_end, failed_repetition_watches_nothing,
-     subscription_comes_when_the_server_does, server_that_goes_while_it_is_asked,
+     subscription_comes_when_the_server_does, subscription_looks_for_a_server_given_up,
+     server_that_goes_while_it_is_asked,
      killed_client_is_forgotten, killed_client_leaves_no_call_waiting, killed_pool_is_forgotten,
      crashed_call_says_so, stopped_application_ends_clients,
      stopped_application_ends_a_negotiation, question_before_the_session_is_known,
      busy_stream_is_asked_for_again,
      missing_stream_is_no_lost_session, subscription_while_the_stream_opens,
+     subscription_without_a_stream, stream_that_is_not_resumed_is_opened_again,
      server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports,
      answer_from_before_a_change_is_not_kept, longest_retry, every_reason_is_a_sentence,
      a_late_call_leaves_no_process].
@@ -278,6 +283,18 @@ cut_off_subscriber_watches_nothing(_) ->
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 
+%% The same filter would be refused again.
+refused_filter_ends_the_subscription(_) ->
+    Server = server(),
+    TooMany = [<<"test://", (integer_to_binary(N))/binary>> || N <- lists:seq(1, 1_001)],
+    [begin
+         Client = started(Target),
+         {ok, Reference} = erlmcp_client:subscribe(Client, #{resources => TooMany}),
+         {ended, {rpc, #{code := -32602}}} = event(Reference),
+         ok = erlmcp_client:stop(Client)
+     end || Target <- [tcp(Server, #{era => stateless}), {http, url(Server), #{era => stateless}}]],
+    ok = erlmcp:stop_server(Server).
+
 %% The first resource is another subscription's, the second is watched, and the third is refused.
 refused_subscription_watches_nothing(_) ->
     {Peer, Client} = watched(fun
@@ -396,6 +413,22 @@ subscription_comes_when_the_server_does(_) ->
     ok = erlmcp_test_port:give_back(Taken),
     {ok, Server} = erlmcp:start_server(#{name => ~"test", version => ~"1.0.0",
                                         listen => [{http, #{port => Port}}]}),
+    subscribed = event(Reference),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp:stop_server(Server).
+
+%% The client has found no server, and looks for it no more, since nobody waits.
+subscription_looks_for_a_server_given_up(_) ->
+    {Port, Taken} = erlmcp_test_port:taken(),
+    Url = <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/mcp">>,
+    Client = started({http, Url, #{}}),
+    {error, {connect, _}} = erlmcp_client:server(Client),
+    %% The pause after two failures, of which the first is that of the start.
+    receive after 1_100 -> ok end,
+    ok = erlmcp_test_port:give_back(Taken),
+    {ok, Server} = erlmcp:start_server(#{name => ~"test", version => ~"1.0.0",
+                                        listen => [{http, #{port => Port}}]}),
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
     subscribed = event(Reference),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp:stop_server(Server).
@@ -717,6 +750,74 @@ subscription_while_the_stream_opens(_) ->
     after ?WAIT -> error(not_asked_for)
     end,
     subscribed = event(Reference),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% A server that never opens the stream may send changes with the answers of calls. A stream that
+%% opens late tells so, since changes may have been missed.
+subscription_without_a_stream(_) ->
+    [begin
+         Peer = erlmcp_test_peer:http(fun
+             (#{method := ~"GET"}) -> Answer;
+             (Request) -> erlmcp_test_bad_http_peer:session(Request)
+         end),
+         Client = started({http, maps:get(url, Peer), #{era => session}}),
+         {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true,
+                                                             resources => [~"test://a"]}),
+         {Answer, subscribed} = {Answer, event(Reference)},
+         ok = erlmcp_client:stop(Client),
+         ok = erlmcp_test_peer:stop(Peer)
+     end || Answer <- [silence, {501, [], none}, {200, [{~"content-type", ~"text/html"}], ~"hi"}]],
+    Test = self(),
+    Late = erlmcp_test_peer:http(fun
+        (#{method := ~"GET"}) ->
+            Test ! {stream, self()},
+            receive open -> {events, [follow]} end;
+        (#{message := #{~"method" := ~"resources/subscribe"}} = Request) ->
+            Test ! {watch, self()},
+            receive watch -> erlmcp_test_bad_http_peer:session(Request) end;
+        (Request) ->
+            erlmcp_test_bad_http_peer:session(Request)
+    end),
+    Listens = started({http, maps:get(url, Late), #{era => session}}),
+    {ok, Twice} = erlmcp_client:subscribe(Listens, #{tools_changed => true}),
+    {ok, Once} = erlmcp_client:subscribe(Listens, #{resources => [~"test://a"]}),
+    subscribed = event(Twice),
+    Watch = receive {watch, Pid} -> Pid after ?WAIT -> error(not_asked) end,
+    receive {stream, Stream} -> Stream ! open after ?WAIT -> error(no_stream) end,
+    subscribed = event(Twice),
+    %% The server does not watch its resource yet.
+    {ok, _} = erlmcp_client:subscribe(Listens, #{}),
+    receive {erlmcp, Once, Early} -> error(Early) after 0 -> ok end,
+    Watch ! watch,
+    subscribed = event(Once),
+    ok = erlmcp_client:stop(Listens),
+    ok = erlmcp_test_peer:stop(Late).
+
+%% The server has forgotten the last event, and not the session.
+stream_that_is_not_resumed_is_opened_again(_) ->
+    Test = self(),
+    Changed = erlmcp_test_peer:event(
+        #{jsonrpc => ~"2.0", method => ~"notifications/tools/list_changed"}),
+    Peer = erlmcp_test_peer:http(fun
+        (#{method := ~"GET", headers := #{~"last-event-id" := _}}) ->
+            {400, [], none};
+        (#{method := ~"GET"}) ->
+            Test ! {stream, self()},
+            {events, [~"id: 1\nretry: 0\ndata: \n\n", follow]};
+        (Request) ->
+            erlmcp_test_bad_http_peer:session(Request)
+    end),
+    Client = started({http, maps:get(url, Peer), #{era => session}}),
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    subscribed = event(Reference),
+    Say = fun(Piece) ->
+        receive {stream, Stream} -> Stream ! {say, Piece} after ?WAIT -> error(no_stream) end
+    end,
+    _ = Say(close),
+    subscribed = event(Reference),
+    _ = Say(Changed),
+    tools_changed = event(Reference),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 

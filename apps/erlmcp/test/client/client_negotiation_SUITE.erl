@@ -10,9 +10,10 @@ servers are scripts on sockets, one for each kind that there is.
 -export([modern_server_is_asked_what_it_is/1, supported_version_is_taken/1,
          same_version_is_tried_once_more/1, no_common_version/1, modern_error_is_no_fallback/1,
          bad_request_falls_back/1, every_old_answer_falls_back/1, silence_on_tcp_falls_back/1,
-         slow_modern_server_is_no_older_one/1,
+         end_on_tcp_falls_back/1, slow_modern_server_is_no_older_one/1,
          era_is_remembered/1, eras_are_remembered_beside_many_clients/1,
-         few_eras_are_forgotten/1, remembered_era_is_given_up/1, pinned_era_is_not_left/1,
+         few_eras_are_forgotten/1, remembered_era_is_given_up/1,
+         refusal_gives_up_no_remembered_era/1, pinned_era_is_not_left/1,
          session_is_opened/1, initialize_is_not_cancelled/1,
          server_may_choose_an_older_revision/1, unknown_revision_is_refused/1,
          lost_session_is_opened_again_once/1, session_lost_twice_is_an_error/1,
@@ -30,10 +31,11 @@ suite() ->
 all() ->
     [modern_server_is_asked_what_it_is, supported_version_is_taken, same_version_is_tried_once_more,
      no_common_version, modern_error_is_no_fallback, bad_request_falls_back,
-     every_old_answer_falls_back, silence_on_tcp_falls_back, slow_modern_server_is_no_older_one,
-     trouble_on_http_is_no_era, era_is_remembered,
+     every_old_answer_falls_back, silence_on_tcp_falls_back, end_on_tcp_falls_back,
+     slow_modern_server_is_no_older_one, trouble_on_http_is_no_era, era_is_remembered,
      eras_are_remembered_beside_many_clients, few_eras_are_forgotten,
-     remembered_era_is_given_up, pinned_era_is_not_left, session_is_opened,
+     remembered_era_is_given_up, refusal_gives_up_no_remembered_era, pinned_era_is_not_left,
+     session_is_opened,
      initialize_is_not_cancelled,
      server_may_choose_an_older_revision, unknown_revision_is_refused,
      lost_session_is_opened_again_once, session_lost_twice_is_an_error,
@@ -133,6 +135,31 @@ silence_on_tcp_falls_back(_) ->
     {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client, #{timeout => ?WAIT}),
     {ok, []} = erlmcp_client:list_tools(Client).
 
+%% Some older servers do not survive a request that they do not know. The one that ends whatever it
+%% is asked is asked in both ways.
+end_on_tcp_falls_back(_) ->
+    #{port := Port} = erlmcp_test_peer:tcp(
+        fun(#{~"method" := ~"server/discover"}) -> [close];
+           (#{~"method" := ~"initialize"} = Message) -> [result(Message, initialized())];
+           (#{~"method" := ~"tools/list"} = Message) -> [result(Message, #{tools => []})];
+           (_) -> []
+        end),
+    {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port, #{}}),
+    #{revision := '2025-11-25'} = reached(Client),
+    {ok, []} = erlmcp_client:list_tools(Client),
+    _ = received(~"server/discover"),
+    no_more(~"server/discover"),
+    #{port := Other} = erlmcp_test_peer:tcp(fun(_) -> [close] end),
+    {ok, _} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Other, #{}}),
+    [_ = received(Method) || Method <- [~"server/discover", ~"initialize", ~"server/discover"]].
+
+%% Each call waits for the end of an attempt.
+reached(Client) ->
+    case erlmcp_client:server(Client) of
+        {ok, Server} -> Server;
+        {error, {connect, _}} -> reached(Client)
+    end.
+
 %% It was only slow, as one that starts is, and says so when it is asked to `initialize`.
 slow_modern_server_is_no_older_one(_) ->
     Asked = counters:new(1, []),
@@ -216,6 +243,22 @@ remembered_era_is_given_up(_) ->
     ok = counters:put(Renewed, 1, 1),
     {ok, Second} = erlmcp_client:start_link({http, Url, #{}}),
     {ok, #{revision := '2026-07-28'}} = erlmcp_client:server(Second).
+
+%% Another request would fare no better, and the user would be asked to log in again.
+refusal_gives_up_no_remembered_era(_) ->
+    Refuses = counters:new(1, []),
+    {Client, #{url := Url}} = visit(fun(Request) ->
+                                        case counters:get(Refuses, 1) of
+                                            0 -> old(Request);
+                                            1 -> {401, [], none}
+                                        end
+                                    end, #{}),
+    {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client),
+    _ = received(~"server/discover"),
+    ok = counters:put(Refuses, 1, 1),
+    {ok, Second} = erlmcp_client:start_link({http, Url, #{}}),
+    {error, {unauthorized, _}} = erlmcp_client:server(Second),
+    no_more(~"server/discover").
 
 modern_only(#{~"method" := ~"initialize"} = Message, _) ->
     {400, [], erlmcp_test_peer:error(Message, -32602, #{})};

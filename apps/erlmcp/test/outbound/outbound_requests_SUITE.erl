@@ -9,7 +9,8 @@ followed without a bound.
 -export([only_https_is_called/1, plain_http_calls_its_own_kind/1]).
 -export([a_distant_server_leads_nowhere/1]).
 -export([redirects_within_the_origin/1, redirects_to_elsewhere/1, a_post_is_not_redirected/1]).
--export([a_body_of_the_most_bytes/1, a_body_without_an_end/1, a_body_that_is_no_json/1,
+-export([a_body_of_the_most_bytes/1, a_body_without_an_end/1, a_body_with_trailers/1,
+         a_body_that_is_no_json/1,
          a_head_without_an_end/1, endless_heads/1]).
 -export([silence_has_an_end/1, a_dripping_body_has_an_end/1, nobody_listens/1]).
 -export([a_dead_address_leaves_time_for_another/1]).
@@ -163,6 +164,13 @@ raw(Bytes, Then) ->
 a_body_without_an_end(_) ->
     Url = raw(?ENDLESS, fun(Socket) -> flood(Socket, binary:copy(~" ", 65536)) end),
     {error, {too_large, ?BODY_BYTES}} = erlmcp_fetch:get_json(Url, settings()).
+
+%% The fields after the last chunk (RFC 9112, 7.1.2) say nothing here.
+a_body_with_trailers(_) ->
+    Url = raw([~"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n",
+               ~"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nx: y\r\n\r\n"],
+              fun(Socket) -> gen_tcp:recv(Socket, 0) end),
+    {ok, #{status := 200, json := {ok, #{}}}} = erlmcp_fetch:get_json(Url, settings()).
 
 %% More than 100,000 bytes of one are not read.
 a_head_without_an_end(_) ->

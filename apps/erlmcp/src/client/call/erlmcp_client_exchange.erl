@@ -9,7 +9,7 @@ Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Cli
 Internal.
 """.
 
--export([watch/2, run/4, request/3, failure/1]).
+-export([watch/2, with_user_time/2, run/4, request/3, failure/1]).
 
 -export_type([watch/0, outcome/0]).
 
@@ -20,6 +20,7 @@ The time limits of a request, and the receivers of its notifications.
   moves `deadline` to `timeout` milliseconds from then, if that is later, but not past
   `last_deadline`. The time that the user takes for answers is added to both. That is so for all
   calls if the server asks outside of calls, as on lines, where nothing tells which call is meant.
+- `user_time`: `erlmcp_client_questions:user_time/1` when the deadlines were set.
 - `caller`, `cancel`: the call is cancelled when the process of the monitor `caller` dies, or when
   the message `{erlmcp_cancel, Reference}` comes with the reference `cancel`.
 - `progress`, `log`: funs that get the parameters of notifications, in the process that waits.
@@ -28,6 +29,7 @@ The time limits of a request, and the receivers of its notifications.
 -type watch() :: #{
     timeout := pos_integer(), deadline := integer(), last_deadline := integer(),
     max_timeout => pos_integer(),
+    user_time := {Questions :: non_neg_integer(), Milliseconds :: non_neg_integer()},
     caller => reference(), cancel => reference(),
     progress => fun((map()) -> term()), log => fun((map()) -> term()),
     trace => erlmcp_tracer:context()
@@ -59,9 +61,6 @@ The time limits of a request, and the receivers of its notifications.
     %% one, and the deadline at that time.
     questions = [] :: [reference()],
     paused = none :: none | {Since :: integer(), Deadline :: integer()},
-    %% `erlmcp_client_questions:user_time/1`: the number of questions when the request was sent, and
-    %% the milliseconds that the deadlines contain.
-    user_time :: {non_neg_integer(), non_neg_integer()},
     %% The number of requests that the server has sent during this call.
     question_count = 0 :: non_neg_integer()
 }).
@@ -72,13 +71,31 @@ and `cancel` are kept if `Options` has them. `timeout` and `max_timeout` count f
 the client's settings as their defaults. `max_timeout` is at least `timeout`.
 """.
 -spec watch(Options :: map(), erlmcp_client_connection:client()) -> watch().
-watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}}) ->
+watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}} = Client) ->
     Now = erlmcp_clock:now_ms(),
     Timeout = maps:get(timeout, Options, Default),
     Most = max(Timeout, maps:get(max_timeout, Options, DefaultMost)),
     maps:merge(maps:with([caller, cancel, progress, log, trace], Options),
                #{timeout => Timeout, deadline => Now + Timeout,
-                 max_timeout => Most, last_deadline => Now + Most}).
+                 max_timeout => Most, last_deadline => Now + Most,
+                 user_time => erlmcp_client_questions:user_time(Client)}).
+
+-doc """
+Adds the time that the user has taken for questions outside of calls to the deadlines, and returns
+the new time limits. The time counts once, and only as long as the server has asked at most 100
+questions since the call began.
+""".
+-spec with_user_time(watch(), erlmcp_client_connection:client()) -> watch().
+with_user_time(#{user_time := {First, Before}} = Watch, Client) ->
+    case erlmcp_client_questions:user_time(Client) of
+        {Questions, UserTime} when UserTime > Before, Questions - First =< ?QUESTIONS ->
+            #{deadline := Deadline, last_deadline := Last} = Watch,
+            More = max(?LEAST, UserTime - Before),
+            Watch#{deadline := Deadline + More, last_deadline := Last + More,
+                   user_time := {First, UserTime}};
+        _ ->
+            Watch
+    end.
 
 -doc """
 Sends a request and waits for its response. Throws `cancelled` if the caller dies or cancels the
@@ -121,8 +138,7 @@ exchange(Id, {Method, _} = Request, Extra, {Client, Live}, #{deadline := Deadlin
     case Transport:send(Outgoing, Handle) of
         {ok, Exchange} ->
             await(#attempt{client = Client, live = Live, id = Id, method = Method,
-                           exchange = Exchange, sent = iolist_size(Message), watch = Watch,
-                           user_time = erlmcp_client_questions:user_time(Client)});
+                           exchange = Exchange, sent = iolist_size(Message), watch = Watch});
         {error, Reason} ->
             {{error, reason(Reason, Watch)}, {0, 0}}
     end.
@@ -174,16 +190,10 @@ await(Remaining, #attempt{exchange = Exchange, client = #{channel := {Transport,
         expired(Attempt)
     end.
 
-expired(#attempt{client = Client, user_time = {First, Before}, watch = Watch} = Attempt) ->
-    case erlmcp_client_questions:user_time(Client) of
-        {Questions, UserTime} when UserTime > Before, Questions - First =< ?QUESTIONS ->
-            #{deadline := Deadline, last_deadline := Last} = Watch,
-            More = max(?LEAST, UserTime - Before),
-            await(Attempt#attempt{user_time = {First, UserTime},
-                                  watch = Watch#{deadline := Deadline + More,
-                                                 last_deadline := Last + More}});
-        _ ->
-            timed_out(Attempt)
+expired(#attempt{client = Client, watch = Watch} = Attempt) ->
+    case with_user_time(Watch, Client) of
+        Watch -> timed_out(Attempt);
+        Longer -> await(Attempt#attempt{watch = Longer})
     end.
 
 timed_out(#attempt{watch = #{timeout := Timeout}} = Attempt) ->

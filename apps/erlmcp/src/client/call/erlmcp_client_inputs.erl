@@ -106,7 +106,11 @@ runs this in a process of its own, since a fun may take long, crash, or return w
 """.
 -spec respond(Request :: map() | term(), erlmcp_client:inputs()) ->
     {ok, map()} | {error, integer(), binary()}.
-respond(#{~"method" := Method} = Request, Inputs) ->
+respond(#{~"method" := Method, ~"params" := null}, Inputs) ->
+    respond(#{~"method" => Method}, Inputs);
+respond(#{~"method" := _, ~"params" := Params}, _) when not is_map(Params) ->
+    {error, -32602, ~"params: expected an object"};
+respond(#{~"method" := Method} = Request, Inputs) when is_binary(Method) ->
     Params = maps:get(~"params", Request, #{}),
     Answer = answer(Method, Params, Inputs),
     %% An answer that is not JSON crashes this process, and not the one that sends it.

@@ -181,11 +181,15 @@ in_time({error, timeout}, #call{watch = #{timeout := Timeout}}) -> {error, {time
 in_time(Outcome, _) -> Outcome.
 
 send(Request, #call{client = #{cache := Cache}} = Given) ->
-    Call = Given#call{changes = erlmcp_client_cache:changes(Cache)},
+    Call = (in_user_time(Given))#call{changes = erlmcp_client_cache:changes(Cache)},
     case live(Request, Call) of
         {ok, Live} -> sent(Request, attempt(Request, Live, Call), Live, Call);
         {error, _} = Error -> Error
     end.
+
+%% The user may have taken time since the request before.
+in_user_time(#call{client = Client, watch = Watch} = Call) ->
+    Call#call{watch = erlmcp_client_exchange:with_user_time(Watch, Client)}.
 
 attempt(Request, Live, #call{client = Client, options = Options, watch = Watch}) ->
     Extra = maps:from_list([{meta, erlmcp_client_operation:members(Meta)}
@@ -381,7 +385,8 @@ poll(#{~"taskId" := Id} = Task, Answered, Call) ->
         {error, _} = Error -> Error
     end.
 
-look(#{~"taskId" := Id} = Task, #call{watch = Watch} = Call) ->
+look(#{~"taskId" := Id} = Task, Call) ->
+    #call{watch = Watch} = in_user_time(Call),
     ok = pause(pace(Task), Watch),
     send_in_time({~"tasks/get", #{~"taskId" => Id}}, Call).
 
@@ -431,7 +436,8 @@ updated(_, Answers, _) when map_size(Answers) =:= 0 ->
 updated(Id, Answers, Call) ->
     send_in_time({~"tasks/update", #{~"taskId" => Id, ~"inputResponses" => Answers}}, Call).
 
-send_in_time(Request, #call{watch = Watch} = Call) ->
+send_in_time(Request, Given) ->
+    #call{watch = Watch} = Call = in_user_time(Given),
     #{timeout := Timeout, last_deadline := Last, max_timeout := Most} = Watch,
     case erlmcp_clock:now_ms() of
         Now when Now < Last ->

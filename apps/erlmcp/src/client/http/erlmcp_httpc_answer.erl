@@ -13,6 +13,8 @@ Internal.
 
 %% The most bytes of a repeated header. Of a longer one only the first value is used.
 -define(JOINED, 65_536).
+%% The most characters of a decoder's reason that a call gets.
+-define(REASON, 200).
 
 -type fields() :: #{binary() => binary()}.
 -doc "The id of the awaited response, or `none`.".
@@ -107,15 +109,18 @@ event(Data, Expected, Limits) ->
     case erlmcp_json:decode(Data, Limits) of
         {ok, Value} -> message(Value, Expected);
         {error, {too_large, Limit, _}} -> {error, {too_large, Limit}};
-        {error, Reason} -> protocol(io_lib:format("expected JSON, got ~0tp in ~ts",
-                                                  [Reason, shown(Data)]))
+        {error, Reason} ->
+            %% A reason may have a key of any length.
+            Why = io_lib:format("~0tp", [Reason], [{chars_limit, ?REASON}]),
+            protocol([~"expected JSON, got ", Why, ~" in ", shown(Data)])
     end.
 
 message(Value, Expected) ->
     case erlmcp_message:parse(Value) of
         {response, Expected, _} = Response -> {answered, [{message, Response}]};
         {response, Id, _} when Expected =/= none ->
-            protocol([~"id: expected ", id(Expected), ~", got ", id(Id)]);
+            protocol([~"id: expected ", id(Expected), ~", got ",
+                      shown(iolist_to_binary(id(Id)))]);
         {batch, Values} -> batch(Values, Expected, open, []);
         {invalid, Id, Refusal} -> without_id(Value, Id, Refusal, Expected);
         Message -> {open, [{message, Message}]}

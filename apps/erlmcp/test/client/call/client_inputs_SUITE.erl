@@ -52,7 +52,11 @@ what_is_not_declared_is_refused(_) ->
             {~"sampling/createMessage", #{}, Elicit}, {~"roots/list", #{}, Elicit},
             {~"unknown", #{}, Elicit}]],
     [{error, -32600, _} = erlmcp_client_inputs:respond(Request, Elicit)
-     || Request <- [#{}, [], none, #{~"params" => #{}}]].
+     || Request <- [#{}, [], none, #{~"params" => #{}}, #{~"method" => 1}]],
+    %% The fun would get what is no map.
+    [{error, -32602, ~"params: expected an object"} = respond(Method, Params, Elicit)
+     || Method <- [~"elicitation/create", ~"ping"], Params <- [[], 1, ~"text"]],
+    {ok, #{~"roots" := []}} = respond(~"roots/list", null, #{roots => []}).
 
 %% Defaults are filled in, and what does not fit is the client's own error.
 content_fits_its_schema(_) ->

@@ -14,7 +14,8 @@ back.
          a_call_waits_for_its_user/1, a_call_goes_on_in_its_own_time/1,
          a_call_waits_for_all_its_questions/1, a_call_is_resumed_after_its_user/1]).
 -export([calls_wait_for_the_user_on_lines/1, calls_wait_for_the_user_on_another_stream/1,
-         questions_at_once_take_their_time_once/1, questions_end_with_their_connection/1]).
+         questions_at_once_take_their_time_once/1, pages_wait_for_the_user/1,
+         questions_end_with_their_connection/1]).
 -export([one_of_a_call_is_taken_back/1, one_is_taken_back_on_another_stream/1,
          one_is_taken_back_before_the_session_is_open/1, others_are_not_taken_back/1]).
 -export([long_ids_are_answered_on_http/1, long_ids_are_answered_on_lines/1]).
@@ -43,7 +44,8 @@ all() ->
      a_call_waits_for_its_user, a_call_goes_on_in_its_own_time,
      a_call_waits_for_all_its_questions, a_call_is_resumed_after_its_user,
      calls_wait_for_the_user_on_lines, calls_wait_for_the_user_on_another_stream,
-     questions_at_once_take_their_time_once, questions_end_with_their_connection,
+     questions_at_once_take_their_time_once, pages_wait_for_the_user,
+     questions_end_with_their_connection,
      one_of_a_call_is_taken_back, one_is_taken_back_on_another_stream,
      one_is_taken_back_before_the_session_is_open, others_are_not_taken_back,
      long_ids_are_answered_on_http, long_ids_are_answered_on_lines,
@@ -495,6 +497,29 @@ questions_at_once_take_their_time_once(_) ->
         error(waits_on)
     end,
     true = erlang:monotonic_time(millisecond) - Began < 3_000 + Thought + 1_500,
+    erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% The user takes longer than the whole call may, while the server has the request for the first
+%% page. The server has what was left of its time for the second one.
+pages_wait_for_the_user(_) ->
+    {Peer, Client, Socket} = on_lines(),
+    {ok, Reference} = erlmcp_client:async(Client, {list, tools},
+                                          #{timeout => 3_000, max_timeout => 3_000}),
+    #{~"id" := First} = erlmcp_test_peer:received(~"tools/list"),
+    ok = line(question(1), Socket),
+    {Pid, 1} = asked(),
+    receive {erlmcp, Reference, _} -> error(late) after 3_300 -> ok end,
+    Pid ! decline,
+    {1, #{~"result" := _}} = answer(),
+    ok = line(result(#{~"id" => First}, #{tools => [], nextCursor => ~"2"}), Socket),
+    #{~"id" := Second} = erlmcp_test_peer:received(~"tools/list"),
+    ok = line(result(#{~"id" => Second}, #{tools => []}), Socket),
+    receive
+        {erlmcp, Reference, Outcome} -> {ok, []} = Outcome
+    after ?WAIT ->
+        error(no_result)
+    end,
     erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 

@@ -9,11 +9,12 @@ Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Caching", "Stre
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([header_mismatch_renews_the_tool_once/1, header_mismatch_may_come_after_a_round/1,
-         headers_follow_the_definition/1,
-         invalid_tool_is_left_out/1, state_goes_back_as_it_came/1, rounds_are_bounded/1,
+         headers_follow_the_definition/1, invalid_tool_is_left_out/1, few_tools_are_logged/1,
+         state_goes_back_as_it_came/1, rounds_are_bounded/1,
          rounds_must_ask_something/1, inputs_that_fail/1, unknown_result_type/1,
          result_type_may_be_absent/1, fresh_result_is_kept/1, each_meta_has_its_result/1,
-         stale_result_is_asked_for/1, change_is_not_kept/1, result_of_rounds_is_not_kept/1,
+         stale_result_is_asked_for/1, change_is_not_kept/1,
+         missed_changes_are_not_kept/1, result_of_rounds_is_not_kept/1,
          cache_is_bounded/1, cache_may_be_off/1, options_are_checked/1,
          log_level_of_a_call_is_its_own/1,
          time_of_the_user_is_not_the_servers/1]).
@@ -30,12 +31,12 @@ suite() ->
 
 all() ->
     [header_mismatch_renews_the_tool_once, header_mismatch_may_come_after_a_round,
-     headers_follow_the_definition, invalid_tool_is_left_out,
+     headers_follow_the_definition, invalid_tool_is_left_out, few_tools_are_logged,
      state_goes_back_as_it_came, rounds_are_bounded, rounds_must_ask_something, inputs_that_fail,
      unknown_result_type, result_type_may_be_absent, fresh_result_is_kept, each_meta_has_its_result,
-     stale_result_is_asked_for, change_is_not_kept, result_of_rounds_is_not_kept, cache_is_bounded,
-     cache_may_be_off, options_are_checked, log_level_of_a_call_is_its_own,
-     time_of_the_user_is_not_the_servers].
+     stale_result_is_asked_for, change_is_not_kept, missed_changes_are_not_kept,
+     result_of_rounds_is_not_kept, cache_is_bounded, cache_may_be_off, options_are_checked,
+     log_level_of_a_call_is_its_own, time_of_the_user_is_not_the_servers].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], [{era, stateless} | Config]).
@@ -103,6 +104,21 @@ invalid_tool_is_left_out(Config) ->
         {_, _} = binary:match(Text, ~"x-mcp-header")
     after ?WAIT -> error(not_logged)
     end.
+
+%% However many they are, the log is not filled.
+few_tools_are_logged(Config) ->
+    Client = visit(Config, #{}, #{~"tools/list" => fun(Call) ->
+        page(Call, [mirrored(~"two words") || _ <- lists:seq(1, 1_000)], none)
+    end}),
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => #{test => self()}}),
+    {ok, []} = erlmcp_client:list_tools(Client),
+    ok = logger:remove_handler(?MODULE),
+    Texts = [Text || Text <- logged(), binary:match(Text, ~"left out") =/= nomatch],
+    11 = length(Texts),
+    ~"990 more MCP tools are left out of their list" = lists:last(Texts).
+
+logged() ->
+    receive {logged, warning, Text} -> [Text | logged()] after 0 -> [] end.
 
 %% "the client MUST echo back the exact value of that field when retrying the original request.
 %% [...] If the `InputRequiredResult` does not contain a `requestState` field, the client MUST NOT
@@ -265,6 +281,36 @@ change_is_not_kept(Config) ->
     {ok, [#{~"name" := ~"2"}]} = erlmcp_client:list_tools(Client),
     2 = Listed(),
     2 = nth_read(Client, ~"a:2", #{}).
+
+%% "If it comes again, changes may have been missed: read again what you keep." What is read again
+%% is newer than the interruption.
+missed_changes_are_not_kept(Config) ->
+    Test = self(),
+    {Read, _} = counted(fun(Call, N) -> read(Call, N, 60_000) end),
+    {Lists, _} = counted(fun(Call, N) -> page(Call, [tool(N)], none, 60_000) end),
+    Client = visit(Config, #{}, #{
+        ~"resources/read" => Read, ~"tools/list" => Lists,
+        ~"subscriptions/listen" => fun(#{~"id" := Id}) ->
+            Test ! {listens, self()},
+            Meta = #{~"io.modelcontextprotocol/subscriptionId" => Id},
+            {events, [event(#{jsonrpc => ~"2.0", params => #{'_meta' => Meta},
+                              method => ~"notifications/subscriptions/acknowledged"}), follow]}
+        end}),
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true,
+                                                        resources => [~"a:1"]}),
+    Subscribed = fun() ->
+        receive {erlmcp, Reference, subscribed} -> ok after ?WAIT -> error(not_subscribed) end
+    end,
+    ok = Subscribed(),
+    Listed = fun() ->
+        {ok, [#{~"name" := Name}]} = erlmcp_client:list_tools(Client),
+        Name
+    end,
+    Kept = fun() -> {nth_read(Client, ~"a:1", #{}), nth_read(Client, ~"a:2", #{}), Listed()} end,
+    [{1, 2, ~"1"} = Kept() || _ <- [sent, kept]],
+    receive {listens, Stream} -> Stream ! {say, close} end,
+    ok = Subscribed(),
+    {3, 2, ~"2"} = Kept().
 
 %% Lets the server notify, until only so much is kept.
 heard(Client, Notification, Entries) ->

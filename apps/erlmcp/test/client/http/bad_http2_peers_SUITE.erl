@@ -7,8 +7,9 @@ server of a case writes what it likes once it has a whole request for a tool.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([never_in_time/1, stream_ends/1, connection_ends/1, requests_are_turned_away/1,
-         resumptions_are_turned_away/1, windows_are_ignored/1, window_is_never_opened/1,
-         heads_without_end/1, small_heads_that_grow/1, floods_of_frames/1, wrong_answers/1]).
+         fewer_streams_than_before/1, resumptions_are_turned_away/1, windows_are_ignored/1,
+         window_is_never_opened/1, heads_without_end/1, small_heads_that_grow/1,
+         floods_of_frames/1, wrong_answers/1]).
 
 -import(erlmcp_test_suite, [watch/1]).
 -import(erlmcp_test_peer, [drip/2]).
@@ -21,8 +22,9 @@ suite() ->
 
 all() ->
     [never_in_time, stream_ends, connection_ends, requests_are_turned_away,
-     resumptions_are_turned_away, windows_are_ignored, window_is_never_opened, heads_without_end,
-     small_heads_that_grow, floods_of_frames, wrong_answers].
+     fewer_streams_than_before, resumptions_are_turned_away, windows_are_ignored,
+     window_is_never_opened, heads_without_end, small_heads_that_grow, floods_of_frames,
+     wrong_answers].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, gun], Config).
@@ -97,6 +99,30 @@ requests_are_turned_away(Config) ->
           {going_away_and_staying, Counted(fun(_) -> cow_http2:goaway(0, no_error, ~"") end, ok)},
           {refused, Counted(fun(Id) -> cow_http2:rst_stream(Id, refused_stream) end, ok)}]),
     true = counters:get(Count, 1) =< 3 * 8 orelse error({requests, counters:get(Count, 1)}).
+
+%% The pool has not heard yet that the server allows no streams any more. Gun has, and sends
+%% nothing.
+fewer_streams_than_before(Config) ->
+    {_, _} = erlmcp_test_watch:run(fun() ->
+        {Peer, Client} = started(fun(Socket, Id) ->
+            send(Socket, [cow_http2:settings(#{max_concurrent_streams => 0}),
+                          head(Id, ~"text/html"), cow_http2:data(Id, fin, ~"")])
+        end, #{}, #{}),
+        {ok, _} = erlmcp_client:server(Client),
+        Pool = pool(Client),
+        ok = sys:suspend(Pool),
+        {error, {protocol, _}} = erlmcp_client:call_tool(Client, ~"t", #{}),
+        {error, {closed, unprocessed}} = erlmcp_client:call_tool(Client, ~"t", #{}),
+        ok = sys:resume(Pool),
+        stopped(Peer, Client)
+    end, watch(Config)).
+
+pool(Client) ->
+    {links, Links} = process_info(Client, links),
+    [Pool] = [Pid || Channel <- Links, is_pid(Channel),
+                     {supervisor, _, _} <- [proc_lib:initial_call(Channel)],
+                     {pool, Pid, _, _} <- supervisor:which_children(Channel)],
+    Pool.
 
 %% The server has accepted the request of the stream, which is resumed later: no reason says that
 %% nothing was done.

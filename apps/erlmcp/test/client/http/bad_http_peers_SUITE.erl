@@ -9,9 +9,10 @@ is reached meanwhile and afterwards (`m:erlmcp_test_watch`). Those without an en
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([never_in_time/1, notification_is_never_accepted/1, late_answer_is_nobodys/1,
-         connection_ends/1, wrong_messages/1, wrong_json/1, wrong_http/1, wrong_results/1,
-         wrong_initialize/1, too_large_bodies/1, too_large_heads/1, elsewhere/1,
-         streams_that_end_at_once/1, every_connection_ends_after_its_answer/1, tls_that_hangs/1]).
+         connection_ends/1, wrong_messages/1, long_words/1, wrong_json/1, wrong_http/1,
+         wrong_results/1, wrong_initialize/1, too_large_bodies/1, too_large_heads/1, elsewhere/1,
+         streams_that_end_at_once/1, events_nobody_asked_for/1,
+         every_connection_ends_after_its_answer/1, tls_that_hangs/1]).
 
 -import(erlmcp_test_suite, [watch/1]).
 -import(erlmcp_test_bad_http_peer, [each/4, is/1, with_client/3, with_peer/3, flushed/0, session/1,
@@ -24,9 +25,9 @@ suite() ->
 
 all() ->
     [never_in_time, notification_is_never_accepted, late_answer_is_nobodys, connection_ends,
-     wrong_messages, wrong_json, wrong_http, wrong_results, wrong_initialize, too_large_bodies,
-     too_large_heads, elsewhere, streams_that_end_at_once,
-     every_connection_ends_after_its_answer, tls_that_hangs].
+     wrong_messages, long_words, wrong_json, wrong_http, wrong_results, wrong_initialize,
+     too_large_bodies, too_large_heads, elsewhere, streams_that_end_at_once,
+     events_nobody_asked_for, every_connection_ends_after_its_answer, tls_that_hangs].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -135,6 +136,18 @@ wrong_messages(Config) ->
           {unknown_result_type, {say, fun(Message) ->
               {200, [], result(Message, #{resultType => ~"surprise"})}
            end}}]).
+
+%% A reason says what was wrong, and not all of it.
+long_words(Config) ->
+    Long = binary:copy(~"k", 1_000_000),
+    Wrong = #{jsonrpc => ~"2.0", id => Long, result => #{}},
+    IsShort = fun({error, {protocol, What}}) -> byte_size(What) < 1_000;
+                 (_) -> false
+              end,
+    each(Config, #{}, IsShort,
+         [{id, json(Wrong)},
+          {id_in_an_event, {events, [event(Wrong)]}},
+          {same_key_twice, typed(json, [~B'{"', Long, ~B'":1,"', Long, ~B'":1}'])}]).
 
 wrong_json(Config) ->
     Deep = binary:copy(~"[", 100_000),
@@ -382,6 +395,37 @@ streams_that_end_at_once(Config) ->
         Times = counters:get(Count, 1),
         true = Times < 10 orelse error({storm, listen, Times})
     end, watch(Config)).
+
+%% A subscriber gets the events of its filter, whatever the server sends.
+events_nobody_asked_for(_) ->
+    Sent = [{~"notifications/subscriptions/acknowledged", #{}},
+            {~"notifications/prompts/list_changed", #{}},
+            {~"notifications/resources/list_changed", #{}},
+            {~"notifications/resources/updated", #{~"uri" => 42}},
+            {~"notifications/resources/updated", #{}},
+            {~"notifications/message", #{~"level" => ~"info", ~"data" => ~"x"}},
+            {~"notifications/elicitation/complete", #{~"elicitationId" => ~"1"}},
+            {~"notifications/resources/updated", #{~"uri" => ~"test://a/part"}},
+            {~"notifications/tools/list_changed", #{}}],
+    Listen = fun(#{message := #{~"method" := ~"subscriptions/listen", ~"id" := Id}}) ->
+                     Meta = #{~"io.modelcontextprotocol/subscriptionId" => Id},
+                     {events, [event(#{jsonrpc => ~"2.0", method => Method,
+                                       params => Params#{~"_meta" => Meta}})
+                               || {Method, Params} <- Sent] ++ [follow]};
+                (#{message := Message}) ->
+                     discovered(Message)
+             end,
+    with_peer(Listen, #{era => stateless}, fun(Client) ->
+        Next = fun(Reference) ->
+            receive {erlmcp, Reference, Event} -> Event after 30_000 -> error(no_event) end
+        end,
+        {ok, Both} = erlmcp_client:subscribe(Client, #{tools_changed => true,
+                                                       resources => [~"test://a"]}),
+        [subscribed, {resource_updated, ~"test://a/part"}, tools_changed] =
+            [Next(Both) || _ <- [1, 2, 3]],
+        {ok, Tools} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+        [subscribed, tools_changed] = [Next(Tools) || _ <- [1, 2]]
+    end).
 
 every_connection_ends_after_its_answer(Config) ->
     Answer = fun(Fields) ->

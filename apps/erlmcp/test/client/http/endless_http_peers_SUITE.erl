@@ -8,12 +8,14 @@ rules for all servers that misbehave are in `m:bad_http_peers_SUITE`.
          end_per_testcase/2]).
 -export([endless_streams/1, endless_progress/1, endless_questions/1, endless_rounds/1,
          endless_pages/1, one_very_long_list/1, nobody_thinks_for_a_call_that_is_over/1,
-         what_is_kept_is_small/1, floods_on_the_session_stream/1,
+         what_is_kept_is_small/1, the_server_s_words_are_kept_alone/1,
+         floods_on_the_session_stream/1,
          questions_on_the_session_stream/1]).
 
 -import(erlmcp_test_suite, [watch/1]).
 -import(erlmcp_test_bad_http_peer, [each/4, is/1, with_client/3, with_peer/3, flushed/0, now_ms/0,
-                                    session/1, typed/2, head/2, chunked/1, chunk/1, write/2]).
+                                    session/1, discovered/1, typed/2, head/2, chunked/1, chunk/1,
+                                    write/2]).
 -import(erlmcp_test_peer, [result/2, event/1, drip/3, flood/3]).
 
 -define(WAIT, 30_000).
@@ -26,7 +28,8 @@ suite() ->
 all() ->
     [endless_streams, endless_progress, endless_questions, endless_rounds, endless_pages,
      one_very_long_list, nobody_thinks_for_a_call_that_is_over, what_is_kept_is_small,
-     floods_on_the_session_stream, questions_on_the_session_stream].
+     the_server_s_words_are_kept_alone, floods_on_the_session_stream,
+     questions_on_the_session_stream].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -284,6 +287,19 @@ what_is_kept_is_small(Config) ->
         end)
     end, watch(Config)),
     ct:pal("88 results of a megabyte each, of which little is kept: ~b bytes", [Bytes]).
+
+%% The rest of the message in which they came is not kept with them.
+the_server_s_words_are_kept_alone(_) ->
+    Answer = fun(#{message := Message}) ->
+        Junk = #{junk => binary:copy(~"j", 1_000_000), instructions => binary:copy(~"i", 100)},
+        {Status, Headers, Body} = discovered(Message),
+        #{result := Result} = Body,
+        {Status, Headers, Body#{result := maps:merge(Result, Junk)}}
+    end,
+    with_peer(Answer, #{era => stateless}, fun(Client) ->
+        {ok, #{instructions := Kept}} = erlmcp_client:server(Client),
+        true = byte_size(Kept) =:= 100 andalso binary:referenced_byte_size(Kept) < 10_000
+    end).
 
 %% A subscriber that does not read is cut off, and costs little until then.
 floods_on_the_session_stream(Config) ->

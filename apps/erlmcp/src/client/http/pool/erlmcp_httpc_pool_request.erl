@@ -211,6 +211,8 @@ down(Reason) -> Reason.
 
 %% On HTTP/2 a single stream may fail, while the connection stays usable.
 broken({stream_error, refused_stream, _}) -> {broken, unprocessed, reset};
+%% Gun itself has not sent the request: the server has just lowered the number of its streams.
+broken({stream_error, too_many_streams, _}) -> {broken, unprocessed, reset};
 broken({stream_error, _, _} = Reason) -> {broken, Reason, reset};
 broken({goaway, _, _}) -> {broken, unprocessed, broken};
 broken(closing) -> {broken, unprocessed, broken};
