@@ -23,8 +23,8 @@ new() ->
     atomics:new(2, []).
 
 -doc """
-Counts a message as waiting and returns `true`. If 1,000 wait already, counts it as dropped and
-returns `false`.
+Counts a message as waiting, until `leave/1`, and returns `true`. If 1,000 messages wait already,
+counts the message as dropped and returns `false`.
 """.
 -spec enter(backlog()) -> boolean().
 enter(Backlog) ->
@@ -37,7 +37,7 @@ enter(Backlog) ->
             true
     end.
 
--doc "Counts a message as no longer waiting.".
+-doc "Counts a message, for which `enter/1` has returned `true`, as no longer waiting.".
 -spec leave(backlog()) -> ok.
 leave(Backlog) ->
     atomics:sub(Backlog, ?WAITING, 1).

@@ -42,9 +42,9 @@ log(Report, Key) ->
     Id.
 
 -doc """
-Logs a report of an error of the server with the key `Key` in another process, and returns the
-report's id. If 1,000 reports of the node wait already, the report is dropped. The next one that is
-logged has the number of dropped reports as `dropped`.
+Logs a report as `log/2` does, but in another process. If 1,000 reports of the node wait already,
+the report is dropped, and its id is returned all the same. The next logged report has the number of
+dropped ones as `dropped`. After the application has stopped, the calling process logs the report.
 """.
 -spec log_apart(#{what := atom(), atom() => term()}, Key :: reference()) -> Id :: binary().
 log_apart(Report, Key) ->

@@ -28,7 +28,8 @@ set(Parts) ->
 
 -doc """
 Sets the label of the calling process, as `set/1` does, to a tuple of `Parts` and the `id` of the
-server with the key `Key`.
+server with the key `Key`. If no name is set for the server (`erlmcp_log:name/2`), the last element
+is `Key`.
 """.
 -spec set(Parts :: [term(), ...], Key :: reference()) -> ok.
 set(Parts, Key) ->

@@ -38,8 +38,8 @@ report(Level, Report) ->
     logger:log(Level, Report, ?METADATA).
 
 -doc """
-Logs a report that concerns the server with the key `Key`. Its name is added as `server`, if it has
-one (`name/2`).
+Logs a report that concerns the server with the key `Key`. Adds the server's name as `server`; a
+server without a name (`name/2`) is left out.
 """.
 -spec report(logger:level(), #{what := atom(), atom() => term()}, Key :: reference()) -> ok.
 report(Level, Report, Key) ->
@@ -56,7 +56,7 @@ text(Level, Format, Arguments) ->
 
 -doc """
 Returns the status of a process (`c:gen_server:format_status/1`) with an empty log, and with
-`hidden` as its state and its last message. These may have secrets of clients.
+`hidden` as its state and its last message. The state and the message may have secrets of clients.
 """.
 -spec without_state(gen_server:format_status()) -> gen_server:format_status().
 without_state(Status) ->

@@ -9,8 +9,9 @@ Internal.
 -export([cut/2]).
 
 -doc """
-Reports a client of the server with the key `Key`. `Limit` is the bound that the client passed: the
-name of a limit, such as `unread_bytes`, or its value. Several limits are a map with their values.
+Reports a client of the server with the key `Key`, whose connection or stream the caller closes.
+`Limit` is the bound that the client passed: the name of a limit, such as `unread_bytes`, or its
+value. Several limits are a map with their values.
 """.
 -spec cut(Key :: reference(), Limit :: term()) -> ok.
 cut(Key, Limit) ->

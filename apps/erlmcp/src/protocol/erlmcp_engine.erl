@@ -217,8 +217,8 @@ refuse({Id, _, _} = Asked, Refusal, Revision) ->
 -doc """
 Returns the era of a decoded message. `server/discover`, and a request or notification whose `_meta`
 names a protocol version, are stateless. For any other message the header `MCP-Protocol-Version`
-decides. If the header is absent or names an older revision, the message belongs to a session.
-Otherwise it is stateless.
+decides. If the header is absent or names an older revision, the message belongs to a session. With
+any other header, the message is stateless.
 """.
 -spec era(Json :: term(), request_context()) -> erlmcp_revision:era().
 era(#{~"method" := Method, ~"params" := #{} = Params}, RequestContext) ->
@@ -261,7 +261,7 @@ header_era(_) ->
 
 -doc """
 Returns the effect of a request that is known to be stateless, such as one whose HTTP headers say
-so. Its `_meta` and its headers are still validated.
+so. The request's `_meta` and headers are still validated; the length of its id is not.
 """.
 -spec request(request(), request_context(), erlmcp_catalog:catalog()) -> effect().
 request({Id, Method, Params, Known}, RequestContext, Catalog) ->

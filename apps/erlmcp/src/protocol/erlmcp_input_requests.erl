@@ -10,7 +10,7 @@ Internal.
 
 -export_type([forms/0]).
 
--doc "For each request, by its name: the schema of a form, or `other` if it is no form.".
+-doc "For each request, by its name: the schema of a form, or `other` for another request.".
 -type forms() :: #{binary() => {form, Schema :: map()} | other}.
 
 -doc """
@@ -91,7 +91,9 @@ merge({Name, Part}, _, Required) ->
     Known = maps:get(Name, Required, #{}),
     Required#{Name => Known#{Part => #{}}}.
 
--doc "Encodes requests as the `inputRequests` of a stateless result.".
+-doc """
+Encodes requests as the `inputRequests` of a stateless result, without the ids of elicitations.
+""".
 -spec encode(erlmcp_input:requests()) -> iodata().
 encode(Requests) ->
     erlmcp_json:encode(#{Name => Request#{params := maps:remove(elicitationId, Params)}

@@ -28,7 +28,8 @@ Internal.
 -doc """
 Returns the encoded result, or the refusal, for the return value of a handler. `tool_error` has a
 result with `isError`. `Definition` is the tool, resource or prompt of the handler, and the context
-is the one that the handler got. `{ok, Return}` means the same as `Return`.
+is the one that the handler got. `{ok, Return}` means the same as `Return`. A value of another form
+raises one of the errors that the module lists.
 """.
 -spec from(erlmcp_definition:kind() | completion, Return :: term(), Definition :: map(),
            context()) ->
@@ -70,16 +71,19 @@ complete(Members, #{revision := Revision, call := #{server_meta := ServerMeta}})
     {ok, object(Members, Revision, ServerMeta)}.
 
 -doc """
-Encodes a result object with the given members, whose names are those of the protocol. For a
-stateless revision it also has `resultType` and `_meta`, the encoded object `ServerMeta`. A value
-that is encoded already is given as `{encoded, Json}`. `{text, Text}` is the member `content` with
-`[erlmcp_content:text(Text)]`.
+Encodes a result object with the given members, whose names are those of the protocol. In a
+stateless revision the object also has the `resultType` `complete`, and as its `_meta` the encoded
+object `ServerMeta`. A value that is encoded already is given as `{encoded, Json}`. `{text, Text}`
+is the member `content` with `[erlmcp_content:text(Text)]`.
 """.
 -spec object([member()], erlmcp_revision:revision(), ServerMeta :: iodata()) -> iodata().
 object(Members, Revision, ServerMeta) ->
     object(complete, Members, Revision, ServerMeta).
 
--doc "Encodes a result object as `object/3` does, with a given `resultType`.".
+-doc """
+Encodes a result object as `object/3` does, with a given `resultType`, which revisions with sessions
+do not have.
+""".
 -spec object(complete | task, [member()], erlmcp_revision:revision(), ServerMeta :: iodata()) ->
     iodata().
 object(complete, [{text, Text}] = Members, Revision, ServerMeta) when is_binary(ServerMeta) ->

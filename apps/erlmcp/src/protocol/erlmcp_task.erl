@@ -93,9 +93,8 @@ no_method(Message) ->
 
 -doc """
 Returns the operation that a request about tasks asks for, and its arguments. The revision must have
-the method. The request is refused if the server has no tasks (`Offered` is `false`). It is also
-refused if its client does not declare the extension (2026-07-28), or if its parameters are
-malformed.
+the method. The request is refused if the server has no tasks (`Offered` is `false`). So is a
+request whose client does not declare the extension (2026-07-28), or whose parameters are malformed.
 """.
 -spec operation(Method :: binary(), Params :: map(), erlmcp_engine:client(),
                 Offered :: boolean()) ->

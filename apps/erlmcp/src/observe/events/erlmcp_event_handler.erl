@@ -45,7 +45,8 @@ start_link(Key, Handler) ->
 
 -doc """
 Emits the event `Name` of the server with the key `Key` to its handlers, without waiting. A handler
-for which 1,000 events wait already does not get the event.
+for which 1,000 events wait already does not get the event. Does nothing after the application has
+stopped.
 """.
 -spec emit(Key :: reference(), erlmcp_event_table:name(), Fields :: #{atom() => term()}) -> ok.
 emit(Key, Name, Fields) ->
@@ -58,7 +59,8 @@ emit(Key, Name, Fields) ->
 
 -doc """
 Emits an event that concerns the whole node to the handlers of all of its servers, without waiting.
-The table of `open/0` must exist.
+A handler for which 1,000 events wait already does not get the event. Raises `badarg` if the table
+of `open/0` does not exist.
 """.
 -spec broadcast(erlmcp_event_table:name(), #{atom() => term()}) -> ok.
 broadcast(Name, Fields) ->

@@ -29,9 +29,9 @@ Internal.
 
 -doc """
 Returns when `Bound` will be met if the trend of the points goes on. The points are in the order of
-their times. Returns `none` if they are fewer than 10, or span less than five minutes. Returns
-`none`, too, if the trend may be noise, does not grow, has met the bound already, or meets it later
-than in a day.
+their times. Returns `none` for fewer than 10 points, for points that span less than five minutes,
+and for `infinity`. Returns `none`, too, if the trend may be noise, does not grow, or has met the
+bound already. A time more than a day after the last point is not returned, either.
 
 ## Examples
 

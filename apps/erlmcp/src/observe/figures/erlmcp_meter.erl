@@ -164,9 +164,9 @@ ended(About, Outcome, BytesOut, Server) ->
     ended(About, Outcome, BytesOut, none, Server).
 
 -doc """
-Counts the end of a request, whose answer has `BytesOut` bytes. Ends the request's span, and calls
-the server's observers. `Answer` is for an operator who looks at payloads: a reply, the result of a
-task, or `none`.
+Counts the end of a request, whose answer has `BytesOut` bytes. Ends the request's span, calls the
+server's observers, and records the request while an operator looks (`m:erlmcp_recent_requests`).
+`Answer` is for that record: a reply, the result of a task, or `none`.
 """.
 -spec ended(about(), outcome(), BytesOut :: non_neg_integer(), Answer :: term(), server()) -> ok.
 ended(About, Outcome, BytesOut, Answer, Server) ->
@@ -262,7 +262,7 @@ failure_of(Key) ->
 
 -doc """
 Counts a request that ended well after `Nanoseconds`, in its row of the counters of a server's or a
-client's meter.
+client's meter. The caller adds the request to any totals.
 """.
 -spec add_result(erlmcp_meter_counts:row(), BytesIn :: non_neg_integer(),
                  BytesOut :: non_neg_integer(), Nanoseconds :: integer(),
@@ -307,15 +307,18 @@ step(Time, Unit) ->
         true -> 12
     end.
 
--doc "Counts a request that is answered with `Reply` now, and returns `Reply`.".
+-doc """
+Counts a request that is answered with `Reply` now, as `ended/5` does, and returns `Reply`.
+""".
 -spec answered(about(), outcome(), Reply, server()) -> Reply when Reply :: erlmcp_reply:reply().
 answered(About, Outcome, {reply, _, Bytes} = Reply, Server) ->
     ok = ended(About, Outcome, iolist_size(Bytes), Reply, Server),
     Reply.
 
 -doc """
-Counts a request that was refused before its message was read. `Method` is the one that the head of
-an HTTP request names, or else `undefined`. All such requests have one row, whatever their methods.
+Counts a request that was refused before its message was read, as `ended/5` does. `Method` is the
+one that the head of an HTTP request names, or else `undefined`. All such requests have one row,
+whatever their methods.
 """.
 -spec refused(Method :: binary() | undefined, erlmcp_refusal:refusal(), server()) -> ok.
 refused(Method, Refusal, Server) ->

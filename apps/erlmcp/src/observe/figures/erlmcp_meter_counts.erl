@@ -77,8 +77,8 @@ slots(Size) ->
     atomics:new(?KEY(Size) - 1, []).
 
 -doc """
-Returns the slot of a key. `Size` is that of `slots/1`. A key without a slot takes a free one of the
-32 that it may have. Returns `full` if none of these is free.
+Returns the slot of a key, which must be more than 2. `Size` is that of `slots/1`. A key without a
+slot takes a free one of the 32 that the key may have. Returns `full` if none of these is free.
 """.
 -spec slot(Key :: pos_integer(), Size :: pos_integer(), slots()) -> slot() | full.
 slot(Key, Size, Slots) ->
@@ -161,7 +161,7 @@ moving(Slots, Move) ->
 
 -doc """
 Calls `Read`, a fun that reads counts, and returns its value. If counts were moved meanwhile, `Read`
-is called again, ten times at most.
+is called again. The value of the tenth call is returned in any case.
 """.
 -spec steady(slots(), Read :: fun(() -> Result)) -> Result.
 steady(Slots, Read) ->
@@ -180,7 +180,7 @@ steady(Slots, Read, Reads) ->
 
 -doc """
 Counts a request that ended with the failure at `At` after `Nanoseconds`. The request's bytes are
-counted in `Row`.
+counted in `Row`. The caller adds the request to any totals.
 """.
 -spec add_failure(At :: row(), row(), Bytes :: {In :: non_neg_integer(), Out :: non_neg_integer()},
                   Nanoseconds :: integer(), counters:counters_ref()) -> ok.

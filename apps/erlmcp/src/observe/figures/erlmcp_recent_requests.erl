@@ -15,10 +15,11 @@ Internal.
 -export_type([row/0, payload/0, kept/0]).
 
 -doc """
-A request that ended at the system time `at`, in milliseconds. `id` names it on this node. `method`
-and `target` have 256 bytes at most. `took_us` has the microseconds from its arrival to its end.
-`error` is the number of a refusal, `tool_error` or `cancelled`, and `none` if there was none.
-`trace` is the id of its trace, or `none`. `payload` is `true` if its payload is kept.
+A request that ended at the system time `at`, in milliseconds. `id` names the request on this node.
+`method` and `target` have 256 bytes at most, or are `undefined` if not known. `took_us` has the
+microseconds from arrival to end. `error` is the number of a refusal, `tool_error` or `cancelled`,
+and `none` for a request that ended well. `trace` is the id of the request's trace, or `none`.
+`payload` is `true` if the payload was kept when the request ended.
 
 `principal` is `anonymous`, and `trace` is `none`, if the request had no call. `trace` is `none`,
 too, if another process than the call's ended the request, as after a timeout.
@@ -99,7 +100,8 @@ kind(ok) -> ?WELL;
 kind(_) -> ?FAILED.
 
 -doc """
-Adds a request that has ended, with its payload if payloads of its server are kept (`allow/2`).
+Adds a request that has ended, and for which `is_wanted/1` has returned `true`. The payload is added
+if payloads of the server are kept (`allow/2`). Does nothing after the application has stopped.
 """.
 -spec add(erlmcp_meter:ended(), payload()) -> ok.
 add(#{server := Key, method := Method, target := Target, outcome := Outcome, began := Began,

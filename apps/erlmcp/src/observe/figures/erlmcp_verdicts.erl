@@ -28,20 +28,26 @@ open() ->
     ?MODULE = ets:new(?MODULE, [named_table, {read_concurrency, true}]),
     ok.
 
--doc "Sets the verdict on the server with the pid `Server`.".
+-doc """
+Sets the verdict on the server with the pid `Server`, for 20 seconds (`find/1`). Only the owner of
+the table may call this function.
+""".
 -spec judged(Server :: pid(), verdict()) -> ok.
 judged(Server, Verdict) ->
     true = ets:insert(?MODULE, {Server, Verdict, erlmcp_clock:now_ms()}),
     ok.
 
--doc "Deletes the verdict on a server that has ended.".
+-doc """
+Deletes the verdict on a server that has ended. Only the owner of the table may call this function.
+""".
 -spec forget(Server :: pid()) -> ok.
 forget(Server) ->
     true = ets:delete(?MODULE, Server),
     ok.
 
 -doc """
-Returns the verdict on a server, or `none` if the server was not judged in the last 20 seconds.
+Returns the verdict on a server. Returns `none` if the server was not judged in the last 20 seconds,
+or if no console runs.
 """.
 -spec find(Server :: pid()) -> verdict() | none.
 find(Server) ->

@@ -39,7 +39,10 @@ spans go to a buffer, which the process registered as `Exporter` empties.
 new(Ratio, Buffer) when Ratio >= 1 -> {?MODULE, {all, Buffer}};
 new(Ratio, Buffer) -> {?MODULE, {trunc(Ratio * ?CHANCES), Buffer}}.
 
--doc "Returns `true` if a trace that begins now is to be recorded.".
+-doc """
+Returns `true` if a trace that begins now is to be recorded. Each call decides anew, by chance, with
+the ratio of `new/2`.
+""".
 -spec is_recorded(config()) -> boolean().
 is_recorded({all, _}) ->
     true;

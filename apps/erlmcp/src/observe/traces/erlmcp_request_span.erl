@@ -23,9 +23,9 @@ recorded.
 -type started() :: erlmcp_span:span() | unsampled.
 
 -doc """
-Starts the span of a call. Returns the span, and the call's context with the trace context that
-`erlmcp_span:start/3` returns. Returns `unsampled` if a trace would begin here and is not to be
-recorded.
+Starts the span of a call. Returns the span, and the call's context with the trace context of
+`erlmcp_span:start/3`, unless there is none, as `trace`. Returns `unsampled` if a trace would begin
+here and is not to be recorded.
 """.
 -spec start(erlmcp:context(), erlmcp_meter:arrival(), erlmcp_tracer:tracer()) ->
     {erlmcp_span:span(), erlmcp:context()} | unsampled.
@@ -116,7 +116,8 @@ restored(Before) -> logger:set_process_metadata(Before).
 
 -doc """
 Ends the span of a request at `Now`, in monotonic nanoseconds. The span of a request without a call
-begins here, too. A request without a method has no span.
+begins here, too. Does nothing for a request without a method, a call without a span, or a trace
+that is not to be recorded.
 """.
 -spec ended(erlmcp_meter:about(), erlmcp_meter:outcome(), Now :: integer(),
             erlmcp_tracer:tracer()) -> ok.

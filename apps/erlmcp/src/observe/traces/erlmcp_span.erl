@@ -62,17 +62,18 @@ span has its status and its last attributes instead.
 -type id() :: erlmcp_message:id() | task | undefined.
 
 -doc """
-Returns `true` if a trace would begin now that the library's own tracer is not to record. A tracer
-of the user decides for itself, so the function returns `false` for it.
+Returns `true` if a trace would begin now that the library's own tracer is not to record. Each call
+decides anew (`erlmcp_otlp_tracer:is_recorded/1`). Returns `false` for a tracer of the user, which
+decides for itself.
 """.
 -spec is_unsampled(Parent :: erlmcp_tracer:context() | none, erlmcp_tracer:tracer()) -> boolean().
 is_unsampled(none, {erlmcp_otlp_tracer, Config}) -> not erlmcp_otlp_tracer:is_recorded(Config);
 is_unsampled(_, _) -> false.
 
 -doc """
-Starts a span with the given parent and baggage, each of which may be `none`. Returns its context,
-which names the tracer, and the span for `finish/3`. If the tracer fails, the context is that of the
-parent, and the span is `none`.
+Starts a span with the given parent and baggage, each of which may be `none`. Returns the span's
+context, which names the tracer, and the span for `finish/3`, which is `none` if the span is not
+recorded. If the tracer fails, the context is that of the parent, and the span is `none`.
 """.
 -spec start({Parent :: erlmcp_tracer:context() | none, Baggage :: binary() | none}, start(),
             erlmcp_tracer:tracer()) ->

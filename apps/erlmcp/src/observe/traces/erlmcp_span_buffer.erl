@@ -50,7 +50,7 @@ open() ->
     persistent_term:put(?MODULE, list_to_tuple([ets:new(?MODULE, [public, duplicate_bag])
                                                 || _ <- lists:seq(1, Schedulers)])).
 
--doc "Creates an empty buffer.".
+-doc "Creates an empty buffer in the tables of `open/0`, which must exist.".
 -spec new() -> buffer().
 new() ->
     {?KEYS * erlang:unique_integer([positive]), atomics:new(4, []), persistent_term:get(?MODULE)}.
@@ -142,7 +142,8 @@ forget_lost(Waiting, Counts) ->
     end.
 
 -doc """
-Counts spans that were taken out of a buffer: `Sent` of them were sent, and `Dropped` were dropped.
+Counts spans that were taken out of a buffer (`take/3`): `Sent` of them were sent, and `Dropped`
+were dropped. None of them counts as waiting any more.
 """.
 -spec done(Sent :: non_neg_integer(), Dropped :: non_neg_integer(), buffer()) -> ok.
 done(Sent, Dropped, {_, Counts, _}) ->

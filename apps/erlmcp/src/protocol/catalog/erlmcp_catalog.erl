@@ -75,8 +75,9 @@ Settings of a catalog.
 
 -doc """
 Creates a catalog with the given definitions. Lists have them in the given order. The meta-schemas
-are those of `erlmcp_schema:metaschemas/0`. The error has the first wrong field, the wrong place in
-a skill, or the key that two definitions have.
+are those of `erlmcp_schema:metaschemas/0`. The error has the first wrong field or the wrong place
+in a skill. `duplicate` has the key that two definitions have, or the URI of a skill's file that is
+also a folder.
 """.
 -spec new(erlmcp_greeting:identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}],
           settings(), metaschemas()) ->
@@ -258,7 +259,7 @@ replace(Sources, Metaschemas, #{entries := Before} = Catalog) ->
 
 -doc """
 Replaces the rows that definitions have in the server's meter by those that a fun returns. A
-definition without a row gets none.
+definition without a row gets none. The catalog must not have been published.
 """.
 -spec with_rows(fun((erlmcp_definition:kind(), Key :: binary(), Row :: dynamic()) -> Row :: term()),
                 catalog()) -> catalog().

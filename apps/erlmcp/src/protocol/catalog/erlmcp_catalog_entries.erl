@@ -242,7 +242,8 @@ entry(_, _, []) ->
 
 -doc """
 Calls a fun for the listed definitions after the position `After` (-1 for all), in their order,
-until it has returned `{true, Made}` `Count` times. Returns the terms `Made`, in the same order.
+until the fun has returned `{true, Made}` `Count` times. Returns the terms `Made`, in the same
+order.
 """.
 -spec take(Count :: non_neg_integer(), erlmcp_definition:kind(), After :: position() | -1,
            fun((entry()) -> {true, Made} | false), entries()) -> [Made].
@@ -357,8 +358,8 @@ differing(Before, After) ->
 -doc """
 Returns the changes since `next/1` was `Position`. First come the removed definitions, as `gone`;
 some of them may have been removed before. Then come the added ones, in the order of their
-positions. A replaced definition is only among these: remove the one that had its key. Returns `all`
-if the changes are not known, such as after layers were merged.
+positions. A replaced definition is only among the added ones, so the caller has to remove the one
+that had its key. Returns `all` if the changes are not known, such as after layers were merged.
 """.
 -spec since(Position :: position(), entries()) ->
     {ok, [{erlmcp_definition:kind(), Key :: binary(), erlmcp_definition:definition() | gone}]}
@@ -383,15 +384,15 @@ shown(#{wire := Wire} = Definition) ->
     {Wire, erlmcp_definition:audience(Definition)}.
 
 -doc """
-Splits off the lower layers, which change seldom. The entries keep the upper layers, which have few
-definitions.
+Splits off the lower layers, which change seldom, each with its id. The entries keep the upper
+layers, and cannot be read until `join/2` has put them together with the lower ones again.
 """.
 -spec split(entries()) -> {entries(), [{id(), layer()}]}.
 split(#{layers := Layers} = Entries) ->
     {Few, Many} = lists:splitwith(fun(#{size := Size}) -> Size =< ?FEW end, Layers),
     {Entries#{layers := Few}, [{Id, Layer} || #{id := Id} = Layer <- Many]}.
 
--doc "Puts entries together with the layers that `split/1` split off.".
+-doc "Puts entries together with the layers that `split/1` split off, in the order of `split/1`.".
 -spec join(entries(), [layer()]) -> entries().
 join(#{layers := Few} = Entries, Many) ->
     Entries#{layers := Few ++ Many}.

@@ -356,7 +356,10 @@ shown(_, Wire, _) ->
 audience(#{visible := Visible}) -> Visible;
 audience(#{}) -> all.
 
--doc "Returns `true` if a principal belongs to an audience.".
+-doc """
+Returns `true` if a principal belongs to an audience. The calling process runs the `visible` fun,
+which never crashes in a catalog (`m:erlmcp_visibility`).
+""".
 -spec sees(erlmcp_auth:principal(), audience()) -> boolean().
 sees(_, all) -> true;
 sees(Principal, Visible) -> Visible(Principal).

@@ -53,7 +53,8 @@ with_row(_, Definition, _) ->
 
 -doc """
 Wraps the handler of a definition of a mounted server, which has its own middleware already, in the
-middleware of the settings. The setting `row` makes the definition's row in the server's meter.
+middleware of the settings. The setting `row` makes the definition's row in the server's meter;
+without that setting, the row is removed.
 """.
 -spec of_mounted(erlmcp_definition:kind(), erlmcp_definition:definition(),
                  erlmcp_catalog:settings()) -> erlmcp_definition:definition().
