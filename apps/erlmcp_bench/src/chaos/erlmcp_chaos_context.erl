@@ -20,8 +20,8 @@ and wait.
 -define(LOOK_MS, 5).
 
 -doc """
-Marks the beginning of the fault, and returns the time in monotonic microseconds. Call it right
-before the harm is done.
+Reports the step `inject` (`on_progress`), marks the beginning of the fault, and returns its time in
+monotonic microseconds. The harm must follow at once.
 """.
 -spec inject(context()) -> AtUs :: integer().
 inject(#{journal := Journal, tell := Tell}) ->
@@ -51,8 +51,8 @@ seen(#{journal := Journal}, Harm, Figure, Value, Limit) ->
     end.
 
 -doc """
-Marks the end of the fault, and returns the time in monotonic microseconds. Call it right after the
-harm has ended.
+Marks the end of the fault, reports the step `heal` (`on_progress`), and returns the marked time in
+monotonic microseconds. The harm must have ended just before.
 """.
 -spec heal(context()) -> AtUs :: integer().
 heal(#{journal := Journal, tell := Tell}) ->
@@ -61,8 +61,8 @@ heal(#{journal := Journal, tell := Tell}) ->
     At.
 
 -doc """
-Starts a process for the `observer` of a further load, whose outcomes count under `Source`. It is
-linked to the caller.
+Starts a process for the `observer` of a further load, linked to the caller. The outcomes of the
+load count under `Source`.
 """.
 -spec observer(context(), Source :: erlmcp_chaos_scenario:source()) -> pid().
 observer(#{journal := Journal}, Source) ->
@@ -91,7 +91,10 @@ outcome(#{journal := Journal}, Source, Outcome, SentUs, DoneUs) ->
 noticed(#{journal := Journal}, Name) ->
     erlmcp_chaos_journal:event(Journal, #{event => Name}, now_us()).
 
--doc "Records `Value` as the figure `Name` of the fault. The name ends with the unit.".
+-doc """
+Records `Value` as the figure `Name` of the fault. The name ends with the unit, and the last value
+counts.
+""".
 -spec fact(context(), Name :: atom(), Value :: number()) -> ok.
 fact(#{journal := Journal}, Name, Value) ->
     erlmcp_chaos_journal:fact(Journal, Name, Value).

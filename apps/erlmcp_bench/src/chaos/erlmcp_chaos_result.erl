@@ -67,7 +67,7 @@ text(Term) -> unicode:characters_to_binary(io_lib:format("~0tp", [Term])).
 
 -doc """
 Writes a result into `Folder` for each scenario that came to its end, and returns the files. The
-error is that of the first result that could not be written.
+error is that of the first result that could not be written; the files before it stay.
 """.
 -spec write([erlmcp_chaos_run:outcome()], Folder :: file:filename()) ->
     {ok, [file:filename()]} | {error, erlmcp_bench_result:reason()}.

@@ -98,8 +98,8 @@ had a good reply.
 -doc "Returns the names of the fault's harms. Each of them has to be seen.".
 -callback harms() -> [atom(), ...].
 -doc """
-Prepares whatever must exist before the server starts, or returns why this machine cannot provide
-it.
+Prepares the scenario before the server starts, or returns why this machine cannot run the scenario.
+`teardown/1` is called in the same process, `run/1` in another one.
 """.
 -callback setup(options()) -> {ok, setup()} | {not_run, Reason :: binary()}.
 -doc """
@@ -108,7 +108,10 @@ Injects the fault and ends it. The scenario has failed after an error or a crash
 this machine.
 """.
 -callback run(context()) -> ok | unseen | {error, term()} | {not_run, Reason :: binary()}.
--doc "Undoes `setup/1` after it returned `ok`. It is called even if the scenario failed.".
+-doc """
+Undoes a `setup/1` that returned `ok`, even if the scenario failed or was killed. `Private` is that
+of the setup, or `none`.
+""".
 -callback teardown(Private :: term()) -> ok.
 
 -optional_callbacks([setup/1, teardown/1]).

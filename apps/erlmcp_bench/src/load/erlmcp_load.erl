@@ -43,8 +43,8 @@ run(Plan) ->
     end.
 
 -doc """
-Starts a load, and returns it when each of its connections was opened or has failed to open. The
-errors are those of `run/1`.
+Starts a load. Returns it when each of its connections was opened or has failed to open; then the
+requests begin. The errors are those of `run/1`.
 """.
 -spec start(plan()) -> {ok, load()} | {error, reason()}.
 start(Plan) ->

@@ -37,8 +37,9 @@ new(Endpoint) ->
     #connection{endpoint = Endpoint}.
 
 -doc """
-Opens a connection and its sessions, for the first time or again. The calling process waits
-meanwhile, and then owns the socket. The errors are those of `erlmcp_load_session:connect/3`.
+Opens a connection and its sessions, for the first time or again, and counts the attempt. The
+calling process waits meanwhile, and then owns the socket. The errors are those of
+`erlmcp_load_session:connect/3`.
 """.
 -spec open(settings(), connection()) -> {ok, connection()} | {error, Reason :: term()}.
 open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}) ->
@@ -69,7 +70,10 @@ message that says so if the connection is already closed.
 take(#connection{socket = Socket}) ->
     erlmcp_load_socket:take(Socket).
 
--doc "Closes a connection that has no requests in flight, and returns it for a later `open/2`.".
+-doc """
+Closes an open connection that has no requests in flight, and counts it as no longer open. Returns
+the connection for a later `open/2`.
+""".
 -spec closed(settings(), connection()) -> connection().
 closed(#{counts := Counts}, #connection{socket = Socket} = Connection) ->
     ok = erlmcp_load_socket:close(Socket),
@@ -88,13 +92,14 @@ ended(Deadline, Settings, #connection{socket = Socket, sessions = Sessions, stat
     _ = closed(Settings, Connection),
     ok.
 
--doc "Returns the key that the connection's messages carry (`erlmcp_load_socket:key/1`).".
+-doc "Returns the key that the messages of an open connection carry (`erlmcp_load_socket:key/1`).".
 -spec key(connection()) -> erlmcp_load_socket:key().
 key(#connection{socket = Socket}) ->
     erlmcp_load_socket:key(Socket).
 
 -doc """
-Returns the operating system's id of the program that was started for the connection, or `none`.
+Returns the operating system's id of the program that was started for an open connection, or `none`
+for a socket.
 """.
 -spec os_pid(connection()) -> pos_integer() | none.
 os_pid(#connection{socket = Socket}) ->
@@ -130,7 +135,7 @@ in_flight(#connection{pending = Pending}) ->
 
 -doc """
 Adds a request of a random kind that was due at `Due` and is sent at `Now`, in monotonic
-microseconds. Returns its bytes for `flush/4`.
+microseconds. Counts it as sent, and returns its bytes for `flush/4`.
 """.
 -spec request(Due :: integer(), Now :: integer(), settings(), connection(), tally()) ->
     {iodata(), connection()}.
@@ -144,7 +149,10 @@ request(Due, Now, Settings, Connection, Tally) ->
     Added = erlmcp_load_pending:add(Tag, Kind, Due, Now + Timeout, Pending),
     {Bytes, Connection#connection{pending = Added, tag = Tag + 1, state = Next}}.
 
--doc "Writes the bytes `Out` to the socket. If that fails, the connection is lost.".
+-doc """
+Writes the bytes `Out` to the socket of an open connection, and counts them. If the socket returns
+an error, the connection is lost.
+""".
 -spec flush(Out :: iodata(), settings(), connection(), tally()) -> {connection(), tally()}.
 flush(Out, #{counts := Counts} = Settings, #connection{socket = Socket} = Connection, Tally) ->
     case iolist_size(Out) of
@@ -279,7 +287,8 @@ dropped(Reason, Settings, Connection, Tally) ->
 -doc """
 Gives up the requests that timed out by `Now`. Returns the next deadline, or `none` if no request
 waits. Times are in monotonic microseconds. If replies are ordered, the first timeout closes the
-connection, and its other requests fail with `behind_timeout`.
+connection, and its other requests fail with `behind_timeout`. Otherwise the bytes of the wire's
+`abandoned/2` are written.
 """.
 -spec expired(Now :: integer(), settings(), connection(), tally()) ->
     {Next :: integer() | none, connection(), tally()}.

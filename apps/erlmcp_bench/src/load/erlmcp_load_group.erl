@@ -86,9 +86,9 @@ reopen(Settings, Closed) ->
     spawn_link(?MODULE, init, [self(), Settings, reopen, [Closed]]).
 
 -doc """
-Starts the warm-up that measures the server's capacity, at `Begin` in monotonic microseconds. It is
-a closed loop with at most one request in flight on each connection, and on no more connections than
-`callers` of the settings.
+Starts the warm-up that measures the server's capacity, at `Begin` in monotonic microseconds. The
+warm-up is a closed loop until `go/4`. It has at most one request in flight on each connection, and
+on no more connections than `callers` of the settings.
 """.
 -spec warm(pid(), Begin :: integer()) -> ok.
 warm(Pid, Begin) ->

@@ -112,7 +112,8 @@ settings.
 }).
 
 -doc """
-Returns the settings of a plan. The errors are those of `erlmcp_load:run/1`.
+Returns the settings of a plan, with new counters. Resolves the host name of the target. The errors
+are those of `erlmcp_load:run/1`.
 """.
 -spec settings(plan()) ->
     {ok, settings()} | {error, {bad_option, atom()} | {host, Reason :: term()}}.

@@ -96,7 +96,8 @@ is_reply(Bytes) ->
 
 -doc """
 Judges the reply `Body` to the request with the id `Id`. The result says `known` if the reply
-matches a pattern, and `read` if it was decoded.
+matches a pattern, and `read` if it was decoded. The patterns must be of replies to requests with
+the same expectation.
 """.
 -spec check(Body :: binary(), Status :: erlmcp_load_wire:event_status(), Id :: binary(),
             expectation(), [pattern()]) -> {known | read, verdict()}.

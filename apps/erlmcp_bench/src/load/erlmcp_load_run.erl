@@ -63,27 +63,22 @@ start(Settings) ->
         {error, _} = Error -> Error
     end.
 
--doc "Waits for the end of a load, and returns its report. The process ends then.".
+-doc "Waits for the end of a load, and returns its report, as `erlmcp_load:await/1` does.".
 -spec await(pid()) -> erlmcp_load_report:report().
 await(Pid) ->
     gen_server:call(Pid, await, infinity).
 
--doc """
-Stops sending, waits for outstanding replies, and returns the report. The process ends then.
-""".
+-doc "Ends a load early, and returns its report, as `erlmcp_load:stop/1` does.".
 -spec stop(pid()) -> erlmcp_load_report:report().
 stop(Pid) ->
     gen_server:call(Pid, stop, infinity).
 
--doc """
-Changes the rate of an open loop to `Rate` requests a second. It is an error if the loop is not
-open, or if the rate is not above 0.
-""".
+-doc "Changes the rate of an open loop, as `erlmcp_load:set_rate/2` does.".
 -spec set_rate(pid(), Rate :: number()) -> ok | {error, {bad_option, loop}}.
 set_rate(Pid, Rate) ->
     gen_server:call(Pid, {set_rate, Rate}, infinity).
 
--doc "Returns the counters of a load while it runs.".
+-doc "Returns the counters of a load, as `erlmcp_load:peek/1` does.".
 -spec peek(pid()) -> erlmcp_load_sample:mark().
 peek(Pid) ->
     gen_server:call(Pid, peek, infinity).

@@ -75,8 +75,8 @@ back(Passed, Last, Cells) ->
     end.
 
 -doc """
-Sets the time when the schedule begins, in monotonic microseconds. Call it before a request is
-taken.
+Sets the time when the schedule begins, in monotonic microseconds, and keeps the rate. No request
+may be taken before.
 """.
 -spec begins(Us :: integer(), schedule()) -> ok.
 begins(Us, #schedule{cells = Cells}) ->
@@ -86,7 +86,7 @@ begins(Us, #schedule{cells = Cells}) ->
 
 -doc """
 Sets the rate, in requests a second, and the time when the schedule begins, in monotonic
-microseconds. Call it before a request is taken.
+microseconds. No request may be taken before.
 """.
 -spec begins(Rate :: number(), Us :: integer(), schedule()) -> ok.
 begins(Rate, Us, #schedule{cells = Cells} = Schedule) ->

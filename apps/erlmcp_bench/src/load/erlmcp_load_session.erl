@@ -103,7 +103,7 @@ prepared(Id, #{wire := Wire, wire_options := Options, messages := Messages}) ->
 
 -doc """
 Ends the sessions that have an id, until `DeadlineMs` at the latest, in monotonic milliseconds.
-Stops at the first one that cannot be ended.
+Stops at the first one that cannot be ended. The socket stays open.
 """.
 -spec close(DeadlineMs :: integer(), sessions(), erlmcp_load_socket:socket(),
             erlmcp_load_plan:settings(), position()) -> ok.

@@ -119,7 +119,8 @@ is_idle(#turns{busy = Busy}) ->
     Busy =:= 0.
 
 -doc """
-Returns `true` if no connection waits for a turn, other than the one that `next/1` has taken.
+Returns `true` if the queue for a turn is empty. The connection that `next/1` has taken is not in
+the queue; others in it may have lost their room.
 """.
 -spec is_alone(turns()) -> boolean().
 is_alone(#turns{free = Free}) ->

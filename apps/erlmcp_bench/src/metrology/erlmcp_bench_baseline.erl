@@ -31,10 +31,10 @@ the `environment` of the first run, and `figures`. Each figure has `median`, `mi
 -define(LONG_S, 1_800).
 
 -doc """
-Makes a baseline from the results of files and folders. All results must be of one kind of machine.
-Each workload needs at least three runs, or one of half an hour. All are of one commit, which is
-known, and of which no file was changed. No run of a fault may have failed. A figure that a run
-lacks, or that is not above 0 in every run, is left out.
+Makes a baseline from the results of files and folders, all of one kind of machine. Each workload
+needs at least three runs, or only runs of half an hour or more. Its runs are of one known commit
+without changed files, and no run of a fault has failed. A figure that a run lacks, or that is not
+above 0 in every run, is left out.
 """.
 -spec make([file:filename()]) -> {ok, baseline()} | {error, reason()}.
 make(Paths) ->
@@ -121,7 +121,7 @@ figure(Values) ->
 -doc """
 Makes a baseline as `make/1` does, with only the figures that can be compared on any machine of its
 kind, however busy it is (`erlmcp_bench_compare:is_stable/1`). Workloads without such figures are
-left out. The changes that it is made for need not be committed.
+left out. The commit may be unknown or have changed files.
 """.
 -spec stable([file:filename()]) -> {ok, baseline()} | {error, reason()}.
 stable(Paths) ->
@@ -137,8 +137,9 @@ stable(Paths) ->
     end.
 
 -doc """
-Writes a baseline into the file of its kind in `Folder`, and returns the file. If the file has other
-workloads already, they stay in it.
+Writes a baseline into the file of its kind in `Folder`, which is made if it is missing, and returns
+the file. Workloads that only the file has stay in it. A file that is no baseline is left as it is,
+with the error of `read/1`.
 """.
 -spec write(baseline(), Folder :: file:filename()) ->
     {ok, file:filename()} | {error, reason()}.

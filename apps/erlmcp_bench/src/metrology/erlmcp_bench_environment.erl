@@ -24,7 +24,8 @@ determined is `unknown`, and never left out.
 
 -doc """
 Returns the environment of this node. `erlmcp_commit` ends in `-changed` if files that Git tracks
-have changes that are not committed. `load_generator` is not included: only the workload knows it.
+have changes that are not committed. The commit is determined once in the life of the node.
+`load_generator` is not included: only the workload knows it.
 """.
 -spec read() -> environment().
 read() ->

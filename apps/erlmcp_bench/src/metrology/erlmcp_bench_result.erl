@@ -156,10 +156,10 @@ latency(Prefix, Histogram) ->
     end.
 
 -doc """
-Checks a result, writes it into `Folder` as `BENCHMARK_WORKLOAD_UNIX.json`, and returns the file.
-`UNIX` is the time of the result in seconds, or the first later second for which no file exists.
-Readers of the folder see all of the file or nothing. The error has the rules that the result
-breaks, or says why the file cannot be written.
+Checks a result, writes it into `Folder` as `BENCHMARK_WORKLOAD_UNIX.json`, and returns the file. A
+missing folder is made. `UNIX` is the time of the result in seconds, or the first later second for
+which no file exists. Readers of the folder see all of the file or nothing. The error has the rules
+that the result breaks, or says why the file cannot be written.
 """.
 -spec write(result(), Folder :: file:filename()) -> {ok, file:filename()} | {error, reason()}.
 write(Result, Folder) ->

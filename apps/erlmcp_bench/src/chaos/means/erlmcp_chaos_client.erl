@@ -90,10 +90,9 @@ head(Headers, Bytes) ->
      integer_to_binary(Bytes), ~"\r\n\r\n"].
 
 -doc """
-Sends a request, reads its reply as `reply/2` does, and returns the outcome, which it also records
-under `Source`. If the request could not be sent, or no reply could be read, the outcome is
-`{failed, Reason}`. An error may come without an id. Any other message without the id of the request
-is `{wrong, id}`.
+Sends a request, reads its reply as `reply/2` does, records the outcome under `Source`, and returns
+it. If the request could not be sent, or no reply could be read, the outcome is `{failed, Reason}`.
+An error may come without an id. Any other message without the id of the request is `{wrong, id}`.
 """.
 -spec ask(connection(), erlmcp_chaos_context:context(), Source :: erlmcp_chaos_scenario:source(),
           Message :: map(), Milliseconds :: pos_integer()) -> erlmcp_chaos_accounting:outcome().
@@ -179,8 +178,8 @@ discard({_, Socket} = Connection, Bytes, Milliseconds) ->
     end.
 
 -doc """
-Drops what comes on the connection. Returns 1 when the connection ends, and 0 if nothing comes
-within `Milliseconds`.
+Drops incoming data until the connection ends, and returns 1. Returns 0 if nothing comes within
+`Milliseconds`.
 """.
 -spec ended(connection(), Milliseconds :: non_neg_integer()) -> 0 | 1.
 ended({_, Socket} = Connection, Milliseconds) ->

@@ -7,12 +7,15 @@ datagram is not sent again.
 -export([open/1, arrived/0]).
 -export([init/2]).
 
--doc "Runs in the server's node: receives datagrams at a free port of `Ip`, and returns the port.".
+-doc """
+Runs in the server's node, once: starts the process, which receives datagrams at a free port of
+`Ip`, and returns the port.
+""".
 -spec open(Ip :: inet:ip_address()) -> {ok, inet:port_number()}.
 open(Ip) ->
     proc_lib:start(?MODULE, init, [self(), Ip]).
 
--doc "Runs in the server's node: returns how many datagrams have arrived.".
+-doc "Runs in the server's node: returns how many datagrams have arrived. Fails before `open/1`.".
 -spec arrived() -> non_neg_integer().
 arrived() ->
     ?MODULE ! {arrived, self()},

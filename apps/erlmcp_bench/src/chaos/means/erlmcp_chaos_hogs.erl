@@ -28,13 +28,19 @@ process, or with `stop/1`. `erlmcp_chaos_program:reason/1` words the error.
 start(Count) ->
     erlmcp_chaos_keeper:keep(?MAKE, ?UNMAKE, [integer_to_list(Count)]).
 
--doc "Returns the processor time that the processes have taken so far, in microseconds.".
+-doc """
+Returns the processor time that the processes have taken so far, in microseconds. Fails once their
+shell has ended.
+""".
 -spec cpu_us(erlmcp_chaos_keeper:keeper()) -> non_neg_integer().
 cpu_us(Hogs) ->
     round(lists:sum([Us || Pid <- erlmcp_chaos_keeper:children(Hogs),
                            Us <- [erlmcp_bench_process:cpu_us(Pid)], is_integer(Us)])).
 
--doc "Ends the processes of `start/1`. The errors are those of `erlmcp_chaos_keeper:release/1`.".
+-doc """
+Ends the processes of `start/1`. Only the process that started them may do so. The errors are those
+of `erlmcp_chaos_keeper:release/1`.
+""".
 -spec stop(erlmcp_chaos_keeper:keeper()) -> ok | {error, term()}.
 stop(Hogs) ->
     erlmcp_chaos_keeper:release(Hogs).

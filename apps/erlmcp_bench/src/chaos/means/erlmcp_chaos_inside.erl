@@ -40,7 +40,7 @@ state() ->
 
 -doc """
 Sends all processes of a kind the exit signal `kill`, without waiting for their ends. Returns their
-number.
+number. Fails as `pids/1` does.
 """.
 -spec kill(kind()) -> non_neg_integer().
 kill(Kind) ->
@@ -48,7 +48,10 @@ kill(Kind) ->
     ok = lists:foreach(fun(Pid) -> exit(Pid, kill) end, Pids),
     length(Pids).
 
--doc "Returns the processes of a kind. Fails while the server restarts, except for `supervisor`.".
+-doc """
+Returns the processes of a kind. While the server restarts there is no `supervisor`, and the
+function fails for any other kind.
+""".
 -spec pids(kind()) -> [pid()].
 pids(supervisor) ->
     [Pid || Pid <- [erlmcp_bench_host:server()], is_pid(Pid)];

@@ -27,7 +27,10 @@ The addresses are from 198.18.0.0/15, which is reserved for network tests (RFC 2
     ip link delete \"$2\" 2>/dev/null
     ip netns delete \"$1\" 2>/dev/null").
 
--doc "Makes a namespace and the link to it. Both end with the calling process, or with `stop/1`.".
+-doc """
+Makes a namespace and the link to it, after a `sweep/0`. Both end with the calling process, or with
+`stop/1`.
+""".
 -spec start() -> {ok, link()} | {error, term()}.
 start() ->
     ok = sweep(),
@@ -55,7 +58,8 @@ address(Number) ->
     {A, B, C, D}.
 
 -doc """
-Removes the link and the namespace. A process in the namespace keeps it until the process ends.
+Removes the link and the namespace. Only the process that made them may do so. A process in the
+namespace keeps it until the process ends.
 """.
 -spec stop(link()) -> ok | {error, term()}.
 stop(#{keeper := Keeper}) ->

@@ -14,7 +14,10 @@ value of each. It has a high priority, so that it also runs while every schedule
 %% Milliseconds between two looks.
 -define(LOOK_MS, 10).
 
--doc "Starts the process that follows `Figures`. Fails if the node has such a process already.".
+-doc """
+Starts the process that follows `Figures`, and that outlives the caller. Fails if the node has such
+a process already.
+""".
 -spec follow(Figures :: figures()) -> ok.
 follow(Figures) ->
     Caller = self(),

@@ -11,7 +11,10 @@ of the node is not printed.
 %% The most events that wait to be fetched. Older ones are dropped.
 -define(KEPT, 1000).
 
--doc "Starts the relay of this node. It outlives the calling process.".
+-doc """
+Starts the relay of this node, which outlives the calling process, and removes the node's default
+log handler. Fails if the node has a relay already.
+""".
 -spec start() -> ok.
 start() ->
     {ok, _} = proc_lib:start(?MODULE, init, [self()]),

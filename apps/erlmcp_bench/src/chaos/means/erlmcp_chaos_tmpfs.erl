@@ -19,7 +19,10 @@ A small file system in memory that can be filled, in a folder of its own. Needs 
     umount -l \"$1\" 2>/dev/null
     rmdir \"$1\" 2>/dev/null").
 
--doc "Mounts a file system of `Bytes` bytes. It ends with the calling process, or with `stop/1`.".
+-doc """
+Mounts a file system of `Bytes` bytes, after a `sweep/0`. It ends with the calling process, or with
+`stop/1`.
+""".
 -spec start(Bytes :: pos_integer()) -> {ok, tmpfs()} | {error, term()}.
 start(Bytes) ->
     ok = sweep(),
@@ -31,7 +34,7 @@ start(Bytes) ->
         {ok, #{keeper => Keeper, folder => Folder}}
     end.
 
--doc "Unmounts the file system and removes its folder.".
+-doc "Unmounts the file system and removes its folder. Only the process that mounted it may do so.".
 -spec stop(tmpfs()) -> ok | {error, term()}.
 stop(#{keeper := Keeper}) ->
     erlmcp_chaos_keeper:release(Keeper).
@@ -60,12 +63,17 @@ fill(File, Bytes) ->
         {error, _} = Error -> Error
     end.
 
--doc "Deletes what `fill/1` wrote, so that there is room again.".
+-doc """
+Deletes the file of `fill/1`, so that there is room again. Without one the error is `enoent`.
+""".
 -spec free(tmpfs()) -> ok | {error, file:posix()}.
 free(Tmpfs) ->
     file:delete(ballast(Tmpfs)).
 
--doc "Tries to write `Bytes` bytes, and deletes what it wrote. Without room the error is `enospc`.".
+-doc """
+Writes a file of `Bytes` bytes, as far as there is room, and deletes it. Without enough room the
+error is `enospc`.
+""".
 -spec attempt(tmpfs(), Bytes :: pos_integer()) -> ok | {error, file:posix()}.
 attempt(#{folder := Folder}, Bytes) ->
     File = filename:join(Folder, "attempt"),

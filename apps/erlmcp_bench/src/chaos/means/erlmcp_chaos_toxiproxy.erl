@@ -69,7 +69,10 @@ reached(Keeper, Port) ->
             {error, {toxiproxy, Reason}}
     end.
 
--doc "Ends Toxiproxy, and with it all connections through it.".
+-doc """
+Ends Toxiproxy, and with it all connections through it. Only the process that started Toxiproxy may
+do so.
+""".
 -spec stop(toxiproxy()) -> ok | {error, term()}.
 stop(#{keeper := Keeper, gun := Gun}) ->
     ok = gun:close(Gun),
@@ -107,7 +110,7 @@ add(Toxiproxy, Proxy, {latency, Milliseconds}) ->
         ok
     end.
 
--doc "Removes the latency of a proxy.".
+-doc "Removes the latency of a proxy. It is an error if the proxy has none.".
 -spec remove(toxiproxy(), proxy()) -> ok | {error, term()}.
 remove(Toxiproxy, Proxy) ->
     maybe

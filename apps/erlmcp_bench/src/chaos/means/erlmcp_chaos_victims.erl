@@ -37,8 +37,8 @@ port(Socket) ->
 
 -doc """
 Runs a drill while `Callers` callers make calls of 100 ms. The fault begins when `Ready` returns
-`ok`. `Kill` kills processes, and returns their number. The result is `unseen` if that is less than
-`Least`. The errors are those of `Ready` and of `erlmcp_load:start/1`.
+`ok`, and ends when `Kill` has killed processes and returned their number. The result is `unseen`
+for a number below `Least`. The errors are those of `Ready` and of `erlmcp_load:start/1`.
 """.
 -spec drill(Callers :: pos_integer(), Ready :: fun(() -> ok | {error, term()}),
             Kill :: fun(() -> Killed :: non_neg_integer()), Least :: pos_integer(),

@@ -36,7 +36,10 @@ cpu_us(OsPid) ->
         (binary_to_integer(User) + binary_to_integer(System)) * ?TICK_US
     end.
 
--doc "Returns the resident memory of a process, in bytes.".
+-doc """
+Returns the resident memory of a process, in bytes. Returns `undefined` also for a process that has
+ended, if its parent has not read its status.
+""".
 -spec rss_bytes(os_pid()) -> non_neg_integer() | undefined.
 rss_bytes(OsPid) ->
     maybe

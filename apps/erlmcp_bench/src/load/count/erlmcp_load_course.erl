@@ -146,8 +146,8 @@ windows(_, _) ->
     [].
 
 -doc """
-Returns the backlog at the end of each tenth of a second until `UntilUs`, and at `UntilUs`, where it
-is that of the last whole tenth. Times are in monotonic microseconds.
+Returns the backlog at the end of each tenth of a second until `UntilUs`, and at `UntilUs`. There it
+is that of the last whole tenth, or 0 without one. Times are in monotonic microseconds.
 """.
 -spec backlog(UntilUs :: integer(), course()) -> [{AtUs :: integer(), Requests :: integer()}].
 backlog(UntilUs, #course{since_us = Since, tenths = Tenths}) ->

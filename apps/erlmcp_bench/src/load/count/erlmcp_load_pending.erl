@@ -98,8 +98,8 @@ overdue(Now, #pending{requests = Requests}) ->
 -doc """
 Returns the outcome of a request that timed out; `drop/2` then removes the request. The outcome is
 `{wrong, id}` if there is a stray, which counts for one request. Otherwise it is
-`{failed, timeout}`, and the request is remembered for a late reply. At most a thousand requests are
-remembered.
+`{failed, timeout}`, and the request is remembered for a late reply. If a thousand are remembered
+already, those are forgotten.
 """.
 -spec give_up(erlmcp_load_wire:tag(), pending()) ->
     {erlmcp_load_reply:outcome(), pending()}.

@@ -46,8 +46,8 @@ begins(Us, SinceUs, Tally) ->
     Tally#tally{from = Us, course = erlmcp_load_course:new(SinceUs)}.
 
 -doc """
-Counts a request that was due at `Due` and is sent at `Now`, in monotonic microseconds. Does nothing
-if the request is not measured.
+Counts a request that was due at `Due` and is sent at `Now`, in monotonic microseconds, and in an
+open loop also its lateness. Does nothing if the request is not measured.
 """.
 -spec sent(Due :: integer(), Now :: integer(), tally()) -> ok.
 sent(Due, Now, #tally{from = From, counts = Counts, lateness = Lateness}) when Due >= From ->
@@ -61,7 +61,7 @@ sent(_, _, _) ->
 
 -doc """
 Counts a request that was due at `Due` and is given up unsent at `Now`, in monotonic microseconds.
-Does nothing if the request is not measured.
+The load's observer gets no message. Does nothing if the request is not measured.
 """.
 -spec unsent(Due :: integer(), Now :: integer(), tally()) -> tally().
 unsent(Due, Now, #tally{from = From, counts = Counts} = Tally) when Due >= From ->
@@ -72,7 +72,7 @@ unsent(_, _, Tally) ->
 
 -doc """
 Judges the reply to a request of the kind `Kind`, as `erlmcp_load_reply:check/5` does. May keep the
-reply's pattern for later replies.
+reply's pattern for later replies to requests of that kind, in all groups.
 """.
 -spec judged(Kind :: pos_integer(), erlmcp_load_wire:tag(),
              Status :: erlmcp_load_wire:event_status(), Body :: binary(), tally()) ->
@@ -111,9 +111,9 @@ learned(_, _, _, _, _, Tally) ->
     Tally.
 
 -doc """
-Counts the outcome of a request that was due at `Due` and ended at `Now`, in monotonic microseconds,
-and sends it to the load's observer. Of a request that is not measured, only an answer is counted,
-as `warm`.
+Counts the outcome and the time of a request that was due at `Due` and ended at `Now`, in monotonic
+microseconds, and sends them to the load's observer. Of a request that is not measured, only an
+answer is counted, as `warm`.
 """.
 -spec concluded(erlmcp_load_reply:outcome(), Due :: integer(), Now :: integer(), tally()) ->
     tally().

@@ -39,8 +39,8 @@ new() ->
     #flow{}.
 
 -doc """
-Opens the stream `Id` for a request with a header block and a body. Returns the bytes that may be
-sent now.
+Opens the stream `Id` for a request with a header block and a body, or without a body (`none`).
+Returns the bytes that may be sent now.
 """.
 -spec request(Id :: cow_http2:streamid(), {Size :: non_neg_integer(), Block :: iodata()},
               {Size :: non_neg_integer(), Body :: iodata()} | none, flow()) -> {iodata(), flow()}.

@@ -122,7 +122,10 @@ decode(Part, #hpack{decoder = Decoder} = State) ->
         error:_ -> error
     end.
 
--doc "Limits the server's table to `Size` bytes, at most 4096.".
+-doc """
+Limits the server's table to `Size` bytes, at most 4096. A new limit empties the table, and the next
+block of `encode/3` announces the limit.
+""".
 -spec table_size(Size :: non_neg_integer(), state()) -> state().
 table_size(Size, #hpack{room = Room} = State) ->
     case min(Size, ?ROOM) of

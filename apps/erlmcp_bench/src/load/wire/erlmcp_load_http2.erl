@@ -163,7 +163,8 @@ encoded(Tag, #template{key = Key, headers = Headers, varying = Varying, body = B
     end.
 
 -doc """
-Cancels a request. Returns the bytes for that, and those of requests that can now be sent.
+Cancels a request. Returns the bytes to send: a reset, if the request has a stream, and requests
+that have waited for one.
 """.
 -spec abandoned(tag(), state()) -> {iodata(), state()}.
 abandoned(Tag, #http2{streams = Streams, waiting = Waiting} = State) ->

@@ -103,7 +103,7 @@ reason(_) -> tls.
 -doc """
 Writes bytes. Waits while the peer leaves a mebibyte of earlier bytes unread, and after the
 `Milliseconds` of `connect/2` closes the socket and returns the error `send_timeout`. Other errors
-are as in `connect/2`. For a program it neither waits nor returns an error.
+are as in `connect/2`. Bytes for a program are queued, without an error.
 """.
 -spec send(socket(), iodata()) -> ok | {error, atom()}.
 send({tcp, Socket}, Bytes) ->
@@ -119,7 +119,8 @@ sent({error, timeout}) -> {error, send_timeout};
 sent({error, Reason}) -> {error, reason(Reason)}.
 
 -doc """
-Lets a thousand more packets come in. Does nothing for a program.
+Lets a thousand more packets come in. The error means that the socket is closed. Does nothing for a
+program.
 """.
 -spec activate(socket()) -> ok | {error, atom()}.
 activate({tcp, Socket}) -> inet:setopts(Socket, [{active, ?ACTIVE}]);
@@ -128,7 +129,8 @@ activate({stdio, _}) -> ok.
 
 -doc """
 Gives a socket to the process `To`, which calls `take/1`. Returns the socket's messages that the
-calling process had already received. Does nothing for a program.
+calling process had already received. If the socket is closed, one of them says so. Does nothing for
+a program.
 """.
 -spec give(To :: pid(), socket()) -> [Message :: term()].
 give(_, {stdio, _}) ->
@@ -185,7 +187,8 @@ widened(_, _) ->
     false.
 
 -doc """
-Closes a socket. Waits until the program of a connection on stdio has ended, at most ten seconds.
+Closes a socket. Unsent bytes on TCP are dropped. Waits until the program of a connection on stdio
+has ended, at most ten seconds.
 """.
 -spec close(socket()) -> ok.
 close({tcp, Socket}) ->

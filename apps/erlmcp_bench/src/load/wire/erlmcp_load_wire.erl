@@ -77,7 +77,8 @@ all of them now, `received/2` or `abandoned/2` returns the others later.
 -callback request(tag(), template(), state()) -> {iodata(), state()}.
 
 -doc """
-Cancels a request on a wire whose replies are not ordered. Returns the bytes to send for that.
+Cancels a request on a wire whose replies are not ordered. Returns the bytes of the cancellation, if
+there are any, and those of requests that have waited.
 """.
 -callback abandoned(tag(), state()) -> {iodata(), state()}.
 
