@@ -142,7 +142,7 @@ waits(_) -> false.
 
 -doc """
 Starts the process of a request that is passed on. The process is linked to the calling one, the
-connection. It sends the answer or the refusal to the owner `waiting` of the request.
+connection. The new process sends the answer or the refusal to the owner `waiting` of the request.
 """.
 -spec start(request(), erlmcp_instance:instance()) -> pid().
 start(Request, #{key := Key}) ->
