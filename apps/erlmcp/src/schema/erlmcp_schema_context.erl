@@ -27,7 +27,8 @@ Internal.
 
 -doc """
 Returns the check and the finder of `Schema`, which is at `Tokens` in the current subschema. Throws
-`invalid_keyword` with `InvalidKeyword` if `Schema` is neither a map nor a boolean.
+a reason of `t:erlmcp_schema:reason/0`. If `Schema` is neither a map nor a boolean, the reason is
+`invalid_keyword` with `InvalidKeyword`.
 """.
 -spec child(Tokens :: [binary()], Schema :: term(), context(), InvalidKeyword :: binary()) ->
     erlmcp_schema_run:node_pair().
@@ -39,7 +40,7 @@ child(_, _, Context, Keyword) ->
 
 -doc """
 Returns the check and the finder of each schema in a keyword's list or map, with its token. Throws
-`invalid_keyword` for a value of another form.
+a reason of `t:erlmcp_schema:reason/0`, which is `invalid_keyword` for a value of another form.
 """.
 -spec children(binary(), term(), list | map, context()) ->
     [{binary(), erlmcp_schema_run:node_pair()}].

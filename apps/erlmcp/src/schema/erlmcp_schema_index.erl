@@ -38,7 +38,11 @@ Internal.
 %% The base of relative references in a schema without an `$id`.
 -define(NOWHERE, ~"schema:///").
 
--doc "Returns the index of a schema. Throws a reason of `t:erlmcp_schema:reason/0`.".
+-doc """
+Returns the index of a schema and of the given `schemas`. Without `$schema`, the schema has the
+dialect `dialect`, and a given one has the schema's dialect. Throws a reason of
+`t:erlmcp_schema:reason/0`.
+""".
 -spec new(erlmcp_schema:json(), limits()) -> index().
 new(Schema, #{schemas := Documents, dialect := Default} = Limits) ->
     Own = dialect(Schema, erlmcp_schema_dialect:named(Default, Documents), Documents),
@@ -199,7 +203,8 @@ find(Uri, #index{resources = Resources} = Index) ->
 
 -doc """
 Returns the targets of the dynamic anchors that a resource brings into scope, by the anchors' names;
-`recursive` is that of `$recursiveAnchor`. Names that no dynamic reference uses are left out.
+`recursive` is that of `$recursiveAnchor`. A target is the address of the resource and the tokens of
+a pointer in it, the last one first. Names that no dynamic reference uses are left out.
 """.
 -spec dynamic(binary(), index()) -> #{binary() | recursive => {binary(), [binary()]}}.
 dynamic(Uri, #index{dynamic = Used, resources = Resources}) ->

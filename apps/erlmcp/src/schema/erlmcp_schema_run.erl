@@ -116,7 +116,7 @@ leaf(Keyword, Check, Expected) ->
 
 -doc """
 Runs a check within the budget of a run. Returns whether the value passes, and the run with the
-remaining budget.
+remaining budget. Throws `budget` or `pattern` if the check does.
 """.
 -spec passes(check(), term(), run()) -> {boolean(), run()}.
 passes(Check, V, #run{table = Table, budget = Budget} = Run) ->

@@ -38,8 +38,8 @@ Internal.
 -doc """
 Converts a decoded JSON value to a message. A non-empty array becomes a `batch` of its elements,
 which are not converted. A value that is not a message becomes `invalid`, with a refusal that says
-what was expected. The id of `invalid` is that of the value if that is a string or an integer, and
-otherwise `undefined`.
+what was expected. `invalid` has the value's id, or `undefined` if the value has no id that is a
+string or an integer.
 """.
 -spec parse(term()) -> message().
 parse(#{~"jsonrpc" := ~"2.0", ~"method" := Method, ~"id" := Id} = Message) when

@@ -75,7 +75,7 @@ validate(Params, Header) ->
     {error, missing(maps:get(~"_meta", Params, undefined), Header)}.
 
 -doc """
-Validates a request as `validate/2` does. The third argument is what `reusable/1` returned for an
+Validates a request as `validate/2` does. The third argument is the result of `reusable/1` for an
 equal `_meta`, or `none`.
 """.
 -spec validate(Params :: map(), Header :: binary() | undefined | none, validated() | none) ->

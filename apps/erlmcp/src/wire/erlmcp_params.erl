@@ -68,8 +68,8 @@ strings(Field, Params) ->
     end.
 
 -doc """
-Returns the cursor of a list request, or `none` if the request has none. Returns a refusal if it is
-not a string.
+Returns the cursor of a list request, or `none` if the request has none. Returns a refusal if the
+cursor is not a string.
 """.
 -spec cursor(Params :: map()) -> {ok, binary() | none} | {error, erlmcp_refusal:refusal()}.
 cursor(#{~"cursor" := Cursor}) when is_binary(Cursor) -> {ok, Cursor};

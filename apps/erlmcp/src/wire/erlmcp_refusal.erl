@@ -143,8 +143,8 @@ retry_after(_) ->
     undefined.
 
 -doc """
-Returns the refusal with a `retry_after_ms` of at least `RetryMs`. A refusal without it stays as it
-is.
+Returns the refusal with a `retry_after_ms` of at least `RetryMs`. A refusal without
+`retry_after_ms` stays as it is.
 """.
 -spec not_before(RetryMs :: non_neg_integer(), refusal()) -> refusal().
 not_before(RetryMs, {Name, Row, Message, #{retry_after_ms := Known} = Details}) ->

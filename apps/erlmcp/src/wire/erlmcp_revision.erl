@@ -147,8 +147,8 @@ polls(Revision) ->
     Revision =:= '2025-11-25'.
 
 -doc """
-Returns `true` if a URL elicitation has an id, with which the server tells the client that it is
-complete.
+Returns `true` if a URL elicitation has an id, with which the server tells the client that the
+elicitation is complete.
 """.
 -spec elicitation_ids(revision()) -> boolean().
 elicitation_ids(Revision) ->

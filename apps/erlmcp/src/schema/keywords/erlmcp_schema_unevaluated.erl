@@ -31,7 +31,10 @@ resolved(Schema, Dialect) when is_map_key(~"unevaluatedProperties", Schema);
 resolved(Schema, _) ->
     {Schema, #{}}.
 
--doc "Returns the finders of the `unevaluated` keywords, which run after all others.".
+-doc """
+Returns the finders of the keywords that `resolved/2` has split off, to run after all others. Throws
+a reason of `t:erlmcp_schema:reason/0` if one of the keywords has an invalid value.
+""".
 -spec finders(map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:finder()].
 finders(Schema, Context) ->
     [finder(Keyword, Child)

@@ -38,8 +38,8 @@ counted when they are answered.
     | {response, erlmcp_message:id(), {ok, term()} | {error, term()}}
     | accepted.
 -doc """
-A stateless request of `Method`. `Text` is what most clients write in its body between its id and
-its params.
+A stateless request of `Method`. `Text` is the part of the body that most clients write between the
+id and the params.
 """.
 -type announced() :: {announced, Method :: binary(), Text :: binary()}.
 
@@ -301,7 +301,10 @@ watched({refuse, Refusal}, {{Id, _, _}, _} = About, Revision, Server) ->
     erlmcp_meter:answered(About, {refused, Refusal}, erlmcp_reply:refuse(Id, Refusal, Revision),
                           Server).
 
--doc "Gives back the permits of a message that was admitted and will not be handled.".
+-doc """
+Gives back the permits of a message that was admitted and will not be handled. Does not count the
+message.
+""".
 -spec abandon(admitted()) -> ok.
 abandon({_, {batch, Permits, _}}) -> leave([Permit || {_, Permit} <- Permits]);
 abandon({_, Permit}) -> erlmcp_gate:leave(Permit).
@@ -331,8 +334,9 @@ Returns `ok`, or a refusal with further headers of its answer, by the head of a 
 - Any request is refused if its principal may have no further connection
   (`erlmcp_gate:connect_tenant/2`).
 
-A connection counts for a principal from its first request on. After the first 100 principals of a
-connection, no others are counted on it.
+Does not count a refusal. Only the process of the connection may call this function. The connection
+counts for each of its first 100 principals, from the principal's first request until the process
+ends.
 """.
 -spec check_head(erlmcp_httpd_route:action() | announced() | {sse, erlmcp_httpd_sse:asks()},
                  cowboy_req:req(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
@@ -394,8 +398,9 @@ keep(Connection) ->
 
 -doc """
 Lets an announced request enter before it is decoded, if `erlmcp_message:first_id/1` finds its id in
-the body. Returns the id with the number of bytes up to its end, or with the refusal. Returns
-`undecoded` for any other message, which enters after it is decoded (`enter/4`).
+the body. Returns the id with the number of bytes up to its end, or with the refusal. Counts a
+refusal, and gives the caller `admitted()`, as `enter/4` does. Returns `undecoded` for any other
+message, which enters after it is decoded.
 """.
 -spec enter_announced(announced() | {post, erlmcp_httpd_route:accept()}, binary(),
                       erlmcp_meter:arrival(), tenant(), erlmcp_instance:instance()) ->
@@ -451,7 +456,8 @@ refused(Id, Refusal, _, _, _) ->
 -doc """
 Returns how many milliseconds to wait before a refusal is sent. A refusal with a retry time waits
 until a second after the last such refusal on the same connection. Each connection leaves out a
-different part of its waits, up to a half. Any other refusal does not wait.
+different part of its waits, up to a half. Any other refusal does not wait. The process of the
+connection calls this function once for each refusal.
 
 No refusal waits on the connection of a proxy, which many clients share. If the listener trusts
 proxies, only these count as proxies. Otherwise the headers of a request show that it came through a

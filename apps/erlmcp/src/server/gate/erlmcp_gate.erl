@@ -95,7 +95,10 @@ one.
 %% Requests of a tenant that may wait, or be passed on, in any case: one burst of a few callers.
 -define(LEAST_OF_TENANT, 10).
 
--doc "Makes a gate with these limits. Its tables belong to the calling process.".
+-doc """
+Makes a gate with these limits. Its tables belong to the calling process. The caller starts the
+gate's own processes (`erlmcp_gate_permits:start_link/1`, `erlmcp_gate_queue:start_link/1`).
+""".
 -spec new(limits()) -> gate().
 new(Limits) ->
     new(Limits, none).
@@ -193,7 +196,7 @@ connection(Limited, #{counters := Counters} = Gate) ->
 Gives the calling process a permit for an HTTP request that it passes on to the home of its session.
 `Bytes` is the length of the body. Refuses the request if more requests would be on their way than
 the limit `in_flight` allows, or more bytes than `queue_bytes` allows. One tenant may have as many
-of these requests as are still free, or ten if that is more, and as many bytes as are still free.
+of these requests as are still free, or ten if fewer are free, and as many bytes as are still free.
 `none` is for messages that do not count as those of a tenant.
 """.
 -spec forward(tenant() | none, Bytes :: non_neg_integer(), gate()) ->
@@ -524,7 +527,7 @@ held(#{counters := Counters}, Name) ->
 
 -doc """
 Returns the processes whose requests are in flight, wait or ask their clients, once for each
-request.
+request. Raises `badarg` if the process that made the gate has ended.
 """.
 -spec calls(gate()) -> [pid()].
 calls(#{permits := Permits}) ->
@@ -532,7 +535,8 @@ calls(#{permits := Permits}) ->
 
 -doc """
 Returns the ids and the processes of requests that are in flight or wait. Of the requests that
-entered on one scheduler, only the `Most` oldest are returned.
+entered on one scheduler, only the `Most` oldest are returned. Raises `badarg` if the process that
+made the gate has ended.
 """.
 -spec oldest_calls(gate(), Most :: pos_integer() | infinity) -> [{Id :: binary(), pid()}].
 oldest_calls(#{permits := Permits}, Most) ->

@@ -394,8 +394,9 @@ add_key(Key, #counters{keyed = Bounded, keys = Most} = Counters) ->
 
 -doc """
 Takes a share of a tenant's requests in flight if these have a limit. Counts the message in all
-rates of the tenant, at `Now` (`now/1`). Returns `full` if the limit is reached, and otherwise
-refuses as `count_rates/4` does. A refused message has no share and is counted in no rate.
+rates of the tenant, at `Now` (`now/1`). Other nodes of a cluster will hear of the message
+(`c:erlmcp_server_cluster:counted/2`). Returns `full` if the limit is reached, and otherwise refuses
+as `count_rates/4` does. A refused message has no share and is counted in no rate.
 """.
 -spec take_tenant(key(), [rate()], Limit :: pos_integer() | infinity,
                   Now :: pos_integer(), counters()) ->
@@ -603,7 +604,8 @@ paid({_, Array, Rates, Counters}) ->
 -doc """
 Moves the time until which the messages of the tenant `Key` are paid for, in each rate. The new time
 is at least the one that another node has reported as `Paid` (`paid/1`). Messages of this node of
-which others have not heard are added to it. Does nothing if there is no room for another key.
+which others have not heard are added to the reported time. Does nothing if there is no room for
+another key.
 """.
 -spec pay(key(), [paid()], Rates :: [rate()], Now :: pos_integer(), counters()) -> ok.
 pay(Key, Paid, Rates, Now, Counters) ->
@@ -714,7 +716,7 @@ correct(Counter, Less, Generation, Counters) ->
 
 -doc """
 Removes the idle counters of keys: those of which no share is held, and whose messages are paid for
-until now at most. A message that is counted in its rates at this moment is lost.
+until now at most. A message that is counted for such a key at this moment is lost.
 """.
 -spec remove_idle(counters()) -> ok.
 remove_idle(#counters{keyed = Keyed, own = Own} = Counters) ->

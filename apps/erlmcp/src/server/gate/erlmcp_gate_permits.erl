@@ -173,8 +173,8 @@ rows(#permits{tables = Tables}) ->
     [{Table, Row} || Table <- tuple_to_list(Tables), {_, _, _, _} = Row <- ets:tab2list(Table)].
 
 -doc """
-Returns the process of the gate's queue, and the longest wait there in milliseconds. Returns `none`
-before the queue has started.
+Returns the process of the gate's queue, which may have ended, and the longest wait there in
+milliseconds. Returns `none` before the queue has started.
 """.
 -spec queue(permits()) -> {pid(), LongestMs :: pos_integer()} | none.
 queue(#permits{tables = Tables}) ->

@@ -123,11 +123,11 @@ made_room() ->
                        #{retry_after_ms => 1000}).
 
 -doc """
-Makes this node the home of a session whose home was another one. The client may have missed
-changes. When it has a stream again, it is notified of changes of all lists, and of the resources
-that it watches. Waits for other nodes. Returns `unknown` if the principal has no such session, and
-`unavailable` if this node cannot be its home now. Returns a refusal if a limit is reached
-(`reserve/5`).
+Makes this node the home of a session whose home was another one, and counts the session as
+inherited. Waits for other nodes. When the client has a stream again, it is notified of all lists
+and of the resources that it watches, since it may have missed changes. Returns `unknown` if the
+principal has no such session, and `unavailable` if this node cannot be its home now. Returns a
+refusal if a limit is reached (`reserve/5`).
 """.
 -spec inherit(Id :: binary(), erlmcp_auth:principal(), erlmcp_gate:tenant(),
               erlmcp_instance:instance()) ->
@@ -330,7 +330,8 @@ close(Pid) ->
 
 -doc """
 Returns the open sessions of Streamable HTTP, the most recently used ones first, and last those that
-were never used. Of more than 100 sessions, any 100 are returned.
+were never used. Of more than 100 sessions, any 100 are returned. Raises `badarg` if the server has
+ended.
 """.
 -spec list(erlmcp_instance:instance()) -> [erlmcp:open_session()].
 list(Instance) ->
@@ -415,16 +416,17 @@ subscribe(Pid, Uri) ->
 
 -doc """
 Ends a new subscription that could not be stored, unless the client has subscribed to the same
-resource again since. Returns `ended` if the session has ended, and a refusal if it does not answer
-within five seconds.
+resource again since. Returns `ended` if the session has ended. Returns a refusal if the session
+does not answer within five seconds, and may end the subscription later.
 """.
 -spec undo_subscribe(pid(), Uri :: binary()) -> ok | ended | {error, erlmcp_refusal:refusal()}.
 undo_subscribe(Pid, Uri) ->
     in_time(call(Pid, {undo_subscribe, Uri})).
 
 -doc """
-Ends the session's subscription to changes of a resource. Returns `ended` if the session has ended,
-and a refusal if it does not answer within five seconds.
+Ends the session's subscription to changes of a resource. Returns `ended` if the session has ended.
+Returns a refusal if the session does not answer within five seconds, and may end the subscription
+later.
 """.
 -spec unsubscribe(pid(), Uri :: binary()) -> ok | ended | {error, erlmcp_refusal:refusal()}.
 unsubscribe(Pid, Uri) ->

@@ -98,10 +98,10 @@ HTTP and the client's address. `waiting` is the owner that waits for the answer,
 }).
 
 -doc """
-Decides where a request is handled. Returns `here` if its connection handles it, with the session if
-that was found. Returns `away`, with the session's home, if the request is passed on. A stateless
-request is handled here, and so is one of a session that does not exist. `Asks` is the decoded
-message, `get` or `delete`.
+Decides where a request is handled. Returns `here` if its connection handles the request, with the
+session if one was found. Returns `away`, with the session's home, if the request is passed on.
+Without a cluster, every request is handled here. In a cluster, so is a stateless request, and one
+of a session that does not exist. `Asks` is the decoded message, `get` or `delete`.
 """.
 -spec place(Asks :: term(), Id :: binary(), erlmcp_engine:request_context(),
             erlmcp_instance:instance()) ->
@@ -142,7 +142,7 @@ waits(_) -> false.
 
 -doc """
 Starts the process of a request that is passed on. The process is linked to the calling one, the
-connection.
+connection. The new process sends the answer or the refusal to the owner `waiting` of the request.
 """.
 -spec start(request(), erlmcp_instance:instance()) -> pid().
 start(Request, #{key := Key}) ->

@@ -72,8 +72,8 @@ The outcome of a request that was passed on: that of a message, or one of these.
     | {refuse, erlmcp_refusal:refusal()} | unknown | moved | unavailable | unsupported.
 
 -doc """
-Finds a principal's session on this node, and counts that as a use of the session. Returns `unknown`
-if the principal has no open session with the id `Id` here.
+Finds a principal's session on this node, and counts the look-up as a use of the session. Returns
+`unknown` if the principal has no open session with the id `Id` here.
 """.
 -spec find(Id :: binary(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     session() | unknown.

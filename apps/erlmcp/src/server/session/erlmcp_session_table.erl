@@ -88,6 +88,9 @@ ids(Bytes) ->
 Adds the row of a new session, with its process if it has one. Returns the number of open sessions.
 Returns `exists` if the session has a row already. Returns `full` if the tenant has
 `sessions_per_principal` sessions already, and would have `Observed`.
+
+A session of Streamable HTTP is counted as opened now (`m:erlmcp_meter`), and as ended when its row
+is deleted.
 """.
 -spec add(session_id(), pid() | none, session(), erlmcp_gate:tenant(),
           erlmcp_instance:instance()) ->
@@ -377,15 +380,15 @@ count_calls(Id, Count, #{sessions := #sessions{rows = Rows}}) ->
 running_calls(Id, #{sessions := #sessions{rows = Rows}}) ->
     ets:lookup_element(Rows, Id, 5, 0).
 
--doc "Deletes a session.".
+-doc "Deletes a session, but does not end its process. Has no effect if the session has ended.".
 -spec delete(session_id(), erlmcp_instance:instance()) -> ok.
 delete(Id, Instance) ->
     _ = take(Id, Instance),
     ok.
 
 -doc """
-Deletes a session, and returns its process, or `none` if it has none. Returns `gone` if the session
-has ended before: of several callers, one ends it.
+Deletes a session, and returns its process, which the caller ends, or `none` if it has none. Returns
+`gone` if the session has ended before: of several callers, one ends it.
 """.
 -spec take(session_id(), erlmcp_instance:instance()) -> {ok, pid() | none} | gone.
 take(Id, #{sessions := #sessions{rows = Rows}} = Instance) ->
@@ -409,12 +412,17 @@ count(#{sessions := #sessions{rows = Rows}}) ->
         Size -> Size
     end.
 
--doc "Returns the ids of the open sessions of Streamable HTTP.".
+-doc """
+Returns the ids of the open sessions of Streamable HTTP. Raises `badarg` if the server has ended.
+""".
 -spec open_ids(erlmcp_instance:instance()) -> [binary()].
 open_ids(#{sessions := #sessions{rows = Rows}}) ->
     ets:select(Rows, [{{'$1', '_', '_', '_', '_', '_', '_'}, [{is_binary, '$1'}], ['$1']}]).
 
--doc "Returns the processes of the open sessions, including those of HTTP+SSE.".
+-doc """
+Returns the processes of the open sessions, including those of HTTP+SSE. Some may have ended. Raises
+`badarg` if the server has ended.
+""".
 -spec pids(erlmcp_instance:instance()) -> [pid()].
 pids(#{sessions := #sessions{rows = Rows}}) ->
     ets:select(Rows, [{{'_', '$1', '_', '_', '_', '_', '_'}, [{is_pid, '$1'}], ['$1']}]).
@@ -422,7 +430,8 @@ pids(#{sessions := #sessions{rows = Rows}}) ->
 -doc """
 Returns up to `Most` open sessions of Streamable HTTP, in no order. Each has its id, its state, how
 long it was not used, and the number of its running calls. `IdleMs` may be too great by a hundredth
-of `session_idle_ms`, and is `unused` if the session was never used.
+of `session_idle_ms`, and is `unused` if the session was never used. Raises `badarg` if the server
+has ended.
 """.
 -spec list(Most :: pos_integer(), erlmcp_instance:instance()) ->
     [{binary(), erlmcp_engine:session(), IdleMs :: non_neg_integer() | unused,

@@ -100,8 +100,9 @@ below(Path, Parent) ->
     lists:prefix(Parent, Path) andalso not lists:member(~"..", Path ++ Parent).
 
 -doc """
-Returns the hosts that may be called over plain http for the MCP server at `ServerUrl`: none, unless
-that is a plain http URL. Then they are its own host, or `loopback` if its host is on the loopback.
+Returns the hosts that may be called over plain http for the MCP server at `ServerUrl`. A valid URL
+of plain http allows its own host, or `loopback` if this host is on the loopback. Any other URL
+allows none.
 """.
 -spec plain_hosts(ServerUrl :: binary()) -> plain().
 plain_hosts(ServerUrl) ->

@@ -54,9 +54,9 @@ decoded_name(Name) ->
     end.
 
 -doc """
-Checks that `Mcp-Method` equals the body's method, and that `Mcp-Name`, decoded, equals the name,
-URI or task id in `Params`, if the method has one (`source/1`). A body in which that is absent or
-not a string passes: the method refuses it later.
+Checks that `Mcp-Method` equals the body's method. If the method has a name, URI or task id in
+`Params` (`source/1`), `Mcp-Name`, decoded, must equal this member. A member that is absent or not a
+string passes, since the method refuses the request later.
 """.
 -spec check(Method :: binary(), Params :: map(), values()) ->
     ok | {error, erlmcp_refusal:refusal()}.
