@@ -135,7 +135,9 @@ holds(Find, Table, Budget) ->
     try Find(#run{table = Table, budget = Budget, room = 1}) of
         #run{budget = Balance} -> Balance
     catch
-        throw:{full, #run{budget = Balance}} -> bnot Balance
+        throw:{full, #run{budget = Balance}} -> bnot Balance;
+        %% A pattern takes too long. A check has no place for the error.
+        throw:{halt, _} -> throw(pattern)
     end.
 
 -doc """

@@ -16,7 +16,8 @@ budget".
          errors/1, steps/1,
          endless_references/1, recursion_ends_with_the_value/1,
          exponential_schemas/1, costly_keywords/1, large_values/1,
-         patterns_blow_up/1, patterns_blow_up_where_they_are_negated/1, long_texts/1,
+         patterns_blow_up/1, patterns_blow_up_where_they_are_negated/1,
+         patterns_blow_up_where_evaluations_count/1, long_texts/1,
          memory_of_a_match/1,
          compiled_is_a_tree/1, compiled_grows_with_the_schema/1, no_atoms/1]).
 
@@ -30,7 +31,8 @@ all() ->
     [depth, subschemas, dynamic_scopes, pointers_into_arrays, pattern_length, errors, steps,
      endless_references, recursion_ends_with_the_value,
      exponential_schemas, costly_keywords, large_values,
-     patterns_blow_up, patterns_blow_up_where_they_are_negated, long_texts, memory_of_a_match,
+     patterns_blow_up, patterns_blow_up_where_they_are_negated,
+     patterns_blow_up_where_evaluations_count, long_texts, memory_of_a_match,
      compiled_is_a_tree, compiled_grows_with_the_schema, no_atoms].
 
 depth(_Config) ->
@@ -250,6 +252,17 @@ patterns_blow_up_where_they_are_negated(_Config) ->
             {#{~"a" => Text}, #{~"allOf" => [#{~"properties" => #{~"a" => #{~"not" => Hostile}}}],
                                 ~"unevaluatedProperties" => false}}
         ]].
+
+%% A check whose result depends on what was evaluated looks for errors meanwhile.
+patterns_blow_up_where_evaluations_count(_Config) ->
+    Text = <<(binary:copy(~"a", 40))/binary, "!">>,
+    Hostile = #{~"properties" => #{~"a" => #{~"pattern" => ~"^(a+)+$"}}},
+    Unevaluated = #{~"allOf" => [Hostile], ~"unevaluatedProperties" => false},
+    [begin
+         ?assertMatch([#{message := _}], details(#{~"a" => Text}, Given), Given),
+         {ok, Schema} = erlmcp_schema:compile(Given),
+         false = erlmcp_schema:is_valid(#{~"a" => Text}, Schema)
+     end || Given <- [Unevaluated, #{~"not" => Unevaluated}]].
 
 %% Patterns that take time linear in the text have the time for it, others are cut.
 long_texts(_Config) ->
