@@ -133,7 +133,7 @@ counts(Before, After) ->
 shown(#{wire := Wire} = Definition) ->
     {Wire, erlmcp_definition:audience(Definition)}.
 
-%% Definitions of a refused set may have taken rows of the meter.
+%% Refused definitions may have taken rows of the meter.
 free_unpublished(Catalog, #{meter := Meter}) ->
     Taken = maps:from_list([{Row, Key} || {Key, Row} <- erlmcp_catalog:values(row, Catalog)]),
     lists:foreach(fun({_, _, Row}) ->
@@ -143,7 +143,8 @@ free_unpublished(Catalog, #{meter := Meter}) ->
 changed({ok, Catalog}, #{instance := Instance} = State) ->
     Next = publish(Catalog, State),
     {reply, {ok, erlmcp_mounts:mounting(Instance)}, Next};
-changed({error, _} = Error, State) ->
+changed({error, _} = Error, #{instance := Instance} = State) ->
+    ok = free_unpublished(erlmcp_published_catalog:catalog(Instance), Instance),
     {reply, Error, State}.
 
 publish(Given, #{instance := Instance, pace := Pace} = Before) ->

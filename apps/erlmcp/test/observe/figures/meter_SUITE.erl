@@ -18,7 +18,8 @@ comes by, whichever process answers it and however it ends; and the bounds of th
 -export([rows_are_bounded/1, definition_that_comes_again_keeps_its_row/1,
          mounted_tools_have_rows_of_their_own/1, info_has_figures_of_tools/1,
          sessions_and_streams_are_counted/1, the_killed_leave_no_stream_and_no_session/1,
-         replaced_definitions_give_their_rows/1, old_failures_make_room/1,
+         replaced_definitions_give_their_rows/1,
+         refused_definitions_take_no_rows/1, old_failures_make_room/1,
          failures_without_slots_are_kept/1, clients_take_no_places_from_tools/1,
          moved_failures_stay_those_of_their_method/1, counts_that_move_are_read_again/1,
          most_keys_find_a_slot/1]).
@@ -47,6 +48,7 @@ groups() ->
      {rows, [parallel],
       [rows_are_bounded, definition_that_comes_again_keeps_its_row,
        mounted_tools_have_rows_of_their_own, replaced_definitions_give_their_rows,
+       refused_definitions_take_no_rows,
        old_failures_make_room, failures_without_slots_are_kept,
        clients_take_no_places_from_tools, moved_failures_stay_those_of_their_method,
        counts_that_move_are_read_again, most_keys_find_a_slot]}].
@@ -654,6 +656,18 @@ replaced_definitions_give_their_rows(_) ->
     200 = length([Name || #{name := Name} <- Added, is_binary(Name)]),
     150 = length([Name || #{name := Name, count := 1, errors := 1} <- Added]),
     ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_http:stop(Server).
+
+refused_definitions_take_no_rows(_) ->
+    Tool = #{handler => fun(_, _) -> ~"" end},
+    #{pid := Pid} = Server = erlmcp_test_http:start(#{tools => []}),
+    lists:foreach(fun(Number) ->
+        {error, _} = erlmcp:add(Pid, tool, Tool#{name => integer_to_binary(Number),
+                                                 ui => #{resource_uri => ~"ui://none"}})
+    end, lists:seq(1, 200)),
+    ok = erlmcp:add(Pid, tool, Tool#{name => ~"echo"}),
+    _ = erlmcp_test_http:call(Server, ~"tools/call", #{name => ~"echo"}),
+    #{tools := [#{name := ~"echo", count := 1}]} = metrics(Server),
     ok = erlmcp_test_http:stop(Server).
 
 %% The count of each tool, which is the same for all, and how many tools there are.
