@@ -110,7 +110,7 @@ handle_call(Ask, _, #run{phase = done, report = Report} = Run) when Ask =:= awai
 handle_call(Ask, From, #run{waiting = Waiting} = Run) when Ask =:= await; Ask =:= stop ->
     {noreply, Run#run{waiting = [From | Waiting]}};
 handle_call({set_rate, Rate}, _, #run{settings = #{loop := {open, Schedule}}} = Run)
-  when Rate > 0 ->
+  when is_number(Rate), Rate > 0 ->
     ok = erlmcp_load_schedule:set_rate(Rate, now_us(), Schedule),
     %% Groups that wait for a due time took it at the former rate.
     _ = [ok = erlmcp_load_group:renew(Pid) || Pid := _ <- Run#run.groups],

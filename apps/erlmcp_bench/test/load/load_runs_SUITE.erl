@@ -235,6 +235,7 @@ loads_are_stopped_as_they_begin(Config) ->
 rates_are_changed(Config) ->
     {ok, Load} = start(#{target => tcp, duration_ms => 3_600_000, observer => self(),
                          loop => {open, 0.001, even}}, Config),
+    [{error, {bad_option, loop}} = erlmcp_load:set_rate(Load, Wrong) || Wrong <- [fast, 0, ~"9"]],
     ok = erlmcp_load:set_rate(Load, 1000),
     receive {erlmcp_load, answered, _, _} -> ok end,
     #{answered := Answered} = erlmcp_load:stop(Load),
