@@ -44,9 +44,10 @@ allowed for its inner address is also allowed as another origin.
 -define(HERE, 2).
 
 -doc """
-Creates the hosts for a login at the MCP server `ServerUrl`, in a table of the calling process.
-`Reached` is the depth of the outermost address that the server was reached at, or `none` if it was
-not reached yet. `Consents` are those of earlier logins. Each new consent is passed to `Learned`.
+Creates the hosts for a login at the MCP server `ServerUrl`, in a table of the calling process,
+which alone can use them. `Reached` is the depth of the outermost address that the server was
+reached at, or `none` if it was not reached yet. `Consents` are those of earlier logins. Each new
+consent is passed to `Learned`.
 """.
 -spec new({ServerUrl :: binary(), Reached :: depth() | none}, erlmcp_oauth_options:settings(),
           Consents :: [consent()], Learned :: fun((consent()) -> ok)) -> hosts().
