@@ -59,9 +59,9 @@ new({ServerUrl, Reached}, #{allow_hosts := Allow} = Settings, Consents, Learned)
       allow => Allow, consents => Table, learned => Learned}.
 
 -doc """
-Returns the addresses at which a URL may be called; `any` allows all. If the name has no address,
-the error is `{connect, Posix}`. If the host is not allowed, the error says why. If `allow_hosts` is
-a fun, the function may call it, and wait for it.
+Returns the addresses at which the valid `Url` may be called; `any` allows all. If the name has no
+address, the error is `{connect, Posix}`. If the host is not allowed, the error says why. If
+`allow_hosts` is a fun, the function may call it, and wait for it.
 """.
 -spec addresses(Url :: binary(), hosts() | any) ->
     {ok, [inet:ip_address(), ...]} | {error, reason() | {connect, inet:posix()}}.

@@ -111,7 +111,8 @@ keep_meta(Meta) ->
     keep((cache())#cache{meta = Meta}).
 
 -doc """
-Returns the value by which inline calls of the process are watched, or `none` if there is none yet.
+Returns the value by which inline calls of the process are watched, or `none` if `put_watched/1` was
+not called since the last `forget/0`.
 """.
 -spec watched() -> watched() | none.
 watched() ->

@@ -486,7 +486,7 @@ extension(Bytes, _, _) -> line_end(Bytes).
 line_end(Bytes) when Bytes =:= <<>>; Bytes =:= ~"\r" -> more;
 line_end(_) -> broken.
 
--doc "Returns the head of a response.".
+-doc "Returns the head of a response, always with the version HTTP/1.1. Adds no headers.".
 -spec head(cowboy:http_status(), cowboy:http_headers()) -> iodata().
 head(200, #{~"content-type" := ~"application/json", ~"content-length" := Length,
             ~"date" := Date} = Headers) when map_size(Headers) =:= 3 ->

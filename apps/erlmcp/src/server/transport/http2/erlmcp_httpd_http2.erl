@@ -50,7 +50,7 @@ Internal.
     period_end = erlmcp_clock:now_ms() :: integer()
 }).
 
--doc "Serves an HTTP/2 connection in the calling process, until it ends.".
+-doc "Serves an HTTP/2 connection in the calling process, which ends with the connection.".
 -spec init(pid(), ranch:ref(), erlmcp_httpd_connection:socket(), module(), undefined,
            cowboy:opts()) -> no_return().
 init(Parent, Ref, Socket, Transport, undefined, Options) ->
@@ -142,7 +142,8 @@ change_lasting(Change) ->
 
 -doc """
 Counts the bytes of a request's unfinished body in place of those that were counted before. A body
-with 0 bytes is no longer counted. Returns the bytes of all unfinished bodies of the connection.
+with 0 bytes is no longer counted. Returns the bytes of all unfinished bodies of the calling
+process, an HTTP/2 connection.
 """.
 -spec count_body(erlmcp_call:owner(), non_neg_integer()) -> Sum :: non_neg_integer().
 count_body(Owner, Bytes) ->
@@ -155,7 +156,10 @@ count_body(Owner, Bytes) ->
     _ = put(?MODULE, Connection#connection{bodies = Counted, bytes = Sum}),
     Sum.
 
--doc "Returns the request with the largest unfinished body. There must be one.".
+-doc """
+Returns the request with the largest unfinished body that the calling process counts
+(`count_body/2`). There must be one.
+""".
 -spec largest_body() -> erlmcp_call:owner().
 largest_body() ->
     #connection{bodies = Bodies} = get(?MODULE),

@@ -69,7 +69,8 @@ new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
 
 -doc """
 Returns a new connection with `Framing`. With `events`, its messages arrive decoded (`message/4`),
-and its answers are returned as events.
+and its answers are returned as events. `data/2`, `end_of_input/1`, `held/1` and `give_up/1` are
+only for lines.
 """.
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),
           inet:ip_address() | local) -> connection().
@@ -135,7 +136,8 @@ receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}} = Con
 
 -doc """
 Handles the end of the input, and returns the answers that are ready. An unterminated last line
-counts as a line. Subscriptions end, and requests to the client are withdrawn. Calls go on.
+counts as a line. Subscriptions end, and requests to the client are withdrawn. Calls and waiting
+requests go on.
 """.
 -spec end_of_input(connection()) -> {iodata(), connection()}.
 end_of_input(#{framing := Framing} = Connection) ->
