@@ -44,9 +44,10 @@ allowed for its inner address is also allowed as another origin.
 -define(HERE, 2).
 
 -doc """
-Creates the hosts for a login at the MCP server `ServerUrl`, in a table of the calling process.
-`Reached` is the depth of the outermost address that the server was reached at, or `none` if it was
-not reached yet. `Consents` are those of earlier logins. Each new consent is passed to `Learned`.
+Creates the hosts for a login at the MCP server `ServerUrl`, in a table of the calling process,
+which alone can use them. `Reached` is the depth of the outermost address that the server was
+reached at, or `none` if it was not reached yet. `Consents` are those of earlier logins. Each new
+consent is passed to `Learned`.
 """.
 -spec new({ServerUrl :: binary(), Reached :: depth() | none}, erlmcp_oauth_options:settings(),
           Consents :: [consent()], Learned :: fun((consent()) -> ok)) -> hosts().
@@ -58,9 +59,9 @@ new({ServerUrl, Reached}, #{allow_hosts := Allow} = Settings, Consents, Learned)
       allow => Allow, consents => Table, learned => Learned}.
 
 -doc """
-Returns the addresses at which a URL may be called; `any` allows all. If the name has no address,
-the error is `{connect, Posix}`. If the host is not allowed, the error says why. If `allow_hosts` is
-a fun, the function may call it, and wait for it.
+Returns the addresses at which the valid `Url` may be called; `any` allows all. If the name has no
+address, the error is `{connect, Posix}`. If the host is not allowed, the error says why. If
+`allow_hosts` is a fun, the function may call it, and wait for it.
 """.
 -spec addresses(Url :: binary(), hosts() | any) ->
     {ok, [inet:ip_address(), ...]} | {error, reason() | {connect, inet:posix()}}.

@@ -65,10 +65,10 @@ is_attribute({Name, Value}) ->
         andalso (is_binary(Value) orelse is_number(Value) orelse is_boolean(Value)).
 
 -doc """
-Returns the tracer for checked options. That is `{Module, Configuration}` itself, or for a map a
-tracer that sends its spans to the collector at `endpoint`. `Name` and `Version` are those of the
-program. The calling process is a user of that collector until the process ends. For a map, returns
-`{error, {not_started, erlmcp}}` if the application does not run.
+Returns the tracer for checked options: `{Module, Configuration}` itself, or for a map one that
+sends spans to the collector at `endpoint`. `Name` and `Version` are those of the program. For a
+map, the calling process becomes a user of that collector, until the process ends. The error comes
+for a map if the application does not run.
 """.
 -spec tracer(erlmcp_tracer:options(), {Name :: binary(), Version :: binary()}) ->
     {ok, erlmcp_tracer:tracer()} | {error, {not_started, erlmcp}}.

@@ -34,7 +34,9 @@ is_list_of(Is, List) -> is_proper_list(List) andalso lists:all(Is, List).
 -spec is_wait(term()) -> boolean().
 is_wait(Ms) -> is_integer(Ms) andalso Ms > 0 andalso Ms =< longest_wait_ms().
 
--doc "Returns `true` if `is_wait/1` does, and otherwise what was expected, for an error.".
+-doc """
+Returns `true` if `is_wait/1` does, and otherwise a text with the expected value, for an error.
+""".
 -spec check_wait(term()) -> true | Expected :: binary().
 check_wait(Ms) -> is_wait(Ms) orelse ~"milliseconds, 1 to 4294967295".
 

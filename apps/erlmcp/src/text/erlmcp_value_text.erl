@@ -12,8 +12,8 @@ Internal.
 -define(SHOWN_OF_NAME, 200).
 
 -doc """
-Returns what a sentence calls the value at a JSON pointer: the pointer, as `name/1` returns it, or
-`The value` for the root.
+Returns the name that a sentence uses for the value at a JSON pointer: the pointer, as `name/1`
+returns it, or `The value` for the root.
 """.
 -spec field(Pointer :: binary()) -> binary().
 field(~"") -> ~"The value";

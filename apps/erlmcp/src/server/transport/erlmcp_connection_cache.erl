@@ -87,8 +87,8 @@ validated(Object, {_, Known, Valid}) ->
 
 -doc """
 Reads a stateless request whose head has announced its method, without decoding all of it. `Begun`
-comes from `erlmcp_admission:enter_announced/5`. This works if the announced text
-(`t:erlmcp_admission:announced/0`) stands right behind the id, and the `_meta` is one that the
+comes from `erlmcp_admission:enter_announced/5`. The announced text
+(`t:erlmcp_admission:announced/0`) must stand right behind the id, and `_meta` must be one that the
 client repeats. Otherwise returns `other`, and the message has to be decoded.
 """.
 -spec request(binary(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()},
@@ -111,7 +111,8 @@ keep_meta(Meta) ->
     keep((cache())#cache{meta = Meta}).
 
 -doc """
-Returns the value by which inline calls of the process are watched, or `none` if there is none yet.
+Returns the value by which inline calls of the process are watched, or `none` if `put_watched/1` was
+not called since the last `forget/0`.
 """.
 -spec watched() -> watched() | none.
 watched() ->
@@ -148,20 +149,21 @@ take_reports() ->
     end.
 
 -doc """
-Returns the session ids that were generated in advance, or `none` if `put_ids/1` was not called yet.
+Returns the session ids that were generated in advance, or `none` if `put_ids/1` was not called
+since the last `forget/0`.
 """.
 -spec ids() -> [binary()] | none.
 ids() ->
     (cache())#cache.ids.
 
--doc "Stores ids for the next sessions.".
+-doc "Stores ids for the next sessions, in place of the earlier ones.".
 -spec put_ids([binary()]) -> ok.
 put_ids(Ids) ->
     keep((cache())#cache{ids = Ids}).
 
 -doc """
-Records that the memory of the process is bounded. Returns `true` if this was not recorded before:
-the caller then has to bound it.
+Records that the memory of the calling process is bounded. Returns `true` if the caller has to bound
+the memory, since nothing was recorded after the last `forget/0`.
 """.
 -spec bound_once() -> boolean().
 bound_once() ->

@@ -74,8 +74,8 @@ lower(Name) ->
     string:lowercase(Name).
 
 -doc """
-Returns an address and a port as they stand in a URL. A socket of IPv6 gives an IPv4 address as an
-IPv6 address, which no client has in its URL.
+Returns an address and a port as they stand in a URL. An IPv4 address that a socket of IPv6 gives as
+an IPv6 address is returned as IPv4, which clients have in their URLs.
 """.
 -spec authority(inet:ip_address(), inet:port_number()) -> binary().
 authority({0, 0, 0, 0, 0, 16#ffff, _, _} = Ip, Port) ->

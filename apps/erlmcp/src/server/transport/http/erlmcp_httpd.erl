@@ -151,7 +151,11 @@ its end (GOAWAY).
 last_requests_ms() ->
     ?LAST_REQUESTS.
 
--doc "Returns the address and the URLs of a listener at `Ip` and `Port`.".
+-doc """
+Returns the address of a listener at `Ip` and `Port`, and the URLs of its endpoint, HTTP+SSE and
+pages, as far as it has them. The map has `path` and `sse` of the listener's options, `tls` as a
+boolean, and `pages` as a list of paths.
+""".
 -spec address({inet:ip_address(), inet:port_number()}, map()) ->
     #{ip := inet:ip_address(), port := inet:port_number(), url => binary(), sse_url => binary(),
       pages => [binary(), ...]}.

@@ -11,7 +11,10 @@ Internal.
 
 -export_type([auth/0, answer/0, wait/0, expiry/0]).
 
--doc "The listener's way to identify clients. `erlmcp_bearer:new/2` makes the handle of `bearer`.".
+-doc """
+The listener's way to identify clients. A fun in `process` runs in a process of its own, and any
+other fun in that of the connection. `erlmcp_bearer:new/2` makes the handle of `bearer`.
+""".
 -type auth() ::
     none | erlmcp_listen:ask() | {process, erlmcp_listen:ask()}
     | {certificate, erlmcp_listen:certificate()} | {bearer, erlmcp_bearer:handle()}.
@@ -31,7 +34,11 @@ Internal.
 %% The longest time of a timer in Erlang, in milliseconds.
 -define(LONGEST, 16#ffffffff).
 
--doc "Asks for the identity of a request's sender. `url` of the request is the endpoint's URL.".
+-doc """
+Finds the identity of a request's sender. `url` of the request is the endpoint's URL. The calling
+process must be the owner's, and trap exits. After `wait`, the caller passes messages to
+`answered/3`, and calls `forget/1` if the request ends before.
+""".
 -spec ask(auth(), erlmcp_listen:request(), erlmcp_call:owner(), erlmcp_instance:instance()) ->
     answer().
 ask(none, _, _, _) ->
@@ -65,8 +72,9 @@ identified({error, Refusal}) ->
     end.
 
 -doc """
-Returns the answer that follows from `Message`, which the owner was sent, or `ignored` if none
-follows from it.
+Returns the answer that follows from a message of the owner without its tag, or from the exit of the
+process that was asked. The answer may be another wait. Returns `ignored` for any other message.
+Kills a process that has not answered in time.
 """.
 -spec answered(auth(), Message :: term(), wait()) -> answer() | ignored.
 answered({bearer, Handle}, {erlmcp_bearer, _, _} = Message, {bearer, Wait}) ->
@@ -83,7 +91,10 @@ answered(_, {nobody_said, Pid}, {process, Pid, _, Timeout, _}) ->
 answered(_, _, _) ->
     ignored.
 
--doc "Ends a wait whose request has ended.".
+-doc """
+Forgets a wait whose request has ended, and stops its timer. Cowboy ends the process that was asked.
+If `bearer` was asked, the owner ignores the message that still comes.
+""".
 -spec forget(wait()) -> ok.
 forget({process, _, Timer, _, _}) ->
     _ = erlang:cancel_timer(Timer),
@@ -92,8 +103,8 @@ forget({bearer, _}) ->
     ok.
 
 -doc """
-Sends the owner `{Tag, {identity, expired}}` when the identity expires, or after 49 days if that is
-earlier. Sends nothing for an identity that does not expire.
+Starts the timer that sends the owner `{Tag, {identity, expired}}` when the identity expires, or
+after 49 days if that is earlier. Returns `none` for an identity that does not expire.
 """.
 -spec expire(erlmcp_auth:identity(), erlmcp_call:owner()) -> expiry().
 expire(#{expires_at := Second}, {Pid, Tag}) when is_integer(Second) ->

@@ -63,8 +63,8 @@ The state of a body, with commands for Cowboy.
                     instance := erlmcp_instance:instance(), _ => _}.
 
 -doc """
-Begins to read the body of a request whose head was accepted. A request of HTTP/1.1 may already have
-its whole body, as `body`.
+Begins to read the body of a request whose head was accepted, and starts its timer. Returns `whole`
+at once if the request has no body, or came with all of it, as `body` (HTTP/1.1).
 """.
 -spec read(cowboy_req:req(), erlmcp_call:owner(), limits()) -> progress().
 read(#{body := Body}, _, _) ->
@@ -122,9 +122,9 @@ refuse(Refusal, Extra, Request, _, _) ->
     {ended, room(Request) ++ erlmcp_httpd_response:refuse(Refusal, undefined, Extra)}.
 
 -doc """
-Returns the commands for the body of a request that is answered without it. What a client of HTTP/2
-sends before it has read the answer uses up the window of the connection, which other bodies need.
-So it gets room of its own there, if its body follows its head. There are no commands on HTTP/1.1.
+Returns the commands for the body of a request that is answered without reading it. An HTTP/2 client
+may send a body before it reads the answer, and use up the window of the connection, which other
+bodies need. So such a body gets room of its own. There are no commands on HTTP/1.1.
 """.
 -spec room(cowboy_req:req()) -> cowboy_stream:commands().
 room(#{has_body := true, version := 'HTTP/2'} = Request) -> continue(Request);
@@ -136,9 +136,9 @@ closing('HTTP/2') -> #{};
 closing(_) -> #{~"connection" => ~"close"}.
 
 -doc """
-Adds the next bytes of a body, and refuses a body with more than `message_bytes` bytes. If those of
-an HTTP/2 connection exceed their bound together, the largest is refused: this one, or another one
-by a verdict (`verdict/2`). Drops the bytes of a request that was refused before.
+Adds the next bytes of a body, or drops them if the request was refused before. Refuses a body with
+more than `message_bytes` bytes. If the bodies of an HTTP/2 connection exceed their bound together,
+the largest is refused. The owner of another body is sent its refusal as a verdict (`verdict/2`).
 """.
 -spec data(cowboy_stream:fin(), binary(), body()) -> progress().
 data(IsFin, Data, #body{parts = forgotten, size = Size} = Body) ->
@@ -216,8 +216,9 @@ more(Data, #body{owner = Owner, size = Size, waits = Waits} = Body, Before) ->
     end.
 
 -doc """
-Goes on with a body, or refuses it, by the verdict of `m:erlmcp_unfinished_messages`. `{refused, _}`
-is that of another body of its connection (`data/3`).
+Goes on with a body, or refuses it, by a verdict that its owner was sent. `{refused, Refusal}` comes
+from another body of its connection (`data/3`), and any other verdict from
+`m:erlmcp_unfinished_messages`.
 """.
 -spec verdict(erlmcp_unfinished_messages:verdict() | {refused, erlmcp_refusal:refusal()},
               body()) -> progress().

@@ -63,7 +63,7 @@ last_response(Pid) ->
     ok.
 
 -doc """
-Ends connections as soon as their requests are answered.
+Asks connections to end as soon as their requests are answered, and returns at once.
 
 - HTTP/2: the connection announces its end with GOAWAY, and still serves requests that come within
   `erlmcp_httpd:last_requests_ms/0`.

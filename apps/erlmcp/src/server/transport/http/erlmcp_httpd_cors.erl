@@ -37,8 +37,8 @@ headers(Origin) ->
           ~"Mcp-Session-Id, WWW-Authenticate, Retry-After, DPoP-Nonce"}.
 
 -doc """
-Returns the allowed methods of the endpoint at `Path`, and of the paths of HTTP+SSE. `SsePaths` has
-that of the stream and then that of messages, or is empty.
+Returns the allowed methods of the endpoint at `Path`, and of the paths of HTTP+SSE. `SsePaths` are
+the path of the stream and the path for messages, or `[]`.
 """.
 -spec methods(Path :: binary(), [SsePath :: binary()]) -> methods().
 methods(Path, SsePaths) ->

@@ -23,10 +23,10 @@ The paths of the metadata, a fun for the fields that depend on the endpoint, and
 -type document() :: #{binary() => json:encode_value()}.
 
 -doc """
-Returns the metadata of a listener. `Endpoints` are the paths of its endpoint, and of HTTP+SSE if it
-has that. `Fields` is the option `protected_resource`, which overrides other fields. Returns `none`
-if no authorization server is known. The metadata have a path for each endpoint, for the resource
-and for the root (RFC 9728, section 3).
+Returns the metadata of a listener, or `none` if no authorization server is known. `Endpoints` are
+the paths of its endpoint, and of its HTTP+SSE stream. `Fields` is the option `protected_resource`,
+which overrides other fields, such as `scopes_supported` from `Scopes`. The metadata have a path for
+each endpoint, for the resource and for the root (RFC 9728, section 3).
 """.
 -spec new(erlmcp_httpd_auth:auth(), Fields :: #{atom() => term()}, [erlmcp:scope()],
           Endpoints :: [binary(), ...]) -> metadata() | none.

@@ -17,8 +17,9 @@ Internal.
 -define(ENDS, 5_000).
 
 -doc """
-Ends the calling process, a connection without a permit, after `milliseconds/0`, as if its listener
-`Parent` had stopped. After its last page, the time begins again.
+Starts a timer of `milliseconds/0` that ends the calling process, a connection without a permit, as
+if its listener `Parent` had stopped. The timer stops while pages are answered, and begins again
+after the last.
 """.
 -spec end_later(Parent :: pid()) -> ok.
 end_later(Parent) ->

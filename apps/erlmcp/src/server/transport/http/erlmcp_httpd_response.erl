@@ -13,9 +13,10 @@ Internal.
 -type headers() :: #{binary() => iodata()}.
 
 -doc """
-Returns the commands for an encoded answer. It is the last event of the stream if one is open
-(`Streaming`), or else a response in JSON. With the status 200, a client that reads only streams
-gets a stream of one event. The status 202 means that there is no answer (`ended/2`).
+Returns the commands for an encoded answer. An open stream (`Streaming`) gets the answer as its last
+event, and no `Headers`. Otherwise the answer is a response in JSON. With the status 200, a client
+that reads only streams gets a stream of one event. The status 202 means that there is no answer
+(`ended/2`).
 """.
 -spec answer(erlmcp_reply:status(), headers(), iodata(), erlmcp_httpd_route:accept(),
              Streaming :: boolean()) -> cowboy_stream:commands().
@@ -94,7 +95,10 @@ event(Bytes) ->
 comment() ->
     [{data, nofin, erlmcp_sse:comment()}].
 
--doc "Adds headers to the response, or to the beginning of the stream, among the commands.".
+-doc """
+Adds headers to the response, or to the beginning of the stream, among the commands. They replace
+headers of the same name.
+""".
 -spec with(#{binary() => iodata()}, cowboy_stream:commands()) -> cowboy_stream:commands().
 with(Extra, Commands) ->
     [with_headers(Extra, Command) || Command <- Commands].
@@ -107,8 +111,8 @@ with_headers(_, Command) ->
     Command.
 
 -doc """
-Returns the commands of an answer to HEAD, without the body (RFC 9110, section 9.3.2). The length of
-a dropped body is left out, too, since it may differ from that of the answer to GET.
+Drops the bodies of whole responses among the commands, for HEAD (RFC 9110, section 9.3.2). The
+length of a dropped body is left out, too, since it may differ from that of the answer to GET.
 """.
 -spec without_body(cowboy_stream:commands()) -> cowboy_stream:commands().
 without_body(Commands) ->

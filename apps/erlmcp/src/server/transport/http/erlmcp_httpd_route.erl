@@ -102,7 +102,10 @@ listener(Options) ->
                                             [Path | lists:sublist(SsePaths, 1)]),
       pages => erlmcp_httpd_page:new(Options)}.
 
--doc "Decides about a request, from its head, for a listener with `Options`.".
+-doc """
+Decides about a request from its head. `Options` are those of its connection
+(`erlmcp_httpd:child_specs/3`). Logs the first header of a proxy that the listener does not trust.
+""".
 -spec resolve(cowboy_req:req(), cowboy:opts()) -> resolved().
 resolve(#{headers := Headers} = Received, #{erlmcp_route := Listener} = Options) ->
     #{erlmcp_trusted_proxies := Proxies} = Options,

@@ -19,10 +19,11 @@ Internal.
                         forbidden := term()}.
 
 -doc """
-The head of a request, with the keys that cowboy's requests have for it. `host` and `port` come from
-the request's target or from `Host`; without a port there, `port` is `undefined`. `host` is empty
-for a request of HTTP/1.0 that names none. `body_length` is `undefined` for a body in chunks.
-`closes` is `true` if the connection ends with the response.
+The head of a request, with the keys that cowboy's requests have for it. `headers` has all fields
+except `transfer-encoding`. `host` and `port` come from the request's target or from `Host`; without
+a port there, `port` is `undefined`. `host` is empty for a request of HTTP/1.0 that names none.
+`body_length` is `undefined` for a body in chunks. `closes` is `true` if the connection ends with
+the response.
 """.
 -type head() :: #{method := binary(), path := binary(), qs := binary(),
                   version := 'HTTP/1.1' | 'HTTP/1.0', headers := #{binary() => binary()},
@@ -32,7 +33,7 @@ for a request of HTTP/1.0 that names none. `body_length` is `undefined` for a bo
 
 -doc """
 The part of a body that is still to be read. `{length, Left}`: the last `Left` bytes of a body with
-a length. The other values are for a body in chunks, and name what comes next:
+a length. The other values are for a body in chunks, and name the next part:
 
 - `chunk`: the line with a chunk's size;
 - `{chunk, Left}`: the last `Left` bytes of a chunk's data;
@@ -485,7 +486,7 @@ extension(Bytes, _, _) -> line_end(Bytes).
 line_end(Bytes) when Bytes =:= <<>>; Bytes =:= ~"\r" -> more;
 line_end(_) -> broken.
 
--doc "Returns the head of a response.".
+-doc "Returns the head of a response, always with the version HTTP/1.1. Adds no headers.".
 -spec head(cowboy:http_status(), cowboy:http_headers()) -> iodata().
 head(200, #{~"content-type" := ~"application/json", ~"content-length" := Length,
             ~"date" := Date} = Headers) when map_size(Headers) =:= 3 ->

@@ -50,7 +50,7 @@ Internal.
     period_end = erlmcp_clock:now_ms() :: integer()
 }).
 
--doc "Serves an HTTP/2 connection in the calling process, until it ends.".
+-doc "Serves an HTTP/2 connection in the calling process, which ends with the connection.".
 -spec init(pid(), ranch:ref(), erlmcp_httpd_connection:socket(), module(), undefined,
            cowboy:opts()) -> no_return().
 init(Parent, Ref, Socket, Transport, undefined, Options) ->
@@ -67,8 +67,9 @@ max_answers() ->
     ?MAX_ANSWERS.
 
 -doc """
-Returns a request with the scheme of the connection: `https` over TLS, and otherwise `http`. Cowboy
-gives it the scheme that the client has written in `:scheme`, which may be any.
+Returns a request with the scheme of the connection: `https` over TLS, and otherwise `http`.
+Cowboy's requests have the scheme that the client has written in `:scheme`, which may be any. A
+default port changes with the scheme. The calling process must be an HTTP/2 connection.
 """.
 -spec with_scheme(cowboy_req:req()) -> cowboy_req:req().
 with_scheme(#{scheme := Written, port := Port} = Request) ->
@@ -87,7 +88,10 @@ port(undefined, _, ~"http") -> 80;
 port(undefined, _, ~"https") -> 443;
 port(Port, _, _) -> Port.
 
--doc "Counts a call that begins to run in a process of its own, and would end with the connection.".
+-doc """
+Counts a call of the calling process, an HTTP/2 connection. The call begins to run in a process of
+its own, and would end with the connection.
+""".
 -spec call_began() -> ok.
 call_began() ->
     count_calls(1).
@@ -103,9 +107,9 @@ count_calls(More) ->
     ok.
 
 -doc """
-Returns `true` if calls of the connection run in processes of their own. Then no quick call may run
-in the connection's process (`m:erlmcp_inline_call`). If it did not end in time, it would end the
-connection, and these calls with it.
+Returns `true` if calls of the calling process, an HTTP/2 connection, run in processes of their own.
+Then no quick call may run in the connection's process (`m:erlmcp_inline_call`). A quick call that
+did not end in time would end the connection, and these calls with it.
 """.
 -spec has_calls() -> boolean().
 has_calls() ->
@@ -113,14 +117,16 @@ has_calls() ->
     Calls > 0.
 
 -doc """
-Registers the stream `Stream` of this process, which is sent `closing` when its connection begins to
-close. Has no effect in a connection of HTTP/1.1, which sends that message itself.
+Registers a stream of the calling process, which is sent `{Stream, closing}` when its connection
+begins to close. Has no effect in a connection of HTTP/1.1, which sends that message itself.
 """.
 -spec stream_lasts(Stream :: {pid(), cowboy_stream:streamid()}) -> ok.
 stream_lasts(Stream) ->
     change_lasting(fun(Lasting) -> [Stream | Lasting] end).
 
--doc "Undoes `stream_lasts/1` for a stream that has ended.".
+-doc """
+Undoes `stream_lasts/1` for a stream that has ended. Has no effect if the stream is not registered.
+""".
 -spec stream_ended(Stream :: {pid(), cowboy_stream:streamid()}) -> ok.
 stream_ended(Stream) ->
     change_lasting(fun(Lasting) -> lists:delete(Stream, Lasting) end).
@@ -136,7 +142,8 @@ change_lasting(Change) ->
 
 -doc """
 Counts the bytes of a request's unfinished body in place of those that were counted before. A body
-with 0 bytes is no longer counted. Returns the bytes of all unfinished bodies of the connection.
+with 0 bytes is no longer counted. Returns the bytes of all unfinished bodies of the calling
+process, an HTTP/2 connection.
 """.
 -spec count_body(erlmcp_call:owner(), non_neg_integer()) -> Sum :: non_neg_integer().
 count_body(Owner, Bytes) ->
@@ -149,7 +156,10 @@ count_body(Owner, Bytes) ->
     _ = put(?MODULE, Connection#connection{bodies = Counted, bytes = Sum}),
     Sum.
 
--doc "Returns the request with the largest unfinished body. There must be one.".
+-doc """
+Returns the request with the largest unfinished body that the calling process counts
+(`count_body/2`). There must be one.
+""".
 -spec largest_body() -> erlmcp_call:owner().
 largest_body() ->
     #connection{bodies = Bodies} = get(?MODULE),

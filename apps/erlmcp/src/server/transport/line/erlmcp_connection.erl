@@ -69,7 +69,8 @@ new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
 
 -doc """
 Returns a new connection with `Framing`. With `events`, its messages arrive decoded (`message/4`),
-and its answers are returned as events.
+and its answers are returned as events. `data/2`, `end_of_input/1`, `held/1` and `give_up/1` are
+only for lines.
 """.
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),
           inet:ip_address() | local) -> connection().
@@ -100,7 +101,7 @@ admitted(Permits, Connection) ->
 
 -doc """
 Handles bytes that have arrived. Returns all answers that are ready, as one piece, and the state of
-the input:
+the input. `info/2` returns the answers of calls that still run.
 
 - `complete`: no message is unfinished.
 - `started`: a message is unfinished, and another one has ended in these bytes.
@@ -123,7 +124,10 @@ input(Lines, #{framing := Framing}) ->
         true -> started
     end.
 
--doc "Returns the refusal of a message that did not arrive in time. The connection ends after it.".
+-doc """
+Counts and returns the refusal of a message that did not arrive in time. The caller ends the
+connection after it.
+""".
 -spec receive_timeout(connection()) -> iodata().
 receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}} = Connection) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
@@ -132,7 +136,8 @@ receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}} = Con
 
 -doc """
 Handles the end of the input, and returns the answers that are ready. An unterminated last line
-counts as a line. Subscriptions end, and requests to the client are withdrawn. Calls go on.
+counts as a line. Subscriptions end, and requests to the client are withdrawn. Calls and waiting
+requests go on.
 """.
 -spec end_of_input(connection()) -> {iodata(), connection()}.
 end_of_input(#{framing := Framing} = Connection) ->
@@ -273,8 +278,8 @@ without_room(#{~"id" := Id, ~"method" := Method} = Json, Line, Arrival,
     end.
 
 -doc """
-Handles a decoded message that has arrived from a sender with this identity. Returns the answers
-that are ready.
+Handles a decoded message from a sender with this identity, and returns the answers that are ready.
+A call over the limit of calls does not wait, as after `data/2`: it is refused.
 """.
 -spec message(Json :: term(), erlmcp_meter:arrival(), erlmcp_auth:identity(), connection()) ->
     {iodata(), connection()}.
@@ -571,7 +576,10 @@ held(#{framing := Framing, queue := Queue}) ->
     {erlmcp_line:held(Framing), erlmcp_connection_queue:bytes(Queue),
      erlmcp_connection_queue:since(Queue)}.
 
--doc "Drops the unfinished line and the waiting requests, and returns their refusals.".
+-doc """
+Drops the unfinished line and the waiting requests, counts them as refused, and returns their
+refusals.
+""".
 -spec give_up(connection()) -> {iodata(), connection()}.
 give_up(#{framing := Framing, queue := Queue} = Connection) ->
     Refusal = erlmcp_unfinished_messages:refusal(),
@@ -591,7 +599,10 @@ busy(#{calls := Calls}) ->
 rest(_) ->
     erlmcp_connection_cache:forget().
 
--doc "Ends the connection's calls and subscriptions, and gives its permits back.".
+-doc """
+Ends the connection's calls, waiting requests, subscriptions and session, and gives its permits
+back. Counts the requests as cancelled, and the end of the session. The client is sent nothing.
+""".
 -spec close(connection()) -> ok.
 close(#{calls := Calls, permits := Permits, queue := Queue} = Connection) ->
     ok = erlmcp_calls:stop(Calls),

@@ -20,9 +20,14 @@ Internal.
 -type transport() :: term().
 
 -doc """
-Interprets a message to the connection's process. Returns `other` for a message that is not from the
-transport, and `ignore` for one that has no effect. Returns `lost` if nothing can be written any
-more. After `passive` nothing more is read until `c:read_on/1`.
+Interprets a message to the connection's process, in that process:
+
+- `{data, Bytes}`: bytes have arrived.
+- `passive`: no more is delivered until `c:read_on/1`, so the module must export that callback.
+- `end_of_input`: no more will arrive, and answers can still be written.
+- `lost`: nothing can be written any more.
+- `ignore`: the message has no effect.
+- `other`: the message is not from the transport.
 """.
 -callback received(Message :: term(), transport()) ->
     {data, binary()} | passive | end_of_input | lost | ignore | other.
@@ -37,7 +42,10 @@ connection ends.
 -callback read_on(transport()) -> ok.
 -doc "Waits a moment for the client to read the last answer, before the transport is closed.".
 -callback linger(transport()) -> ok.
--doc "Closes the transport, to which nothing more is written.".
+-doc """
+Closes the transport, to which nothing more is written. Also called after `lost` and after an error
+of `c:write/2`, when the transport may be closed already.
+""".
 -callback close(transport()) -> ok.
 
 %% A transport without these functions cannot wait, and reads on.
@@ -70,9 +78,11 @@ connection ends.
 }).
 
 -doc """
-Serves `Transport` with the callbacks of `Module` until it ends, in the calling process. A message
-that has begun must arrive within `ReceiveTimeout` milliseconds, or its client gets a refusal and
-the connection ends. If `Parent` is linked to the calling process and ends, exits with its reason.
+Serves `Transport` with the callbacks of `Module`, in the calling process, until the connection
+ends. Nothing may follow this call, since the process hibernates and loses its stack. A message that
+has begun must arrive within `ReceiveTimeout` milliseconds, or its client gets a refusal and the
+connection ends. If `Parent` is linked to the calling process and ends, the connection ends, and the
+process exits with the same reason.
 """.
 -spec run(Module :: module(), Transport :: transport(), Parent :: pid(),
           erlmcp_connection:connection(), ReceiveTimeout :: timeout()) -> ok.

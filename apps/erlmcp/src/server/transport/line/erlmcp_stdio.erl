@@ -32,7 +32,10 @@ Internal.
 -define(LOOK, 1).
 -define(LOOKS, 100).
 
--doc "Returns the child specification of the stdio connection. A node can have only one.".
+-doc """
+Returns the child specification of the stdio connection. A node can have only one: its start
+redirects the node's other output, and its end stops the node, except when the server is stopped.
+""".
 -spec child_spec(map(), erlmcp_instance:instance()) -> supervisor:child_spec().
 child_spec(Options, Instance) ->
     #{id => stdio, start => {?MODULE, start_link, [Options, Instance]},

@@ -27,7 +27,11 @@ Internal.
 %% The applications whose modules tell a client that it is refused.
 -define(NEEDED, [erlmcp, cowboy, cowlib, ranch]).
 
--doc "Returns the child specification of a listener, made from the one of ranch.".
+-doc """
+Returns the child specification of a listener, made from `ranch:child_spec/5`. The start first loads
+the modules that refusals need. It then waits for up to half a second while the address in
+`SocketOptions` is in use.
+""".
 -spec child_spec(supervisor:child_spec(), SocketOptions :: [gen_tcp:listen_option()]) ->
     supervisor:child_spec().
 child_spec(#{start := Start} = Spec, SocketOptions) ->
@@ -47,15 +51,18 @@ hard_stop(Connections) ->
 -spec backlog() -> pos_integer().
 backlog() -> ?BACKLOG.
 
--doc "Returns how many processes of a listener accept connections.".
+-doc """
+Returns how many processes of a listener accept connections. Measures the node's descriptors anew
+(`erlmcp_descriptors:measure/1`), since the number depends on them.
+""".
 -spec acceptors() -> pos_integer().
 acceptors() ->
     erlmcp_descriptors:acceptors(erlmcp_descriptors:measure(erlmcp_machine:facts("/"))).
 
 -doc """
-Accepts connections until there is one for which the node has a descriptor to spare, and closes the
-others. If there is no descriptor at all, reports that and tries again after a pause. Other errors
-of `Accept` are returned.
+Accepts connections until the node has a descriptor to spare for one, and closes the others. Waits
+while there is no descriptor at all. Both are logged (`erlmcp_descriptors:report/0`). Returns other
+errors of `Accept`. `acceptors/0` must have been called.
 """.
 -spec accept(fun(() -> {ok, Socket} | {error, atom()}), Close :: fun((Socket) -> term())) ->
     {ok, Socket} | {error, atom()}.
@@ -80,9 +87,9 @@ accept(Accept, Close) ->
     end.
 
 -doc """
-Returns the socket options of a listener with `Options`. A client that reads nothing for
-`Milliseconds` loses its connection. On Linux this is also true after the process of the connection
-has ended (TCP_USER_TIMEOUT, RFC 5482).
+Returns the socket options of a listener with `Options`: by default 127.0.0.1 and any free port. A
+client that reads nothing for `Milliseconds` loses its connection. On Linux this is also true after
+the process of the connection has ended (TCP_USER_TIMEOUT, RFC 5482).
 """.
 -spec socket_options(Options :: map(), Milliseconds :: pos_integer()) -> [gen_tcp:listen_option()].
 socket_options(Options, Milliseconds) ->
@@ -103,8 +110,8 @@ is_loopback({0, 0, 0, 0, 0, 16#FFFF, High, _}) -> High bsr 8 =:= 127;
 is_loopback(_) -> false.
 
 -doc """
-Starts the process of a connection, for ranch. The calling process, which starts all connections of
-a listener, gets a high priority.
+Starts the process of a connection, linked to the calling process, for ranch. The calling process,
+which starts all connections of a listener, gets a high priority.
 """.
 -spec start_connection({module(), atom(), [term()]}) -> {ok, pid()}.
 start_connection({Module, Function, Arguments}) ->
@@ -129,6 +136,7 @@ start_link({Module, Function, Arguments}, Address) ->
 -doc """
 Loads the modules of applications now, if the node runs in interactive mode. There a module is
 otherwise loaded at its first call, when the node may have no descriptor left to read the file.
+Skips modules that cannot be loaded.
 """.
 -spec load([atom()]) -> ok.
 load(Applications) ->

@@ -18,9 +18,9 @@ Internal.
 -type address() :: {inet:ip_address(), inet:port_number()}.
 
 -doc """
-Ends a connection with a closure alert. Until the client ends it too, bytes that still arrive are
-read and dropped. That lasts for `Milliseconds` if the client sends nothing more, and otherwise for
-at most twice that time. The calling process must own the connection, and end after this.
+Ends a connection with a closure alert, and waits until the client has ended it, too. Bytes that
+arrive meanwhile are dropped. Waits for `Milliseconds` if none arrive, and otherwise for at most
+twice that time. The calling process must own the connection, and end after the call.
 """.
 -spec finish(ssl:sslsocket(), Milliseconds :: pos_integer()) -> ok.
 finish(Socket, Milliseconds) ->

@@ -17,8 +17,9 @@ Internal.
 -type options() :: [ssl:tls_server_option()].
 
 -doc """
-Returns the files that the options name. Returns `[]` for options with `sni_hosts` or `sni_fun`,
-which give each client other options: then `ssl` itself reads the files.
+Returns the files of certificates and keys that `read/1` reads, each once. Returns `[]` for options
+with `sni_hosts` or `sni_fun`, which give each client other options: then `ssl` itself reads the
+files.
 """.
 -spec names(options()) -> [file:filename_all()].
 names(Options) ->
@@ -54,8 +55,9 @@ stamps(Names) ->
      end || Name <- Names].
 
 -doc """
-Reads the files, and returns the options that replace those that name files. The error has the file
-that cannot be used, and why.
+Reads the files of `names/1`, and returns the options that a handshake needs in addition to those of
+`without/1`. The error names a file that cannot be used, and says why. A key that does not belong to
+its certificate is such an error, too.
 """.
 -spec read(options()) -> {ok, options()} | {error, error()}.
 read(Options) ->

@@ -34,8 +34,8 @@ The user's options `Own` override those of the same name. The passwords in `Own`
 no log shows. If `Authenticate` uses certificates, a client needs one that an authority of
 `cacertfile` or `cacerts` has signed.
 
-A client may resume an earlier TLS session, unless it is asked for a certificate: that one may not
-be valid any more.
+A client may resume an earlier TLS session, unless it is asked for a certificate, which may not be
+valid any more.
 """.
 -spec options(Own :: [ssl:tls_server_option()], Authenticate :: term()) ->
     [ssl:tls_server_option()].
@@ -125,13 +125,20 @@ has_files(Options) ->
 new() ->
     ets:new(?MODULE, [public, {read_concurrency, true}]).
 
--doc "Returns the child specification of the process that reads the files which `Options` name.".
+-doc """
+Returns the child specification of the process that keeps the certificates and keys of `Options` in
+the table. The process does not start if they cannot be read for the first time. `Key` is the key of
+the server, for the log.
+""".
 -spec child_spec(ets:table(), [ssl:tls_server_option()], Key :: reference()) ->
     supervisor:child_spec().
 child_spec(Table, Options, Key) ->
     #{id => tls, start => {?MODULE, start_link, [Table, Options, Key]}}.
 
--doc "Returns the certificates and keys that were read last, as options of a handshake.".
+-doc """
+Returns the certificates and keys that were read last, as options of a handshake. Raises `badarg`
+before the process of `child_spec/3` has started, and after the table has gone.
+""".
 -spec current(ets:table()) -> [ssl:tls_server_option()].
 current(Table) ->
     ets:lookup_element(Table, current, 2).

@@ -23,7 +23,10 @@ Internal.
 -define(NO_PROXY_HEADER, 2).
 
 -type peer() :: {inet:ip_address(), inet:port_number()}.
--doc "The proxies of a listener. For one of its connections, `peer` and `proxied` are added.".
+-doc """
+The proxies of a listener. `of_connection/2` adds `peer` and `proxied` for a connection, if the
+listener trusts any proxy.
+""".
 -opaque proxies() :: #{
     networks := [erlmcp_ip_network:network()], protocol := boolean(), key := reference(),
     logged := atomics:atomics_ref(), peer => peer(), proxied => boolean()
@@ -38,9 +41,10 @@ new(Options, Key) ->
       logged => atomics:new(2, [])}.
 
 -doc """
-Returns the other end of the connection that ranch hands to the calling process. If a trusted proxy
-must send the header of the PROXY protocol, reads it, within `Milliseconds`. Returns `closed` if the
-connection has ended, or no valid header came in time.
+Waits for the connection that ranch hands to the calling process, and returns its other end. The
+message of ranch stays in the mailbox. If a trusted proxy must send the header of the PROXY
+protocol, reads it, within `Milliseconds`. Returns `closed` if the connection has ended, or no valid
+header came in time. The first invalid header is logged.
 """.
 -spec accepted(ranch:ref(), proxies(), Milliseconds :: pos_integer()) -> {ok, peer()} | closed.
 accepted(Ref, #{protocol := Protocol} = Proxies, Milliseconds) ->

@@ -109,8 +109,8 @@ is_taken({Pid, Tag}) when Pid =:= self() ->
     end.
 
 -doc """
-Confirms to the session that its stream has written the piece that it was sent. The session then
-sends the next one.
+Confirms to the session that its stream has written a piece, once for each piece. The session then
+sends the next one, if there is one.
 """.
 -spec written(pid()) -> ok.
 written(Pid) ->
