@@ -295,7 +295,7 @@ outcome(_) -> failed.
 
 base(Workload, #{target := Target, connections := Connections, era := Era, loop := Loop,
                  payload_bytes := Payload, requests := Requests} = Plan) ->
-    Mix = #{mix => erlmcp_load_request:mix(Requests)
+    Mix = #{mix => erlmcp_load_request:mix(without_payload(Requests, Payload))
             || Requests =/= [{1, erlmcp_load_request:echo(Payload)}]},
     Common = Mix#{
         workload_id => list_to_binary(Workload), benchmark => ~"load", scope => per_node,
@@ -312,6 +312,14 @@ base(Workload, #{target := Target, connections := Connections, era := Era, loop 
         {closed, Window} ->
             Common#{loop => ~"closed", in_flight_requests => Window}
     end.
+
+%% The size of the text is a member of its own.
+without_payload(Requests, Payload) ->
+    {Method, Params} = Echo = erlmcp_load_request:echo(Payload),
+    [case Request of
+         Echo -> {Weight, {Method, maps:remove(~"arguments", Params)}};
+         _ -> {Weight, Request}
+     end || {Weight, Request} <- Requests].
 
 transport({tcp, _, _}, _) -> tcp;
 transport({stdio, _}, _) -> stdio;

@@ -105,12 +105,15 @@ results_are_files(Config) ->
     ?assertEqual(#{}, None),
     {0, _, ""} = load(["--json", Folder, "--rate", "100"], Config),
     %% What asks for something else has another identity.
-    Mixes = ["tools/call echo", "tools/list", "prompts/list", "tools/call echo=2,tools/list=3"],
+    Mixes = ["tools/call echo", "tools/list", "prompts/list", "tools/call echo=2,tools/list=3",
+             "tools/call add {\"a\": 1, \"b\": 3}", "tools/call add {\"a\": 2, \"b\": 2}"],
     _ = [{0, _, ""} = load(["--json", Folder, "--workload", "mixed", "--mix", Mix], Config)
          || Mix <- Mixes],
     {ok, Mixed} = erlmcp_bench_result:read_all(
         filelib:wildcard(filename:join(Folder, "load_mixed_*.json"))),
-    ?assertEqual([none, ~"prompts/list", ~"tools/call echo=2,tools/list=3", ~"tools/list"],
+    ?assertEqual([none, ~"prompts/list", ~B'tools/call add {"a": 1, "b": 3}',
+                  ~B'tools/call add {"a": 2, "b": 2}', ~"tools/call echo=2,tools/list=3",
+                  ~"tools/list"],
                  lists:sort([maps:get(~"mix", erlmcp_bench_result:identity(Result), none)
                              || Result <- Mixed])),
     {0, _, _} = main(["metrology" | filelib:wildcard(filename:join(Folder, "*.json"))]).
