@@ -297,7 +297,10 @@ base(Workload, #{target := Target, connections := Connections, era := Era, loop 
                  payload_bytes := Payload, requests := Requests} = Plan) ->
     Mix = #{mix => erlmcp_load_request:mix(without_payload(Requests, Payload))
             || Requests =/= [{1, erlmcp_load_request:echo(Payload)}]},
-    Common = Mix#{
+    Given = #{Name => Number || {Option, Name} <- [{sessions_per_connection, sessions},
+                                                   {in_flight, in_flight_requests}],
+                                #{Option := Number} <- [Plan]},
+    Common = (maps:merge(Mix, Given))#{
         workload_id => list_to_binary(Workload), benchmark => ~"load", scope => per_node,
         transport => transport(Target, maps:get(protocol, Plan, http1)),
         connections => Connections, payload_bytes => Payload,

@@ -116,6 +116,24 @@ results_are_files(Config) ->
                   ~"tools/list"],
                  lists:sort([maps:get(~"mix", erlmcp_bench_result:identity(Result), none)
                              || Result <- Mixed])),
+    %% So has another loop.
+    Loops = [[], ["--window", "2"], ["--rate", "100"], ["--rate", "200"],
+             ["--rate", "200", "--arrivals", "even"], ["--rate", "200", "--in-flight", "2"],
+             ["--era", "session", "--sessions", "2"]],
+    _ = [{0, _, ""} = load(["--json", Folder, "--workload", "looped" | Loop], Config)
+         || Loop <- Loops],
+    {ok, Looped} = erlmcp_bench_result:read_all(
+        filelib:wildcard(filename:join(Folder, "load_looped_*.json"))),
+    ?assertEqual(length(Loops),
+                 length(lists:usort([erlmcp_bench_result:identity(Result) || Result <- Looped]))),
+    [?assertMatch({match, _}, re:run(unicode:characters_to_binary(
+                                         [[erlmcp_bench_result:label(Result), $\n]
+                                          || Result <- erlmcp_bench_result:in_order(Looped)]),
+                                     Label, [multiline]), Label)
+     || Label <- ["looped .* closed in_flight_requests=2$",
+                  "looped .* open even offered_msg_per_s=200$",
+                  "looped .* open poisson offered_msg_per_s=200 in_flight_requests=2$",
+                  "looped .* closed in_flight_requests=1 sessions=2$"]],
     {0, _, _} = main(["metrology" | filelib:wildcard(filename:join(Folder, "*.json"))]).
 
 %% A file is no folder, and no rule of metrology is broken.
