@@ -4,6 +4,7 @@ import {at, facts, h, list, sortable, text} from './dom.js';
 import {binary, Chart, hundredths, tenths, whole} from './charts.js';
 import {age, bytes, clock, count, duration, milliseconds, percent, rate, words} from './text.js';
 import {meanings} from './refusals.js';
+import {fromServer} from './server.js';
 import {startTrying} from './try.js';
 
 const HISTORY_MS = 900_000;
@@ -169,16 +170,11 @@ function showTools() {
 
 // Running calls.
 
-async function act(path, body) {
-  const response = await fetch(path, {method: 'POST', body: JSON.stringify(body),
-                                      headers: {'content-type': 'application/json'}});
-  return response.ok ? null : (await response.json()).error;
-}
-
 function callItem(call) {
   const button = h('button', {type: 'button', class: 'danger', onclick: async () => {
     button.disabled = true;
-    const error = await act('cancel', {id: call.id});
+    const {error} = await fromServer('cancel', {id: call.id});
+    button.disabled = !error;
     text(at('calls-said'), error ?? `Ended ${call.target ?? call.method}.`);
   }}, 'End', h('span', {class: 'hidden'}, ` the call of ${call.target ?? call.method}`));
   return h('li', {},
@@ -251,12 +247,10 @@ function payloadText(part) {
 }
 
 async function showPayload(id, name, when, button) {
-  const response = await fetch(`payload?id=${id}`);
-  const payload = response.ok ? await response.json() : null;
+  const {answer: payload, error} = await fromServer(`payload?id=${id}`);
   opener = button;
   at('payload').hidden = false;
-  text(at('payload-title'), payload ? `${name} at ${clock(when, true)}`
-    : `The payload of ${name} at ${clock(when, true)} is not kept any more`);
+  text(at('payload-title'), `${name} at ${clock(when, true)}${error ? `: ${error}` : ''}`);
   text(at('payload-arguments'), payloadText(payload?.arguments));
   text(at('payload-result'), payloadText(payload?.result));
   at('payload-title').focus();
