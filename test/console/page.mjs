@@ -67,11 +67,29 @@ const cases = {
     await ready(page);
     const said = words => until(page, ([wanted]) =>
       document.getElementById('live').textContent === wanted, [words]);
-    await said('live');
+    const isNow = async () => {
+      await said('live');
+      await page.locator('#verdict-words', {hasText: /^The server is (not )?well$/}).waitFor();
+      assert.match(await page.title(), /^(well|\(!\) not well) · /);
+    };
+    const isOld = async state => {
+      await said(state);
+      const was = /was (not )?well at \d\d:\d\d:\d\d/.source;
+      const words = await page.locator('#verdict-words').innerText();
+      assert.match(words, new RegExp(`^The server ${was}$`));
+      assert.match(await page.title(), new RegExp(`^${was} · `));
+      assert.equal(await page.locator('#verdict[data-well]').count(), 0);
+    };
+    await isNow();
     say('live');
-    await said('no figures');
+    await isOld('no figures');
     say('silent');
-    await said('live');
+    await isNow();
+    await page.getByRole('button', {name: 'Pause'}).click();
+    await isOld('paused');
+    await page.getByRole('button', {name: 'Pause'}).click();
+    await isNow();
+    await page.locator('#verdict[data-well]').waitFor();
   },
 
   async a_slow_call_is_cancelled(page) {

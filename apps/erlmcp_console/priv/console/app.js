@@ -68,10 +68,7 @@ const charts = [...signals, ...machine];
 
 // The first line.
 
-function showVerdict({verdict: {well, since, causes}, at: now, totals, seconds}) {
-  const section = at('verdict');
-  section.dataset.well = well;
-  text(at('verdict-words'), well ? 'The server is well' : 'The server is not well');
+function showVerdict({verdict: {since, causes}, at: now, totals}) {
   text(at('verdict-since'), `for ${duration(now - since)}, since ${clock(since, true)}`);
   // The words of a cause change with its figures, and the focus on it must stay.
   list(at('causes'), causes, cause => cause.key, ({link, since: began}) =>
@@ -83,7 +80,18 @@ function showVerdict({verdict: {well, since, causes}, at: now, totals, seconds})
     ['own faults', count(totals.faults)],
     ['sessions', count(snapshot.sessions.open)],
     ['connections', count(last('connections', history.at.length - 1))]]);
-  document.title = `${well ? 'well' : '(!) not well'} · ${serverName()} · erlmcp`;
+}
+
+// The last figures do not tell how the server is once no more of them come.
+function showWell(isLive) {
+  if (!snapshot) return;
+  const {verdict: {well}, at: when} = snapshot;
+  const then = `was ${well ? 'well' : 'not well'} at ${clock(when, true)}`;
+  if (isLive) at('verdict').dataset.well = well;
+  else delete at('verdict').dataset.well;
+  text(at('verdict-words'), `The server ${isLive ? `is ${well ? 'well' : 'not well'}` : then}`);
+  document.title =
+    `${isLive ? well ? 'well' : '(!) not well' : then} · ${serverName()} · erlmcp`;
 }
 
 const serverName = () => snapshot.server.title ?? snapshot.server.name ?? 'erlmcp';
@@ -479,10 +487,8 @@ function hello(data) {
   hasPayloads = data.payloads;
   text(at('requests-payloads'), hasPayloads ? 'a name shows its payload' : 'without payloads');
   history = Object.fromEntries(columns.map((name, place) => [name, data.points[place] ?? []]));
-  if (data.snapshot) {
-    snapshot = data.snapshot;
-    show();
-  }
+  snapshot = data.snapshot;
+  if (snapshot) show();
 }
 
 function next(data) {
@@ -499,6 +505,7 @@ function next(data) {
 function say(state, words_) {
   at('live').dataset.state = state;
   text(at('live'), words_);
+  showWell(state === 'live');
 }
 
 function live() {
