@@ -11,7 +11,7 @@ distribution; and the socket itself, at its bounds.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
--export([sessions_are_listed/1, a_client_forges_no_line/1, calls_are_listed/1,
+-export([sessions_are_listed/1, a_client_forges_no_line/1, a_long_name_is_cut/1, calls_are_listed/1,
          a_call_is_cancelled/1, servers_are_drained/1, servers_are_lame_before/1,
          servers_are_reloaded/1, a_refused_reload_is_said/1, mounted_servers_are_named/1,
          figures_are_shown/1, upstreams_are_shown/1, running_calls_are_shown/1,
@@ -29,8 +29,8 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [sessions_are_listed, a_client_forges_no_line, calls_are_listed, a_call_is_cancelled,
-     servers_are_drained, servers_are_lame_before,
+    [sessions_are_listed, a_client_forges_no_line, a_long_name_is_cut, calls_are_listed,
+     a_call_is_cancelled, servers_are_drained, servers_are_lame_before,
      servers_are_reloaded, a_refused_reload_is_said, mounted_servers_are_named,
      figures_are_shown, upstreams_are_shown, running_calls_are_shown,
      dependencies_are_shown, figures_move,
@@ -88,15 +88,26 @@ sessions_are_listed(Config) ->
 
 %% What a client calls itself stays in its column.
 a_client_forges_no_line(Config) ->
-    Info = #{name => ~"agent\nThe server is well\n0123456789ab", version => ~"1\t2"},
+    opened(#{name => ~"agent\nThe server is well\n0123456789ab", version => ~"1\t2"}, Config),
+    {0, Out, ""} = main(["sessions"]),
+    [_, Line, []] = string:split(Out, "\n", all),
+    {match, _} = re:run(Line, "^[0-9a-f]{12}  agent The server is well 0123456789ab 1 2  2025-").
+
+%% No character is cut in two.
+a_long_name_is_cut(Config) ->
+    opened(#{name => <<"a", (binary:copy(~"é", 3_000))/binary>>, version => ~"1"}, Config),
+    {0, Json, ""} = main(["sessions", "--json"]),
+    Cut = <<"a", (binary:copy(~"é", 127))/binary>>,
+    [#{~"client" := Cut}] = json:decode(unicode:characters_to_binary(Json)),
+    ok.
+
+opened(Info, Config) ->
     #{status := 200} = erlmcp_test_http:call(
         proplists:get_value(server, Config), ~"initialize",
         #{protocolVersion => ~"2025-11-25", capabilities => #{}, clientInfo => Info},
         #{session => {~"", ~"2025-11-25"},
           headers => #{~"mcp-session-id" => none, ~"mcp-protocol-version" => none}}),
-    {0, Out, ""} = main(["sessions"]),
-    [_, Line, []] = string:split(Out, "\n", all),
-    {match, _} = re:run(Line, "^[0-9a-f]{12}  agent The server is well 0123456789ab 1 2  2025-").
+    ok.
 
 calls_are_listed(Config) ->
     {0, "no call runs\n", ""} = main(["calls"]),
