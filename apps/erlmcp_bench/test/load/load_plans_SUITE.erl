@@ -34,6 +34,9 @@ ways_to_urls(_) ->
                 {"HTTP://127.0.0.1:8080/mcp?a=b", {?LOOPBACK, 8080}, ~"127.0.0.1:8080",
                  ~"/mcp?a=b"},
                 {~"http://[::1]:8080/x", {{0, 0, 0, 0, 0, 0, 0, 1}, 8080}, ~"[::1]:8080", ~"/x"}]],
+    %% The last port, and a colon without one.
+    [{ok, #{connect := {tcp, ?LOOPBACK, Port}}} = erlmcp_load_target:new({http, Url}, plan(#{}))
+     || {Url, Port} <- [{~"http://127.0.0.1:65535/", 65_535}, {~"http://127.0.0.1:/", 80}]],
     {ok, #{wire := erlmcp_load_http2}} =
         erlmcp_load_target:new({http, ~"http://127.0.0.1"}, plan(#{protocol => http2})),
     {ok, #{wire := erlmcp_load_lines, connect := {tcp, ?LOOPBACK, 7}}} =
@@ -47,6 +50,8 @@ ways_that_there_are_not(_) ->
      || {Target, Changes, Wrong} <- [
             {{http, ~"ftp://127.0.0.1"}, #{}, target}, {{http, ~"http://"}, #{}, target},
             {{http, ~"/mcp"}, #{}, target}, {{http, ~"http://a:b@127.0.0.1"}, #{}, target},
+            {{http, ~"http://127.0.0.1:0/mcp"}, #{}, target},
+            {{http, ~"http://127.0.0.1:65536/mcp"}, #{}, target},
             {{http, ~"http://127.0.0.1"}, #{tls => [{verify, verify_none}]}, tls},
             {{tcp, ?LOOPBACK, 7}, #{tls => [{verify, verify_none}]}, tls},
             {{stdio, [~"cat"]}, #{tls => [{verify, verify_none}]}, tls},

@@ -184,7 +184,8 @@ no_server_exits_1(_) ->
 wrong_use_exits_2(Config) ->
     Url = ["--url", proplists:get_value(url, Config)],
     [{2, "", [_ | _]} = main(["load" | Words])
-     || Words <- [[], ["--url", "ftp://127.0.0.1"], ["--tcp", "127.0.0.1"], ["--stdio", "'"],
+     || Words <- [[], ["--url", "ftp://127.0.0.1"], ["--url", "http://127.0.0.1:99999/mcp"],
+                  ["--tcp", "127.0.0.1"], ["--stdio", "'"],
                   Url ++ ["--tcp", "127.0.0.1:1"], Url ++ ["--rate", "0"],
                   Url ++ ["--rate", "10", "--window", "2"], Url ++ ["--arrivals", "even"],
                   Url ++ ["--connections", "0"], Url ++ ["--mix", "tools/call"],
