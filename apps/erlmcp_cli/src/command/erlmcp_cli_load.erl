@@ -252,6 +252,7 @@ milliseconds(Option, Parsed) ->
 
 measured(#{duration_ms := Duration} = Plan, Parsed) ->
     Shown = erlmcp_cli_terminal:is_terminal(2),
+    ok = erlmcp_bench_environment:begins(),
     ok = show(Shown, 0, #{}),
     OnSecond = fun(Sample) -> show(Shown, Duration / 1000, Sample) end,
     Outcome = erlmcp_load:run(Plan#{on_second => OnSecond}),
