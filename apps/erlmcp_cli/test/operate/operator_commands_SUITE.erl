@@ -16,7 +16,8 @@ distribution; and the socket itself, at its bounds.
          servers_are_reloaded/1, a_refused_reload_is_said/1, mounted_servers_are_named/1,
          figures_are_shown/1, upstreams_are_shown/1, running_calls_are_shown/1,
          dependencies_are_shown/1, figures_move/1,
-         the_verdict_is_shown/1, a_socket_is_found/1, wrong_use_is_said/1]).
+         the_verdict_is_shown/1, a_socket_is_found/1, answers_that_are_none_are_said/1,
+         wrong_use_is_said/1]).
 -export([serve_has_a_socket/1, stdio_has_none/1, a_node_is_reached_by_distribution/1]).
 -export([hold_ports/0]).
 -export([no_file_of_others_is_removed/1, the_socket_outlives_a_want_of_ports/1]).
@@ -34,7 +35,7 @@ all() ->
      servers_are_reloaded, a_refused_reload_is_said, mounted_servers_are_named,
      figures_are_shown, upstreams_are_shown, running_calls_are_shown,
      dependencies_are_shown, figures_move,
-     the_verdict_is_shown, a_socket_is_found, wrong_use_is_said,
+     the_verdict_is_shown, a_socket_is_found, answers_that_are_none_are_said, wrong_use_is_said,
      serve_has_a_socket, stdio_has_none, a_node_is_reached_by_distribution,
      no_file_of_others_is_removed, the_socket_outlives_a_want_of_ports,
      no_question_ends_the_socket, a_question_that_fails_is_answered, silent_connections_end].
@@ -450,6 +451,23 @@ a_socket_is_found(Config) ->
     one_line(None),
     {ok, _} = supervisor:restart_child(erlmcp_cli_sup, control),
     ok.
+
+%% A server that was killed while it answered, and other programs.
+answers_that_are_none_are_said(Config) ->
+    File = filename:join(proplists:get_value(runtime, Config), "other.sock"),
+    {ok, Socket} = gen_tcp:listen(0, [{ifaddr, {local, File}}, {active, false}]),
+    [begin
+         _ = spawn_link(fun() ->
+             {ok, Asking} = gen_tcp:accept(Socket),
+             {ok, _} = gen_tcp:recv(Asking, 0),
+             ok = gen_tcp:send(Asking, Answer),
+             gen_tcp:close(Asking)
+         end),
+         {3, "", Why} = main(["calls", "--control", File]),
+         one_line(Why),
+         {match, _} = re:run(Why, "^" ++ File ++ ": the answer was cut off, or is not of erlmcp$")
+     end || Answer <- [~'{"ok":[{"id":"', ~"220 ready", ~"[]", ~'{"error":5}']],
+    ok = gen_tcp:close(Socket).
 
 wrong_use_is_said(_) ->
     [begin
