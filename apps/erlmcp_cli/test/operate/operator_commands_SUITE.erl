@@ -13,6 +13,7 @@ distribution; and the socket itself, at its bounds.
          end_per_testcase/2]).
 -export([sessions_are_listed/1, a_client_forges_no_line/1, a_long_name_is_cut/1, calls_are_listed/1,
          a_call_is_cancelled/1, servers_are_drained/1, servers_are_lame_before/1,
+         a_drain_that_fails_is_said/1,
          servers_are_reloaded/1, a_refused_reload_is_said/1, mounted_servers_are_named/1,
          figures_are_shown/1, upstreams_are_shown/1, running_calls_are_shown/1,
          dependencies_are_shown/1, figures_move/1,
@@ -31,7 +32,7 @@ suite() ->
 
 all() ->
     [sessions_are_listed, a_client_forges_no_line, a_long_name_is_cut, calls_are_listed,
-     a_call_is_cancelled, servers_are_drained, servers_are_lame_before,
+     a_call_is_cancelled, servers_are_drained, servers_are_lame_before, a_drain_that_fails_is_said,
      servers_are_reloaded, a_refused_reload_is_said, mounted_servers_are_named,
      figures_are_shown, upstreams_are_shown, running_calls_are_shown,
      dependencies_are_shown, figures_move,
@@ -151,6 +152,20 @@ servers_are_lame_before(_) ->
     #{state := open} = erlmcp:info(operated),
     receive {drained, {0, "operated is drained: 0 calls " ++ _, ""}} -> ok end,
     #{state := server_shutting_down} = erlmcp:info(operated).
+
+%% Its process ends while the server is lame.
+a_drain_that_fails_is_said(_) ->
+    Test = self(),
+    _ = spawn_link(fun() ->
+        Test ! {drained, main(["drain", "--lame", "60", "--seconds", "0"])}
+    end),
+    ok = until_lame(),
+    [Drain] = [Pid || Pid <- processes(),
+                      {current_stacktrace, Stack} <- [process_info(Pid, current_stacktrace)],
+                      {erlmcp_drain, _, _, _} <- [lists:keyfind(erlmcp_drain, 1, Stack)]],
+    true = exit(Drain, kill),
+    {1, "", Why} = receive {drained, Outcome} -> Outcome end,
+    {match, _} = re:run(Why, "^operated is not drained: the process of the drain .*\n$").
 
 until_lame() ->
     case erlmcp:health(operated) of
