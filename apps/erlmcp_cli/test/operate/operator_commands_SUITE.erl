@@ -15,7 +15,8 @@ distribution; and the socket itself, at its bounds.
          a_call_is_cancelled/1, servers_are_drained/1, servers_are_lame_before/1,
          a_drain_that_fails_is_said/1,
          servers_are_reloaded/1, a_refused_reload_is_said/1, mounted_servers_are_named/1,
-         figures_are_shown/1, upstreams_are_shown/1, running_calls_are_shown/1,
+         figures_are_shown/1, times_are_of_answers/1, upstreams_are_shown/1,
+         running_calls_are_shown/1,
          dependencies_are_shown/1, figures_move/1,
          the_verdict_is_shown/1, a_socket_is_found/1, answers_that_are_none_are_said/1,
          wrong_use_is_said/1]).
@@ -34,7 +35,7 @@ all() ->
     [sessions_are_listed, a_client_forges_no_line, a_long_name_is_cut, calls_are_listed,
      a_call_is_cancelled, servers_are_drained, servers_are_lame_before, a_drain_that_fails_is_said,
      servers_are_reloaded, a_refused_reload_is_said, mounted_servers_are_named,
-     figures_are_shown, upstreams_are_shown, running_calls_are_shown,
+     figures_are_shown, times_are_of_answers, upstreams_are_shown, running_calls_are_shown,
      dependencies_are_shown, figures_move,
      the_verdict_is_shown, a_socket_is_found, answers_that_are_none_are_said, wrong_use_is_said,
      serve_has_a_socket, stdio_has_none, a_node_is_reached_by_distribution,
@@ -270,6 +271,19 @@ figures_are_shown(Config) ->
                        ~"tools" := [#{~"name" := ~"waits"}]}],
       ~"upstreams" := Upstreams} = json:decode(list_to_binary(Json)),
     true = is_list(Upstreams).
+
+%% A time of 0 would be one that nobody has measured, or one that flatters.
+times_are_of_answers(Config) ->
+    Server = proplists:get_value(server, Config),
+    #{} = erlmcp_test_http:call(Server, ~"tools/call", #{name => ~"no"}),
+    #{} = erlmcp_test_http:call(Server, ~"tools/list", #{}),
+    {0, Out, ""} = main(["top", "--once"]),
+    [["tools/call", "1", "0", "1", "-", "-", "-"]] =
+        [Row || ["tools/call" | _] = Row <- [string:lexemes(Line, " ")
+                                             || Line <- string:split(Out, "\n", all)]],
+    {match, [P50]} = re:run(Out, "^tools/list +1 +0 +0 +([0-9.]+) ms ",
+                            [multiline, {capture, all_but_first, list}]),
+    true = list_to_float(P50) > 0.
 
 %% The servers that clients of the node call.
 upstreams_are_shown(Config) ->
