@@ -67,11 +67,29 @@ const cases = {
     await ready(page);
     const said = words => until(page, ([wanted]) =>
       document.getElementById('live').textContent === wanted, [words]);
-    await said('live');
+    const isNow = async () => {
+      await said('live');
+      await page.locator('#verdict-words', {hasText: /^The server is (not )?well$/}).waitFor();
+      assert.match(await page.title(), /^(well|\(!\) not well) · /);
+    };
+    const isOld = async state => {
+      await said(state);
+      const was = /was (not )?well at \d\d:\d\d:\d\d/.source;
+      const words = await page.locator('#verdict-words').innerText();
+      assert.match(words, new RegExp(`^The server ${was}$`));
+      assert.match(await page.title(), new RegExp(`^${was} · `));
+      assert.equal(await page.locator('#verdict[data-well]').count(), 0);
+    };
+    await isNow();
     say('live');
-    await said('no figures');
+    await isOld('no figures');
     say('silent');
-    await said('live');
+    await isNow();
+    await page.getByRole('button', {name: 'Pause'}).click();
+    await isOld('paused');
+    await page.getByRole('button', {name: 'Pause'}).click();
+    await isNow();
+    await page.locator('#verdict[data-well]').waitFor();
   },
 
   async a_slow_call_is_cancelled(page) {
@@ -97,6 +115,33 @@ const cases = {
     }
     await page.getByText('No call runs now.').waitFor();
     assert.equal(await page.locator('#calls-list > li').count(), 0);
+  },
+
+  // What a proxy answers is no JSON, and may be nothing. Each failure can be tried again.
+  async a_failure_is_said(page) {
+    await ready(page);
+    say('looking');
+    const button = page.getByRole('button', {name: 'End the call of wait'});
+    const said = words => page.locator('#calls-said', {hasText: words}).waitFor();
+    await button.waitFor({timeout: PATIENCE});
+    for (const [answer, words] of [
+      [route => route.fulfill({status: 502, contentType: 'text/html', body: '<h1>Bad</h1>'}),
+       'The answer had the status 502.'],
+      [route => route.abort(), 'The server did not answer.'],
+      [route => route.fulfill({status: 200, contentType: 'text/html', body: '<h1>Log in</h1>'}),
+       'The answer had the status 200.']]) {
+      await page.route('**/cancel', answer, {times: 1});
+      await button.click();
+      await said(words);
+      assert.ok(await button.isEnabled());
+    }
+    await button.click();
+    await said('Ended wait.');
+    // A payload that did not come is another thing than one that is gone.
+    await page.route('**/payload?*', route => route.abort(), {times: 1});
+    await page.locator('#requests-table button', {hasText: 'wait'}).first()
+      .click({timeout: PATIENCE});
+    await page.locator('#payload-title', {hasText: 'The server did not answer.'}).waitFor();
   },
 
   // While nothing runs, and so all values are small.
@@ -338,8 +383,9 @@ try {
   const page = await browser.newPage({viewport: {width: 1280, height: 800}});
   page.setDefaultTimeout(PATIENCE);
   page.on('console', message => {
-    // A browser itself reports the status of the login's page.
-    const expected = name === 'a_token_is_demanded' && /status of 40[13]/.test(message.text());
+    // A browser itself reports the status of the login's page, and requests that fail.
+    const expected = {a_token_is_demanded: /status of 40[13]/,
+                      a_failure_is_said: /status of 502|ERR_FAILED/}[name]?.test(message.text());
     if (['error', 'warning'].includes(message.type()) && !expected) {
       wrong.push(`${message.type()}: ${message.text()}`);
     }

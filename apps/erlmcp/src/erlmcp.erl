@@ -641,7 +641,7 @@ An open session of Streamable HTTP, as `sessions/1` returns it.
 - `id`: 12 hexadecimal digits that name the session, a digest of its own id. The session's own id
   stays secret, since a client that has it may use the session.
 - `revision`: the revision of the protocol. `principal`: the client, see `t:principal/0`.
-- `client`: the name and the version that the client has given, if it has.
+- `client`: the name and the version that the client has given, if it has. At most 256 bytes.
 - `idle_ms`: milliseconds since its last use, or up to a hundredth of `session_idle_ms` more;
   `unused` if it was never used.
 - `calls`: its running calls.

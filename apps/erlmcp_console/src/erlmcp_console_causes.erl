@@ -17,7 +17,8 @@ The facts about a server.
 - `refused`: how many of these were refused, by the number of the refusal.
 - `flood`: how many come `per_second`, if these are at least four `times` as many as before, or
   `none`.
-- `p95_us`: a time that 5 of 100 of those with a result without `isError` exceeded.
+- `p95_us`: a time that 5 of 100 of the `timed` requests exceeded. These are the recent ones that
+  had a result without `isError`, except runs of tasks and `subscriptions/listen`.
 - `tools`: the tools, each with its own last seconds.
 - `running`: the calls of tools that run; `[]` while no page shows the server.
 - `bounds`: how much of each is used. `forecast_ms`: milliseconds until it is met, or `none`.
@@ -42,6 +43,7 @@ The facts about a server.
     requests := non_neg_integer(),
     refused := [{Code :: pos_integer(), Name :: atom(), Count :: pos_integer()}],
     flood := none | #{per_second := float(), times := float()},
+    timed := non_neg_integer(),
     p95_us := non_neg_integer(),
     tools := [tool()],
     running := [#{target := binary(), age_ms := non_neg_integer()}],
@@ -58,14 +60,16 @@ The facts about a server.
     latency_ms := pos_integer()
 }.
 -doc """
-The calls of a tool that ended in the last `seconds`. `reason` is the most frequent reason why its
+The calls of a tool that ended in the last `seconds`. Of these, `timed` had a result without
+`isError`, and so a time. `reason` is the most frequent reason why its
 calls of the last minute failed, other than an open breaker or a cancellation. `usual` has the times
 of its calls from the start of the server until some seconds ago. `usual` is `none` if these were
 fewer than 20, or are not needed.
 """.
 -type tool() :: #{
     name := binary(), seconds := number(), calls := non_neg_integer(),
-    errors := non_neg_integer(), refusals := non_neg_integer(), reason := reason(),
+    errors := non_neg_integer(), refusals := non_neg_integer(), timed := non_neg_integer(),
+    reason := reason(),
     p50_us := non_neg_integer(), p95_us := non_neg_integer(), usual := usual() | none
 }.
 -doc """
@@ -271,10 +275,10 @@ slow_tools(#{tools := Tools, latency_ms := Bound}) ->
         {Share, Now, Before} <- compared(Tool),
         Now >= Bound * 1000, Now >= ?SLOWER * Before].
 
-compared(#{calls := Calls, p95_us := Now, usual := #{p95_us := Before}}) when Calls >= ?LEAST ->
+compared(#{timed := Timed, p95_us := Now, usual := #{p95_us := Before}}) when Timed >= ?LEAST ->
     [{~"one in twenty", Now, Before}];
-compared(#{calls := Calls, p50_us := Now, usual := #{p50_us := Before}}) when
-    Calls >= ?LEAST_CALLS
+compared(#{timed := Timed, p50_us := Now, usual := #{p50_us := Before}}) when
+    Timed >= ?LEAST_CALLS
 ->
     [{~"half", Now, Before}];
 compared(_) ->
@@ -293,8 +297,8 @@ held_up(#{running := Running, tools := Tools}) ->
         length(Ages) >= ?HELD_UP].
 
 %% A tool that is slower than usual says why.
-latency([], #{p95_us := P95, latency_ms := Bound, requests := Requests, tools := Tools}) when
-    P95 >= Bound * 1000, Requests >= ?LEAST
+latency([], #{p95_us := P95, latency_ms := Bound, timed := Timed, tools := Tools}) when
+    P95 >= Bound * 1000, Timed >= ?LEAST
 ->
     Slow = lists:reverse(lists:sort([{Of, Name} || #{name := Name, p95_us := Of} <- Tools,
                                                    Of >= Bound * 1000])),

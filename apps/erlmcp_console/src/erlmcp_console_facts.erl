@@ -22,7 +22,7 @@ seconds tell what happens now, or the last minute if they have too few requests.
 %% The shortest time in milliseconds of which requests are counted.
 -define(RECENT_MS, 4_500).
 %% The fewest requests, and the fewest calls of a tool, that tell how a time was. The usual times of
-%% a tool need `?LEAST` calls.
+%% a tool need `?LEAST` calls with a time.
 -define(LEAST, 20).
 -define(LEAST_CALLS, 5).
 %% In a flood, requests come at least this many times as often as before.
@@ -46,11 +46,13 @@ facts(#{metrics := Metrics, info := Info, calls := Calls, node := Node} = Readin
                                         P95 >= 1000 * Latency]
                                    ++ [Target || #{target := Target} <- Running]),
     #{state := State, error_budget := #{windows := Windows}, mounts := Mounts} = Info,
-    #{seconds := Seconds, requests := Requests, refusals := Refusals,
-      latency := #{p95_us := P95OfAll}} = telling(requests, ?LEAST, Recent, Minute),
+    #{seconds := Seconds, requests := Requests, refusals := Refusals} =
+        telling(requests, ?LEAST, Recent, Minute),
+    #{timed := Timed, p95_us := P95OfAll} = latency(Recent, Minute),
     Names = names(),
     Judged#{state => State, windows => Windows,
-            seconds => Seconds, requests => Requests, p95_us => exceeded(P95OfAll),
+            seconds => Seconds, requests => Requests, timed => Timed,
+            p95_us => exceeded(P95OfAll),
             refused => [{Code, maps:get(Code, Names, other), Count} || Code := Count <- Refusals],
             flood => flood(Recent, MetricsThen),
             tools => [Tool#{usual => maps:get(Name, Usual, none)}
@@ -73,6 +75,9 @@ telling(Count, Least, Recent, Minute) ->
         #{Count := Enough} when Enough >= Least -> Recent;
         #{} -> Minute
     end.
+
+%% Requests that were refused, or have failed, have no time.
+latency(#{latency := Recent}, #{latency := Minute}) -> telling(timed, ?LEAST, Recent, Minute).
 
 tools(#{tools := Recent, seconds := Seconds}, #{tools := Minute, seconds := OfMinute}) ->
     Now = #{Name => Row#{seconds => Seconds} || #{name := Name} = Row <- Recent},
@@ -97,7 +102,7 @@ most(Failed) when map_size(Failed) =:= 0 -> none;
 most(Failed) -> element(2, lists:max([{Count, Error} || Error := Count <- Failed])).
 
 tool(#{p50_us := P50, p95_us := P95} = Row, #{failed := Failed}) ->
-    (maps:with([name, seconds, calls, errors, refusals], Row))#{
+    (maps:with([name, seconds, calls, errors, refusals, timed], Row))#{
         p50_us => exceeded(P50), p95_us => exceeded(P95),
         reason => reason(maps:without([circuit_breaker_open, cancelled], Failed))}.
 
@@ -123,8 +128,8 @@ usual(#{tools := Tools, started_ms := Started} = Metrics, Names) ->
     None = Only#{at_ms := Started, requests := 0, faults := 0, refusals := #{}, tools := []},
     #{tools := Rows} = erlmcp_console_window:between(None, Only),
     #{Name => #{p50_us => exceeded(P50), p95_us => exceeded(P95)}
-      || #{name := Name, calls := Calls, p50_us := P50, p95_us := P95} <- Rows,
-         Calls >= ?LEAST}.
+      || #{name := Name, timed := Timed, p50_us := P50, p95_us := P95} <- Rows,
+         Timed >= ?LEAST}.
 
 flood(#{requests := Requests, seconds := Seconds},
       #{requests := Before, at_ms := At, started_ms := Started}) ->

@@ -13,6 +13,7 @@ The files of the page, in `priv/console`. A browser that has the same file alrea
     ~"/charts.js" => {~"charts.js", ~"text/javascript; charset=utf-8"},
     ~"/text.js" => {~"text.js", ~"text/javascript; charset=utf-8"},
     ~"/refusals.js" => {~"refusals.js", ~"text/javascript; charset=utf-8"},
+    ~"/server.js" => {~"server.js", ~"text/javascript; charset=utf-8"},
     ~"/try.js" => {~"try.js", ~"text/javascript; charset=utf-8"},
     ~"/login.html" => {~"login.html", ~"text/html; charset=utf-8"},
     ~"/icon.svg" => {~"icon.svg", ~"image/svg+xml"},

@@ -12,7 +12,8 @@ servers that the clients of the node call. Pure.
 -doc """
 The requests that ended within `seconds`. `faults` were the server's own. `refusals` are counted by
 their number, and `tool_errors` are results with `isError`. `latency` is that of requests with a
-result without `isError`. `methods` counts the requests by method. `tools`, `resources` and
+result without `isError`, except runs of tasks and `subscriptions/listen`, which last as long as
+their work or their client. `methods` counts the requests by method. `tools`, `resources` and
 `prompts` count those for a definition that the server has.
 """.
 -type window() :: #{
@@ -21,8 +22,9 @@ result without `isError`. `methods` counts the requests by method. `tools`, `res
     latency := latency(), methods := [row()], tools := [row()], resources := [row()],
     prompts := [row()]
 }.
--type latency() :: #{p50_us := non_neg_integer(), p95_us := non_neg_integer(),
-                     p99_us := non_neg_integer()}.
+-doc "The times of `timed` requests.".
+-type latency() :: #{timed := non_neg_integer(), p50_us := non_neg_integer(),
+                     p95_us := non_neg_integer(), p99_us := non_neg_integer()}.
 -doc """
 The requests of a method, or for a definition, that ended within the window.
 
@@ -30,16 +32,19 @@ The requests of a method, or for a definition, that ended within the window.
 - `errors`: those with a result with `isError`.
 - `refusals`: those that ended with an error.
 - `failed`: all that did not end well, counted by error. Those without an answer are `cancelled`.
-- `p50_us`, `p95_us`, `p99_us`: the times of those with a result without `isError`.
+- `p50_us`, `p95_us`, `p99_us`: the times of the `timed` ones, which had a result without `isError`.
 - `total`: all requests that ended before the end of the window.
 """.
 -type row() :: #{
     name := binary(), total := non_neg_integer(), calls := non_neg_integer(),
     errors := non_neg_integer(), refusals := non_neg_integer(),
-    failed := #{atom() => pos_integer()},
+    failed := #{atom() => pos_integer()}, timed := non_neg_integer(),
     p50_us := non_neg_integer(), p95_us := non_neg_integer(), p99_us := non_neg_integer()
 }.
 
+%% Methods whose time is not that of an answer. `ops/alerts.yml` and the dashboard of the metrics
+%% leave them out, too.
+-define(LASTING, [~"_TASK", ~"subscriptions/listen"]).
 %% The last bucket has no end.
 -define(LONGEST_US, 300_000_000).
 
@@ -54,8 +59,7 @@ between(#{at_ms := Before} = Earlier, #{at_ms := At} = Later) ->
       faults => difference(faults, Earlier, Later),
       refusals => counts(maps:get(refusals, Earlier), maps:get(refusals, Later)),
       tool_errors => lists:sum([Errors || #{errors := Errors} <- Methods]),
-      latency => latency(histogram([Row || _ := Row <- maps:get(methods, Earlier)],
-                                   [Row || _ := Row <- maps:get(methods, Later)])),
+      latency => latency(histogram(answering(Earlier), answering(Later))),
       methods => Methods,
       tools => definitions(tools, Earlier, Later),
       resources => definitions(resources, Earlier, Later),
@@ -69,6 +73,8 @@ earlier reading is the first argument.
 upstreams(Earlier, Later) ->
     Before = #{Name => Row || #{name := Name, row := Row} <- Earlier},
     [row(text(Name), maps:get(Name, Before, none), Row) || #{name := Name, row := Row} <- Later].
+
+answering(#{methods := Methods}) -> maps:values(maps:without(?LASTING, Methods)).
 
 difference(Key, Earlier, Later) ->
     max(0, maps:get(Key, Later) - maps:get(Key, Earlier, 0)).
@@ -117,7 +123,8 @@ buckets(Rows) ->
 
 latency(Histogram) ->
     Count = lists:sum([Of || {_, Of} <- Histogram]),
-    #{p50_us => percentile(0.5, Count, Histogram), p95_us => percentile(0.95, Count, Histogram),
+    #{timed => Count,
+      p50_us => percentile(0.5, Count, Histogram), p95_us => percentile(0.95, Count, Histogram),
       p99_us => percentile(0.99, Count, Histogram)}.
 
 percentile(_, 0, _) ->

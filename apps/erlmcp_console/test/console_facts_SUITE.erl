@@ -8,8 +8,8 @@ machine in the log, and what of a node grows, where.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([few_requests_tell_of_a_minute/1, the_usual_is_from_before/1,
-         a_time_counts_from_the_start_of_its_bucket/1, a_flood_is_seen/1,
-         most_failures_have_a_reason/1, a_trouble_ends_when_its_tool_is_served/1,
+         a_time_counts_from_the_start_of_its_bucket/1, only_requests_with_a_time_tell_it/1,
+         a_flood_is_seen/1, most_failures_have_a_reason/1, a_trouble_ends_when_its_tool_is_served/1,
          a_trouble_of_no_tool_ends_after_a_minute/1, other_servers_have_their_own_troubles/1]).
 -export([what_grows_steadily_is_found/1, the_tightest_room_counts/1, noise_is_no_growth/1,
          the_only_tool_is_named/1]).
@@ -25,7 +25,8 @@ suite() ->
 
 all() ->
     [few_requests_tell_of_a_minute, the_usual_is_from_before,
-     a_time_counts_from_the_start_of_its_bucket, a_flood_is_seen, most_failures_have_a_reason,
+     a_time_counts_from_the_start_of_its_bucket, only_requests_with_a_time_tell_it,
+     a_flood_is_seen, most_failures_have_a_reason,
      a_trouble_ends_when_its_tool_is_served, a_trouble_of_no_tool_ends_after_a_minute,
      other_servers_have_their_own_troubles, what_grows_steadily_is_found,
      the_tightest_room_counts, noise_is_no_growth, the_only_tool_is_named,
@@ -62,6 +63,8 @@ the_usual_is_from_before(_) ->
         Usual
     end,
     #{p50_us := 850, p95_us := 850} = Usual(20, 20),
+    %% Too few of the calls before had a time.
+    none = Usual(19, 20),
     %% A tool that is quick is not compared.
     none = Usual(20, 0).
 
@@ -81,6 +84,21 @@ a_time_counts_from_the_start_of_its_bucket(_) ->
     %% The first bucket and the last one.
     {0, 0, 0, []} = Judged(1),
     {240_000_000, _, _, [_]} = Judged(infinity).
+
+%% Of 400 requests, the others were refused. Those of the minute tell if too few have a time.
+only_requests_with_a_time_tell_it(_) ->
+    Told = fun(Timed) ->
+        Row = row(~"a", 800, [{100, 40}, {200_000, Timed}]),
+        Before = row(~"a", 400, [{100, 40}]),
+        #{timed := Counted, requests := 400} =
+            facts([{60, #{requests => 800, methods => #{~"tools/call" => Row}, tools => [Row]}},
+                   {55, #{requests => 400, methods => #{~"tools/call" => Before},
+                          tools => [Before]}},
+                   {0, #{tools => [row(~"a", 0, [])]}}]),
+        Counted
+    end,
+    20 = Told(20),
+    59 = Told(19).
 
 a_flood_is_seen(_) ->
     Flood = fun(Requests) ->

@@ -7,9 +7,9 @@ all of them.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([figures_move/1, silence_is_said/1, labels_of_axes_differ/1, a_slow_call_is_cancelled/1,
-         a_payload_is_shown/1, dependencies_are_shown/1, an_elicitation_is_answered/1,
-         a_token_is_demanded/1, the_keyboard_is_enough/1, everything_has_a_name/1,
-         every_width_and_theme/1]).
+         a_failure_is_said/1, a_payload_is_shown/1, dependencies_are_shown/1,
+         an_elicitation_is_answered/1, a_token_is_demanded/1, the_keyboard_is_enough/1,
+         everything_has_a_name/1, every_width_and_theme/1]).
 
 -define(PATIENCE, 90_000).
 -define(TOKEN, ~"the-token-of-the-console").
@@ -21,8 +21,8 @@ suite() ->
 
 all() ->
     [figures_move, silence_is_said, labels_of_axes_differ, a_slow_call_is_cancelled,
-     a_payload_is_shown, dependencies_are_shown, an_elicitation_is_answered, a_token_is_demanded,
-     the_keyboard_is_enough, everything_has_a_name, every_width_and_theme].
+     a_failure_is_said, a_payload_is_shown, dependencies_are_shown, an_elicitation_is_answered,
+     a_token_is_demanded, the_keyboard_is_enough, everything_has_a_name, every_width_and_theme].
 
 %% The programs are installed first, where they are not.
 init_per_suite(Given) ->
@@ -88,6 +88,18 @@ cancelled(Page) ->
     <<"pressed ", Pressed/binary>> = said(Page),
     ~"ended" = said(Page),
     Ended - binary_to_integer(Pressed).
+
+a_failure_is_said(Config) ->
+    #{pid := Pid} = Server = server(#{payloads => true}),
+    Page = open(a_failure_is_said, Server, Config),
+    ~"looking" = said(Page),
+    {ok, Client} = erlmcp_client:start_link({server, Pid, #{}}),
+    {ok, Call} = erlmcp_client:async(Client, {call_tool, ~"wait", #{}}),
+    ok = passed(Page),
+    receive {erlmcp, Call, {error, {rpc, #{code := -32603}}}} -> ok
+    after ?PATIENCE -> ct:fail(none)
+    end,
+    erlmcp_test_http:stop(Server).
 
 a_payload_is_shown(Config) ->
     #{pid := Pid} = Server = server(#{payloads => true}),

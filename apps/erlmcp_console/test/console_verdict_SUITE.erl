@@ -124,6 +124,8 @@ causes_begin_at_their_bounds(_) ->
         {#{processors => 0.9}, 0}, {#{processors => 0.901}, 1}, {#{processors => undefined}, 0},
         {#{requests => 20, p95_us => 150_000}, 1}, {#{requests => 20, p95_us => 149_999}, 0},
         {#{requests => 19, p95_us => 150_000}, 0},
+        %% Requests that were refused have no time.
+        {#{requests => 400, timed => 19, p95_us => 150_000}, 0},
         {#{requests => 20, p95_us => 150_000, latency_ms => 151}, 0},
         {#{requests => 500, refused => [{1056, a, 6}]}, 1},
         {#{requests => 500, refused => [{1056, a, 5}]}, 0},
@@ -144,6 +146,8 @@ causes_begin_at_their_bounds(_) ->
         {#{tools => [slow(~"a", 19, 0, 150_000)]}, 0},
         {#{tools => [slow(~"a", 5, 150_000, 0)]}, 1},
         {#{tools => [slow(~"a", 4, 150_000, 0)]}, 0},
+        {#{tools => [(slow(~"a", 400, 0, 150_000))#{timed := 19}]}, 0},
+        {#{tools => [(slow(~"a", 400, 150_000, 0))#{timed := 4}]}, 0},
         {#{latency_ms => 1, tools => [slow(~"a", 20, 0, 20_000)]}, 1},
         {#{latency_ms => 1, tools => [slow(~"a", 20, 0, 19_999)]}, 0},
         {#{tools => [(slow(~"a", 20, 0, 900_000))#{usual := none}]}, 0},
@@ -212,7 +216,8 @@ link_of(Facts) -> [#{link := Link} | _] = causes(Facts), Link.
 
 facts(Given) ->
     maps:merge(#{state => open, windows => [], seconds => 61.0, requests => 0, refused => [],
-                 flood => none, tools => [], running => [], p95_us => 0, bounds => [], growth => [],
+                 flood => none, timed => maps:get(requests, Given, 0), tools => [],
+                 running => [], p95_us => 0, bounds => [], growth => [],
                  troubles => [], open_breakers => [], pools => [], upstreams => [],
                  mounts_gone => [],
                  cluster => null,
@@ -223,7 +228,8 @@ window(Window, Zone, Requests, Faults) ->
 
 tool(Name, Calls, Errors, Refusals, P95) ->
     #{name => Name, seconds => 61.0, calls => Calls, errors => Errors, refusals => Refusals,
-      reason => none, p50_us => 0, p95_us => P95, usual => none}.
+      timed => Calls - Errors - Refusals, reason => none, p50_us => 0, p95_us => P95,
+      usual => none}.
 
 slow(Name, Calls, P50, P95) ->
     (tool(Name, Calls, 0, 0, P95))#{p50_us := P50, usual := #{p50_us => 2_000, p95_us => 5_000}}.

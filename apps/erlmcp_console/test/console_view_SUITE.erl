@@ -9,8 +9,8 @@ names its things.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([rates_are_of_the_time_between/1, percentiles_are_of_the_time_between/1,
-         percentiles_are_those_of_the_values/1, a_new_tool_counts_from_zero/1,
-         history_is_bounded/1, columns_are_in_order/1,
+         what_lasts_is_no_latency/1, percentiles_are_those_of_the_values/1,
+         a_new_tool_counts_from_zero/1, history_is_bounded/1, columns_are_in_order/1,
          the_first_reading_shows_nothing/1, readings_may_be_close_together/1,
          a_minute_is_looked_back/1, changes_leave_marks/1,
          events_leave_marks/1, an_open_breaker_is_a_cause/1, pools_are_shown_without_secrets/1,
@@ -25,8 +25,9 @@ suite() ->
 
 all() ->
     [rates_are_of_the_time_between, percentiles_are_of_the_time_between,
-     percentiles_are_those_of_the_values, a_new_tool_counts_from_zero, history_is_bounded,
-     columns_are_in_order, the_first_reading_shows_nothing, readings_may_be_close_together,
+     what_lasts_is_no_latency, percentiles_are_those_of_the_values, a_new_tool_counts_from_zero,
+     history_is_bounded, columns_are_in_order, the_first_reading_shows_nothing,
+     readings_may_be_close_together,
      a_minute_is_looked_back, changes_leave_marks, events_leave_marks,
      an_open_breaker_is_a_cause, pools_are_shown_without_secrets, upstreams_are_shown,
      starts_and_versions_leave_marks, incidents_are_listed, hostile_names_are_json,
@@ -58,6 +59,17 @@ percentiles_are_of_the_time_between(_) ->
     #{latency := #{p50_us := 1_000, p95_us := 2_000, p99_us := 9_000}} =
         erlmcp_console_window:between(Before, After),
     #{latency := #{p50_us := 0, p99_us := 0}} = erlmcp_console_window:between(After, After).
+
+%% As in the alerts and in the dashboard of the metrics.
+what_lasts_is_no_latency(_) ->
+    Row = fun(Histogram) -> row(#{latency => #{histogram => Histogram}}) end,
+    After = metrics(#{methods => #{~"tools/call" => Row([{1_000, 8}]),
+                                   ~"_TASK" => Row([{90_000_000, 9}]),
+                                   ~"subscriptions/listen" => Row([{infinity, 9}])}}),
+    #{latency := #{timed := 8, p50_us := 1_000, p99_us := 1_000}, methods := Methods} =
+        erlmcp_console_window:between(metrics(#{}), After),
+    %% Each has its own times.
+    [90_000_000] = [P50 || #{name := ~"_TASK", p50_us := P50} <- Methods].
 
 %% Each percentile is the end of the bucket that has its value.
 percentiles_are_those_of_the_values(_) ->

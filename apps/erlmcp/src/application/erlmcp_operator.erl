@@ -204,16 +204,19 @@ drained(Servers, How) ->
     Drains = [{Server, spawn_monitor(fun() ->
                        Asking ! {self(), erlmcp_server_sup:drain(Pid, Instance, How)}
                    end)} || {Server, Pid, Instance} <- Servers],
-    [#{server => Server, calls => Calls, tasks => Tasks}
-     || {Server, Drain} <- Drains, {ok, #{calls := Calls, tasks := Tasks}} <- [drained(Drain)]].
+    [Drained#{server => Server} || {Server, Drain} <- Drains, {ok, Drained} <- [drained(Drain)]].
 
+%% A server that has ended meanwhile is out of service.
 drained({Pid, Monitor}) ->
     receive
-        {Pid, Drained} ->
+        {Pid, {ok, #{calls := Calls, tasks := Tasks}}} ->
             true = demonitor(Monitor, [flush]),
-            Drained;
+            {ok, #{calls => Calls, tasks => Tasks}};
+        {Pid, {error, not_found}} ->
+            true = demonitor(Monitor, [flush]),
+            gone;
         {'DOWN', Monitor, process, Pid, _} ->
-            gone
+            {ok, #{error => ~"the process of the drain has ended before it"}}
     end.
 
 reloaded({Server, Pid, Instance}) ->

@@ -69,6 +69,7 @@ has failed.
 -spec run(module(), options()) -> outcome().
 run(Module, Given) ->
     Options = maps:merge(#{short => false, preload => true, undisturbed => true}, Given),
+    ok = erlmcp_bench_environment:begins(),
     Caller = self(),
     {Keeper, Monitor} = spawn_monitor(fun() ->
         Caller ! {self(), run_for(Module, Options, Caller)}

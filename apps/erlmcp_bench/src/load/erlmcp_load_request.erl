@@ -13,6 +13,8 @@ Prepares the messages of a load, without their ids, and the expected content of 
 
 -define(CLIENT, #{~"name" => ~"erlmcp-load", ~"version" => ~"0.1.0"}).
 -define(META, ~"io.modelcontextprotocol/").
+%% The most bytes of JSON in the text of a mix.
+-define(SHOWN_BYTES, 100).
 
 -doc "Prepares a request for an era: its message, and the expected content of its result.".
 -spec new({Method :: binary(), Params :: map()}, era()) -> request().
@@ -34,8 +36,9 @@ echo(PayloadBytes) ->
                       ~"arguments" => #{~"text" => binary:copy(~"x", PayloadBytes)}}}.
 
 -doc """
-Returns the requests of a load as text: their methods, with the names or URIs that they ask for, and
-weights other than 1. An example is `tools/call add=9,ping`.
+Returns the requests of a load as text. A request is its method, the name or URI that it asks for,
+its other parameters as JSON, and its weight unless that is 1. An example is
+`tools/call add {"a": 1, "b": 2}=9,ping`. JSON of more than 100 bytes is shown by its hash.
 """.
 -spec mix([{Weight :: pos_integer(), {Method :: binary(), Params :: map()}}, ...]) -> binary().
 mix(Requests) ->
@@ -44,9 +47,21 @@ mix(Requests) ->
 
 subject(Method, Params) ->
     Field = erlmcp_header:source(Method),
-    case Params of
-        #{Field := Name} when is_binary(Name) -> [$\s, Name];
-        #{} -> ""
+    case maps:take(Field, Params) of
+        {Name, #{~"arguments" := Of} = Others} when is_binary(Name), map_size(Others) =:= 1 ->
+            [$\s, Name, $\s, json(Of)];
+        {Name, Others} when is_binary(Name), map_size(Others) =:= 0 -> [$\s, Name];
+        {Name, Others} when is_binary(Name) -> [$\s, Name, $\s, json(Others)];
+        _ when map_size(Params) =:= 0 -> "";
+        _ -> [$\s, json(Params)]
+    end.
+
+json(Value) ->
+    Json = string:trim(erlmcp_bench_json:lines(Value), trailing),
+    case byte_size(Json) =< ?SHOWN_BYTES of
+        true -> Json;
+        false ->
+            [~"sha256:", binary:encode_hex(binary:part(crypto:hash(sha256, Json), 0, 8), lowercase)]
     end.
 
 weight(1) -> "";

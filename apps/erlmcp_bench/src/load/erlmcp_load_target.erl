@@ -31,6 +31,7 @@ streams.
 %% Connections from one address to one port. The system has 28,000 ports for them, and searches half
 %% of them first. When few of these are free, the search takes longer than everything else.
 -define(PER_SOURCE, 5_000).
+-define(LAST_PORT, 65_535).
 
 -doc """
 Returns the protocol and the addresses of a target, for a plan that has every option. The errors are
@@ -41,6 +42,8 @@ has trusted roots.
     {ok, way()} | {error, {bad_option, atom()} | {host, Reason :: term()}}.
 new({http, Url}, Plan) ->
     case uri_string:parse(unicode:characters_to_binary(Url)) of
+        #{port := Port} when is_integer(Port), Port =< 0 orelse Port > ?LAST_PORT ->
+            {error, {bad_option, target}};
         #{scheme := Scheme, host := Host} = Parts
           when Host =/= ~"", not is_map_key(userinfo, Parts) ->
             endpoint_of(string:lowercase(Scheme), Host, Parts, Plan);

@@ -33,8 +33,8 @@ the `environment` of the first run, and `figures`. Each figure has `median`, `mi
 -doc """
 Makes a baseline from the results of files and folders, all of one kind of machine. Each workload
 needs at least three runs, or only runs of half an hour or more. Its runs are of one known commit
-without changed files, and no run of a fault has failed. A figure that a run lacks, or that is not
-above 0 in every run, is left out.
+without changed files, and no run of a fault has failed. A figure that a run lacks, or whose median
+is not above 0, is left out.
 """.
 -spec make([file:filename()]) -> {ok, baseline()} | {error, reason()}.
 make(Paths) ->
@@ -107,12 +107,12 @@ day(Seconds) ->
     {{Year, Month, Day}, _} = calendar:system_time_to_universal_time(Seconds, second),
     iolist_to_binary(io_lib:format("~4..0b-~2..0b-~2..0b", [Year, Month, Day])).
 
-%% A figure of zero or less is left out, since changes are computed as shares of it.
+%% Changes are computed as shares of the median, so it is more than 0. A run may still have none of
+%% what the others have, as of refusals.
 common(Figures) ->
     [Name || Name := _ <- hd(Figures),
-             lists:all(fun(#{Name := Value}) -> Value > 0;
-                          (#{}) -> false
-                       end, Figures)].
+             lists:all(fun(Run) -> is_map_key(Name, Run) end, Figures),
+             erlmcp_bench_compare:median([Value || #{Name := Value} <- Figures]) > 0].
 
 figure(Values) ->
     #{~"median" => erlmcp_bench_compare:median(Values), ~"min" => lists:min(Values),

@@ -63,8 +63,9 @@ a measurement lacks such a figure of the baseline, the verdict is `not_measured`
 compared, the error is `nothing_to_compare`.
 
 Of several results of one measurement, only those of the newest result's commit count, by their
-median. If the sources of the newest result were not all committed, or their commit is not known,
-that result counts alone. `unknown` lists measurements that are not in the baseline.
+median, and a figure that one of them lacks was not measured. If the sources of the newest result
+were not all committed, or their commit is not known, that result counts alone. `unknown` lists
+measurements that are not in the baseline.
 """.
 -spec compare(file:filename() | [file:filename()] | [erlmcp_bench_result:result()],
               erlmcp_bench_baseline:baseline()) ->
@@ -85,12 +86,12 @@ compare([#{} | _] = Results, #{~"kind" := Kind, ~"workloads" := Workloads}) ->
         Kinds ->
             {error, {other_machine, Kind, Kinds}}
     end;
-compare([[_ | _] | _] = Paths, Baseline) ->
+compare([First | _] = Paths, Baseline) when is_list(First) ->
     maybe
         {ok, Results} ?= erlmcp_bench_result:read_all(Paths),
         compare(Results, Baseline)
     end;
-compare([Character | _] = Path, Baseline) when is_integer(Character) ->
+compare(Path, Baseline) ->
     compare([Path], Baseline).
 
 newest(Runs) ->
@@ -111,10 +112,11 @@ found(Findings, Unknown) -> {ok, #{findings => Findings, unknown => Unknown}}.
 
 finding(Identity, Figure, #{~"median" := Median, ~"min" := Min, ~"max" := Max}, Runs) ->
     Finding = #{workload => Identity, figure => Figure, baseline => Median, spread => Max - Min},
-    case [Value || #{Figure := Value} <- Runs] of
-        [] ->
+    Values = [maps:get(Figure, Run, none) || Run <- Runs],
+    case lists:member(none, Values) of
+        true ->
             Finding#{verdict => not_measured};
-        Values ->
+        false ->
             Came = median(Values),
             Finding#{came => Came, change_percent => 100 * (Came - Median) / Median,
                      verdict => verdict(Came - Median, Median, Max - Min, judgement(Figure))}

@@ -4,7 +4,7 @@ Describes where a result was measured: the machine, the versions, the command. A
 determined is `unknown`, and never left out.
 """.
 
--export([read/0, kind/0, kind/1, is_committed/1, command_line/1]).
+-export([begins/0, read/0, kind/0, kind/1, is_committed/1, command_line/1]).
 
 -export_type([environment/0]).
 
@@ -21,6 +21,14 @@ determined is `unknown`, and never left out.
 -define(COMMAND_CHARACTERS, 1_000).
 %% Options whose values may be secret.
 -define(SECRETS, ["--token", "--header", "--env"]).
+
+-doc """
+Finds the commit of the sources for the results of a measurement that begins. A commit that is made
+while it runs, which may be a day, is not theirs.
+""".
+-spec begins() -> ok.
+begins() ->
+    persistent_term:put({?MODULE, commit}, sources()).
 
 -doc """
 Returns the environment of this node. `erlmcp_commit` ends in `-changed` if files that Git tracks
@@ -115,13 +123,12 @@ version() ->
     {ok, Version} = application:get_key(erlmcp, vsn),
     list_to_binary(Version).
 
-%% Determined only once: it takes longer than some measurements.
+%% Not found anew for each result: that takes longer than some measurements.
 commit() ->
     case persistent_term:get({?MODULE, commit}, none) of
         none ->
-            Commit = sources(),
-            ok = persistent_term:put({?MODULE, commit}, Commit),
-            Commit;
+            ok = begins(),
+            commit();
         Commit ->
             Commit
     end.

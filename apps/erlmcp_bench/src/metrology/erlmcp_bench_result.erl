@@ -30,6 +30,8 @@ The members of a result: the measurement (`workload_id`, `benchmark`, `transport
 -define(IDENTITY, [~"benchmark", ~"workload_id", ~"transport", ~"component", ~"era", ~"connections",
                    ~"payload_bytes", ~"workers", ~"clients", ~"profile", ~"mix", ~"nodes",
                    ~"against", ~"shortened"]).
+%% Those of a result that says how its requests followed each other.
+-define(LOOP, [~"loop", ~"arrivals", ~"offered_msg_per_s", ~"in_flight_requests", ~"sessions"]).
 -define(MIB, 1_048_576).
 
 -doc """
@@ -233,15 +235,19 @@ files(Path) ->
         false -> [Path]
     end.
 
--doc "Returns those members of a result that identify its measurement.".
+-doc """
+Returns those members of a result that identify its measurement. A result with a `loop`, as of
+`erlmcp load`, is also identified by the rate and the window of that loop.
+""".
 -spec identity(#{binary() => term()}) -> #{binary() => term()}.
+identity(#{~"loop" := _} = Result) -> maps:with(?IDENTITY ++ ?LOOP, Result);
 identity(Result) -> maps:with(?IDENTITY, Result).
 
 -doc "Sorts results, or their identities, in the order in which they are shown.".
 -spec in_order([#{binary() => term()}]) -> [#{binary() => term()}].
 in_order(Results) ->
-    {_, Ordered} = lists:unzip(lists:sort([{[maps:get(Name, Result, ~"") || Name <- ?IDENTITY],
-                                            Result} || Result <- Results])),
+    Key = fun(Identity) -> [maps:get(Name, Identity, ~"") || Name <- ?IDENTITY ++ ?LOOP] end,
+    {_, Ordered} = lists:unzip(lists:sort([{Key(identity(Result)), Result} || Result <- Results])),
     Ordered.
 
 -doc "Returns the time of a result, in seconds of system time.".
@@ -255,9 +261,10 @@ are `false`.
 """.
 -spec label(#{binary() => term()}) -> unicode:chardata().
 label(#{~"workload_id" := Workload} = Result) ->
-    [Workload | [[$\s, label(Name, map_get(Name, Result))]
-                 || Name <- ?IDENTITY -- [~"benchmark", ~"workload_id"],
-                    is_map_key(Name, Result), map_get(Name, Result) =/= false]].
+    Identity = maps:without([~"benchmark", ~"workload_id"], identity(Result)),
+    [Workload | [[$\s, label(Name, map_get(Name, Identity))]
+                 || Name <- ?IDENTITY ++ ?LOOP, is_map_key(Name, Identity),
+                    map_get(Name, Identity) =/= false]].
 
 label(_, Text) when is_binary(Text) -> Text;
 label(Name, true) -> Name;

@@ -191,7 +191,7 @@ hardest(How, Field, #{~"figures" := Figures} = Workload) ->
 -spec has_median(#{binary() => term()}) -> boolean().
 has_median(#{~"min" := Least, ~"max" := Most}) -> Most =< 2 * Least.
 
-ratio(Ours, Theirs) when Ours =:= none; Theirs =:= none -> none;
+ratio(Ours, Theirs) when Ours =:= none; Theirs =:= none; Theirs =< 0 -> none;
 ratio(Ours, Theirs) -> Ours / Theirs.
 
 reached(_, _, none, _) -> none;

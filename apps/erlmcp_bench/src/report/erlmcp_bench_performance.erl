@@ -163,7 +163,7 @@ memory_row(#{~"workload_id" := Id} = Workload, Sources) ->
         true -> [];
         false -> goals(Id)
     end,
-    %% A baseline lacks a figure that was not above 0 in every run. Its cells are empty.
+    %% A baseline lacks a figure whose median is not above 0. Its cells are empty.
     Number = fun(Name) -> [number(Median) || #{Name := Median} <- [Medians]] end,
     Goal = fun(Name) -> [goal(Name, Median, Goals) || #{Name := Median} <- [Medians]] end,
     [~"| ", lists:join(~" | ", [[$`, Id, $`], item_count(Workload, Medians),

@@ -103,9 +103,12 @@ point(Fleet, Point, #{id := Id, varies := Varies, transport := Transport} = Work
     {_, Shortened} = erlmcp_bench_run:seconds(Workload, Options),
     Command = #{command_line => Line || #{command_line := <<Line/binary>>} <- [Options]},
     #{connections := Connections} = Plan,
+    %% A sweep with numbers of its own has these in both plans.
+    {#{connections := Own}, _} = planned(Point, Workload, maps:remove(connections, Options)),
     Base = #{workload_id => name(Id, Varies, Point), benchmark => ~"scaling", sweep => Id,
              Varies => Point, transport => Transport, era => ~"stateless", scope => scope(Fleet),
-             connections => Connections * length(Fleet), shortened => Shortened},
+             connections => Connections * length(Fleet),
+             shortened => Shortened orelse Connections < Own},
     outcome(erlmcp_bench_fleet:loaded(Fleet, Transport, Plan),
             maps:merge(Command, maps:merge(Base, Fields))).
 

@@ -64,6 +64,7 @@ run(Name, Given) ->
         {ok, Options} ?= checked(maps:to_list(maps:merge(defaults(Scenario, Given), Given)), #{}),
         ok ?= ports(Options),
         {ok, _} ?= application:ensure_all_started(erlmcp),
+        ok = erlmcp_bench_environment:begins(),
         awaited(Scenario, Options)
     end.
 

@@ -95,6 +95,7 @@ module(growth) -> erlmcp_bench_growth.
 
 run(Workloads, Module, Options) ->
     {ok, _} = application:ensure_all_started(erlmcp),
+    ok = erlmcp_bench_environment:begins(),
     case each(Workloads, fun(#{id := Id} = Workload, With) ->
                              Module:measured(Workload, with_command(Workload, Id, With))
                          end, Options) of

@@ -7,7 +7,8 @@ that each reply must have.
 -export([suite/0, all/0]).
 -export([ways_to_urls/1, ways_that_there_are_not/1, sources_of_connections/1,
          replies_have_their_content/1, plans_have_their_defaults/1, bounds_of_a_plan/1,
-         kinds_are_drawn_by_weight/1, windows_of_errors_begin_when_told/1]).
+         kinds_are_drawn_by_weight/1, mixes_have_their_parameters/1,
+         windows_of_errors_begin_when_told/1]).
 
 -define(LOOPBACK, {127, 0, 0, 1}).
 
@@ -17,7 +18,7 @@ suite() ->
 all() ->
     [ways_to_urls, ways_that_there_are_not, sources_of_connections, replies_have_their_content,
      plans_have_their_defaults, bounds_of_a_plan, kinds_are_drawn_by_weight,
-     windows_of_errors_begin_when_told].
+     mixes_have_their_parameters, windows_of_errors_begin_when_told].
 
 plan(Changes) ->
     maps:merge(#{protocol => http1, tls => [], headers => [], sources => default,
@@ -33,6 +34,9 @@ ways_to_urls(_) ->
                 {"HTTP://127.0.0.1:8080/mcp?a=b", {?LOOPBACK, 8080}, ~"127.0.0.1:8080",
                  ~"/mcp?a=b"},
                 {~"http://[::1]:8080/x", {{0, 0, 0, 0, 0, 0, 0, 1}, 8080}, ~"[::1]:8080", ~"/x"}]],
+    %% The last port, and a colon without one.
+    [{ok, #{connect := {tcp, ?LOOPBACK, Port}}} = erlmcp_load_target:new({http, Url}, plan(#{}))
+     || {Url, Port} <- [{~"http://127.0.0.1:65535/", 65_535}, {~"http://127.0.0.1:/", 80}]],
     {ok, #{wire := erlmcp_load_http2}} =
         erlmcp_load_target:new({http, ~"http://127.0.0.1"}, plan(#{protocol => http2})),
     {ok, #{wire := erlmcp_load_lines, connect := {tcp, ?LOOPBACK, 7}}} =
@@ -46,6 +50,8 @@ ways_that_there_are_not(_) ->
      || {Target, Changes, Wrong} <- [
             {{http, ~"ftp://127.0.0.1"}, #{}, target}, {{http, ~"http://"}, #{}, target},
             {{http, ~"/mcp"}, #{}, target}, {{http, ~"http://a:b@127.0.0.1"}, #{}, target},
+            {{http, ~"http://127.0.0.1:0/mcp"}, #{}, target},
+            {{http, ~"http://127.0.0.1:65536/mcp"}, #{}, target},
             {{http, ~"http://127.0.0.1"}, #{tls => [{verify, verify_none}]}, tls},
             {{tcp, ?LOOPBACK, 7}, #{tls => [{verify, verify_none}]}, tls},
             {{stdio, [~"cat"]}, #{tls => [{verify, verify_none}]}, tls},
@@ -162,6 +168,27 @@ kinds_are_drawn_by_weight(_) ->
     [{Kind, true} = {Kind, abs(length([K || K <- Drawn, K =:= Kind]) - Expected) < 300}
      || {Kind, Expected} <- [{1, 1_000}, {2, 3_000}, {3, 6_000}]],
     [1, 2, 3] = lists:usort(Drawn).
+
+%% The text of a mix is a part of a result's identity.
+mixes_have_their_parameters(_) ->
+    [{Text, Text} = {Text, erlmcp_load_request:mix(Requests)}
+     || {Text, Requests} <- [
+            {~"tools/list", [{1, {~"tools/list", #{}}}]},
+            {~B'tools/call add {"a": 1, "b": [2]}=9,ping',
+             [{9, {~"tools/call", #{~"name" => ~"add",
+                                    ~"arguments" => #{~"b" => [2], ~"a" => 1}}}},
+              {1, {~"ping", #{}}}]},
+            {~B'tools/call add {"arguments": {}, "task": {}}',
+             [{1, {~"tools/call", #{~"name" => ~"add", ~"arguments" => #{}, ~"task" => #{}}}}]},
+            {~B'tools/list {"cursor": "x"}', [{1, {~"tools/list", #{~"cursor" => ~"x"}}}]},
+            {~B'tools/call {"name": 5}', [{1, {~"tools/call", #{~"name" => 5}}}]}]],
+    %% The JSON is `{"text": "..."}`.
+    Echo = fun(Bytes) -> erlmcp_load_request:mix([{2, erlmcp_load_request:echo(Bytes)}]) end,
+    102 = byte_size(<<"tools/call echo ", _:84/binary, "=2">> = Echo(72)),
+    <<"tools/call echo {\"text\": \"x", _/binary>> = Echo(88),
+    <<"tools/call echo sha256:", Hash:16/binary, "=2">> = Echo(89),
+    <<"tools/call echo sha256:", Other:16/binary, "=2">> = Echo(90),
+    true = Hash =/= Other.
 
 windows_of_errors_begin_when_told(_) ->
     Since = fun(Plan) ->

@@ -7,7 +7,8 @@
 
 -export([suite/0, all/0]).
 -export([a_baseline_keeps_its_runs/1, a_baseline_has_the_day_of_its_last_run/1,
-         three_runs_at_least/1, one_long_run_is_enough/1, what_does_not_belong_together/1,
+         three_runs_at_least/1, a_figure_may_be_zero_in_a_run/1, one_long_run_is_enough/1,
+         what_does_not_belong_together/1,
          sources_are_committed_unless_stable/1, failed_runs_are_refused_or_marked/1,
          a_new_baseline_keeps_other_workloads/1, no_baselines/1,
          bounds_of_what_is_worse/1, within_the_spread_nothing_changed/1,
@@ -22,7 +23,8 @@ suite() ->
 
 all() ->
     [a_baseline_keeps_its_runs, a_baseline_has_the_day_of_its_last_run,
-     three_runs_at_least, one_long_run_is_enough, what_does_not_belong_together,
+     three_runs_at_least, a_figure_may_be_zero_in_a_run, one_long_run_is_enough,
+     what_does_not_belong_together,
      sources_are_committed_unless_stable, failed_runs_are_refused_or_marked,
      a_new_baseline_keeps_other_workloads, no_baselines,
      bounds_of_what_is_worse, within_the_spread_nothing_changed,
@@ -65,6 +67,20 @@ three_runs_at_least(Config) ->
     _ = written(Folder, [valid()]),
     {error, {too_few_runs, [{~"tcp_burst_100_1kib tcp connections=10", 1}]}} =
         erlmcp_bench_baseline:make([Two]).
+
+%% Refusals of two runs are not forgotten because of the third.
+a_figure_may_be_zero_in_a_run(Config) ->
+    Made = fun(Percents) ->
+        {ok, #{~"workloads" := [#{~"figures" := Figures}]}} =
+            made(Config, [valid(#{~"refused_percent" => Percent}) || Percent <- Percents]),
+        maps:get(~"refused_percent", Figures, none)
+    end,
+    #{~"median" := 5, ~"min" := 0, ~"max" := 7} = Made([5, 0, 7]),
+    none = Made([0, 7, 0]),
+    {ok, #{~"workloads" := [#{~"figures" := Lacking}]}} =
+        made(Config, [valid(#{~"refused_percent" => 5}), valid(#{~"refused_percent" => 5}),
+                      valid()]),
+    false = is_map_key(~"refused_percent", Lacking).
 
 %% A long run has seen more than three short ones.
 one_long_run_is_enough(Config) ->
@@ -246,10 +262,13 @@ nested_figures_are_judged(Config) ->
     {ok, #{findings := Findings}} = erlmcp_bench_compare:compare([Of(6000)], Baseline),
     [~"phases/peak/latency_p99_us"] =
         [Figure || #{figure := Figure, verdict := regression, change_percent := 100.0} <- Findings],
-    %% A missing figure is reported.
-    {ok, #{findings := Missing}} = erlmcp_bench_compare:compare([valid()], Baseline),
-    [~"phases/peak/latency_p99_us"] =
-        [Figure || #{figure := Figure, verdict := not_measured} <- Missing].
+    %% A missing figure is reported, and also one that only some of the runs have.
+    [begin
+         {ok, #{findings := Missing}} = erlmcp_bench_compare:compare(Results, Baseline),
+         ?assertEqual([~"phases/peak/latency_p99_us"],
+                      [Figure || #{figure := Figure, verdict := not_measured} <- Missing]),
+         not_measured = erlmcp_bench_compare:worst(Missing)
+     end || Results <- [[valid()], [Of(3000), valid()]]].
 
 what_cannot_be_compared(Config) ->
     {ok, Baseline} = made(Config, lists:duplicate(3, valid())),

@@ -6,7 +6,8 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([suite/0, all/0]).
--export([a_result_says_where_it_was_measured/1, the_generator_is_in_or_out_of_the_node/1,
+-export([a_result_says_where_it_was_measured/1, the_commit_is_that_of_the_beginning/1,
+         the_generator_is_in_or_out_of_the_node/1,
          commands_are_repeatable_and_keep_secrets/1, words_keep_their_letters/1,
          a_report_becomes_a_result/1,
          what_is_invalid_is_not_written/1, files_are_whole_and_in_order/1,
@@ -19,7 +20,8 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [a_result_says_where_it_was_measured, the_generator_is_in_or_out_of_the_node,
+    [a_result_says_where_it_was_measured, the_commit_is_that_of_the_beginning,
+     the_generator_is_in_or_out_of_the_node,
      commands_are_repeatable_and_keep_secrets, words_keep_their_letters, a_report_becomes_a_result,
      what_is_invalid_is_not_written, files_are_whole_and_in_order,
      results_of_one_second_are_all_kept, folders_that_cannot_be_written, lines_are_json, examples].
@@ -44,6 +46,29 @@ a_result_says_where_it_was_measured(_) ->
     ?assertEqual(<<(integer_to_binary(Cores))/binary, "-core-", Architecture/binary>>,
                  erlmcp_bench_environment:kind()),
     ?assertEqual(erlmcp_bench_environment:kind(), erlmcp_bench_environment:kind(Environment)).
+
+%% Commits are made while a measurement runs, and between two of one node.
+the_commit_is_that_of_the_beginning(Config) ->
+    Folder = folder(Config),
+    [Head, Git] = [filename:join(Folder, Name) || Name <- ["head", "git"]],
+    ok = file:write_file(Git, ["#!/bin/sh\n[ $1 != rev-parse ] || cat '", Head, "'\n"]),
+    ok = file:change_mode(Git, 8#755),
+    Path = os:getenv("PATH"),
+    Commit = fun(Name) -> ok = file:write_file(Head, Name) end,
+    true = os:putenv("PATH", Folder ++ ":" ++ Path),
+    try
+        [begin
+             Commit(Before),
+             {ok, [Result]} = erlmcp_bench_run:workload(
+                 stress,
+                 #{id => ~"commits", duration_s => 0.6, target_ops_per_s => 100, workers => 2},
+                 #{on_progress => fun(_) -> Commit(~"0c") end}),
+             ?assertMatch(#{~"environment" := #{~"erlmcp_commit" := Before}}, Result)
+         end || Before <- [~"0a", ~"0b"]]
+    after
+        true = os:putenv("PATH", Path),
+        ok = erlmcp_bench_environment:begins()
+    end.
 
 the_generator_is_in_or_out_of_the_node(_) ->
     [?assertMatch(#{~"environment" := #{~"load_generator" := Where}},

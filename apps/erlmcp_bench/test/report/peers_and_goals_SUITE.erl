@@ -109,7 +109,13 @@ goals_have_their_bounds(_) ->
     true = Reached({at_least, 1_500}, none, 1_500, 1, #{}),
     false = Reached({at_least, 1_500}, none, 1_499, 1, #{}),
     true = Reached({at_most, 1_500}, none, 1_500, 1, #{}),
-    false = Reached({at_most, 1_500}, none, 1_501, 1, #{}).
+    false = Reached({at_most, 1_500}, none, 1_501, 1, #{}),
+    %% Nothing is a multiple of none.
+    Theirs = #{~"workload_id" => ~"ours", ~"against" => ~"rmcp",
+               ~"figures" => #{~"latency_p99_us" => figure([0, 5, 9])}},
+    #{theirs := 0, ratio := none, reached := none} = erlmcp_bench_goals:judged(
+        goal(~"latency_p99_us", {at_most, 1}, {server, ~"rmcp"}),
+        [judged(~"ours", #{}, #{~"latency_p99_us" => 1}), Theirs]).
 
 %% And the best of theirs.
 the_best_of_ours_counts(_) ->

@@ -1,15 +1,15 @@
 -module(scaling_SUITE).
 -moduledoc "Sweeps over servers that run: each point is a valid result that says how far it is.".
 
--export([suite/0, all/0, nodes_beside_each_other_are_one/1,
+-export([suite/0, all/0, nodes_beside_each_other_are_one/1, fewer_connections_are_shortened/1,
          what_is_offered_is_a_part_of_what_is_carried/1, what_there_is_not_is_told/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [nodes_beside_each_other_are_one, what_is_offered_is_a_part_of_what_is_carried,
-     what_there_is_not_is_told].
+    [nodes_beside_each_other_are_one, fewer_connections_are_shortened,
+     what_is_offered_is_a_part_of_what_is_carried, what_there_is_not_is_told].
 
 nodes_beside_each_other_are_one(_) ->
     {ok, [One, Two]} = erlmcp_bench_run:workload(
@@ -25,6 +25,17 @@ nodes_beside_each_other_are_one(_) ->
     ~"erlmcp_bench_run:workload(scaling, <<\"scaling_nodes\">>, #{})" = Command,
     [#{title := _}, #{title := _}] = erlmcp_bench_capacity:models([{~"a", One}, {~"b", Two}]),
     {match, _} = re:run(erlmcp_bench_scaling:model([One, Two]), "No model").
+
+%% The sweep of connections has its own numbers: the option changes nothing there.
+fewer_connections_are_shortened(_) ->
+    [begin
+         {ok, [#{~"connections" := Connections, ~"shortened" := Shortened}]} =
+             erlmcp_bench_run:workload(
+                 scaling, #{id => ~"sweep", varies => Varies, points => [Point], duration_s => 1},
+                 Options)
+     end || {Varies, Point, Options, Connections, Shortened} <- [
+         {nodes, 1, #{connections => 2}, 2, true}, {nodes, 1, #{}, 32, false},
+         {connections, 4, #{connections => 2}, 4, false}]].
 
 what_is_offered_is_a_part_of_what_is_carried(_) ->
     Sweep = #{id => ~"overload", points => [20, 80]},

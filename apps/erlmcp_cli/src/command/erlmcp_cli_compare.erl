@@ -27,7 +27,7 @@ run(#{results := Results, baseline := Path, json := Json}) ->
             false ->
                 erlmcp_cli_output:print([table(Findings), [unknown(Each) || Each <- Unknown]])
         end,
-        outcome([Finding || #{verdict := regression} = Finding <- Findings])
+        outcome(Findings)
     else
         {error, {invalid, _} = Reason} ->
             erlmcp_cli_output:complain(erlmcp_bench_compare:format_error(Reason)),
@@ -46,12 +46,22 @@ read(Path) ->
         {error, Reason} -> {unread, erlmcp_bench_baseline:format_error(Reason)}
     end.
 
-outcome([]) ->
-    ok;
-outcome(Regressions) ->
-    erlmcp_cli_output:complain([[where(Finding), ": ", change(Finding), ", a regression\n"]
-                                || Finding <- Regressions]),
-    regression.
+outcome(Findings) ->
+    lists:foreach(fun erlmcp_cli_output:complain/1, [complaint(Finding) || Finding <- Findings,
+                                                                          is_failed(Finding)]),
+    case {[Finding || #{verdict := regression} = Finding <- Findings],
+          lists:any(fun is_failed/1, Findings)} of
+        {[_ | _], _} -> regression;
+        {[], true} -> failed;
+        {[], false} -> ok
+    end.
+
+is_failed(#{verdict := Verdict}) -> Verdict =:= regression orelse Verdict =:= not_measured.
+
+complaint(#{verdict := regression} = Finding) ->
+    [where(Finding), ": ", change(Finding), ", a regression"];
+complaint(Finding) ->
+    [where(Finding), ": it was not measured in each run"].
 
 %% A line for each figure, under its workload.
 table(Findings) ->

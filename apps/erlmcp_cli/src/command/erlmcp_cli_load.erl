@@ -252,6 +252,7 @@ milliseconds(Option, Parsed) ->
 
 measured(#{duration_ms := Duration} = Plan, Parsed) ->
     Shown = erlmcp_cli_terminal:is_terminal(2),
+    ok = erlmcp_bench_environment:begins(),
     ok = show(Shown, 0, #{}),
     OnSecond = fun(Sample) -> show(Shown, Duration / 1000, Sample) end,
     Outcome = erlmcp_load:run(Plan#{on_second => OnSecond}),
@@ -295,9 +296,12 @@ outcome(_) -> failed.
 
 base(Workload, #{target := Target, connections := Connections, era := Era, loop := Loop,
                  payload_bytes := Payload, requests := Requests} = Plan) ->
-    Mix = #{mix => erlmcp_load_request:mix(Requests)
+    Mix = #{mix => erlmcp_load_request:mix(without_payload(Requests, Payload))
             || Requests =/= [{1, erlmcp_load_request:echo(Payload)}]},
-    Common = Mix#{
+    Given = #{Name => Number || {Option, Name} <- [{sessions_per_connection, sessions},
+                                                   {in_flight, in_flight_requests}],
+                                #{Option := Number} <- [Plan]},
+    Common = (maps:merge(Mix, Given))#{
         workload_id => list_to_binary(Workload), benchmark => ~"load", scope => per_node,
         transport => transport(Target, maps:get(protocol, Plan, http1)),
         connections => Connections, payload_bytes => Payload,
@@ -312,6 +316,14 @@ base(Workload, #{target := Target, connections := Connections, era := Era, loop 
         {closed, Window} ->
             Common#{loop => ~"closed", in_flight_requests => Window}
     end.
+
+%% The size of the text is a member of its own.
+without_payload(Requests, Payload) ->
+    {Method, Params} = Echo = erlmcp_load_request:echo(Payload),
+    [case Request of
+         Echo -> {Weight, {Method, maps:remove(~"arguments", Params)}};
+         _ -> {Weight, Request}
+     end || {Weight, Request} <- Requests].
 
 transport({tcp, _, _}, _) -> tcp;
 transport({stdio, _}, _) -> stdio;

@@ -44,7 +44,10 @@ failure({bad_option, Key, Expected}) ->
 failure(Reason) ->
     io_lib:format("the scenario did not end: ~0tp", [Reason]).
 
--doc "Returns the outcome of a scenario as tables, followed by its complaints and its status.".
+-doc """
+Returns the outcome of a scenario as tables, followed by its complaints, its status and the faults
+that were not run.
+""".
 -spec outcome(erlmcp_bench_scenario_outcome:outcome()) -> unicode:chardata().
 outcome(#{scenario := Name, title := Title, zone := Zone, status := Status, steps := Steps,
           marks := Marks, faults := Faults, complaints := Complaints, lateness := Lateness,
@@ -73,7 +76,11 @@ outcome(#{scenario := Name, title := Title, zone := Zone, status := Status, step
      io_lib:format("~nThe generator sent ~ts late (p99). Errors: ~ts.~n",
                    [time(late(Lateness)), Zone]),
      [["- ", complaint(Complaint), $\n] || Complaint <- Complaints],
-     atom_to_list(Status), $\n].
+     atom_to_list(Status), not_run([Fault || #{not_run := _, fault := Fault} <- Faults]), $\n].
+
+%% A fault that was not run has not passed.
+not_run([]) -> [];
+not_run(Faults) -> ["; not run: ", lists:join(", ", [words(Fault) || Fault <- Faults])].
 
 reasons(What, Counts) ->
     [[What, ": ", erlmcp_cli_errors:reasons(Counts), $\n] || map_size(Counts) > 0].

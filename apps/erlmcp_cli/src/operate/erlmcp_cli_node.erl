@@ -30,7 +30,7 @@ Asks the node that the arguments name, and returns its answer. The node has ten 
 The error has a sentence.
 
 - `usage`: the arguments do not name one node.
-- `unreachable`: no node was reached, or it did not answer in time.
+- `unreachable`: no node was reached, or it did not answer in time, or its answer was cut off.
 - `failed`: the answer is an error, or the node does not run erlmcp.
 """.
 -spec ask(argparse:arg_map(), Question :: #{atom() => term()}, Milliseconds :: non_neg_integer()) ->
@@ -43,7 +43,7 @@ ask(#{node := Node}, Question, Milliseconds) ->
         %% The name is the user's own word.
         {ok, Answer} ?= called(list_to_atom(Node), json:encode(Question),
                                ?ANSWER_MS + Milliseconds),
-        decoded(Answer)
+        decoded(Node, Answer)
     end;
 ask(#{control := File}, Question, Milliseconds) ->
     case asked(File, Question, Milliseconds) of
@@ -74,7 +74,7 @@ is_there(File) ->
 
 asked(File, Question, Milliseconds) ->
     case erlmcp_cli_control:ask(File, json:encode(Question), ?ANSWER_MS + Milliseconds) of
-        {ok, Answer} -> decoded(Answer);
+        {ok, Answer} -> decoded(File, Answer);
         {error, gone} -> gone;
         {error, Why} -> {unreachable, [File, ": ", reason(Why)]}
     end.
@@ -83,11 +83,18 @@ reason(timeout) -> "no answer came in time";
 reason(closed) -> "the connection was closed without an answer";
 reason(Posix) -> inet:format_error(Posix).
 
-decoded(Answer) ->
-    case json:decode(Answer) of
+%% A server may be killed while it answers, and the named socket may be another program's.
+decoded(Asked, Answer) ->
+    try json:decode(Answer) of
         #{~"ok" := Found} -> {ok, Found};
-        #{~"error" := Sentence} -> {failed, Sentence}
+        #{~"error" := Sentence} when is_binary(Sentence) -> {failed, Sentence};
+        _ -> not_whole(Asked)
+    catch
+        error:_ -> not_whole(Asked)
     end.
+
+not_whole(Asked) ->
+    {unreachable, [Asked, ": the answer was cut off, or is not of erlmcp"]}.
 
 %% This node has no name of its own, and nobody can connect to it.
 distributed(Node) ->

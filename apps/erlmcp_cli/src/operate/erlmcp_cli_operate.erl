@@ -51,8 +51,9 @@ drain_command() ->
                     | erlmcp_cli_node:arguments()],
       handler => fun(#{seconds := Seconds, lame := Lame} = Arguments) ->
           %% The end of a drain takes up to two seconds more, and that of being lame a moment.
-          ask(#{command => drain, seconds => Seconds, lame => Lame},
-              1000 * (Seconds + Lame) + 3000, fun drained/2, Arguments)
+          Outcome = asked(#{command => drain, seconds => Seconds, lame => Lame},
+                          1000 * (Seconds + Lame) + 3000, fun drained/2, Arguments),
+          failed(" is not drained: ", Outcome)
       end}.
 
 -doc "Returns the `argparse` command `reload`.".
@@ -62,10 +63,8 @@ reload_command() ->
               "stay open, and calls that run end as they have begun",
       arguments => erlmcp_cli_node:arguments(),
       handler => fun(Arguments) ->
-          case asked(#{command => reload}, ?RELOAD_MS, fun reloaded/2, Arguments) of
-              {ok, Servers} -> refused([Server || #{~"error" := _} = Server <- Servers]);
-              Outcome -> Outcome
-          end
+          failed(" is not reloaded: ",
+                 asked(#{command => reload}, ?RELOAD_MS, fun reloaded/2, Arguments))
       end}.
 
 ask(Question, Milliseconds, Show, Arguments) ->
@@ -133,13 +132,19 @@ reloaded(Servers, _) ->
 
 names(Modules) -> lists:join(", ", Modules).
 
-refused([]) ->
-    ok;
-refused(Servers) ->
-    lists:foreach(fun(#{~"server" := Server, ~"error" := Sentence}) ->
-        erlmcp_cli_output:complain([Server, " is not reloaded: ", Sentence])
-    end, Servers),
-    failed.
+%% The servers that did not do what was asked.
+failed(Words, {ok, Servers}) ->
+    case [{Server, Sentence} || #{~"server" := Server, ~"error" := Sentence} <- Servers] of
+        [] ->
+            ok;
+        Failed ->
+            lists:foreach(fun({Server, Sentence}) ->
+                erlmcp_cli_output:complain([Server, Words, Sentence])
+            end, Failed),
+            failed
+    end;
+failed(_, Outcome) ->
+    Outcome.
 
 number(1, One, _) -> ["1 ", One];
 number(Number, _, Many) -> [integer_to_list(Number), $\s, Many].

@@ -148,6 +148,10 @@ number(Number) -> integer_to_list(Number).
 limit(~"infinity") -> "-";
 limit(Limit) -> number(Limit).
 
+%% Without an answered request there is no time, and a quick answer takes some.
+time(Microseconds) when Microseconds == 0 -> "-";
+time(Microseconds) when Microseconds < 1000 ->
+    [float_to_list(Microseconds / 1000, [{decimals, 3}]), " ms"];
 time(Microseconds) -> [decimal(Microseconds / 1000), " ms"].
 
 decimal(Number) -> float_to_list(Number, [{decimals, 1}]).

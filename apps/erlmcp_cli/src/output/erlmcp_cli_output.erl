@@ -9,7 +9,7 @@ A text may be styled: `{bold, Text}` and `{red, Text}` within it. Styles are for
 `NO_COLOR` has a value (no-color.org), or `TERM` is not set or says `dumb`.
 """.
 
--export([print/1, clear/0, note/1, complain/1, rendered/2, plain/1]).
+-export([print/1, clear/0, note/1, complain/1, rendered/2, plain/1, one_line/1]).
 
 -export_type([styled/0]).
 
@@ -67,6 +67,25 @@ plain([First | Others]) -> [plain(First) | plain(Others)];
 plain({_, Text}) -> plain(Text);
 plain(C) when is_integer(C) -> [C];
 plain(Text) when is_binary(Text) -> Text.
+
+-doc """
+Returns a text in one line: each newline or tab becomes a space. So the text of another can neither
+begin a line nor move what follows it.
+
+## Examples
+
+```erlang
+1> erlmcp_cli_output:one_line({bold, ["a\n", ~"b\tc"]}).
+{bold, ["a ", ~"b c"]}
+```
+""".
+-spec one_line(styled()) -> styled().
+one_line(Text) when is_binary(Text) -> binary:replace(Text, [~"\n", ~"\t"], ~" ", [global]);
+one_line([]) -> [];
+one_line([First | Others]) -> [one_line(First) | one_line(Others)];
+one_line({Style, Text}) -> {Style, one_line(Text)};
+one_line(C) when C =:= $\n; C =:= $\t -> $\s;
+one_line(C) when is_integer(C) -> C.
 
 has_colours(none) ->
     false;

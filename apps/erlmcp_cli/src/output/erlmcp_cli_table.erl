@@ -30,16 +30,9 @@ newline or tab in a cell becomes a space, so that the text of another cannot beg
 lines([], _) ->
     [];
 lines(Texts, Cells) ->
-    Rows = [[on_a_line(Text) || Text <- Row] || Row <- Texts],
+    Rows = [[erlmcp_cli_output:one_line(Text) || Text <- Row] || Row <- Texts],
     Widths = [lists:max([width(Cell) || Cell <- Column]) || Column <- columns(Rows)],
     [lists:join("  ", padded(Row, Widths, Cells)) || Row <- Rows].
-
-on_a_line(Text) when is_binary(Text) -> binary:replace(Text, [~"\n", ~"\t"], ~" ", [global]);
-on_a_line([]) -> [];
-on_a_line([First | Others]) -> [on_a_line(First) | on_a_line(Others)];
-on_a_line({Style, Text}) -> {Style, on_a_line(Text)};
-on_a_line(C) when C =:= $\n; C =:= $\t -> $\s;
-on_a_line(C) when is_integer(C) -> C.
 
 width(Cell) -> string:length(erlmcp_cli_output:plain(Cell)).
 

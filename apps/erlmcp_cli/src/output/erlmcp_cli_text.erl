@@ -89,9 +89,9 @@ field(Name, Item) ->
         _ -> ~"?"
     end.
 
--doc "Returns a text as `visible/1` does, in one line: newlines become spaces.".
+-doc "Returns a text as `visible/1` does, in one line (`erlmcp_cli_output:one_line/1`).".
 -spec one_line(binary()) -> unicode:chardata().
-one_line(Text) -> string:replace(visible(Text), "\n", " ", all).
+one_line(Text) -> erlmcp_cli_output:plain(erlmcp_cli_output:one_line(visible(Text))).
 
 -doc """
 Returns the content of a `tools/call` result, one item after the other. A result without content has

@@ -106,14 +106,35 @@ results_are_files(Config) ->
     ?assertEqual(#{}, None),
     {0, _, ""} = load(["--json", Folder, "--rate", "100"], Config),
     %% What asks for something else has another identity.
-    Mixes = ["tools/call echo", "tools/list", "prompts/list", "tools/call echo=2,tools/list=3"],
+    Mixes = ["tools/call echo", "tools/list", "prompts/list", "tools/call echo=2,tools/list=3",
+             "tools/call add {\"a\": 1, \"b\": 3}", "tools/call add {\"a\": 2, \"b\": 2}"],
     _ = [{0, _, ""} = load(["--json", Folder, "--workload", "mixed", "--mix", Mix], Config)
          || Mix <- Mixes],
     {ok, Mixed} = erlmcp_bench_result:read_all(
         filelib:wildcard(filename:join(Folder, "load_mixed_*.json"))),
-    ?assertEqual([none, ~"prompts/list", ~"tools/call echo=2,tools/list=3", ~"tools/list"],
+    ?assertEqual([none, ~"prompts/list", ~B'tools/call add {"a": 1, "b": 3}',
+                  ~B'tools/call add {"a": 2, "b": 2}', ~"tools/call echo=2,tools/list=3",
+                  ~"tools/list"],
                  lists:sort([maps:get(~"mix", erlmcp_bench_result:identity(Result), none)
                              || Result <- Mixed])),
+    %% So has another loop.
+    Loops = [[], ["--window", "2"], ["--rate", "100"], ["--rate", "200"],
+             ["--rate", "200", "--arrivals", "even"], ["--rate", "200", "--in-flight", "2"],
+             ["--era", "session", "--sessions", "2"]],
+    _ = [{0, _, ""} = load(["--json", Folder, "--workload", "looped" | Loop], Config)
+         || Loop <- Loops],
+    {ok, Looped} = erlmcp_bench_result:read_all(
+        filelib:wildcard(filename:join(Folder, "load_looped_*.json"))),
+    ?assertEqual(length(Loops),
+                 length(lists:usort([erlmcp_bench_result:identity(Result) || Result <- Looped]))),
+    [?assertMatch({match, _}, re:run(unicode:characters_to_binary(
+                                         [[erlmcp_bench_result:label(Result), $\n]
+                                          || Result <- erlmcp_bench_result:in_order(Looped)]),
+                                     Label, [multiline]), Label)
+     || Label <- ["looped .* closed in_flight_requests=2$",
+                  "looped .* open even offered_msg_per_s=200$",
+                  "looped .* open poisson offered_msg_per_s=200 in_flight_requests=2$",
+                  "looped .* closed in_flight_requests=1 sessions=2$"]],
     {0, _, _} = main(["metrology" | filelib:wildcard(filename:join(Folder, "*.json"))]).
 
 %% A file is no folder, and no rule of metrology is broken.
@@ -164,7 +185,8 @@ no_server_exits_1(_) ->
 wrong_use_exits_2(Config) ->
     Url = ["--url", proplists:get_value(url, Config)],
     [{2, "", [_ | _]} = main(["load" | Words])
-     || Words <- [[], ["--url", "ftp://127.0.0.1"], ["--tcp", "127.0.0.1"], ["--stdio", "'"],
+     || Words <- [[], ["--url", "ftp://127.0.0.1"], ["--url", "http://127.0.0.1:99999/mcp"],
+                  ["--tcp", "127.0.0.1"], ["--stdio", "'"],
                   Url ++ ["--tcp", "127.0.0.1:1"], Url ++ ["--rate", "0"],
                   Url ++ ["--rate", "10", "--window", "2"], Url ++ ["--arrivals", "even"],
                   Url ++ ["--connections", "0"], Url ++ ["--mix", "tools/call"],

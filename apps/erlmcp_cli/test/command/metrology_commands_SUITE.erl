@@ -12,7 +12,8 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([valid_results_exit_0/1, a_violation_exits_3/1, violations_are_json/1,
-         a_baseline_is_made_and_compared/1, a_regression_exits_4/1, results_that_are_not_valid/1,
+         a_baseline_is_made_and_compared/1, a_regression_exits_4/1, a_missing_figure_exits_1/1,
+         results_that_are_not_valid/1,
          nothing_to_compare_exits_1/1, wrong_use_exits_2/1, scripts_pass_exit_codes_on/1,
          the_page_shows_what_is_printed/1]).
 
@@ -21,7 +22,8 @@ suite() ->
 
 all() ->
     [valid_results_exit_0, a_violation_exits_3, violations_are_json,
-     a_baseline_is_made_and_compared, a_regression_exits_4, results_that_are_not_valid,
+     a_baseline_is_made_and_compared, a_regression_exits_4, a_missing_figure_exits_1,
+     results_that_are_not_valid,
      nothing_to_compare_exits_1, wrong_use_exits_2, scripts_pass_exit_codes_on,
      the_page_shows_what_is_printed].
 
@@ -112,6 +114,23 @@ a_regression_exits_4(Config) ->
     [~"latency_p99_us"] = [Figure || #{~"verdict" := ~"regression",
                                        ~"figure" := Figure} <- Findings].
 
+%% A fault that did not recover has no time of its recovery.
+a_missing_figure_exits_1(Config) ->
+    Folder = folder(Config),
+    _ = written(Folder, lists:duplicate(3, #{~"recovery_ms" => 40})),
+    {0, _, ""} = main(["baseline", Folder, "--output", Folder ++ "/b"]),
+    Without = folder(Config),
+    _ = written(Without, [#{}]),
+    {1, Out, Why} = main(["compare", Without, Folder ++ "/b"]),
+    "tcp_burst_100_1kib tcp, recovery_ms: it was not measured in each run\n" = Why,
+    {match, _} = re:run(Out, "^  recovery_ms +40 \\+- 0 +- +- +not measured$", [multiline]),
+    {1, Json, Why} = main(["compare", Without, Folder ++ "/b", "--json"]),
+    #{~"findings" := [_, _ | _]} = json:decode(unicode:characters_to_binary(Json)),
+    %% A regression is what the exit code tells first.
+    _ = written(Without, [p99(8000)]),
+    {4, _, Both} = main(["compare", Without, Folder ++ "/b"]),
+    [_, _] = string:lexemes(Both, "\n").
+
 results_that_are_not_valid(Config) ->
     Folder = folder(Config),
     _ = written(Folder, [#{}, #{}, #{}]),
@@ -119,6 +138,9 @@ results_that_are_not_valid(Config) ->
     Broken = folder(Config),
     ok = file:write_file(Broken ++ "/broken.json", ~"{}"),
     {3, "", _} = main(["compare", Broken, Folder ++ "/b"]),
+    %% The value of a variable that is not set.
+    {3, "", Nothing} = main(["compare", "", Folder ++ "/b"]),
+    one_line(Nothing),
     {3, "", _} = main(["baseline", Broken, "--output", Broken]).
 
 nothing_to_compare_exits_1(Config) ->

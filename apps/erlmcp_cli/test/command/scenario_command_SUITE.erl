@@ -6,13 +6,15 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([a_run_is_shown/1, what_fails_exits_1/1, wrong_use_exits_2/1, scenarios_are_listed/1]).
+-export([a_run_is_shown/1, a_fault_that_was_not_run_is_named/1, what_fails_exits_1/1,
+         wrong_use_exits_2/1, scenarios_are_listed/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [a_run_is_shown, what_fails_exits_1, wrong_use_exits_2, scenarios_are_listed].
+    [a_run_is_shown, a_fault_that_was_not_run_is_named, what_fails_exits_1, wrong_use_exits_2,
+     scenarios_are_listed].
 
 init_per_suite(Config) ->
     {ok, _} = application:ensure_all_started(erlmcp),
@@ -51,6 +53,18 @@ a_run_is_shown(Config) ->
     {1, _, Unwritten} = main(["scenario", "message_bombing", "--duration", "2", "--profile",
                               "low_load", "--scale", "0.2", "--metrics", "0", "--json", File]),
     {match, _} = re:run(Unwritten, ": (file already exists|not a directory)", [multiline]).
+
+a_fault_that_was_not_run_is_named(_) ->
+    {ok, Outcome} = erlmcp_bench_scenario:run(baseline, #{duration_s => 1, scale => 0.05}),
+    [begin
+         Shown = unicode:characters_to_list(erlmcp_cli_scenario_text:outcome(
+             Outcome#{status := Status, faults := Faults})),
+         ?assertEqual(Last, lists:last(string:lexemes(Shown, "\n")))
+     end || {Status, Faults, Last} <- [
+         {passed, [], "passed"},
+         {passed, [#{fault => add_latency, not_run => enoent}], "passed; not run: add latency"},
+         {failed, [#{fault => Fault, not_run => enoent} || Fault <- [add_latency, kill_node]],
+          "failed; not run: add latency, kill node"}]].
 
 %% A server that is not there, and one that has no such tool.
 what_fails_exits_1(Config) ->

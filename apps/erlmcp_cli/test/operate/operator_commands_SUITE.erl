@@ -11,12 +11,15 @@ distribution; and the socket itself, at its bounds.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
--export([sessions_are_listed/1, a_client_forges_no_line/1, calls_are_listed/1,
+-export([sessions_are_listed/1, a_client_forges_no_line/1, a_long_name_is_cut/1, calls_are_listed/1,
          a_call_is_cancelled/1, servers_are_drained/1, servers_are_lame_before/1,
+         a_drain_that_fails_is_said/1,
          servers_are_reloaded/1, a_refused_reload_is_said/1, mounted_servers_are_named/1,
-         figures_are_shown/1, upstreams_are_shown/1, running_calls_are_shown/1,
+         figures_are_shown/1, times_are_of_answers/1, upstreams_are_shown/1,
+         running_calls_are_shown/1,
          dependencies_are_shown/1, figures_move/1,
-         the_verdict_is_shown/1, a_socket_is_found/1, wrong_use_is_said/1]).
+         the_verdict_is_shown/1, a_socket_is_found/1, answers_that_are_none_are_said/1,
+         wrong_use_is_said/1]).
 -export([serve_has_a_socket/1, stdio_has_none/1, a_node_is_reached_by_distribution/1]).
 -export([hold_ports/0]).
 -export([no_file_of_others_is_removed/1, the_socket_outlives_a_want_of_ports/1]).
@@ -29,12 +32,12 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [sessions_are_listed, a_client_forges_no_line, calls_are_listed, a_call_is_cancelled,
-     servers_are_drained, servers_are_lame_before,
+    [sessions_are_listed, a_client_forges_no_line, a_long_name_is_cut, calls_are_listed,
+     a_call_is_cancelled, servers_are_drained, servers_are_lame_before, a_drain_that_fails_is_said,
      servers_are_reloaded, a_refused_reload_is_said, mounted_servers_are_named,
-     figures_are_shown, upstreams_are_shown, running_calls_are_shown,
+     figures_are_shown, times_are_of_answers, upstreams_are_shown, running_calls_are_shown,
      dependencies_are_shown, figures_move,
-     the_verdict_is_shown, a_socket_is_found, wrong_use_is_said,
+     the_verdict_is_shown, a_socket_is_found, answers_that_are_none_are_said, wrong_use_is_said,
      serve_has_a_socket, stdio_has_none, a_node_is_reached_by_distribution,
      no_file_of_others_is_removed, the_socket_outlives_a_want_of_ports,
      no_question_ends_the_socket, a_question_that_fails_is_answered, silent_connections_end].
@@ -88,15 +91,26 @@ sessions_are_listed(Config) ->
 
 %% What a client calls itself stays in its column.
 a_client_forges_no_line(Config) ->
-    Info = #{name => ~"agent\nThe server is well\n0123456789ab", version => ~"1\t2"},
+    opened(#{name => ~"agent\nThe server is well\n0123456789ab", version => ~"1\t2"}, Config),
+    {0, Out, ""} = main(["sessions"]),
+    [_, Line, []] = string:split(Out, "\n", all),
+    {match, _} = re:run(Line, "^[0-9a-f]{12}  agent The server is well 0123456789ab 1 2  2025-").
+
+%% No character is cut in two.
+a_long_name_is_cut(Config) ->
+    opened(#{name => <<"a", (binary:copy(~"é", 3_000))/binary>>, version => ~"1"}, Config),
+    {0, Json, ""} = main(["sessions", "--json"]),
+    Cut = <<"a", (binary:copy(~"é", 127))/binary>>,
+    [#{~"client" := Cut}] = json:decode(unicode:characters_to_binary(Json)),
+    ok.
+
+opened(Info, Config) ->
     #{status := 200} = erlmcp_test_http:call(
         proplists:get_value(server, Config), ~"initialize",
         #{protocolVersion => ~"2025-11-25", capabilities => #{}, clientInfo => Info},
         #{session => {~"", ~"2025-11-25"},
           headers => #{~"mcp-session-id" => none, ~"mcp-protocol-version" => none}}),
-    {0, Out, ""} = main(["sessions"]),
-    [_, Line, []] = string:split(Out, "\n", all),
-    {match, _} = re:run(Line, "^[0-9a-f]{12}  agent The server is well 0123456789ab 1 2  2025-").
+    ok.
 
 calls_are_listed(Config) ->
     {0, "no call runs\n", ""} = main(["calls"]),
@@ -139,6 +153,20 @@ servers_are_lame_before(_) ->
     #{state := open} = erlmcp:info(operated),
     receive {drained, {0, "operated is drained: 0 calls " ++ _, ""}} -> ok end,
     #{state := server_shutting_down} = erlmcp:info(operated).
+
+%% Its process ends while the server is lame.
+a_drain_that_fails_is_said(_) ->
+    Test = self(),
+    _ = spawn_link(fun() ->
+        Test ! {drained, main(["drain", "--lame", "60", "--seconds", "0"])}
+    end),
+    ok = until_lame(),
+    [Drain] = [Pid || Pid <- processes(),
+                      {current_stacktrace, Stack} <- [process_info(Pid, current_stacktrace)],
+                      {erlmcp_drain, _, _, _} <- [lists:keyfind(erlmcp_drain, 1, Stack)]],
+    true = exit(Drain, kill),
+    {1, "", Why} = receive {drained, Outcome} -> Outcome end,
+    {match, _} = re:run(Why, "^operated is not drained: the process of the drain .*\n$").
 
 until_lame() ->
     case erlmcp:health(operated) of
@@ -243,6 +271,19 @@ figures_are_shown(Config) ->
                        ~"tools" := [#{~"name" := ~"waits"}]}],
       ~"upstreams" := Upstreams} = json:decode(list_to_binary(Json)),
     true = is_list(Upstreams).
+
+%% A time of 0 would be one that nobody has measured, or one that flatters.
+times_are_of_answers(Config) ->
+    Server = proplists:get_value(server, Config),
+    #{} = erlmcp_test_http:call(Server, ~"tools/call", #{name => ~"no"}),
+    #{} = erlmcp_test_http:call(Server, ~"tools/list", #{}),
+    {0, Out, ""} = main(["top", "--once"]),
+    [["tools/call", "1", "0", "1", "-", "-", "-"]] =
+        [Row || ["tools/call" | _] = Row <- [string:lexemes(Line, " ")
+                                             || Line <- string:split(Out, "\n", all)]],
+    {match, [P50]} = re:run(Out, "^tools/list +1 +0 +0 +([0-9.]+) ms ",
+                            [multiline, {capture, all_but_first, list}]),
+    true = list_to_float(P50) > 0.
 
 %% The servers that clients of the node call.
 upstreams_are_shown(Config) ->
@@ -439,6 +480,23 @@ a_socket_is_found(Config) ->
     one_line(None),
     {ok, _} = supervisor:restart_child(erlmcp_cli_sup, control),
     ok.
+
+%% A server that was killed while it answered, and other programs.
+answers_that_are_none_are_said(Config) ->
+    File = filename:join(proplists:get_value(runtime, Config), "other.sock"),
+    {ok, Socket} = gen_tcp:listen(0, [{ifaddr, {local, File}}, {active, false}]),
+    [begin
+         _ = spawn_link(fun() ->
+             {ok, Asking} = gen_tcp:accept(Socket),
+             {ok, _} = gen_tcp:recv(Asking, 0),
+             ok = gen_tcp:send(Asking, Answer),
+             gen_tcp:close(Asking)
+         end),
+         {3, "", Why} = main(["calls", "--control", File]),
+         one_line(Why),
+         {match, _} = re:run(Why, "^" ++ File ++ ": the answer was cut off, or is not of erlmcp$")
+     end || Answer <- [~'{"ok":[{"id":"', ~"220 ready", ~"[]", ~'{"error":5}']],
+    ok = gen_tcp:close(Socket).
 
 wrong_use_is_said(_) ->
     [begin

@@ -34,7 +34,7 @@ end_per_suite(_) ->
     ok.
 
 examples(_) ->
-    erlmcp_test_doctests:run([erlmcp_printable, erlmcp_cli_text]).
+    erlmcp_test_doctests:run([erlmcp_printable, erlmcp_cli_output, erlmcp_cli_text]).
 
 %% C0, DEL, C1; marks, joiners, overrides and isolates of direction; separators of lines and
 %% paragraphs; spaces without width; selectors of variants; tags.
@@ -71,6 +71,8 @@ any_text_is_seen_whole(_) ->
                    || Each <- [Text, Bytes, [[Text], Bytes | Bytes], {bold, [Text | Bytes]},
                                erlmcp_cli_text:one_line(Bytes), erlmcp_cli_text:json(Bytes)]])
     end), [{numtests, 300}, {to_file, user}]),
+    %% In one line, as a cell of a table is.
+    ~"a b c" = erlmcp_cli_text:one_line(~"a\nb\tc"),
     %% Bytes that are no text.
     true = is_clean(erlmcp_cli_output:rendered(<<"a", 255, 16#e2, 16#80>>, none)).
 

@@ -4,6 +4,7 @@ import {at, facts, h, list, sortable, text} from './dom.js';
 import {binary, Chart, hundredths, tenths, whole} from './charts.js';
 import {age, bytes, clock, count, duration, milliseconds, percent, rate, words} from './text.js';
 import {meanings} from './refusals.js';
+import {fromServer} from './server.js';
 import {startTrying} from './try.js';
 
 const HISTORY_MS = 900_000;
@@ -67,10 +68,7 @@ const charts = [...signals, ...machine];
 
 // The first line.
 
-function showVerdict({verdict: {well, since, causes}, at: now, totals, seconds}) {
-  const section = at('verdict');
-  section.dataset.well = well;
-  text(at('verdict-words'), well ? 'The server is well' : 'The server is not well');
+function showVerdict({verdict: {since, causes}, at: now, totals}) {
   text(at('verdict-since'), `for ${duration(now - since)}, since ${clock(since, true)}`);
   // The words of a cause change with its figures, and the focus on it must stay.
   list(at('causes'), causes, cause => cause.key, ({link, since: began}) =>
@@ -82,7 +80,18 @@ function showVerdict({verdict: {well, since, causes}, at: now, totals, seconds})
     ['own faults', count(totals.faults)],
     ['sessions', count(snapshot.sessions.open)],
     ['connections', count(last('connections', history.at.length - 1))]]);
-  document.title = `${well ? 'well' : '(!) not well'} · ${serverName()} · erlmcp`;
+}
+
+// The last figures do not tell how the server is once no more of them come.
+function showWell(isLive) {
+  if (!snapshot) return;
+  const {verdict: {well}, at: when} = snapshot;
+  const then = `was ${well ? 'well' : 'not well'} at ${clock(when, true)}`;
+  if (isLive) at('verdict').dataset.well = well;
+  else delete at('verdict').dataset.well;
+  text(at('verdict-words'), `The server ${isLive ? `is ${well ? 'well' : 'not well'}` : then}`);
+  document.title =
+    `${isLive ? well ? 'well' : '(!) not well' : then} · ${serverName()} · erlmcp`;
 }
 
 const serverName = () => snapshot.server.title ?? snapshot.server.name ?? 'erlmcp';
@@ -169,16 +178,11 @@ function showTools() {
 
 // Running calls.
 
-async function act(path, body) {
-  const response = await fetch(path, {method: 'POST', body: JSON.stringify(body),
-                                      headers: {'content-type': 'application/json'}});
-  return response.ok ? null : (await response.json()).error;
-}
-
 function callItem(call) {
   const button = h('button', {type: 'button', class: 'danger', onclick: async () => {
     button.disabled = true;
-    const error = await act('cancel', {id: call.id});
+    const {error} = await fromServer('cancel', {id: call.id});
+    button.disabled = !error;
     text(at('calls-said'), error ?? `Ended ${call.target ?? call.method}.`);
   }}, 'End', h('span', {class: 'hidden'}, ` the call of ${call.target ?? call.method}`));
   return h('li', {},
@@ -251,12 +255,10 @@ function payloadText(part) {
 }
 
 async function showPayload(id, name, when, button) {
-  const response = await fetch(`payload?id=${id}`);
-  const payload = response.ok ? await response.json() : null;
+  const {answer: payload, error} = await fromServer(`payload?id=${id}`);
   opener = button;
   at('payload').hidden = false;
-  text(at('payload-title'), payload ? `${name} at ${clock(when, true)}`
-    : `The payload of ${name} at ${clock(when, true)} is not kept any more`);
+  text(at('payload-title'), `${name} at ${clock(when, true)}${error ? `: ${error}` : ''}`);
   text(at('payload-arguments'), payloadText(payload?.arguments));
   text(at('payload-result'), payloadText(payload?.result));
   at('payload-title').focus();
@@ -485,10 +487,8 @@ function hello(data) {
   hasPayloads = data.payloads;
   text(at('requests-payloads'), hasPayloads ? 'a name shows its payload' : 'without payloads');
   history = Object.fromEntries(columns.map((name, place) => [name, data.points[place] ?? []]));
-  if (data.snapshot) {
-    snapshot = data.snapshot;
-    show();
-  }
+  snapshot = data.snapshot;
+  if (snapshot) show();
 }
 
 function next(data) {
@@ -505,6 +505,7 @@ function next(data) {
 function say(state, words_) {
   at('live').dataset.state = state;
   text(at('live'), words_);
+  showWell(state === 'live');
 }
 
 function live() {

@@ -1,6 +1,7 @@
 // Calls of this server's tools: a form that is made from the schema, and what the tool says.
 
 import {at, h, text} from './dom.js';
+import {fromServer} from './server.js';
 
 let tools = [];
 let running = null;
@@ -140,11 +141,13 @@ async function heard(message, call) {
 function ask({question, form, params}, call) {
   const made = fields(form === 'form' ? params.requestedSchema : {}, `question-${question}`);
   const answer = async (action, content) => {
-    const response = await fetch('answer', {
-      method: 'POST', headers: {'content-type': 'application/json'},
-      body: JSON.stringify({call: call.id, question, action, content})});
+    const {error} = await fromServer('answer', {call: call.id, question, action, content});
+    if (error) {
+      say('failed', 'not answered', error);
+      return;
+    }
     element.remove();
-    say('said', 'answered', response.ok ? action : (await response.json()).error);
+    say('said', 'answered', action);
     at('try-log').focus();
   };
   const element = h('form', {class: 'question', 'aria-label': 'A question of the tool',
@@ -222,10 +225,9 @@ function choose() {
 }
 
 async function fill() {
-  const response = await fetch('tools');
-  const answer = await response.json();
-  if (!response.ok) {
-    text(at('try-about'), answer.error);
+  const {answer, error} = await fromServer('tools');
+  if (error) {
+    text(at('try-about'), error);
     return;
   }
   const chosen = at('try-tool').value;

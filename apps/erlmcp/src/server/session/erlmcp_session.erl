@@ -30,6 +30,8 @@ Internal.
 %% `reserve/5` opens every session.
 -compile({inline, [reserve/5]}).
 
+%% The most bytes of a client's name and version in a list. Both are the client's.
+-define(CLIENT_BYTES, 256).
 %% Milliseconds that a session's process has to answer a connection.
 -define(ANSWER_MS, 5_000).
 %% Sessions that are listed.
@@ -344,7 +346,7 @@ shown({Id, #{revision := Revision, principal := Principal} = Session, IdleMs, Ca
     <<Digest:6/binary, _/binary>> = crypto:hash(sha256, Id),
     Client = case Session of
         #{client_info := #{~"name" := Name} = Info} when is_binary(Name) ->
-            #{client => client(Name, Info)};
+            #{client => erlmcp_printable:beginning(client(Name, Info), ?CLIENT_BYTES)};
         #{} ->
             #{}
     end,
