@@ -623,13 +623,13 @@ until the next sweep (`sweep/1`).
 running(#{tasks := {_, Processes}}) ->
     ets:info(Processes, size).
 
--doc "Stores the process of a task.".
+-doc "Records the process of a task, in place of the one before.".
 -spec put_process(erlmcp_task_store:id(), pid(), erlmcp_instance:instance()) -> ok.
 put_process(Id, Process, #{tasks := {_, Processes}}) ->
     true = ets:insert(Processes, {Id, Process}),
     ok.
 
--doc "Deletes the process of a task, unless the task has another one now.".
+-doc "Deletes the record of a task's process, unless the task has another process now.".
 -spec delete_process(erlmcp_task_store:id(), pid(), erlmcp_instance:instance()) -> ok.
 delete_process(Id, Process, #{tasks := {_, Processes}}) ->
     true = ets:delete_object(Processes, {Id, Process}),
