@@ -14,7 +14,7 @@ Internal.
 -doc """
 Returns the bounds of a running server. The `limit` of `in_flight` is the present one
 (`erlmcp_gate:limit/1`), and the others are the server's limits. `tasks` counts all tasks in the
-store, and is absent if the store does not count them.
+store, and is absent if the store does not count them, or cannot do so now.
 """.
 -spec of_server(erlmcp_instance:instance()) ->
     #{connections | in_flight | waiting | sessions | tasks => bound()}.
@@ -33,9 +33,9 @@ tasks(#{limits := #{tasks := Limit}} = Instance) ->
     end.
 
 -doc """
-Returns the bounds of the node. `memory` is in bytes, and absent if `m:erlmcp_memory_guard` has
-measured none. It is the memory nearest to its bound: the machine's, a control group's or the
-node's own.
+Returns the bounds of the node. `memory`, in bytes, is the memory nearest to its bound: the
+machine's, a control group's or the node's own. The key is absent if `m:erlmcp_memory_guard` has
+measured none.
 """.
 -spec of_node() -> #{memory | processes | ports | atoms => bound()}.
 of_node() ->

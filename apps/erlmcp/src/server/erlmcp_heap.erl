@@ -37,8 +37,8 @@ max_of_call(#{call_heap_bytes := Bytes}) ->
 
 -doc """
 Bounds the memory of the calling process, which is that of a connection or of a session of HTTP+SSE.
-A process over the bound is killed, with a report in the log. Only the first call in a process has
-an effect. From OTP 28 on, binaries outside of the heap count, too.
+A process over the bound is killed, with a report in the log. From OTP 28 on, binaries outside of
+the heap count, too. Further calls have no effect until `erlmcp_connection_cache:forget/0` runs.
 """.
 -spec bound_connection(erlmcp_server_options:limits()) -> ok.
 %% The bound leaves room for the largest answer, for unread bytes, and for the requests that may

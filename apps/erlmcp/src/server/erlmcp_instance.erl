@@ -17,7 +17,7 @@ Internal.
 -export_type([instance/0]).
 
 -doc """
-The state that the processes of a server share. These are its tables:
+The state that the processes of a server share. These tables are created by `new/1`:
 
 - `supervisors`: the supervisors of sessions and tasks.
 - `mounting`: the servers that mount this one (`m:erlmcp_mounts`).
@@ -83,8 +83,8 @@ supervisor(Kind, #{supervisors := Supervisors}) ->
     ets:lookup_element(Supervisors, Kind, 2, undefined).
 
 -doc """
-Stores a persistent term under a name that is unique on the node, and returns the stored term. The
-process of `start_link/2` removes the term when the server ends.
+Stores a persistent term under a name that is unique on the node, and returns the stored term. When
+the server ends, the process of `start_link/2` removes the term, if `Name` is one of its names.
 """.
 -spec share(Name :: term(), Term) -> Term when Term :: dynamic().
 share(Name, Term) ->
@@ -112,7 +112,10 @@ erase(Key, Names) ->
     ok = erlmcp_published_catalog:erase(Key),
     erlmcp_log:forget(Key).
 
--doc "Starts the process that calls `erase/2` when the server ends.".
+-doc """
+Starts the process that calls `erase/2` when the server ends. The process also logs the end of a
+server that has listeners.
+""".
 -spec start_link(Key :: reference(), Names :: [term()]) -> gen_server:start_ret().
 start_link(Key, Names) ->
     gen_server:start_link(?MODULE, {Key, Names}, [{hibernate_after, 0}]).

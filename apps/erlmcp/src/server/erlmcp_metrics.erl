@@ -15,7 +15,10 @@ Returns a list with the figures of a server. The list is empty if the supervisor
 of_running(Supervisor, Instance) ->
     [Report || Report <- [report(Instance)], is_process_alive(Supervisor)].
 
--doc "Returns the figures of a server that runs.".
+-doc """
+Returns the figures of a running server. Figures of a server that has ended are not valid, so the
+caller checks afterwards that the server still runs.
+""".
 -spec report(erlmcp_instance:instance()) -> erlmcp:metrics().
 report(#{key := Key, gate := Gate, meter := Meter, started_ms := Started} = Instance) ->
     {Requests, Faults} = erlmcp_meter:totals(Meter),
@@ -70,8 +73,8 @@ state(Gate) ->
     end.
 
 -doc """
-Returns the figures of each tool that has figures of its own, for `erlmcp:info/1`. If further tools
-were called, `other` has the figures of all of these together.
+Returns the figures of each tool in the catalog that has figures of its own. If further tools were
+called, `other` has the figures of all of these together. Removed tools are left out.
 """.
 -spec tools(erlmcp_instance:instance()) -> #{binary() | other => erlmcp:tool_info()}.
 tools(#{meter := Meter} = Instance) ->

@@ -16,8 +16,8 @@ Internal.
 -type kind() :: sessions | sse_sessions | tasks.
 
 -doc """
-Starts the supervisor of a kind. `Module:start_link` starts its children, with the instance and the
-arguments of `start_child/3`.
+Starts the supervisor of a kind, which stores itself in the instance. `Module:start_link` starts its
+children, with the instance and the arguments of `start_child/3`.
 """.
 -spec start_link(kind(), Module :: module(), erlmcp_instance:instance()) ->
     supervisor:startlink_ret().

@@ -40,9 +40,9 @@ is_running() ->
     is_pid(erlang:whereis(?MODULE)).
 
 -doc """
-Registers the calling process, a server's supervisor, under `Id`. The server is found as soon as its
-instance is shared under `Key`. `already_started` has the supervisor of the server with this id.
-`not_started` means that the registry's process does not run (`is_running/0`).
+Registers the calling process, a server's supervisor, under `Id` until this process ends. The server
+is found as soon as its instance is shared under `Key`. `already_started` has the supervisor of the
+running server with this id. `not_started` means that the registry's process does not run.
 """.
 -spec register(Id :: term(), Key :: reference()) ->
     ok | {error, {already_started, pid()} | {not_started, erlmcp}}.

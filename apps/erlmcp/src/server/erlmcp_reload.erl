@@ -15,6 +15,7 @@ Internal.
 
 -doc """
 Replaces definitions of the server with the given supervisor, with the errors of `erlmcp:replace/2`.
+Emits the event `reloaded`, and logs the change. Crashes while the server's publisher restarts.
 """.
 -spec replace(pid(), erlmcp_instance:instance(), erlmcp:definitions()) -> ok | {error, term()}.
 replace(Supervisor, Instance, Definitions) ->
@@ -24,7 +25,11 @@ replace(Supervisor, Instance, Definitions) ->
         ok
     end.
 
--doc "Reloads the server with the given supervisor, with the errors of `erlmcp:reload/1`.".
+-doc """
+Reloads the server with the given supervisor, with the errors of `erlmcp:reload/1`. Reports the
+change as `replace/3` does, and logs errors except `no_handler`. Crashes while the publisher
+restarts.
+""".
 -spec reload(pid(), erlmcp_instance:instance()) -> {ok, erlmcp:reloaded()} | {error, term()}.
 reload(_, #{handler := none}) ->
     {error, no_handler};
@@ -120,7 +125,10 @@ has_old_fun(Module, Funs) ->
 runs_old_code(Module) ->
     lists:any(fun(Pid) -> erlang:check_process_code(Pid, Module) end, processes()).
 
--doc "Returns a sentence for the reason of a refused change, or of definitions that are wrong.".
+-doc """
+Returns a text for people on the reason of a refused change, or of definitions that are wrong. Any
+other term is printed.
+""".
 -spec sentence(Reason :: term()) -> binary().
 sentence({bad_option, Option, Expected}) ->
     text("the option ~0tp of the server: expected ~ts", [Option, Expected]);

@@ -26,9 +26,9 @@ Internal.
 -define(PART, 4).
 
 -doc """
-Starts a server with `Settings` and the catalog that is compiled from them. The error is
-`{shutdown, Reason}` if the id is taken, the application does not run, the tracer cannot be made, or
-a child does not start.
+Starts a server with `Settings` and the catalog that is compiled from them, and logs its listeners.
+The error is `{shutdown, Reason}` if the id is taken, the application does not run, the tracer
+cannot be made, or a child does not start.
 """.
 -spec start_link(erlmcp_server_options:settings(), erlmcp_catalog:catalog()) ->
     supervisor:startlink_ret().
@@ -72,7 +72,7 @@ child(Id, Supervisor) ->
 
 -doc """
 Returns the addresses of a server's listeners, as `erlmcp:listeners/1` does. Addresses of listeners
-that a drain has closed are left out.
+that a drain has closed are left out. Exits if the server has ended.
 """.
 -spec listeners(pid()) -> [map()].
 listeners(Supervisor) ->

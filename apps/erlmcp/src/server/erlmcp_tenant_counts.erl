@@ -18,7 +18,8 @@ new() ->
 
 -doc """
 Adds `Amount` to a count. If the sum would exceed `Max`, returns `full` with that sum and adds
-nothing. An `Amount` that is not positive is always added.
+nothing. An `Amount` that is not positive is always added. Raises `badarg` if the owner of the table
+has ended.
 """.
 -spec take(key(), Amount :: integer(), Max :: integer(), ets:table()) ->
     ok | {full, Observed :: pos_integer()}.
@@ -42,7 +43,10 @@ add(Key, Amount, Max, Counts) ->
             ok
     end.
 
--doc "Subtracts `Amount` from a count.".
+-doc """
+Subtracts an `Amount` that was added before from a count. Raises `badarg` if the owner of the table
+has ended.
+""".
 -spec give_back(key(), Amount :: integer(), ets:table()) -> ok.
 give_back(Key, Amount, Counts) ->
     case ets:update_counter(Counts, Key, {2, -Amount}, {Key, 0}) of

@@ -68,7 +68,7 @@ child_spec(#{settings := Settings, tables := Tables}) ->
 -doc """
 Returns the identity of a request, its refusal, or `{wait, Wait}`. After `wait` the owner always
 gets a message, within `wait_ms`. The owner ignores messages for a request that does not wait any
-more.
+more. A valid proof of possession is used up, so a request is verified once.
 """.
 -spec verify(handle(), erlmcp_listen:request(), owner()) -> answer().
 verify(#{settings := #{wait_ms := WaitMs}} = Handle, Request, Owner) ->

@@ -277,8 +277,8 @@ one_or_more([_ | _] = Values, Is) -> erlmcp_user_term:is_list_of(Is, Values);
 one_or_more(Value, Is) -> Is(Value).
 
 -doc """
-Returns the settings for options that `check/1` accepted. Each call makes a new secret, so a
-listener calls it once.
+Returns the settings for options that `check/1` accepted. Each call makes new secrets, so it is made
+once for a listener. Calls the fun of a secret for JWTs again, and crashes if that fun fails now.
 """.
 -spec settings(erlmcp_listen:bearer()) -> settings().
 settings(#{tokens := Tokens} = Options) ->
@@ -372,8 +372,9 @@ listed(Value) -> [Value].
 
 -doc """
 Returns the URIs of the resources for which tokens are accepted, unless their source has an
-`audience` of its own. Without the option `resource`, that is `Url`, the URL of the endpoint. If
-`Url` has a loopback address, the same URL with `localhost`, `127.0.0.1` or `::1` is accepted, too.
+`audience` of its own. Without the option `resource`, the only resource is `Url`, the URL of the
+endpoint. If then `Url` has a loopback address, the same URLs with `localhost`, `127.0.0.1` and
+`::1` are among the resources, too.
 """.
 -spec resources(settings(), Url :: binary()) -> [binary(), ...].
 resources(#{resource := [_ | _] = Resources}, _) ->

@@ -181,7 +181,7 @@ put_keys(Index, Set, Milliseconds, #{keys := Keys}) ->
 may_fetch(Index, #{words := Words}) ->
     erlmcp_clock:now_ms() >= atomics:get(Words, ?NEXT(Index)).
 
--doc "Allows the keys of a source to be fetched again after `Milliseconds`.".
+-doc "Allows the keys of a source to be fetched again after `Milliseconds`, and not before.".
 -spec fetch_again(Index :: pos_integer(), Milliseconds :: pos_integer(), tables()) -> ok.
 fetch_again(Index, Milliseconds, #{words := Words}) ->
     atomics:put(Words, ?NEXT(Index), erlmcp_clock:now_ms() + Milliseconds).
@@ -212,8 +212,8 @@ keeper(#{keys := Keys}) ->
     end.
 
 -doc """
-Sets the process that asks other machines, which has just started. No request waits then, and no
-keys are being fetched.
+Sets the process that asks other machines, which has just started. Sets the number of waiting
+requests to 0, and ends all refreshes: they have ended with the process before.
 """.
 -spec set_keeper(pid(), tables()) -> ok.
 set_keeper(Pid, #{keys := Keys, words := Words}) ->
@@ -222,7 +222,10 @@ set_keeper(Pid, #{keys := Keys, words := Words}) ->
     #{size := Size} = atomics:info(Words),
     lists:foreach(fun(Word) -> atomics:put(Words, Word, 0) end, lists:seq(3, Size, 2)).
 
--doc "Counts one more waiting request. Returns `{full, Limit}` if 1,000 requests wait already.".
+-doc """
+Counts one more waiting request, for which `leave/2` is called later. Returns `{full, Limit}`, and
+counts nothing, if 1,000 requests wait already.
+""".
 -spec enter(tables()) -> ok | {full, Limit :: pos_integer()}.
 enter(#{words := Words} = Tables) ->
     case atomics:add_get(Words, ?WAITERS, 1) =< ?WAITING of

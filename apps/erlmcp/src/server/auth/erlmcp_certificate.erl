@@ -40,9 +40,9 @@ each([{Name, _} | _]) ->
 
 -doc """
 Returns the identity of a request, or its refusal. The identity expires with the certificate. The
-refusal is 403 without a certificate, or with one that is refused. It is 500 if the certificate
-cannot be read, or if the fun of `principal` crashes or returns an invalid term. `Key` is the key of
-the server.
+refusal is 403 without a certificate, or with one that is refused or has expired. It is 500 if the
+certificate cannot be read, or if the fun of `principal` crashes or returns an invalid term. A 500
+is logged as an incident. `Key` is the key of the server.
 """.
 -spec identity(erlmcp_listen:certificate(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, erlmcp_auth:identity()} | {error, erlmcp_refusal:refusal()}.

@@ -25,7 +25,8 @@ with `-behaviour(erlmcp_server)`.
 -doc """
 Returns the settings and the catalog of a server with `Options`, with the definitions of all servers
 that it mounts. The error of a mounted server is `{mount, Prefix, Reason}`. `{not_started, erlmcp}`
-means that the server mounts others, and the application does not run.
+means that the server mounts others, and the application does not run. If
+`erlmcp_server_options:check/1` raises an error, so does this function.
 """.
 -spec compose(erlmcp:options()) ->
     {ok, erlmcp_server_options:settings(), erlmcp_catalog:catalog()} | {error, term()}.
@@ -140,8 +141,8 @@ offers(Server) ->
 
 -doc """
 Notifies the clients that subscribe to the resource at `Uri` of its change, including the clients of
-servers that mount this one. Deletes the cached results of the resource. The error means that the
-server has ended meanwhile.
+servers that mount this one, and of other nodes of the cluster. Deletes the cached results of the
+resource. The error means that the server has ended meanwhile.
 """.
 -spec resource_updated(Uri :: binary(), erlmcp_instance:instance()) -> ok | {error, not_found}.
 resource_updated(Uri, Instance) ->
@@ -157,7 +158,7 @@ resource_updated(Uri, Instance) ->
 
 -doc """
 Records that the server `Mounting`, whose publisher calls this function, mounts the server `Mounted`
-under a prefix.
+under a prefix. Raises `badarg` if the server `Mounted` has ended.
 """.
 -spec put_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
                    Mounted :: erlmcp_instance:instance()) -> ok.

@@ -74,7 +74,8 @@ form(Key) ->
 
 -doc """
 Publishes a catalog. `changing` makes this write cheaper, for a catalog that will soon change again.
-`settled` makes reads cheaper, for a catalog that will stay as it is for a while.
+`settled` makes reads cheaper, for a catalog that will stay as it is for a while. Raises `badarg` if
+the server has ended.
 """.
 -spec put(settled | changing, erlmcp_catalog:catalog(), erlmcp_instance:instance()) -> ok.
 put(Pace, Catalog, #{key := Key, changing := Table}) ->
@@ -133,7 +134,8 @@ is_changing(#{key := Key, changing := Table}) ->
 
 -doc """
 Stores changes of which clients are not notified yet: topics, each with the principals that it has
-changed for. Changes that are stored already stay. The next publisher finds them, too.
+changed for. Changes that are stored already stay. If the publisher restarts, it finds them, too.
+Raises `badarg` if the server has ended.
 """.
 -spec wait(Changed, erlmcp_instance:instance()) -> ok when
     Changed :: #{Topic :: atom() => #{erlmcp_changes:whose() => []}}.
@@ -145,14 +147,17 @@ wait(Changed, #{changing := Table}) ->
     true = ets:insert(Table, {waiting, Both}),
     ok.
 
--doc "Returns `true` if clients are still to be notified of a change.".
+-doc """
+Returns `true` if clients are still to be notified of a change. Raises `badarg` if the server has
+ended.
+""".
 -spec is_waiting(erlmcp_instance:instance()) -> boolean().
 is_waiting(#{changing := Table}) ->
     ets:member(Table, waiting).
 
 -doc """
 Calls `Tell` with the changes of which clients are not notified yet, if there are any, and deletes
-these changes.
+these changes. Does nothing if the server has ended.
 """.
 -spec tell_waiting(Tell :: fun((Changed :: map()) -> ok), erlmcp_instance:instance()) -> ok.
 tell_waiting(Tell, #{changing := Table}) ->
@@ -168,7 +173,7 @@ tell_waiting(Tell, #{changing := Table}) ->
         error:badarg -> ok
     end.
 
--doc "Erases the catalog of the server with the key `Key`, which ends.".
+-doc "Erases the catalog of the server with the key `Key`, which ends or could not start.".
 -spec erase(Key :: reference()) -> ok.
 erase(Key) ->
     _ = persistent_term:erase({?MODULE, Key}),

@@ -22,7 +22,10 @@ Internal.
 breakers(Options) ->
     #{Name => erlmcp_breaker:new(Given) || Name := Given <- Options}.
 
--doc "Returns the state of each breaker that definitions of a server use.".
+-doc """
+Returns the state of each breaker that definitions of a server use, with the keys of these
+definitions. The list is empty if the server has ended.
+""".
 -spec breaker_states(erlmcp_instance:instance()) -> [erlmcp:breaker_info()].
 breaker_states(#{key := Key}) ->
     case erlmcp_published_catalog:find(Key) of
@@ -47,8 +50,8 @@ start_link(Instance) ->
 Returns a fun for the catalog of the server with the key `Server`. `breakers` are the server's
 breakers, and `workers` the names of its pools of workers.
 
-The fun returns the middleware that guards a definition, or none for a definition without
-`max_calls`, `rates`, `breaker` and `workers`. A field `breaker` of the definition becomes
+The fun returns a list with the middleware that guards a definition. The list is empty for a
+definition without `max_calls`, `rates`, `breaker` and `workers`. A field `breaker` becomes
 `{Name, Breaker}`, with the definition's key as the name of a breaker of its own. The error names a
 wrong field, and what was expected there.
 """.

@@ -145,20 +145,26 @@ is_result(Kind, Return, Definition, Context) ->
         error:_ -> false
     end.
 
--doc "Deletes all cached results of a server.".
+-doc """
+Deletes all cached results of a server. No call that begins after this function returns gets them,
+or results of calls that run now.
+""".
 -spec forget(erlmcp_instance:instance()) -> ok.
 forget(Instance) ->
     forget_rows('_', '_', Instance).
 
 -doc """
 Deletes the cached contents of the resource at `Uri`. No call that begins after this function
-returns gets them.
+returns gets them, or results of calls that run now.
 """.
 -spec forget(Uri :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Uri, Instance) ->
     forget_rows(target(Uri), '_', Instance).
 
--doc "Deletes the cached results of the definition with the key `Key`.".
+-doc """
+Deletes the cached results of the definition with the key `Key`. No call that begins after this
+function returns gets them, or results of calls that run now.
+""".
 -spec forget(erlmcp_definition:kind(), Key :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Kind, Key, Instance) ->
     forget_rows('_', definition(Kind, Key), Instance).
@@ -182,8 +188,8 @@ tell(Process, Message) ->
     end.
 
 -doc """
-Returns how many results a server has cached (`entries`) and their bytes. Since the cache started,
-`hits` calls have got a result of another call, and `misses` calls had to run.
+Returns how many results a running server has cached (`entries`) and their bytes. Since the cache
+started, `hits` calls have got a result of another call, and `misses` calls had to run.
 """.
 -spec info(erlmcp_instance:instance()) -> erlmcp:cache_info().
 info(#{key := Server, cache := Table}) ->

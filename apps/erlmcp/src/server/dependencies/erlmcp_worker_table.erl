@@ -74,8 +74,8 @@ worth_a_try(Number, {_, Words, _} = Seats) ->
     end.
 
 -doc """
-Takes a worker for the call `Borrower`. Returns `none` if no worker is free, or other calls wait for
-one.
+Takes a worker for the call `Borrower`, which gives the worker back later (`give_back/2`). Returns
+`none` if no worker is free, or other calls wait for one. Raises `badarg` if the pool has ended.
 """.
 -spec borrow(Borrower :: pid(), seats()) -> {ok, claim(), Worker :: term()} | none.
 borrow(Borrower, Seats) ->
@@ -84,7 +84,10 @@ borrow(Borrower, Seats) ->
         true -> none
     end.
 
--doc "Gives back a worker that was used. Returns `true` if calls wait for a worker.".
+-doc """
+Gives back a worker, and counts its use. Returns `true` if calls wait for a worker: the caller then
+tells the pool's process. Raises `badarg` if the pool has ended.
+""".
 -spec give_back(claim(), seats()) -> Awaited :: boolean().
 give_back({_, _, Since, _, _} = Claim, Seats) ->
     ok = used(Since, Seats),
@@ -195,7 +198,7 @@ mend({Table, _, _} = Seats) ->
 
 -doc """
 Returns the number of seats (`size`), of workers (`ready`), of workers that calls have (`taken`),
-and of calls that wait (`waiting`).
+and of calls that wait (`waiting`). Raises `badarg` if the pool has ended.
 """.
 -spec counts(seats()) ->
     #{size := pos_integer(), ready := non_neg_integer(), taken := non_neg_integer(),

@@ -46,7 +46,10 @@ is_options(#{size := Size, start := Start} = Options) ->
 is_options(_) ->
     false.
 
--doc "Starts the pool `Name` of an instance.".
+-doc """
+Starts the pool `Name` of an instance, and does not wait until its workers have started. A worker
+that cannot be started is tried again later.
+""".
 -spec start_link(atom(), erlmcp:workers(), erlmcp_instance:instance()) -> gen_server:start_ret().
 start_link(Name, Options, Instance) ->
     gen_server:start_link(?MODULE, {Name, Options, Instance}, []).
@@ -83,7 +86,8 @@ lent(Process, Seats, Deadline) ->
     end.
 
 -doc """
-Gives a worker back. The pool replaces a `doubtful` worker, such as one whose call has crashed.
+Gives a worker back. The pool replaces a `doubtful` worker, such as one whose call has crashed. Has
+no effect if the worker or the pool has ended.
 """.
 -spec give_back(loan(), good | doubtful) -> ok.
 give_back({{Process, _}, {lent, Monitor}}, State) ->

@@ -27,7 +27,7 @@ amount is too much. `none` means that there is no new measurement.
 -type seen() :: {Used :: non_neg_integer(), Limit :: pos_integer() | infinity, Fields :: map()}
               | none.
 
--doc "Returns every bound with its default and its meaning.".
+-doc "Returns every bound: its key in the application's environment, its default and its meaning.".
 -callback bounds() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 -doc "Checks the value of a bound. An error describes the values that the bound may have.".
 -callback expected(Bound :: atom(), Value :: term()) -> ok | {error, Expected :: binary()}.
@@ -41,13 +41,14 @@ removed.
 -doc "Returns the state before the first look. The function is called in the guard's process.".
 -callback open() -> State :: term().
 -doc """
-Measures how much of the resource is used. Returns what was found, the milliseconds until the next
-look, and the new state.
+Measures how much of the resource is used. Returns the measurement, the milliseconds until the next
+look, and the new state. With `none`, a message may bring the measurement later (`c:received/3`).
 """.
 -callback look(bounds(), State) -> {seen(), PauseMs :: pos_integer(), State}.
 -doc """
-Handles a message to the guard, such as the result of a measurement that a look has started. Returns
-what was found, and the new state.
+Handles any message to the guard, such as the result of a measurement that a look has started.
+Since the guard traps exits, exit signals are among these messages. Returns the measurement, or
+`none`, and the new state.
 """.
 -callback received(Message :: term(), bounds(), State) -> {seen(), State}.
 
@@ -75,7 +76,7 @@ start_link(Module) ->
 
 -doc """
 Returns `true` if the node has reached a bound of the guard `Module`, and is not well below it
-again.
+again. Returns `false` if the guard has not started, or was stopped.
 """.
 -spec is_over(Module :: module()) -> boolean().
 is_over(Module) ->

@@ -99,8 +99,9 @@ start_link() ->
 -doc """
 Counts `Now` bytes of a message in place of the `Before` bytes that were counted last. A message
 with 0 bytes is no longer counted. Returns `wait` if the bytes grow and the node's sum then exceeds
-the bound. After `wait` the calling process reads no more of the message until it is sent `go_on`.
-If it is sent `refused`, it refuses the message and counts 0 bytes.
+the bound. After `wait` the owner reads no more of the message until it is sent `go_on`. An owner
+that is sent `refused`, at any time, refuses the message and counts 0 bytes. Counts nothing, and
+returns `ok`, if the application does not run.
 """.
 -spec count(owner(), Before :: non_neg_integer(), Now :: non_neg_integer()) -> ok | wait.
 count(_, Held, Held) -> ok;
@@ -323,7 +324,8 @@ is_quiet({Pid, At}, Now) -> Now - At >= ?QUIET_MS andalso not is_process_alive(P
 
 -doc """
 Returns the owners whose messages are to be refused, and the waiting owners that may go on. No
-message is refused while all fit within the bound and no owner waits.
+message is refused while all fit within the bound and no owner waits. Otherwise the largest and
+slowest are refused until an eighth of the bound is free.
 
 ## Examples
 

@@ -66,7 +66,7 @@ Internal.
 Stores the task of `Process`, and waits for the store for as long as it takes. The task's call
 starts when the calling process has ended. If that was before the task is stored, the task is
 deleted instead, and `Process` ends. If the task cannot be stored, `Process` ends, too, and the
-error is that of `c:erlmcp_task_store:put/2`.
+error is that of `c:erlmcp_task_store:put/2`. Exits if `Process` has ended.
 """.
 -spec open(Process :: pid()) ->
     ok | {error, {full | too_large, pos_integer()}} | erlmcp_task_store:unavailable().
@@ -84,8 +84,8 @@ take_over(Process, Swap) ->
     gen_server:call(Process, {take_over, Swap}).
 
 -doc """
-Ends `Process`, and its call, if the record of its task is of an incarnation other than
-`Incarnation`.
+Tells `Process` to end, with its call, if the record of its task is of an incarnation other than
+`Incarnation`. Does not wait for the end. The record stays as it is.
 """.
 -spec end_other(Process :: pid(), Incarnation :: pos_integer()) -> ok.
 end_other(Process, Incarnation) ->
@@ -128,7 +128,8 @@ call(Process, Request) ->
 
 -doc """
 Registers the calling process as one that waits for the end of the task. The calling process is sent
-`t:erlmcp_call_messages:to_task_waiter/0` until the task's process ends.
+`t:erlmcp_call_messages:to_task_waiter/0` until the task's process ends. No message announces that
+end, so the calling process monitors the task's process.
 """.
 -spec wait(pid()) -> ok.
 wait(Process) ->

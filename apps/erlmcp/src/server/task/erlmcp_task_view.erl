@@ -45,7 +45,10 @@ notifications(Task) ->
     {{~"notifications/tasks/status", fields_2025(Task)},
      {~"notifications/tasks", maps:merge(detailed(Task), Result)}}.
 
--doc "Returns the status of a task as a revision names it.".
+-doc """
+Returns the status of a task as a revision names it. In 2025-11-25, a completed task whose result
+has `isError` is `failed`.
+""".
 -spec status(erlmcp_task_store:task(), erlmcp_revision:revision()) -> erlmcp_task_store:status().
 status(#{status := completed, is_error := true}, '2025-11-25') -> failed;
 status(#{status := Status}, _) -> Status.

@@ -65,7 +65,8 @@ now_ms(Instance) ->
 Makes a task of a call, and returns the result that names the task. The task is stored then, and its
 call starts when the calling process has ended. Returns a refusal if the task cannot be stored, or
 if the cluster lets this node begin no task now. If the store takes longer than the call may, the
-call's owner is sent `deadline` (`m:erlmcp_call_messages`).
+call's owner is sent `deadline` (`m:erlmcp_call_messages`). Crashes if the task's process cannot
+start.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_instance:instance()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
@@ -159,7 +160,7 @@ session(#{call := #{owner := {Session, _}}}, Instance) ->
 -doc """
 Performs a request about tasks, and returns its result or a refusal. For `tasks/result` the function
 waits for the end of the task, and `Owner` is sent messages for the client that precede the result.
-For any other request, `Owner` is sent `deadline` after `call_timeout_ms`.
+If any other request takes longer than `call_timeout_ms`, `Owner` is sent `deadline`.
 """.
 -spec perform(erlmcp_engine:call(), erlmcp_engine:context(), Owner :: erlmcp_call:owner(),
               erlmcp_instance:instance()) ->
@@ -520,11 +521,11 @@ lost(#{version := Version} = Task, Message, Instance) ->
                                  message => Message}.
 
 -doc """
-Takes over a task whose process was lost. `Why` is a text that says how it was lost. If the tool is
-`repeatable`, this node runs the task again, and its time of expiry stays. Otherwise, or if no
+Takes over a task whose process was lost, for the reason in the text `Why`. If the tool is
+`repeatable`, a new process runs the task again, and its time of expiry stays. Otherwise, or if no
 process can start, the task fails. Does nothing if another node has taken the task over, or if the
-record would exceed a bound. Returns `unavailable` if the record cannot be written now. Exits, or
-raises `badarg`, if the server has ended.
+record would exceed a bound. Returns `unavailable` if the record cannot be written now. Exits if the
+new process does not answer within five seconds. Exits, or raises `badarg`, if the server has ended.
 """.
 -spec take_over(erlmcp_task_store:task(), Why :: binary(), swap(), erlmcp_instance:instance()) ->
     ok | erlmcp_task_store:unavailable().
@@ -569,8 +570,8 @@ run_again(Call, #{version := Version} = Task, Why, Swap, Instance) ->
     end.
 
 -doc """
-Ends the task processes that this node started in incarnations other than `Incarnation`. Raises
-`badarg` if the server has ended.
+Tells the task processes to end that this node started in incarnations other than `Incarnation`, and
+does not wait for their ends. Raises `badarg` if the server has ended.
 """.
 -spec end_others(Incarnation :: pos_integer(), erlmcp_instance:instance()) -> ok.
 end_others(Incarnation, #{tasks := {_, Processes}}) ->
@@ -579,8 +580,9 @@ end_others(Incarnation, #{tasks := {_, Processes}}) ->
                   ets:tab2list(Processes)).
 
 -doc """
-Fails the tasks whose processes were killed and which must not be repeated. Lets the store delete
-the tasks that have expired.
+Fails the tasks whose processes were killed and which must not be repeated. Removes the sessions'
+subscriptions to all tasks whose processes were killed. Lets the store delete the tasks that have
+expired. Raises `badarg` if the server has ended.
 """.
 -spec sweep(erlmcp_instance:instance()) -> ok.
 sweep(#{tasks := {Store, Processes}} = Instance) ->
@@ -596,7 +598,10 @@ sweep(#{tasks := {Store, Processes}} = Instance) ->
     end, Killed),
     erlmcp_task_records:sweep(erlmcp_task_records:now_ms(Store), Store).
 
--doc "Returns the process of a task, or `error` if the task does not run on this node.".
+-doc """
+Returns the process of a task, or `error` if the task does not run on this node. Raises `badarg` if
+the server has ended.
+""".
 -spec process(erlmcp_task_store:id(), erlmcp_instance:instance()) -> {ok, pid()} | error.
 process(Id, #{tasks := {_, Processes}}) ->
     case ets:lookup(Processes, Id) of
@@ -611,20 +616,20 @@ process(Id, #{tasks := {_, Processes}}) ->
     end.
 
 -doc """
-Returns how many tasks run on this node. A task whose process was killed counts until the next sweep
-(`sweep/1`).
+Returns how many tasks of a running server run on this node. A task whose process was killed counts
+until the next sweep (`sweep/1`).
 """.
 -spec running(erlmcp_instance:instance()) -> non_neg_integer().
 running(#{tasks := {_, Processes}}) ->
     ets:info(Processes, size).
 
--doc "Stores the process of a task.".
+-doc "Records the process of a task, in place of the one before.".
 -spec put_process(erlmcp_task_store:id(), pid(), erlmcp_instance:instance()) -> ok.
 put_process(Id, Process, #{tasks := {_, Processes}}) ->
     true = ets:insert(Processes, {Id, Process}),
     ok.
 
--doc "Deletes the process of a task, unless the task has another one now.".
+-doc "Deletes the record of a task's process, unless the task has another process now.".
 -spec delete_process(erlmcp_task_store:id(), pid(), erlmcp_instance:instance()) -> ok.
 delete_process(Id, Process, #{tasks := {_, Processes}}) ->
     true = ets:delete_object(Processes, {Id, Process}),
