@@ -81,7 +81,7 @@ it is 0, except with HTTP+SSE.
 Starts a client with checked options, linked to the calling process, and does not wait for the
 negotiation. `Name` is a name as in `gen_statem:start_link/4`, or `none`. The error is
 `{already_started, Pid}` if a process has the name. It is `{shutdown, Reason}` if the application
-does not run, or if the channel refuses its target or options.
+does not run, or if the channel does not start (`c:erlmcp_channel:open/2`).
 """.
 -spec start_link({Name :: term(), erlmcp_client_options:settings()}) -> gen_statem:start_ret().
 start_link({none, Settings}) ->
@@ -90,8 +90,9 @@ start_link({Name, Settings}) ->
     gen_statem:start_link(Name, ?MODULE, Settings, []).
 
 -doc """
-Stops a client in order, and waits for its end. First its calls and subscriptions end, then its
-session, and then its channel. Does nothing if the client has ended already.
+Unlinks a client from the calling process, stops the client in order, and waits for its end. First
+its calls and subscriptions end, then its session, and then its channel. Does nothing if the client
+has ended already.
 """.
 -spec stop(pid() | atom()) -> ok.
 stop(Client) ->
@@ -122,8 +123,8 @@ live(#{peer := Peer}, Deadline) ->
     end.
 
 -doc """
-Reports that `Live` has proved wrong, as when its session ended, and waits for a new outcome, as
-`live/2` does.
+Reports that `Live` has proved wrong, as when its session ended, and waits for another outcome, as
+`live/2` does. If another one has replaced `Live` already, returns that one at once.
 """.
 -spec renegotiate(client(), Live :: live(), Deadline :: integer()) ->
     {ok, live()} | {error, term()}.
@@ -150,7 +151,10 @@ subscribe(#{peer := Peer}, Subscriber, Filter) ->
     Deadline = erlmcp_clock:now_ms() + 5000,
     ask(Peer, {subscribe, Subscriber, Filter, Deadline}, Deadline).
 
--doc "Asks the client's process to end a subscription, and does not wait for that.".
+-doc """
+Asks the client's process to end a subscription, and does not wait. The subscriber gets no event
+`ended`. Has no effect if the reference is unknown, or the client has ended.
+""".
 -spec unsubscribe(client(), reference()) -> ok.
 unsubscribe(#{peer := Peer}, Reference) ->
     Peer ! {unsubscribe, Reference},

@@ -42,8 +42,8 @@ run(#{settings := #{era := Era}} = Client, Epoch, Guess) ->
     end.
 
 -doc """
-Ends the process of a negotiation, if one runs. Counts the request that it waits for as failed with
-`Reason`.
+Unlinks the process of a negotiation from the calling process, and kills it. Counts the request that
+the negotiation waits for as failed with `Reason`. Does nothing for `undefined`.
 """.
 -spec abandon(pid() | undefined, erlmcp_client:reason(), erlmcp_client_connection:client()) -> ok.
 abandon(undefined, _, _) ->

@@ -67,9 +67,9 @@ Internal.
 
 -opaque subscriptions() :: #subscriptions{}.
 -doc """
-The outcome of asking the server of a session to watch the resources of a subscription. While the
-server is away it is asked again, so there is no such error. After an error, `Watched` are the URIs
-that the server watches nevertheless.
+The outcome of asking the server of a session to watch the resources of a subscription. A server
+that is away is asked again, and gives no error. After an error, `Watched` are the URIs that the
+server watches nevertheless.
 """.
 -type watching() :: ok | {error, Reason :: term(), Watched :: [binary()]}.
 -type server() :: {erlmcp_client_connection:client(), undefined | erlmcp_client_connection:live()}.
@@ -103,10 +103,11 @@ is_empty(#subscriptions{all = All}) ->
     map_size(All) =:= 0.
 
 -doc """
-Adds a subscription of a process, which is monitored from now on. The reference is the monitor, and
-is in each event for the process. Before the negotiation the subscription waits for `restart/2`. The
-error is `{overload, Limit}` if the client has `Limit` subscriptions, as its option `subscriptions`
-allows.
+Adds a subscription of a process, which the calling process monitors. The reference is the monitor,
+and is in each event for the process. Before the negotiation the subscription waits for `restart/2`.
+If the server must be asked, a linked process does so. Otherwise the subscriber gets `subscribed`,
+as soon as the session's stream is not being opened any more. The error is `{overload, Limit}` if
+the client has `Limit` subscriptions, as its option `subscriptions` allows.
 """.
 -spec add(pid(), erlmcp_client:filter(), server(), subscriptions()) ->
     {ok, reference(), subscriptions()} | {error, {overload, pos_integer()}}.
@@ -184,9 +185,11 @@ found_again(_, _, _) ->
     ok.
 
 -doc """
-Removes the subscription with a reference. In a session the server is then asked to stop watching
-those resources that no other subscription watches. If `Reference` is the monitor of a question
-whose process has ended, removes the question. Does nothing for any other reference.
+Removes the subscription with a reference, ends its process, and sends no event. In a session
+another process asks the server to stop watching the resources that no other subscription watches.
+That process then sends the calling one `{unwatched, Uris}`, for `unwatched/3`. If `Reference` is
+the monitor of a question whose process has ended, removes the question. Does nothing for any other
+reference.
 """.
 -spec remove(Reference :: reference(), server(), subscriptions()) -> subscriptions().
 remove(Reference, Server, #subscriptions{all = All, questions = Questions} = Subscriptions) ->
@@ -231,8 +234,9 @@ unwatch(_, _, _) ->
     ok.
 
 -doc """
-Handles the end of a linked process, that of the session's stream or of a subscription. The
-subscription stays, unless its process crashed: then the subscriber gets `{ended, {crashed, Why}}`.
+Handles the end of a linked process. After that of the session's stream, the subscribers that have
+waited for the stream get `subscribed`. A subscription stays when its process ends normally. After a
+crash the subscription is removed, and the subscriber gets `{ended, {crashed, Why}}`.
 """.
 -spec worker_ended(pid(), Why :: term(), server(), subscriptions()) -> subscriptions().
 worker_ended(Pid, _, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
@@ -250,9 +254,9 @@ worker_ended(Worker, Why, Server, #subscriptions{all = All} = Subscriptions) ->
     end.
 
 -doc """
-Ends the processes of all subscriptions, and sends the subscribers the event `{ended, Reason}`,
-except those whose subscriptions have ended already. A subscriber that does not read its messages
-gets `{ended, slow_consumer}` instead.
+Ends the processes of all subscriptions, and kills those that still run after half a second. Sends
+the subscribers the event `{ended, Reason}`, except those whose subscriptions have ended already. A
+subscriber that does not read its messages gets `{ended, slow_consumer}` instead.
 """.
 -spec end_all(Reason :: term(), subscriptions()) -> ok.
 end_all(Reason, #subscriptions{all = All}) ->
@@ -280,8 +284,9 @@ gone({Worker, Monitor}, Deadline) ->
     end.
 
 -doc """
-Starts all subscriptions again after a negotiation. Also starts the GET stream of a session, on HTTP
-except HTTP+SSE.
+Ends the processes of all subscriptions and of the session's stream, and starts them again, after a
+negotiation. Only a session on HTTP, except HTTP+SSE, has such a stream. Subscribers for which the
+server need not be asked get `subscribed`, as described at `add/4`.
 """.
 -spec restart({erlmcp_client_connection:client(), erlmcp_client_connection:live()},
               subscriptions()) -> subscriptions().
@@ -311,7 +316,9 @@ session_stream(_) ->
 -doc """
 Handles the outcome of the process `Worker`, which has asked the server of a session to watch
 resources. After `ok` the subscriber gets `subscribed`, as soon as the session's stream is not being
-opened any more. After an error it gets `{ended, Reason}`, and its subscription is removed.
+opened any more. After an error the subscriber gets `{ended, Reason}`, and its subscription is
+removed. The server is then asked to stop watching `Watched`, as in `remove/3`. Does nothing for any
+other process.
 """.
 -spec subscribed(Worker :: pid(), watching(), server(), subscriptions()) -> subscriptions().
 subscribed(Worker, Outcome, Server, #subscriptions{all = All} = Subscriptions) ->
@@ -356,9 +363,10 @@ unwatched(_, _, Subscriptions) ->
     Subscriptions.
 
 -doc """
-Handles an event of the session's stream: it is `open`, or the server has `refused` it. Then the
-subscribers that have waited for the stream get `subscribed`. If the stream is open again, all
-whose resources are watched get `subscribed`, since they may have missed changes.
+Handles an event of the session's stream: the stream is `open`, or the server has `refused` it. Then
+the subscribers that have waited for the stream get `subscribed`. If the stream is open again, all
+subscribers that wait for no answer of the server get `subscribed`, since they may have missed
+changes. Events of an earlier stream have no effect.
 """.
 -spec stream_event(pid(), open | refused, server(), subscriptions()) -> subscriptions().
 stream_event(Pid, open, Server, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
@@ -397,8 +405,9 @@ announced(Server, #subscriptions{all = All} = Subscriptions) ->
     deliver_all(subscribed, Ready, Server, Subscriptions#subscriptions{all = Announced}).
 
 -doc """
-Passes a notification that belongs to no call on to the subscribers whose filters name it. The
-subscription of a process that does not read its messages ends, as with `remove/3`.
+Passes a notification that belongs to no call on to the subscribers whose filters name it. A process
+that does not read its messages gets `{ended, slow_consumer}` instead, and its subscription is
+removed.
 """.
 -spec notify_all(Method :: binary(), Params :: map(), server(), subscriptions()) ->
     subscriptions().

@@ -99,7 +99,10 @@ leave(Pid) ->
 session_ended(none) -> ok;
 session_ended({Kind, Opened}) -> erlmcp_client_meter:session_ended(Kind, Opened).
 
--doc "Returns the client or the pool with a pid or a registered name, or `{error, stopped}`.".
+-doc """
+Returns the client or the pool with a pid or a registered name. The error is `stopped` if the table
+has no such client or pool, as after its end, or if the application does not run.
+""".
 -spec find(pid() | atom()) ->
     {ok, erlmcp_client_connection:client() | erlmcp_pool_members:pool()} | {error, stopped}.
 find(Name) when is_atom(Name) ->
@@ -115,7 +118,10 @@ find(Peer) ->
         error:badarg -> {error, stopped}
     end.
 
--doc "Returns the processes of the node's running pools.".
+-doc """
+Returns the processes of the pools in the table, some of which may have ended. Raises `badarg` if
+the application does not run.
+""".
 -spec pools() -> [pid()].
 pools() ->
     ets:select(?MODULE, [{{{pool, '$1'}}, [], ['$1']}]).
@@ -133,14 +139,18 @@ live(Peer) ->
         error:badarg -> stopped
     end.
 
--doc "Publishes a client, before its first negotiation, or a pool.".
+-doc """
+Publishes a client, before its first negotiation, or a pool. The process has called `join/0`, so the
+row is removed when the process ends. Does nothing if the table has ended.
+""".
 -spec publish(pid(), erlmcp_client_connection:client() | erlmcp_pool_members:pool()) -> ok.
 publish(Pid, Client) ->
     written(fun() -> ets:insert(?MODULE, {Pid, Client, none, none}) end).
 
 -doc """
 Publishes the outcome of a negotiation with a client's server, or withdraws it (`none`). Counts the
-end of the client's earlier session, and the beginning of a new one.
+end of the client's earlier session, and the beginning of a new one. Does nothing if the client has
+no row, or the table has ended.
 """.
 -spec publish_live(pid(), erlmcp_client_connection:live() | none) -> ok.
 publish_live(Peer, Live) ->
@@ -172,7 +182,9 @@ session(Peer, #{revision := Revision}) ->
     end.
 
 -doc """
-Returns the clients that run: the kind of their requests, their calls, and their channels.
+Returns the clients in the table: the kind of their requests, their calls, and their channels. The
+revision in a kind is `none` while no outcome is published. Raises `badarg` if the application does
+not run.
 """.
 -spec running() ->
     [{erlmcp_client_meter:kind(), erlmcp_client_calls:calls(), erlmcp_channel:channel()}].
@@ -186,7 +198,7 @@ running() ->
 
 -doc """
 Returns the era that `remember/2` has stored for the client's URL; `unknown` if there is none, or if
-the transport is not HTTP.
+the transport is not HTTP. Raises `badarg` on HTTP if the table has ended.
 """.
 -spec remembered(erlmcp_client_connection:client()) -> erlmcp_revision:era() | unknown.
 remembered(#{settings := #{rules := http, target := Url}}) ->
@@ -195,8 +207,8 @@ remembered(_) ->
     unknown.
 
 -doc """
-Remembers the era of the server at the client's URL, on HTTP only. If there is no room for it,
-another server's era is forgotten.
+Remembers the era of the server at the client's URL, on HTTP only. If 1000 eras are stored already,
+another server's era is forgotten. Raises `badarg` on HTTP if the table has ended.
 """.
 -spec remember(erlmcp_client_connection:client(), erlmcp_revision:era()) -> ok.
 remember(#{settings := #{rules := http, target := Url}}, Era) ->

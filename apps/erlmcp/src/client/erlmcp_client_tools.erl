@@ -30,6 +30,7 @@ new() ->
 Remembers the tools of a list, at most 10,000 and 16 MiB in total, and returns those that can be
 called. If headers mirror arguments (`Mirrors`), tools with invalid declarations of headers are left
 out, and the first 10 of them are logged. Tools that do not fit into the table are returned, too.
+Raises `badarg` once the client has ended.
 """.
 -spec learn(Tools :: [map()], Mirrors :: boolean(), ets:table()) -> [map()].
 learn(Tools, Mirrors, Table) ->
@@ -84,7 +85,8 @@ output(#{~"outputSchema" := Schema}) -> Schema;
 output(_) -> none.
 
 -doc """
-Returns those arguments of a tool that headers mirror; `unknown` for a tool not in the table.
+Returns those arguments of a tool that headers mirror; `unknown` for a tool not in the table. Raises
+`badarg` once the client has ended.
 """.
 -spec declarations(Name :: binary(), ets:table()) -> [erlmcp_header:declaration()] | unknown.
 declarations(Name, Table) ->
@@ -95,6 +97,7 @@ is_task(_) -> false.
 
 -doc """
 Returns `true` if the table says that a tool must be called as a task, in a session of 2025-11-25.
+Raises `badarg` once the client has ended.
 """.
 -spec is_task(Name :: binary(), ets:table()) -> boolean().
 is_task(Name, Table) ->
@@ -103,7 +106,7 @@ is_task(Name, Table) ->
 -doc """
 Checks that the structured content of a tool's result fits the tool's output schema. The error is a
 sentence. Returns `ok` for an error of the tool (`isError`), and if the table has no valid output
-schema of the tool.
+schema of the tool. Raises `badarg` once the client has ended.
 """.
 -spec check_result(Name :: binary(), Result :: map(), ets:table()) -> ok | {error, binary()}.
 check_result(_, #{~"isError" := true}, _) ->

@@ -12,7 +12,7 @@ time, as if they were one server.
 
 -doc """
 Starts `Count` servers in nodes with the emulator flags `Flags`, calls `Function` with them, and
-stops them when it has ended. The error is that of a server that could not start.
+stops them afterwards, even if `Function` fails. The error is that of a server that could not start.
 """.
 -spec with(Count :: pos_integer(), Flags :: [string()], Function :: fun((fleet()) -> Value)) ->
     {ok, Value} | {error, term()}.

@@ -67,7 +67,10 @@ start_link(Options) ->
 reason({Reason, Child}) when is_tuple(Child) -> Reason;
 reason(Reason) -> Reason.
 
--doc "Stops the supervisor `Host`, which the calling process has started, and its server.".
+-doc """
+Stops the supervisor `Host`, which the calling process has started, and its server. Exits if `Host`
+has ended already.
+""".
 -spec stop(Host :: pid()) -> ok.
 stop(Host) ->
     true = unlink(Host),

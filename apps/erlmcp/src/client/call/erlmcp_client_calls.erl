@@ -22,12 +22,15 @@ Internal.
 new() ->
     ets:new(calls, [public, {write_concurrency, true}]).
 
--doc "Returns the number of running calls; `undefined` if the client has ended.".
+-doc """
+Returns the number of running calls, and of killed ones that `sweep/2` has not removed yet. Returns
+`undefined` if the client has ended.
+""".
 -spec count(calls()) -> non_neg_integer() | undefined.
 count(Calls) ->
     ets:info(Calls, size).
 
--doc "Returns the number of running calls; 0 if the client has ended.".
+-doc "Returns the number of running calls as `count/1` does, but 0 if the client has ended.".
 -spec running(calls()) -> non_neg_integer().
 running(Calls) ->
     case count(Calls) of

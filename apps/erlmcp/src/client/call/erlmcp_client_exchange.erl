@@ -16,6 +16,8 @@ Internal.
 -doc """
 The time limits of a request, and the receivers of its notifications.
 
+- `timeout`, `max_timeout`: the milliseconds from which the deadlines were computed. The reason
+  `{timeout, Milliseconds}` has one of them. A negotiation has no `max_timeout`.
 - `deadline`, `last_deadline`: in milliseconds of `erlang:monotonic_time/1`. A progress notification
   moves `deadline` to `timeout` milliseconds from then, if that is later, but not past
   `last_deadline`. The time that the user takes for answers is added to both. That is so for all
@@ -98,8 +100,9 @@ with_user_time(#{user_time := {First, Before}} = Watch, Client) ->
     end.
 
 -doc """
-Sends a request and waits for its response. Throws `cancelled` if the caller dies or cancels the
-call. In that case, and when the deadline passes, the server is told that the request is cancelled.
+Sends a request, waits for its response, counts the request, and ends its span. Throws `cancelled`
+if the caller dies or cancels the call. In this case, after the deadline, and after a message that
+is not MCP, a request other than `initialize` is cancelled at the server.
 """.
 -spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
           {erlmcp_client_connection:client(), erlmcp_client_connection:live()}, watch()) ->

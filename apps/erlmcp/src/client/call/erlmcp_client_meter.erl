@@ -88,6 +88,7 @@ open() ->
 
 -doc """
 Returns the number of the server of a checked target; 0 if the server has no figures of its own.
+Raises `badarg` if the application does not run.
 """.
 -spec server(Target :: term()) -> server().
 server(Target) ->
@@ -101,8 +102,8 @@ server(Address, Servers) ->
 
 -doc """
 Returns the number of the server at an address, for a new client. A server without a place takes a
-free one, or that of a server which is not in `Busy`. If all are busy, returns 0. Only one process
-may call this function at a time.
+free one, or that of a server which is not in `Busy`, and whose figures are deleted. If all are
+busy, returns 0. Only one process may call this function at a time.
 """.
 -spec take(address(), Busy :: [server()]) -> server().
 take(Address, Busy) ->
@@ -396,20 +397,24 @@ session_ended(Kind, Opened) ->
 
 -doc """
 Returns the value of `Read`, a fun that reads counts. If counts were moved meanwhile, `Read` is
-called again, up to ten times in all.
+called again. The tenth value is returned in any case.
 """.
 -spec steady(Read :: fun(() -> Result)) -> Result.
 steady(Read) ->
     {_, Rows, _} = persistent_term:get(?MODULE),
     erlmcp_meter_counts:steady(Rows, Read).
 
--doc "Returns the servers with figures of their own.".
+-doc """
+Returns the servers with figures of their own. Raises `badarg` if the application does not run.
+""".
 -spec servers() -> #{server() => address()}.
 servers() ->
     maps:from_list(ets:select(?MODULE, [{{{server, '$1'}, '$2'}, [], [{{'$1', '$2'}}]}])).
 
 -doc """
-Returns the counts of requests. Requests that have found no free row count as those of the server 0.
+Returns the counts of requests. Requests that have found no free row count as those of the server 0,
+with the revision `none` and, of tools and prompts, the name `other`. Raises `badarg` if the
+application does not run.
 """.
 -spec requests() -> [{requests(), erlmcp_meter_counts:figures()}].
 requests() ->
@@ -427,7 +432,7 @@ shared(_) -> 0.
 
 -doc """
 Returns the failures of requests. Failures that have found no free slot count as those of the server
-0, and of methods that MCP does not have.
+0, and of methods that MCP does not have. Raises `badarg` if the application does not run.
 """.
 -spec failures() ->
     [{requests(), Error :: atom(), Code :: integer() | other | none, erlmcp_meter_counts:times()}].

@@ -55,7 +55,9 @@ table() ->
     ets:new(questions, [public]).
 
 -doc """
-Starts a process that answers a request of the server, and returns a monitor of that process.
+Starts a process that answers a request of the server at once, and returns a monitor of that
+process. The process ends without an answer if the calling process ends, or the server withdraws the
+request. Such requests do not count in `user_time/1`.
 """.
 -spec start(erlmcp_message:message(), server()) -> reference().
 start(Request, Server) ->

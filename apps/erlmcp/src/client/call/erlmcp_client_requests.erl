@@ -39,8 +39,8 @@ Internal.
 
 -doc """
 Performs an operation, and returns its result or the reason of its failure. The result of a list has
-the items of all pages, and that of `ping` is `pong`. Throws `cancelled` as
-`erlmcp_client_exchange:run/4` does.
+the items of all pages, and that of `ping` is `pong`. With the option `task => handle`, the result
+of a tool may be a task. Throws `cancelled` as `erlmcp_client_exchange:run/4` does.
 """.
 -spec outcome(erlmcp_client:operation(), erlmcp_client_connection:client(),
               erlmcp_client:call_options(), erlmcp_client_exchange:watch()) ->

@@ -70,7 +70,9 @@ An event of an exchange.
   or a request of the server.
 - `{headers, Headers}`: the headers of an accepted HTTP response, before its messages.
 - `sent`: a notification or a response was delivered.
-- `{failed, Reason}`: the exchange is over.
+- `{failed, Reason}`: the exchange has failed.
+
+The exchange is over after the response, `sent` and `failed`.
 """.
 -type event() ::
     {message, erlmcp_message:message()}
@@ -129,7 +131,8 @@ After an error (`t:reason/0`) there is no exchange.
 
 -doc """
 Returns the events that a message of the mailbox has for the exchange; `other` if the message does
-not belong to the exchange.
+not belong to the exchange. A transport may send again because of the message, and waits then as
+`c:send/2` does.
 """.
 -callback received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
 
@@ -145,7 +148,8 @@ the server.
 
 -doc """
 Ends the session on the server, if the transport has a request for that (DELETE on HTTP). Waits at
-most until `Deadline`, in monotonic milliseconds.
+most until `Deadline`, in monotonic milliseconds, and ignores a failure. Does nothing if `Session`
+is `none`.
 """.
 -callback leave(Session :: binary() | none, Headers :: [{binary(), iodata()}],
                 Deadline :: integer(), handle()) -> ok.
@@ -166,8 +170,9 @@ connection could not be opened, or is `timeout`.
     {ok, Generation :: pos_integer()} | {error, reason()}.
 
 -doc """
-Returns how many connections are open, and how many messages wait for one. A transport without this
-function has one connection while it is up.
+Returns how many connections are open, and how many messages wait for one. Both are 0 if the channel
+has ended. Any process may call this function. A transport without it has one connection while it is
+up.
 """.
 -callback connections(handle()) -> {Open :: non_neg_integer(), Waiting :: non_neg_integer()}.
 

@@ -57,14 +57,16 @@ An error counts as a failed attempt to connect, as one of `c:connect/2` does.
     {ok, connection()} | {error, Why :: term()}.
 -doc """
 Interprets a message to the channel's process. Returns `other` if the message does not belong to the
-connection.
+connection. After `ended` the channel calls `c:drop/1`. Exchanges whose lines were written then fail
+with `{closed, Why}`, or with `Why` itself if it is `{connect, _}`.
 """.
 -callback arrived(Message :: term(), connection()) ->
     {data, binary(), connection()} | {ended, Why :: term(), connection()} | {ignore, connection()}
     | other.
 -doc """
-Writes bytes. The callback runs in the writer's process, and may wait. `gone` means that the
-connection has ended, and that a message for `c:arrived/2` has the reason.
+Writes bytes. The callback runs in the writer's process, and may wait. After 30 seconds, and after
+an error, the channel kills that process and calls `c:drop/1`. `gone` means that the connection has
+ended, and that a message for `c:arrived/2` has the reason.
 """.
 -callback deliver(iodata(), connection()) -> ok | gone | {error, Why :: term()}.
 -doc """
@@ -72,7 +74,11 @@ Closes the connection, which may have ended already. Does not wait for the end o
 program.
 """.
 -callback drop(connection()) -> ok.
--doc "Ends the connection in the order of the specification, and waits for its end.".
+-doc """
+Ends the connection in the order of the specification. The callback runs in the channel's process,
+which ends afterwards. If the channel has started the server's program, the callback waits for its
+end, for a bounded time.
+""".
 -callback finish(connection()) -> ok.
 
 %% The most bytes that may wait to be written, and the bytes that are counted for each line in
@@ -152,9 +158,10 @@ Queues a message, and does not wait. The error is `{overload, Bytes}` if more th
 would be unsent.
 
 The exchange fails with `{closed, unprocessed}` if the connection `generation`, which the message
-must go to, is not up. It fails with `{connect, Why}` if no connection can be opened. A request or a
-stream fails with `{overload, Limit}` if too many exchanges are open. It fails with `{protocol,
-What}` if another one has its id or token.
+must go to, is not up. It fails with `{connect, Why}` if no connection can be opened, and with
+`timeout` if the deadline passes before the line is written. A request or a stream fails with
+`{overload, Limit}` if too many exchanges are open. It fails with `{protocol, What}` if another one
+has its id or token.
 """.
 -spec send(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.

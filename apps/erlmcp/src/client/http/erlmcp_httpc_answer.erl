@@ -101,7 +101,8 @@ whole(Body, Expected, Limits) ->
 -doc """
 Returns the messages in the data of an event, with `answered` if the awaited response is among them,
 and otherwise with `open`. It is an error if the data is not a message within the limits. If a
-response is awaited, another one is an error, too.
+response is awaited, another one is an error, too. A JSON-RPC error without an id counts as the
+awaited response.
 """.
 -spec event(binary(), expected(), erlmcp_json:limits()) ->
     {answered | open, [erlmcp_channel:event()]} | {error, erlmcp_channel:reason()}.

@@ -111,7 +111,10 @@ happened(_, other) -> other.
 received_bytes({http, Exchange}) -> erlmcp_httpc_exchange:received_bytes(Exchange);
 received_bytes({sse, Exchange}) -> erlmcp_httpc_sse:received_bytes(Exchange).
 
--doc "Returns how many connections are open, and how many messages wait for one.".
+-doc """
+Returns how many connections are open, and how many messages wait for one. Both are 0 if the channel
+has ended.
+""".
 -spec connections(handle()) -> {Open :: non_neg_integer(), Waiting :: non_neg_integer()}.
 connections(#{pool := Pool}) ->
     #{open := Open, waiting := Waiting} = erlmcp_httpc_pool:info(Pool),

@@ -159,7 +159,8 @@ sendable([]) ->
 
 -doc """
 Returns the events that a message of the mailbox has for the exchange; `other` if the message does
-not belong to the exchange. In place of `{timeout, Timer, resume}`, a caller with a deadline gives
+not belong to the exchange. The function may send the message again, or resume the stream, and waits
+then as `start/2` does. In place of `{timeout, Timer, resume}`, a caller with a deadline gives
 `{timeout, Timer, {resume, Deadline}}`.
 """.
 -spec received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
@@ -430,8 +431,8 @@ release(State, #exchange{request = Request} = X) ->
     X#exchange{request = none}.
 
 -doc """
-Ends the exchange, and closes its stream if one is open. Returns `true`, since in 2026-07-28 that
-tells the server of the cancellation. In a session it does not tell the server.
+Ends the exchange, and closes its stream if one is open. Returns `true`, since the end of a stream
+tells a server of 2026-07-28 of the cancellation. In a session the server is not told.
 """.
 -spec abort(exchange()) -> true.
 abort(#exchange{at = {waiting, Timer}}) ->

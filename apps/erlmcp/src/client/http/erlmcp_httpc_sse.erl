@@ -80,7 +80,7 @@ Opens an HTTP+SSE stream at the channel's URL, in place of an earlier one. Waits
 open, at most until `Deadline`, in monotonic milliseconds. Returns the generation of the stream,
 which each message sent on it must carry. A stream that ends later is opened again with a new
 generation, and the channel's owner is told. The error says why the stream could not be opened, or
-is `timeout`.
+is `timeout`. Exits if the process has ended.
 """.
 -spec open(pid(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
@@ -92,9 +92,11 @@ open(Pid, Deadline) ->
     end.
 
 -doc """
-Sends a message to the session of the stream that has the message's `generation`. If that stream is
-not open, the error is `{closed, unprocessed}`. The events of the exchange come to the calling
-process, in messages for `received/2`.
+Sends a message to the session of the stream that has the message's `generation`. The events of the
+exchange come to the calling process, in messages for `received/2`. Waits as
+`erlmcp_httpc_exchange:start/2` does, and has the same errors. The error is `{closed, unprocessed}`
+if that stream is not open, and `{overload, Limit}` if too many exchanges are. It is
+`{protocol, What}` if another exchange has the id or the token.
 """.
 -spec start(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.

@@ -40,7 +40,10 @@ open({Module, Options}, ServerUrl, #{grant := Grant, dpop := Dpop} = Settings) -
             {error, {store, Reason}}
     end.
 
--doc "Returns the stored client that was registered dynamically with an issuer, or `none`.".
+-doc """
+Returns the stored client that was registered dynamically with an issuer, or `none`. The client's
+secret may have expired.
+""".
 -spec client(Issuer :: binary(), kept()) -> {ok, erlmcp_oauth_registration:client()} | none.
 client(Issuer, #kept{module = Module, store = Store}) ->
     case Module:get({client, Issuer}, Store) of

@@ -54,11 +54,11 @@ and `iss` is `true` if the redirect of a login names the issuer.
 -define(LIST, 200).
 
 -doc """
-Finds the protected resource and the authorization server of an MCP server. `metadata` is the URL of
-the resource's metadata in the challenge, or `none`. `issuer` is the authorization server that the
-user has configured, or `none`. Resource metadata, if there is any, must offer the configured one.
-Without a configured one, the authorization server is the first one that the metadata offers or,
-without metadata, the MCP server itself. The errors are those of `t:reason/0`.
+Finds the protected resource and the authorization server of an MCP server. `metadata` is the URL in
+the challenge, at which the resource must have metadata. With `none`, the well-known URLs are tried.
+`issuer` is the authorization server that the user has configured, and that metadata must offer.
+With `none`, the server is the first one that the metadata offers or, without metadata, the MCP
+server itself. The errors are those of `t:reason/0`.
 """.
 -spec locate(ServerUrl :: binary(), #{metadata := binary() | none, issuer := binary() | none},
              erlmcp_fetch:settings()) ->

@@ -83,7 +83,7 @@ not bound funs of the options, such as `allow_hosts`, and `browser` with `redire
 The calling process gets `{learned, Pid, What}` during the flow. `What` is `{issuer, Issuer}` for
 the issuer that the client's own credentials belong to, and `{host, Consent}` for a host that was
 allowed. It is `login` when a login begins. At the end the process gets `{flow_ended, Pid, Result}`,
-in which `Result` is a `t:result/0`.
+in which `Result` is a `t:result/0`. A flow that is killed sends no such message.
 """.
 -spec start(intent(), before(), Deadline :: integer()) -> pid().
 start(Intent, Before, Deadline) ->

@@ -71,8 +71,8 @@ registered(#{redirect_uri := _} = Client) -> #{client => Client};
 registered(#{}) -> #{}.
 
 -doc """
-Requests a new token with a refresh token. If the answer has no new refresh token, the result keeps
-the old one. The errors are those of `t:reason/0`.
+Requests a new token with a refresh token, as `request/5` does with a grant. If the answer has no
+new refresh token, the result keeps the old one. The errors are those of `t:reason/0`.
 """.
 -spec refresh(tokens(), erlmcp_oauth_registration:client(), erlmcp_oauth_flow:context()) ->
     {ok, tokens()} | {error, reason()}.

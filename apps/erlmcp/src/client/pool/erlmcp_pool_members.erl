@@ -228,7 +228,10 @@ waited(Run, Receiver, Reference) ->
             {error, cancelled}
     end.
 
--doc "Asks the call of a reference from `start/4` to end with `{error, cancelled}`.".
+-doc """
+Asks the call of a reference from `start/4` to end with `{error, cancelled}`. Does nothing if the
+call or the pool has ended.
+""".
 -spec cancel(reference(), pool()) -> ok.
 cancel(Reference, #{members := Table}) ->
     lists:foreach(fun({_, Pid}) -> Pid ! {erlmcp_cancel, Reference} end,

@@ -18,7 +18,10 @@ start_link(none, Settings, Options) ->
 start_link(Name, Settings, Options) ->
     supervisor:start_link(Name, ?MODULE, {Settings, Options}).
 
--doc "Stops a pool and waits for its end. Does nothing if the pool has ended already.".
+-doc """
+Unlinks a pool from the calling process, stops the pool, and waits for its end. Does nothing if the
+pool has ended already.
+""".
 -spec stop(pid() | atom()) -> ok.
 stop(Pool) ->
     case erlmcp_client_table:find(Pool) of

@@ -96,8 +96,9 @@ handle(Pool) ->
     gen_server:call(Pool, handle).
 
 -doc """
-Lends a connection to the calling process, for one exchange or for one long stream. Waits while all
-are taken. The error is `timeout` after `Deadline`, in milliseconds of `erlang:monotonic_time/1`.
+Lends a connection to the calling process, for one exchange or for one long stream; `give_back/2`
+ends the loan. Waits while all are taken. The error is `timeout` after `Deadline`, in milliseconds
+of `erlang:monotonic_time/1`.
 
 `{connect, Why}` says why the server could not be reached. `{connect, stopped}` means that the pool
 has ended. `{overload, Limit}` means that too many calls wait, or too many streams are open.

@@ -64,9 +64,9 @@ new(Calls, Streams) ->
            numbers = Numbers, calls = Calls, streams = Streams}.
 
 -doc """
-Lends the least loaded connection to a process. Returns `none` if no connection is open, or all are
-taken. `call` and `stream` use the slots for calls and for streams. `shared` lends a connection in a
-slot for calls to a stream.
+Lends the least loaded connection to a process, until `release/2`. Returns `none` if no connection
+is open, or all are taken. `call` and `stream` use the slots for calls and for streams. `shared`
+lends a connection in a slot for calls to a stream. Raises `badarg` once the pool has ended.
 """.
 -spec claim(call | stream | shared, pid(), slots()) -> {ok, loan()} | none.
 claim(call, Pid, #slots{calls = Calls} = Slots) -> claim(1, Calls, Pid, call, Slots, []);
@@ -154,7 +154,7 @@ protocol(#loan{protocol = Protocol}) ->
 -doc """
 Ends a loan. A `broken` connection is withdrawn first, so that it is not lent again. Returns
 `tell` if the pool's process must be told: of a broken connection, or because processes wait for
-one.
+one. Raises `badarg` once the pool has ended.
 """.
 -spec release({loan(), reusable | broken}, slots()) -> tell | ok.
 release({#loan{seat = {Id, _} = Seat, slot = Slot}, How}, Slots) ->
@@ -254,13 +254,19 @@ last_used(Slot, #slots{numbers = Numbers}) ->
         At -> At
     end.
 
--doc "Returns the number of connections in slots, whether or not they have a free seat.".
+-doc """
+Returns the number of connections in slots, whether or not they have a free seat. Raises `badarg`
+once the pool has ended.
+""".
 -spec open(slots()) -> non_neg_integer().
 open(#slots{connections = Connections}) ->
     %% The row `refused` is not a connection.
     rows(Connections) - 1.
 
--doc "Returns the number of loans.".
+-doc """
+Returns the number of loans, including those of dead holders. Raises `badarg` once the pool has
+ended.
+""".
 -spec busy(slots()) -> non_neg_integer().
 busy(#slots{loans = Loans}) ->
     rows(Loans).
@@ -298,7 +304,7 @@ admit(#slots{numbers = Numbers}) ->
 
 -doc """
 Returns why the server is not tried now, and the milliseconds until it may be tried again. Returns
-`false` if it may be tried now.
+`false` if it may be tried now. May raise `badarg` once the pool has ended.
 """.
 -spec refusal(Now :: integer(), slots()) -> {true, Why :: term(), pos_integer()} | false.
 refusal(Now, #slots{connections = Connections, numbers = Numbers}) ->

@@ -76,7 +76,8 @@ check(Options) ->
 Opens the listener, calls `AuthorizeUrl` with its redirect URI, opens the returned URL in the
 browser, and waits for the redirect. `Deadline`, in milliseconds of `erlang:monotonic_time/1`,
 bounds the wait. Returns the URL of the redirect with its query unchanged, and the redirect URI. The
-caller checks `code`, `error`, `state` and `iss` in the query.
+caller checks `code`, `error`, `state` and `iss` in the query. An exception in `AuthorizeUrl` closes
+the listener and reaches the caller.
 """.
 -spec login(AuthorizeUrl :: fun((RedirectUri :: binary()) -> Url :: binary()), options(),
             Deadline :: integer()) ->
