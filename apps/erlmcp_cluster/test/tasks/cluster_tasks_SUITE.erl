@@ -1012,7 +1012,8 @@ wait_for_cluster(Id, Count) ->
     {ok, _, #{gate := Gate}} = erlmcp_registry:whereis(Id),
     Caller = self(),
     Holder = spawn(fun() ->
-        _ = [{ok, _} = erlmcp_gate:wait_for_cluster(Gate) || _ <- lists:seq(1, Count)],
+        _ = [{ok, _} = erlmcp_gate:wait_for_cluster(Tenant, Gate)
+             || Tenant <- lists:seq(1, Count)],
         Caller ! {self(), waits},
         receive never -> ok end
     end),
