@@ -21,7 +21,7 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
          large_facts_count_more/1, a_refused_session_stores_nothing/1,
          a_session_that_made_room_says_so/1,
          changes_of_sessions_take_turns/1, a_refused_subscription_ends_no_other/1,
-         few_wait_for_their_turn/1,
+         few_wait_for_their_turn/1, one_client_leaves_turns_to_others/1,
          turns_of_killed_requests_come_back/1, old_facts_are_deleted/1,
          a_sweep_without_a_majority_ends/1, a_sweep_delays_no_stop/1,
          a_sweep_ends_with_its_incarnation/1,
@@ -65,8 +65,8 @@ all() ->
      facts_of_sessions_are_bounded, facts_of_one_client_are_bounded,
      large_facts_count_more, a_refused_session_stores_nothing, a_session_that_made_room_says_so,
      changes_of_sessions_take_turns, a_refused_subscription_ends_no_other, few_wait_for_their_turn,
-     turns_of_killed_requests_come_back, old_facts_are_deleted, a_sweep_without_a_majority_ends,
-     a_sweep_delays_no_stop, a_sweep_ends_with_its_incarnation,
+     one_client_leaves_turns_to_others, turns_of_killed_requests_come_back, old_facts_are_deleted,
+     a_sweep_without_a_majority_ends, a_sweep_delays_no_stop, a_sweep_ends_with_its_incarnation,
      a_call_may_find_its_session_gone_elsewhere, a_request_waits_for_a_lease_that_lapsed,
      a_lease_that_begins_again_has_no_sessions,
      a_session_that_has_ended_is_not_inherited, a_session_is_inherited_once,
@@ -645,12 +645,12 @@ few_wait_for_their_turn(_) ->
     Turns = erlmcp_cluster_turns:new(),
     Waiting = fun(Client, Count) ->
         ok = counters:put(Turns, 1, 64),
-        ok = counters:put(Turns, 2, Count),
+        ok = counters:put(Turns, 1_026, Count),
         {Pid, Monitor} = spawn_monitor(fun() ->
             exit(erlmcp_cluster_turns:run(Client, Turns, fun() -> done end))
         end),
         {_, _} = erlmcp_test_cluster:await(fun() ->
-            counters:get(Turns, 2) > Count orelse process_info(Pid, status) =:= undefined
+            counters:get(Turns, 1_026) > Count orelse process_info(Pid, status) =:= undefined
         end, 30_000),
         ok = counters:put(Turns, 1, 0),
         receive {'DOWN', Monitor, process, Pid, Result} -> Result end
@@ -658,10 +658,33 @@ few_wait_for_their_turn(_) ->
     %% It waits for a second.
     _ = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(ada, 499) end),
     no_turn = Waiting(ada, 500),
-    ok = counters:put(Turns, 3 + erlang:phash2(ada, 1024), 250),
+    ok = counters:put(Turns, 1_027 + erlang:phash2(ada, 1024), 250),
     no_turn = Waiting(ada, 250),
     _ = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(ada, 249) end),
     _ = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(bob, 250) end).
+
+%% However slow the store is. A client has as many turns as are free: half of them, if it is alone.
+one_client_leaves_turns_to_others(_) ->
+    Turns = erlmcp_cluster_turns:new(),
+    Test = self(),
+    Begin = fun(Client) ->
+        {Pid, Monitor} = spawn_monitor(fun() ->
+            exit(erlmcp_cluster_turns:run(Client, Turns, fun() ->
+                Test ! {under_way, self()},
+                receive go_on -> done end
+            end))
+        end),
+        receive
+            {under_way, Change} -> {Monitor, Change};
+            {'DOWN', Monitor, process, Pid, no_turn} -> no_turn
+        end
+    end,
+    Changes = [Begin(ada) || _ <- lists:seq(1, 32)],
+    no_turn = Begin(ada),
+    Others = [Begin(bob) || _ <- lists:seq(1, 16)],
+    [Change ! go_on || {_, Change} <- Changes ++ Others],
+    [receive {'DOWN', Monitor, process, _, done} -> ok end || {Monitor, _} <- Changes ++ Others],
+    0 = counters:get(Turns, 1).
 
 %% A client may go away while its change is under way, and its process with it.
 turns_of_killed_requests_come_back(_) ->
