@@ -30,6 +30,7 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
          a_lease_that_begins_again_has_no_sessions/1,
          a_session_that_has_ended_is_not_inherited/1, a_session_is_inherited_once/1,
          one_that_ends_a_session_is_told_so/1, an_answer_of_an_earlier_home_is_dropped/1,
+         a_node_that_stands_still_holds_no_request_up/1,
          a_session_survives_its_home/1, a_minority_refuses/1,
          a_home_that_stood_still_has_lost_its_sessions/1]).
 %% On the nodes.
@@ -71,6 +72,7 @@ all() ->
      a_lease_that_begins_again_has_no_sessions,
      a_session_that_has_ended_is_not_inherited, a_session_is_inherited_once,
      one_that_ends_a_session_is_told_so, an_answer_of_an_earlier_home_is_dropped,
+     a_node_that_stands_still_holds_no_request_up,
      a_session_survives_its_home, a_minority_refuses,
      a_home_that_stood_still_has_lost_its_sessions].
 
@@ -990,6 +992,29 @@ lose_lease(Member, Nodes) ->
 home_safely(Member, Session) ->
     {Home, _} = erlmcp_test_cluster:await(fun() -> where_safely(Member, Session) end, 30_000),
     Home.
+
+%% Connections to it have no more room. It has connections of clients, whose session is elsewhere.
+a_node_that_stands_still_holds_no_request_up(Config) ->
+    [A, B, C] = Members = members(Config),
+    Session = initialize(C),
+    Other = initialize(A),
+    #{~"result" := #{}} = result(B, Other, ~"resources/subscribe", #{uri => ?TEXT}),
+    {Stream, _} = stream(C, Other, none),
+    Waiting = start_tool(C, Other, 1, ~"wait", #{as => ~"nobody reads"}),
+    _ = await_waiting(A, ~"nobody reads"),
+    ok = erlmcp_test_cluster:pause(C),
+    [ok = erlmcp_test_cluster_node:fill(Member, C) || Member <- [A, B]],
+    %% A request of its session goes to the next home.
+    {Home, _} = erlmcp_test_cluster:await(fun() -> where_safely(B, Session) end, 30_000),
+    false = Home =:= atom_to_binary(node_of(C)),
+    %% A session that sends it an event goes on, and a call that sends it an answer ends.
+    ok = updated(A),
+    #{~"result" := #{}} = result(B, Other, ~"resources/unsubscribe", #{uri => ?TEXT}),
+    ok = finish(A, ~"nobody reads", ~"done"),
+    {_, _} = erlmcp_test_cluster:await(fun() -> not is_waiting(A, ~"nobody reads") end, 30_000),
+    ok = erlmcp_test_cluster:resume(C),
+    {_, _} = erlmcp_test_cluster:await(fun() -> see_each_other(Members) end, 30_000),
+    lists:foreach(fun erlmcp_test_http:close/1, [Stream, Waiting]).
 
 a_session_survives_its_home(Config) ->
     [A, B, C] = members(Config),

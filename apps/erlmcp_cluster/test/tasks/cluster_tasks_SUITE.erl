@@ -879,7 +879,10 @@ a_node_that_stood_still_ends_nothing(Config) ->
     Exchange = request(session(B), 5, ~"tasks/result", #{taskId => Id}),
     Stale = record(A, Id),
     ok = erlmcp_test_cluster:pause(Still),
-    %% It does not answer. The request waits until the others have declared it dead.
+    %% It does not answer, and takes no more. The request waits until the others have declared it
+    %% dead.
+    #{member := Asking} = B,
+    ok = erlmcp_test_cluster_node:fill(Asking, Still),
     #{~"result" := #{}} = waited_for(B, fun() -> ask(client(B), ~"tasks/cancel", Id) end),
     #{~"error" := #{~"message" := ~"its node was lost"}} =
         until(client(B), Id, ~"failed", ?LOST_MS div 10),
