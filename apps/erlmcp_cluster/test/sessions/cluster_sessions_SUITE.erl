@@ -23,6 +23,7 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
          changes_of_sessions_take_turns/1, a_refused_subscription_ends_no_other/1,
          few_wait_for_their_turn/1, one_client_leaves_turns_to_others/1,
          turns_of_killed_requests_come_back/1, old_facts_are_deleted/1,
+         a_server_may_end_meanwhile/1,
          a_sweep_without_a_majority_ends/1, a_sweep_delays_no_stop/1,
          a_sweep_ends_with_its_incarnation/1,
          a_call_may_find_its_session_gone_elsewhere/1,
@@ -38,6 +39,7 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
          leave_turns/1, leave_share/2, share/0, who_shows/1, passed_on/0, of_incarnation/1,
          begin_to_inherit/1, begin_to_end/1, begin_to_open/0, go_on/1, end_sessions/2,
          begin_to_sweep/1, sweep_on/1]).
+-export([end_all_while_it_ends/1]).
 -export([count_searches/0, search/3, searches/0, inherit_at_once/2, inherited/0]).
 %% A cluster whose sessions are opened, inherited, and ended, in two steps.
 -export([incarnation/2, open_session/2, find_session/3, inherit_session/3, change_session/4]).
@@ -67,6 +69,7 @@ all() ->
      large_facts_count_more, a_refused_session_stores_nothing, a_session_that_made_room_says_so,
      changes_of_sessions_take_turns, a_refused_subscription_ends_no_other, few_wait_for_their_turn,
      one_client_leaves_turns_to_others, turns_of_killed_requests_come_back, old_facts_are_deleted,
+     a_server_may_end_meanwhile,
      a_sweep_without_a_majority_ends, a_sweep_delays_no_stop, a_sweep_ends_with_its_incarnation,
      a_call_may_find_its_session_gone_elsewhere, a_request_waits_for_a_lease_that_lapsed,
      a_lease_that_begins_again_has_no_sessions,
@@ -723,6 +726,23 @@ old_facts_are_deleted(Config) ->
         ok = erlmcp_test_cluster:call(A, erlmcp_cluster_sessions, sweep, [3_600]),
         not is_map_key(Name, Facts())
     end, 30_000).
+
+%% A node that ends its sessions has found the server when that ends with its tables.
+a_server_may_end_meanwhile(Config) ->
+    [A, _, _] = members(Config),
+    Lease = fun() -> erlmcp_test_cluster:call(A, erlang, whereis, [erlmcp_cluster_lease]) end,
+    Before = Lease(),
+    _ = serve(A, #{id => ending, handler => ?MODULE, cluster => erlmcp_cluster,
+                   listen => [{http, #{}}]}),
+    ok = erlmcp_test_cluster:call(A, ?MODULE, end_all_while_it_ends, [ending]),
+    ok = erlmcp_test_cluster:call(A, erlmcp, stop_server, [ending]),
+    Before = Lease().
+
+-doc false.
+end_all_while_it_ends(Id) ->
+    {ok, _, #{sessions := Sessions}} = erlmcp_registry:whereis(Id),
+    _ = [true = ets:delete(Table) || Table <- tl(tuple_to_list(Sessions))],
+    ok = erlmcp_cluster_sessions:leave().
 
 %% Each deletion would wait for a second. The lease is still valid when the sweep begins.
 a_sweep_without_a_majority_ends(Config) ->
