@@ -8,7 +8,9 @@ The record of a running task has one writer; other processes read it. Each chang
 from the store cannot overwrite a newer record of its task.
 
 A record must be readable on every node that shares the store. `node` names the node where the task
-runs. The pid of a connection in `owner` is compared with others, and used for nothing else.
+runs. Nodes that share a store need a name each: a node fails a running task that has its name, and
+that it does not run. The pid of a connection in `owner` is compared with others, and used for
+nothing else.
 
 No connection's process calls the callbacks, so they may wait. A task that has expired is neither
 found nor listed, whether it was swept or not.

@@ -37,7 +37,7 @@ Internal.
 -include_lib("khepri/include/khepri.hrl").
 
 -export([start_link/1, view/0, may_leave/0, leave/0, forget/1, without_lease/0]).
--export([members/0, leader/0, doubt/0, resign/0, disk/0]).
+-export([members/0, leader/0, doubt/0, close_full/2, resign/0, disk/0]).
 -export([next_incarnation/0, open_lease/1, renew_lease/5, leases/1, end_lease/3, bury/1]).
 -export([deaths/1]).
 -export([put_session/5, end_session/3, session/1, sessions/0, session_facts/0, owners/0]).
@@ -127,6 +127,8 @@ URI as the name.
     %% when the last one was over, or some time after this node has resigned
     patience = ?PATIENCE_MS :: pos_integer(),
     doubted :: integer(),
+    %% the other nodes to which the connection had no room at the last doubt
+    full = [] :: [node()],
     %% whether this node is a member; `doubtful` after `without_lease/0`
     member = true :: true | doubtful | left
 }).
@@ -175,11 +177,29 @@ leader() ->
 Reports a doubt whether the leader lives, and returns at once. If no leader answers or is known
 within 200 to 350 ms, this node asks the others to elect it as the leader. Each such election
 doubles the least of these times, up to 2 seconds, until a leader answers or no doubt comes for ten
-seconds.
+seconds. A connection that is full at two doubts is closed.
 """.
 -spec doubt() -> ok.
 doubt() ->
     gen_server:cast(?MODULE, {doubt, erlmcp_clock:now_ms()}).
+
+-doc """
+Returns those of `Nodes` to which the connection has no room. Closes the connection to those that
+are among `Before`, too. Otherwise each process that sends something to a node that stands still
+would stand still, Ra's among them, until OTP closes the connection after a minute. The calling
+process must not have the flag `async_dist`.
+""".
+-spec close_full([node()], Before :: [node()]) -> Full :: [node()].
+close_full(Nodes, Before) ->
+    %% The message says nothing.
+    Full = [Node || Node <- Nodes,
+                    erlang:send({?MODULE, Node}, room, [nosuspend, noconnect]) =:= nosuspend],
+    lists:foreach(fun(Node) ->
+        _ = lists:member(Node, Before) andalso erlang:disconnect_node(Node) =:= true
+            andalso erlmcp_log:report(warning, #{what => cluster_full_connection_closed,
+                                                 node => Node})
+    end, Full),
+    Full.
 
 -doc """
 Lets another living node lead the cluster, if this node leads it and is about to stop. Waits until
@@ -245,7 +265,7 @@ followed([Asked | Others] = Nodes, Looks) ->
     end.
 
 is_elected(Node) ->
-    case ra:ping({?STORE, Node}, ?IS_ELECTED_MS) of
+    case asked(fun() -> ra:ping({?STORE, Node}, ?IS_ELECTED_MS) end) of
         {pong, State} -> lists:member(State, [pre_vote, candidate, leader]);
         _ -> false
     end.
@@ -853,11 +873,15 @@ handle_call(leave, _, State) ->
 %% This doubt is older than the answer to the last one, for which it had to wait.
 handle_cast({doubt, At}, #state{doubted = Doubted} = State) when At < Doubted ->
     {noreply, State};
-handle_cast({doubt, At}, #state{patience = Before, doubted = Doubted} = State) ->
+handle_cast({doubt, At}, #state{patience = Before, doubted = Doubted, full = FullBefore} = State) ->
     %% After a time without a doubt, the elections before it have helped.
-    Patience = case At - Doubted > ?CALM_MS of true -> ?PATIENCE_MS; false -> Before end,
+    {Patience, Known} = case At - Doubted > ?CALM_MS of
+        true -> {?PATIENCE_MS, []};
+        false -> {Before, FullBefore}
+    end,
+    Full = close_full(others(), Known),
     Next = doubt(leader(), Patience),
-    {noreply, State#state{patience = Next, doubted = erlmcp_clock:now_ms()}};
+    {noreply, State#state{patience = Next, doubted = erlmcp_clock:now_ms(), full = Full}};
 handle_cast(without_lease, #state{member = true} = State) ->
     {noreply, State#state{member = doubtful}};
 handle_cast(without_lease, State) ->
@@ -886,21 +910,25 @@ doubt(Leader, Patience) ->
         false -> Patience
     end.
 
+%% This node's part of the store may itself wait for room in a connection, so it is not asked.
+others() ->
+    case ra_leaderboard:lookup_members(?STORE) of
+        undefined -> [];
+        Members -> [Node || {_, Node} <- Members, Node =/= node()]
+    end.
+
 answers(none, Milliseconds) ->
     receive after Milliseconds -> false end;
 answers(Node, Milliseconds) ->
-    ra:ping({?STORE, Node}, Milliseconds) =:= {pong, leader}.
+    asked(fun() -> ra:ping({?STORE, Node}, Milliseconds) end) =:= {pong, leader}.
 
 elect() ->
     elect(node()).
 
 elect(Node) ->
-    try
-        ra:trigger_election({?STORE, Node}, ?ELECTION_MS)
-    catch
-        %% The member starts, stops, or is busy.
-        exit:_ -> ok
-    end.
+    %% An error says that the member starts, stops, or is busy.
+    _ = asked(fun() -> ra:trigger_election({?STORE, Node}, ?ELECTION_MS) end),
+    ok.
 
 %% Ra starts its processes again that end, a few times. If they are not there for two looks, it has
 %% given up.
@@ -1011,12 +1039,16 @@ read(Read, Path, consistency) ->
 read(Read, Path, low_latency) ->
     asked(fun() -> Read(?STORE, Path, #{favor => low_latency, timeout => ?COMMAND_MS}) end).
 
-%% The node's part of the store may stop while it is asked. Ra says so by an exit.
+%% The node's part of the store may stop while it is asked. Ra says so by an exit. If the leader
+%% stands still, the caller must not wait for room in the connection to it, which has no timeout.
 asked(Ask) ->
+    Before = process_flag(async_dist, true),
     try
         Ask()
     catch
         exit:{Reason, {gen_statem, call, _}} -> {error, Reason}
+    after
+        _ = process_flag(async_dist, Before)
     end.
 
 create(Path, Data, Milliseconds) ->

@@ -417,6 +417,7 @@ a_busy_connection_blocks_nobody(Config) ->
     [A, B, C] = members(Config),
     [Other, Busy] = [listen(Member, #{promptsListChanged => true}) || Member <- [B, C]],
     #{missed := Before} = call(A, counts, []),
+    State = state(C, true),
     ok = erlmcp_test_cluster:pause(C),
     try
         Took = call(A, flood, [40, Before]),
@@ -426,7 +427,9 @@ a_busy_connection_blocks_nobody(Config) ->
         %% The third node hears of what changes meanwhile.
         Prompt = #{name => ~"meanwhile", handler => fun ?MODULE:done/2},
         ok = call(A, erlmcp, add, [?SERVER, prompt, Prompt]),
-        ~"notifications/prompts/list_changed" = heard(Other)
+        ~"notifications/prompts/list_changed" = heard(Other),
+        %% Whoever asks that node does not wait for room, either.
+        {error, <<"requestState: the node", _/binary>>} = booked(A, State, true)
     after
         erlmcp_test_cluster:resume(C)
     end,

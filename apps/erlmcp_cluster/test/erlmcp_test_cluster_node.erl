@@ -8,8 +8,9 @@ What suites run on the nodes of a cluster: servers, and calls that wait until a 
 -export([serve/2, answered/1, initialize/2, get_stream/3, await_waiting/2, is_waiting/2,
          finish/3]).
 -export([hold_sessions/2, await_held/2, release/2]).
+-export([fill/2]).
 %% On the nodes.
--export([start/1, wait/1, finish_here/2, supervisor/1]).
+-export([start/1, wait/1, finish_here/2, supervisor/1, fill_here/1]).
 
 %% Starts a server on a node, and returns it with its listeners.
 serve(Member, Options) ->
@@ -112,3 +113,16 @@ release(Member, Supervisor) ->
 supervisor(Server) ->
     {ok, _, Instance} = erlmcp_registry:whereis(Server),
     erlmcp_instance:supervisor(sessions, Instance).
+
+%% Returns when the connection of a node to another one, which stands still, has no more room.
+fill(Member, #{node := Node}) ->
+    erlmcp_test_cluster:call(Member, ?MODULE, fill_here, [Node]).
+
+fill_here(Node) ->
+    Nobody = {?MODULE, Node},
+    %% This process waits for room.
+    _ = spawn(fun() -> Nobody ! binary:copy(<<0>>, 67_108_864) end),
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        erlang:send(Nobody, message, [nosuspend]) =:= nosuspend
+    end, 30_000),
+    ok.

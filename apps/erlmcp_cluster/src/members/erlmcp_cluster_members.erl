@@ -3,7 +3,7 @@
 Watches the leases of all nodes. The process declares a node dead when the node's lease has stood
 still for 1,250 ms by this node's clock, and writes the death down. Without a valid lease of its
 own, this node declares none dead. The process also connects this node to members that it has lost
-the connection to.
+the connection to, and closes full connections to dead ones.
 
 Each incarnation has a process on each node, which ends when that node knows that the incarnation
 has ended. Processes that wait for the next home of a session monitor it.
@@ -123,8 +123,10 @@ handle_info(watch, State) ->
     {noreply, Next};
 %% A connection that was lost comes back only if a process asks for it. That may take seconds.
 handle_info(connect, #state{without = Before} = State) ->
-    Lost = erlmcp_cluster_store:members() -- [node() | nodes()],
-    lists:foreach(fun(Node) -> spawn(net_kernel, connect_node, [Node]) end, Lost),
+    Members = erlmcp_cluster_store:members() -- [node()],
+    Dead = dead(Members, maps:values(incarnations())),
+    _ = erlmcp_cluster_store:close_full(Dead, Dead),
+    lists:foreach(fun(Node) -> spawn(net_kernel, connect_node, [Node]) end, Members -- nodes()),
     Without = case erlmcp_cluster_lease:is_valid() of
         true -> 0;
         false -> Before + 1
@@ -135,6 +137,10 @@ handle_info(connect, #state{without = Before} = State) ->
     {noreply, State#state{without = Without}};
 handle_info(_, State) ->
     {noreply, State}.
+
+%% This node may not have seen the leases yet.
+dead(_, []) -> [];
+dead(Members, Living) -> Members -- Living.
 
 watch(#state{seen = Seen} = State) ->
     maybe

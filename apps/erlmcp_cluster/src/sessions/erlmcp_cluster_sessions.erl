@@ -268,14 +268,28 @@ Ends all sessions of this node, which has left the cluster. Also ends all stream
 -spec leave() -> ok.
 leave() ->
     ok = end_all(),
-    lists:foreach(fun(Instance) ->
+    _ = of_servers(fun(Instance) ->
         erlmcp_subscriptions:close(erlmcp_instance:subscriptions(Instance))
-    end, servers()).
+    end),
+    ok.
 
 -doc "Ends all sessions of this node, since other nodes are their homes now, or will be.".
 -spec end_all() -> ok.
 end_all() ->
-    lists:foreach(fun erlmcp_session:end_all/1, servers()).
+    _ = of_servers(fun erlmcp_session:end_all/1),
+    ok.
+
+%% Returns what `Do` returns for each server.
+of_servers(Do) ->
+    lists:append([of_server(Do, Instance) || Instance <- servers()]).
+
+of_server(Do, Instance) ->
+    try
+        [Do(Instance)]
+    catch
+        %% The server has just ended, and its tables with it.
+        error:badarg -> []
+    end.
 
 servers() ->
     [Instance || {_, _, #{cluster := {erlmcp_cluster, _}} = Instance} <- erlmcp_registry:servers()].
@@ -341,7 +355,7 @@ sweep(Facts, _) when map_size(Facts) =:= 0 ->
     ok;
 sweep(Facts, Seconds) ->
     Open = #{erlmcp_cluster_session_id:name(Id) => open
-             || Instance <- servers(), Id <- erlmcp_session_table:open_ids(Instance)},
+             || Ids <- of_servers(fun erlmcp_session_table:open_ids/1), Id <- Ids},
     Own = erlmcp_cluster_lease:incarnation(),
     Now = erlmcp_cluster_time:now(second) + Seconds,
     forget([Name || Name := Fact <- Facts, not is_map_key(Name, Open),

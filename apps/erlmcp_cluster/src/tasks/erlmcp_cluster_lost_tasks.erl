@@ -59,11 +59,17 @@ handle_info(look, State) ->
 handle_info(behind, #state{timer = Timer} = State) ->
     %% The message may have come from outside.
     _ = erlang:cancel_timer(Timer),
-    _ = case erlmcp_cluster_lease:incarnation() of
-        none -> ok;
-        Own -> take_behind(Own)
+    Next = case erlmcp_cluster_lease:incarnation() of
+        none ->
+            State;
+        Own ->
+            %% A task that is taken over hides a process that still runs it here for another
+            %% incarnation. So such processes are ended first.
+            Looked = look(State, Own),
+            _ = take_behind(Own),
+            Looked
     end,
-    {noreply, State#state{timer = behind_later()}};
+    {noreply, Next#state{timer = behind_later()}};
 handle_info(_, State) ->
     {noreply, State}.
 

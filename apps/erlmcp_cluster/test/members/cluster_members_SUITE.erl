@@ -9,7 +9,8 @@ one of them. A node is killed, stands still, is cut off, leaves, and comes back.
          a_slow_leader_goes_on/1, elections_for_a_busy_leader_become_rare/1,
          a_leader_that_resigns_asks_another_one/1, leases_come_back_while_the_leader_is_slow/1,
          a_lease_that_was_opened_unheard_is_ended/1, a_home_that_begins_late_is_unseen/1,
-         a_node_that_stood_still_is_fenced/1, a_minority_has_no_lease/1,
+         a_node_that_stood_still_is_fenced/1, a_full_connection_holds_no_lease_up/1,
+         a_minority_has_no_lease/1,
          a_part_that_stands_still_ends_the_lease_late/1,
          a_leader_that_resigns_does_not_elect_itself/1,
          a_node_alone_among_silent_ones_has_no_lease/1,
@@ -44,7 +45,8 @@ all() ->
      a_leader_that_resigns_asks_another_one, a_leader_that_resigns_does_not_elect_itself,
      leases_come_back_while_the_leader_is_slow,
      a_lease_that_was_opened_unheard_is_ended, a_home_that_begins_late_is_unseen,
-     a_node_that_stood_still_is_fenced, a_minority_has_no_lease,
+     a_node_that_stood_still_is_fenced, a_full_connection_holds_no_lease_up,
+     a_minority_has_no_lease,
      a_part_that_stands_still_ends_the_lease_late,
      a_node_alone_among_silent_ones_has_no_lease, a_store_that_cannot_start_is_tried_again,
      a_node_whose_processes_restart_has_joined, reads_end_while_the_store_stops,
@@ -372,6 +374,26 @@ a_node_that_stood_still_is_fenced(Config) ->
     ct:pal("samples without a lease at the others: ~p",
            [[length([Sample || {_, false, _} = Sample <- samples(Member)])
              || Member <- Others]]).
+
+%% What a process sends waits for room then, until OTP closes the connection after a minute.
+a_full_connection_holds_no_lease_up(Config) ->
+    Members = joined(Config),
+    {Leader, Others} = leader(Members),
+    Number = incarnation(Leader),
+    Lease = fun(Do) ->
+        [ok = erlmcp_test_cluster:call(Other, sys, Do, [erlmcp_cluster_lease]) || Other <- Others]
+    end,
+    %% They find the connections full.
+    Lease(suspend),
+    ok = erlmcp_test_cluster:pause(Leader),
+    [ok = erlmcp_test_cluster_node:fill(Other, Leader) || Other <- Others],
+    Lease(resume),
+    {_, Took} = erlmcp_test_cluster:await(fun() ->
+        lists:all(fun has_lease/1, Others) andalso all_say([Number], Others)
+    end, 30_000),
+    ct:pal("leases again, and the leader dead, after ~b ms", [Took]),
+    ok = erlmcp_test_cluster:resume(Leader),
+    {_, _} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 30_000).
 
 a_minority_has_no_lease(Config) ->
     Members = joined(Config),

@@ -21,8 +21,9 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
          large_facts_count_more/1, a_refused_session_stores_nothing/1,
          a_session_that_made_room_says_so/1,
          changes_of_sessions_take_turns/1, a_refused_subscription_ends_no_other/1,
-         few_wait_for_their_turn/1,
+         few_wait_for_their_turn/1, one_client_leaves_turns_to_others/1,
          turns_of_killed_requests_come_back/1, old_facts_are_deleted/1,
+         a_server_may_end_meanwhile/1,
          a_sweep_without_a_majority_ends/1, a_sweep_delays_no_stop/1,
          a_sweep_ends_with_its_incarnation/1,
          a_call_may_find_its_session_gone_elsewhere/1,
@@ -30,6 +31,7 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
          a_lease_that_begins_again_has_no_sessions/1,
          a_session_that_has_ended_is_not_inherited/1, a_session_is_inherited_once/1,
          one_that_ends_a_session_is_told_so/1, an_answer_of_an_earlier_home_is_dropped/1,
+         a_node_that_stands_still_holds_no_request_up/1,
          a_session_survives_its_home/1, a_minority_refuses/1,
          a_home_that_stood_still_has_lost_its_sessions/1]).
 %% On the nodes.
@@ -37,6 +39,7 @@ follow each other in one cluster, which the module of `docs/cluster.md` has made
          leave_turns/1, leave_share/2, share/0, who_shows/1, passed_on/0, of_incarnation/1,
          begin_to_inherit/1, begin_to_end/1, begin_to_open/0, go_on/1, end_sessions/2,
          begin_to_sweep/1, sweep_on/1]).
+-export([end_all_while_it_ends/1]).
 -export([count_searches/0, search/3, searches/0, inherit_at_once/2, inherited/0]).
 %% A cluster whose sessions are opened, inherited, and ended, in two steps.
 -export([incarnation/2, open_session/2, find_session/3, inherit_session/3, change_session/4]).
@@ -65,12 +68,14 @@ all() ->
      facts_of_sessions_are_bounded, facts_of_one_client_are_bounded,
      large_facts_count_more, a_refused_session_stores_nothing, a_session_that_made_room_says_so,
      changes_of_sessions_take_turns, a_refused_subscription_ends_no_other, few_wait_for_their_turn,
-     turns_of_killed_requests_come_back, old_facts_are_deleted, a_sweep_without_a_majority_ends,
-     a_sweep_delays_no_stop, a_sweep_ends_with_its_incarnation,
+     one_client_leaves_turns_to_others, turns_of_killed_requests_come_back, old_facts_are_deleted,
+     a_server_may_end_meanwhile,
+     a_sweep_without_a_majority_ends, a_sweep_delays_no_stop, a_sweep_ends_with_its_incarnation,
      a_call_may_find_its_session_gone_elsewhere, a_request_waits_for_a_lease_that_lapsed,
      a_lease_that_begins_again_has_no_sessions,
      a_session_that_has_ended_is_not_inherited, a_session_is_inherited_once,
      one_that_ends_a_session_is_told_so, an_answer_of_an_earlier_home_is_dropped,
+     a_node_that_stands_still_holds_no_request_up,
      a_session_survives_its_home, a_minority_refuses,
      a_home_that_stood_still_has_lost_its_sessions].
 
@@ -645,12 +650,12 @@ few_wait_for_their_turn(_) ->
     Turns = erlmcp_cluster_turns:new(),
     Waiting = fun(Client, Count) ->
         ok = counters:put(Turns, 1, 64),
-        ok = counters:put(Turns, 2, Count),
+        ok = counters:put(Turns, 1_026, Count),
         {Pid, Monitor} = spawn_monitor(fun() ->
             exit(erlmcp_cluster_turns:run(Client, Turns, fun() -> done end))
         end),
         {_, _} = erlmcp_test_cluster:await(fun() ->
-            counters:get(Turns, 2) > Count orelse process_info(Pid, status) =:= undefined
+            counters:get(Turns, 1_026) > Count orelse process_info(Pid, status) =:= undefined
         end, 30_000),
         ok = counters:put(Turns, 1, 0),
         receive {'DOWN', Monitor, process, Pid, Result} -> Result end
@@ -658,10 +663,33 @@ few_wait_for_their_turn(_) ->
     %% It waits for a second.
     _ = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(ada, 499) end),
     no_turn = Waiting(ada, 500),
-    ok = counters:put(Turns, 3 + erlang:phash2(ada, 1024), 250),
+    ok = counters:put(Turns, 1_027 + erlang:phash2(ada, 1024), 250),
     no_turn = Waiting(ada, 250),
     _ = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(ada, 249) end),
     _ = erlmcp_test_pauses:undisturbed(250, fun() -> done = Waiting(bob, 250) end).
+
+%% However slow the store is. A client has as many turns as are free: half of them, if it is alone.
+one_client_leaves_turns_to_others(_) ->
+    Turns = erlmcp_cluster_turns:new(),
+    Test = self(),
+    Begin = fun(Client) ->
+        {Pid, Monitor} = spawn_monitor(fun() ->
+            exit(erlmcp_cluster_turns:run(Client, Turns, fun() ->
+                Test ! {under_way, self()},
+                receive go_on -> done end
+            end))
+        end),
+        receive
+            {under_way, Change} -> {Monitor, Change};
+            {'DOWN', Monitor, process, Pid, no_turn} -> no_turn
+        end
+    end,
+    Changes = [Begin(ada) || _ <- lists:seq(1, 32)],
+    no_turn = Begin(ada),
+    Others = [Begin(bob) || _ <- lists:seq(1, 16)],
+    [Change ! go_on || {_, Change} <- Changes ++ Others],
+    [receive {'DOWN', Monitor, process, _, done} -> ok end || {Monitor, _} <- Changes ++ Others],
+    0 = counters:get(Turns, 1).
 
 %% A client may go away while its change is under way, and its process with it.
 turns_of_killed_requests_come_back(_) ->
@@ -698,6 +726,23 @@ old_facts_are_deleted(Config) ->
         ok = erlmcp_test_cluster:call(A, erlmcp_cluster_sessions, sweep, [3_600]),
         not is_map_key(Name, Facts())
     end, 30_000).
+
+%% A node that ends its sessions has found the server when that ends with its tables.
+a_server_may_end_meanwhile(Config) ->
+    [A, _, _] = members(Config),
+    Lease = fun() -> erlmcp_test_cluster:call(A, erlang, whereis, [erlmcp_cluster_lease]) end,
+    Before = Lease(),
+    _ = serve(A, #{id => ending, handler => ?MODULE, cluster => erlmcp_cluster,
+                   listen => [{http, #{}}]}),
+    ok = erlmcp_test_cluster:call(A, ?MODULE, end_all_while_it_ends, [ending]),
+    ok = erlmcp_test_cluster:call(A, erlmcp, stop_server, [ending]),
+    Before = Lease().
+
+-doc false.
+end_all_while_it_ends(Id) ->
+    {ok, _, #{sessions := Sessions}} = erlmcp_registry:whereis(Id),
+    _ = [true = ets:delete(Table) || Table <- tl(tuple_to_list(Sessions))],
+    ok = erlmcp_cluster_sessions:leave().
 
 %% Each deletion would wait for a second. The lease is still valid when the sweep begins.
 a_sweep_without_a_majority_ends(Config) ->
@@ -967,6 +1012,29 @@ lose_lease(Member, Nodes) ->
 home_safely(Member, Session) ->
     {Home, _} = erlmcp_test_cluster:await(fun() -> where_safely(Member, Session) end, 30_000),
     Home.
+
+%% Connections to it have no more room. It has connections of clients, whose session is elsewhere.
+a_node_that_stands_still_holds_no_request_up(Config) ->
+    [A, B, C] = Members = members(Config),
+    Session = initialize(C),
+    Other = initialize(A),
+    #{~"result" := #{}} = result(B, Other, ~"resources/subscribe", #{uri => ?TEXT}),
+    {Stream, _} = stream(C, Other, none),
+    Waiting = start_tool(C, Other, 1, ~"wait", #{as => ~"nobody reads"}),
+    _ = await_waiting(A, ~"nobody reads"),
+    ok = erlmcp_test_cluster:pause(C),
+    [ok = erlmcp_test_cluster_node:fill(Member, C) || Member <- [A, B]],
+    %% A request of its session goes to the next home.
+    {Home, _} = erlmcp_test_cluster:await(fun() -> where_safely(B, Session) end, 30_000),
+    false = Home =:= atom_to_binary(node_of(C)),
+    %% A session that sends it an event goes on, and a call that sends it an answer ends.
+    ok = updated(A),
+    #{~"result" := #{}} = result(B, Other, ~"resources/unsubscribe", #{uri => ?TEXT}),
+    ok = finish(A, ~"nobody reads", ~"done"),
+    {_, _} = erlmcp_test_cluster:await(fun() -> not is_waiting(A, ~"nobody reads") end, 30_000),
+    ok = erlmcp_test_cluster:resume(C),
+    {_, _} = erlmcp_test_cluster:await(fun() -> see_each_other(Members) end, 30_000),
+    lists:foreach(fun erlmcp_test_http:close/1, [Stream, Waiting]).
 
 a_session_survives_its_home(Config) ->
     [A, B, C] = members(Config),

@@ -23,6 +23,7 @@ The last case kills a node.
          tasks_end_with_their_server/1, expired_tasks_are_deleted/1,
          a_cancelled_task_stays_so/1, a_task_that_the_tables_lack_ends/1,
          a_node_that_begins_again_ends_its_tasks/1,
+         a_task_that_runs_again_ends_here_first/1,
          a_store_that_ends_while_it_is_used_is_unavailable/1,
          a_node_with_a_full_disk_comes_back/1, a_minority_refuses/1,
          a_node_that_stood_still_ends_nothing/1, a_killed_node_loses_its_tasks_once/1]).
@@ -60,6 +61,7 @@ all() ->
      few_changes_are_written, an_unknown_request_is_unsupported, an_explicit_store_wins,
      tasks_end_with_their_server, expired_tasks_are_deleted, a_cancelled_task_stays_so,
      a_task_that_the_tables_lack_ends, a_node_that_begins_again_ends_its_tasks,
+     a_task_that_runs_again_ends_here_first,
      a_store_that_ends_while_it_is_used_is_unavailable,
      a_node_with_a_full_disk_comes_back, a_minority_refuses,
      a_node_that_stood_still_ends_nothing, a_killed_node_loses_its_tasks_once].
@@ -708,6 +710,37 @@ a_node_that_begins_again_ends_its_tasks(Config) ->
     stop(Alone),
     Returned >= 10 orelse a_node_that_begins_again_ends_its_tasks(Config).
 
+%% The node looks for tasks that stayed behind, before it has seen that it is another incarnation. A
+%% process still runs the task for the one before.
+a_task_that_runs_again_ends_here_first(Config) ->
+    [#{node := Node} = Member, Other, _] = members(Config),
+    %% No other node has this server.
+    Alone = served(Member, alone, #{}),
+    {File, Id} = repeated(Alone, ~"ends_first", Config),
+    Handler = running(Alone, ~"ends_first"),
+    Number = incarnation(Member),
+    Looks = fun(Function) ->
+        erlmcp_test_cluster:call(Member, sys, Function, [erlmcp_cluster_lost_tasks])
+    end,
+    Before = Looks(get_state),
+    ok = Looks(suspend),
+    ok = erlmcp_test_cluster:pause(Member),
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        #{alive := Alive} = erlmcp_test_cluster:status(Other),
+        not lists:member(Node, maps:values(Alive))
+    end, 30_000),
+    ok = erlmcp_test_cluster:resume(Member),
+    {_, _} = erlmcp_test_cluster:await(fun() -> is_newer(Member, Number) end, 30_000),
+    _ = erlmcp_test_cluster:call(Member, erlmcp_cluster_lost_tasks, handle_info, [behind, Before]),
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        not erlmcp_test_cluster:call(Member, erlang, is_process_alive, [Handler])
+    end, 30_000),
+    ok = Looks(resume),
+    #{~"result" := #{~"content" := [#{~"text" := ~"ran again"}]}} =
+        until(client(Alone), Id, ~"completed"),
+    2 = length(runs(File)),
+    stop(Alone).
+
 -doc false.
 create(Server, Task) ->
     {ok, _, #{tasks := {Store, _}}} = erlmcp_registry:whereis(Server),
@@ -879,7 +912,10 @@ a_node_that_stood_still_ends_nothing(Config) ->
     Exchange = request(session(B), 5, ~"tasks/result", #{taskId => Id}),
     Stale = record(A, Id),
     ok = erlmcp_test_cluster:pause(Still),
-    %% It does not answer. The request waits until the others have declared it dead.
+    %% It does not answer, and takes no more. The request waits until the others have declared it
+    %% dead.
+    #{member := Asking} = B,
+    ok = erlmcp_test_cluster_node:fill(Asking, Still),
     #{~"result" := #{}} = waited_for(B, fun() -> ask(client(B), ~"tasks/cancel", Id) end),
     #{~"error" := #{~"message" := ~"its node was lost"}} =
         until(client(B), Id, ~"failed", ?LOST_MS div 10),
@@ -1012,7 +1048,8 @@ wait_for_cluster(Id, Count) ->
     {ok, _, #{gate := Gate}} = erlmcp_registry:whereis(Id),
     Caller = self(),
     Holder = spawn(fun() ->
-        _ = [{ok, _} = erlmcp_gate:wait_for_cluster(Gate) || _ <- lists:seq(1, Count)],
+        _ = [{ok, _} = erlmcp_gate:wait_for_cluster(Tenant, Gate)
+             || Tenant <- lists:seq(1, Count)],
         Caller ! {self(), waits},
         receive never -> ok end
     end),

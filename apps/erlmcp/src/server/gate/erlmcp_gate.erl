@@ -22,7 +22,7 @@ Internal.
 
 -export([new/1, new/2, connect/2, connect_tenant/2, stream/1, enter/2, waits/1, await/2,
          enter_definition/2, pause/1, resume/2, hand_over/2, leave/1, add_work/1, forward/3,
-         wait_for_cluster/1]).
+         wait_for_cluster/2]).
 -export([state/1, lame/1, is_lame/1, drain/1, is_draining/1, limit/1, limit/2, limit_queue/2,
          held/2, calls/1, oldest_calls/2, network/1]).
 -export([accounts/1, count_heard/3, pay/3]).
@@ -215,11 +215,14 @@ forward(Tenant, Bytes, #{limits := #{in_flight := Most, queue_bytes := MostBytes
 
 -doc """
 Gives the calling process a permit to wait until the session of its request has another home, or the
-task can be reached again. At most 1,000 requests of the server wait so, and others are refused.
+task can be reached again. At most 1,000 requests of the server wait so, and others are refused. A
+tenant may have as many of them as could still wait, and ten in any case.
 """.
--spec wait_for_cluster(gate()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
-wait_for_cluster(Gate) ->
-    connection([{{forwarded, waiting}, 1, ?WAITING_FOR_CLUSTER}], Gate).
+-spec wait_for_cluster(tenant(), gate()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+wait_for_cluster(Tenant, Gate) ->
+    Left = ?WAITING_FOR_CLUSTER - held(Gate, {forwarded, waiting}),
+    connection([{{forwarded, waiting}, 1, ?WAITING_FOR_CLUSTER},
+                {{forwarded, {waiting, Tenant}}, 1, max(?LEAST_OF_TENANT, Left)}], Gate).
 
 permit(InFlight, Taken, Since, #{permits := Permits} = Gate) ->
     {Gate, erlmcp_gate_permits:add(InFlight, Taken, Permits), Since}.
@@ -630,6 +633,9 @@ full({forwarded, {bytes, _}}) ->
      ~"requests of one client on their way to the homes of their sessions have too many bytes"};
 full({forwarded, waiting}) ->
     {backpressure_active, ~"too many requests wait for another home of their session or task"};
+full({forwarded, {waiting, _}}) ->
+    {backpressure_active,
+     ~"too many requests of one client wait for another home of their session or task"};
 full({definition, _} = Key) ->
     {concurrent_limit_exceeded, [too_many_calls(Key), ~" in flight"]}.
 

@@ -60,7 +60,7 @@ Internal.
 
 -doc """
 The key of a counter: its kind, and a tenant, an address or a definition. The kind `forwarded` has
-`requests`, `bytes` or `waiting` in place of these, the first two also in a pair with a tenant.
+`requests`, `bytes` or `waiting` in place of these, each also in a pair with a tenant.
 """.
 -type key() :: {Kind :: atom(), term()}.
 -doc "The name of a counter: one of the server's, or a key.".

@@ -242,8 +242,9 @@ wait(Late, #state{until = none} = State) ->
 wait(Late, #state{until = Until} = State) ->
     wait(Late, Until, State).
 
-wait(Late, Until, #state{waiting = none, instance = #{gate := Gate}} = State) ->
-    case erlmcp_gate:wait_for_cluster(Gate) of
+wait(Late, Until, #state{waiting = none, request = #{tenant := Tenant},
+                         instance = #{gate := Gate}} = State) ->
+    case erlmcp_gate:wait_for_cluster(Tenant, Gate) of
         {ok, Permit} -> wait(Late, Until, State#state{waiting = Permit});
         {refuse, Refusal} -> refuse(Refusal, State)
     end;

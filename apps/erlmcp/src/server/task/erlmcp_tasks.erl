@@ -165,30 +165,32 @@ If any other request takes longer than `call_timeout_ms`, `Owner` is sent `deadl
 -spec perform(erlmcp_engine:call(), erlmcp_engine:context(), Owner :: erlmcp_call:owner(),
               erlmcp_instance:instance()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
-perform(#{kind := {task, result}, arguments := #{task := Id}}, Context, Owner, Instance) ->
-    case patiently(fun(_) -> find(Id, Context, Instance) end, Instance) of
+perform(#{kind := {task, result}, arguments := #{task := Id}, tenant := Tenant}, Context, Owner,
+        Instance) ->
+    case patiently(fun(_) -> find(Id, Context, Instance) end, Tenant, Instance) of
         {ok, Task} -> await(Task, Context, Owner, Instance);
         {error, _} = Refused -> Refused
     end;
-perform(#{kind := {task, Operation}} = Call, Context, Owner, Instance) ->
+perform(#{kind := {task, Operation}, tenant := Tenant} = Call, Context, Owner, Instance) ->
     #{limits := #{call_timeout_ms := Timeout}} = Instance,
     Owned = erlmcp_call_report:owned(Owner, Context),
     erlmcp_call_messages:within(Timeout, Owner, fun() ->
-        patiently(fun(Attempt) -> operate(Operation, Attempt, Call, Owned, Instance) end, Instance)
+        patiently(fun(Attempt) -> operate(Operation, Attempt, Call, Owned, Instance) end, Tenant,
+                  Instance)
     end).
 
 %% A request waits while the cluster elects a leader, or has lost the node of its task, and is
 %% attempted again. All of these requests may be: a task is cancelled once, and each of its requests
 %% is answered once. A node without a lease does not wait: the majority may be elsewhere.
-patiently(Do, #{cluster := none}) ->
+patiently(Do, _, #{cluster := none}) ->
     Do(first);
-patiently(Do, Instance) ->
+patiently(Do, Tenant, Instance) ->
     Until = erlmcp_clock:now_ms() + ?PATIENCE,
     case Do(first) of
         {error, Refusal} = Refused ->
             maybe
                 true ?= may_wait(Refusal, Instance),
-                {ok, Permit} ?= permit(Instance),
+                {ok, Permit} ?= permit(Tenant, Instance),
                 try
                     again(Do, Until, Instance)
                 after
@@ -207,9 +209,9 @@ may_wait(Refusal, #{cluster := {Module, State}}) ->
         andalso is_integer(Module:incarnation(tasks, State)).
 
 %% Few calls wait, so no other has the gate in its part of the instance.
-permit(#{key := Key}) ->
+permit(Tenant, #{key := Key}) ->
     {ok, #{gate := Gate}} = erlmcp_instance:find(Key),
-    erlmcp_gate:wait_for_cluster(Gate).
+    erlmcp_gate:wait_for_cluster(Tenant, Gate).
 
 again(Do, Until, Instance) ->
     ok = timer:sleep(?ATTEMPT),

@@ -8,7 +8,7 @@
          rates_count_all_or_none/1, a_rate_by_its_clock/1,
          a_refused_message_uses_up_no_rate/1, a_refusal_takes_nothing/1,
          one_client_leaves_room_on_the_way/1, requests_without_a_home_are_bounded/1,
-         definitions_have_limits/1,
+         one_client_leaves_room_to_wait/1, definitions_have_limits/1,
          the_servers_own_counters_always_have_room/1, networks_are_addresses/1,
          no_request_enters_when_it_drains/1, the_limit_can_be_lower/1,
          refusals_say_which_rate_is_used_up/1, refusals_say_what_is_called_too_often/1]).
@@ -22,7 +22,7 @@ all() ->
     [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, rates_count_all_or_none,
      a_rate_by_its_clock, a_refused_message_uses_up_no_rate, a_refusal_takes_nothing,
      one_client_leaves_room_on_the_way, requests_without_a_home_are_bounded,
-     definitions_have_limits,
+     one_client_leaves_room_to_wait, definitions_have_limits,
      refusals_say_what_is_called_too_often,
      the_servers_own_counters_always_have_room, networks_are_addresses,
      no_request_enters_when_it_drains, the_limit_can_be_lower,
@@ -85,10 +85,26 @@ one_client_leaves_room_on_the_way(_) ->
 
 requests_without_a_home_are_bounded(_) ->
     Gate = erlmcp_gate:new(#{}),
-    Permits = [entered(erlmcp_gate:wait_for_cluster(Gate)) || _ <- lists:seq(1, 1_000)],
-    backpressure_active = refused(erlmcp_gate:wait_for_cluster(Gate)),
+    Permits = [entered(erlmcp_gate:wait_for_cluster(Tenant, Gate))
+               || Tenant <- lists:seq(1, 1_000)],
+    backpressure_active = refused(erlmcp_gate:wait_for_cluster(ada, Gate)),
     ok = erlmcp_gate:leave(hd(Permits)),
-    _ = entered(erlmcp_gate:wait_for_cluster(Gate)).
+    _ = entered(erlmcp_gate:wait_for_cluster(ada, Gate)).
+
+%% As many as could still wait: half of them, if it is alone, and half of the rest for the next one.
+one_client_leaves_room_to_wait(_) ->
+    Gate = erlmcp_gate:new(#{}),
+    Wait = fun(Tenant) -> erlmcp_gate:wait_for_cluster(Tenant, Gate) end,
+    [begin
+         _ = [entered(Wait(Tenant)) || _ <- lists:seq(1, Count)],
+         {refuse, Refusal} = Wait(Tenant),
+         <<"too many requests of one client wait", _/binary>> =
+             iolist_to_binary(erlmcp_refusal:message(Refusal))
+     end || {Tenant, Count} <- [{ada, 500}, {bob, 250}]],
+    %% Ten in any case.
+    _ = [entered(Wait(Tenant)) || Tenant <- lists:seq(1, 240)],
+    _ = [entered(Wait(eve)) || _ <- lists:seq(1, 10)],
+    backpressure_active = refused(Wait(dan)).
 
 refusals_say_which_rate_is_used_up(_) ->
     [begin
@@ -277,7 +293,7 @@ the_servers_own_counters_always_have_room(_) ->
     _ = entered(erlmcp_gate:enter_definition(Gate, Rate)),
     rate_limit_per_minute = refused(erlmcp_gate:enter_definition(Gate, Rate)),
     _ = entered(erlmcp_gate:forward(ada, 10, Gate)),
-    _ = entered(erlmcp_gate:wait_for_cluster(Gate)).
+    _ = entered(erlmcp_gate:wait_for_cluster(ada, Gate)).
 
 networks_are_addresses(_) ->
     Gate = erlmcp_gate:new(#{connections_per_address => 1}),
