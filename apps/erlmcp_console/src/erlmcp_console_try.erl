@@ -37,9 +37,10 @@ tools(Server) ->
 sentence(Reason) -> unicode:characters_to_binary(erlmcp_client:format_error(Reason)).
 
 -doc """
-Returns the fun of a stream (`m:erlmcp_page`). The fun calls a tool, and sends lines until the call
-has ended. Returns `full` if 20 calls of pages run already. The calling process must call the fun,
-since `answer/1` sends the user's answers to that process.
+Takes one of 20 places for calls of pages, and returns the fun of a stream (`m:erlmcp_page`). The
+fun calls a tool, and sends lines until the call has ended. The calling process must call the fun,
+since `answer/1` sends the user's answers to that process. The place is free when the fun has
+returned or the process has ended. Returns `full` if no place is free.
 """.
 -spec call(Tool :: binary(), Arguments :: map(), erlmcp:server()) ->
     {ok, fun((fun((iodata()) -> ok)) -> ok)} | full.
