@@ -13,7 +13,10 @@ with another request. A page that is closed ends its call.
 %% Milliseconds of a call, and those that a person has to answer a question.
 -define(LONGEST, 600_000).
 
--doc "Creates the table of running calls, owned by the calling process.".
+-doc """
+Creates the table of running calls, owned by the calling process. Once the process has ended,
+`call/3` and `answer/1` raise `badarg`.
+""".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public]),
