@@ -13,8 +13,9 @@ and errors to stderr.
 -define(PROGRAM, "erlmcp").
 
 -doc """
-Runs the subcommand that the arguments of the program name, in a new process. At its end this
-process halts the node, unless the subcommand serves.
+Starts a process that runs the subcommand of the program's arguments, and returns at once. When the
+subcommand ends or crashes, the process halts the node with the exit code. While the subcommand
+serves, the node stays.
 """.
 -spec start() -> ok.
 start() ->
@@ -48,8 +49,9 @@ decoded(Argument) ->
     end.
 
 -doc """
-Runs the command that `Arguments` name. `serving` means that the node has to stay; the other
-outcomes have an exit code in `m:erlmcp_cli_exit`.
+Runs the command that `Arguments` name, and prints its results and errors. Wrong arguments have the
+outcome `usage`. `serving` means that the node has to stay; the other outcomes have an exit code in
+`m:erlmcp_cli_exit`. A long command halts the node when the reader of stdout is gone.
 """.
 -spec main(Arguments :: [string()]) -> outcome().
 main([]) ->

@@ -7,7 +7,10 @@ Source: XDG Base Directory Specification.
 
 -export([state/1, control/0]).
 
--doc "Returns the folder `Name`, such as `tokens`, for files that outlive the command.".
+-doc """
+Returns the path of the folder `Name`, such as `tokens`, for files that outlive the command. The
+folder may not exist.
+""".
 -spec state(Name :: string()) -> file:filename_all().
 state(Name) ->
     State = case os:getenv("XDG_STATE_HOME", "") of
@@ -16,7 +19,10 @@ state(Name) ->
     end,
     filename:join([State, "erlmcp", Name]).
 
--doc "Returns the folder of control sockets (`m:erlmcp_cli_control`).".
+-doc """
+Returns the path of the folder of control sockets (`m:erlmcp_cli_control`). The folder may not
+exist.
+""".
 -spec control() -> file:filename_all().
 control() ->
     case os:getenv("XDG_RUNTIME_DIR", "") of

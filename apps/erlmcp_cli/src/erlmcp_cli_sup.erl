@@ -14,8 +14,8 @@ owner of the terminal.
 start_link() -> supervisor:start_link({local, ?MODULE}, ?MODULE, []).
 
 -doc """
-Starts a server with the options of `erlmcp:start_server/1`. The errors are those of that function,
-and are not logged.
+Starts a server with the options of `erlmcp:start_server/1`. The supervisor starts the server again
+when it ends. The errors are those of that function, and are not logged.
 """.
 -spec start_server(erlmcp:options()) -> {ok, pid()} | {error, term()}.
 start_server(Options) ->
@@ -31,8 +31,8 @@ start_client(Target) ->
     start(Spec#{id := make_ref(), restart => temporary}).
 
 -doc """
-Starts the process of the control socket `File`. The errors are those of
-`erlmcp_cli_control:start_link/1`, and are not logged.
+Starts the process of the control socket `File`. The supervisor starts the process again when it
+ends. The errors are those of `erlmcp_cli_control:start_link/1`, and are not logged.
 """.
 -spec start_control(file:filename_all()) -> {ok, pid()} | {error, term()}.
 start_control(File) ->

@@ -61,10 +61,10 @@ The facts about a server.
 }.
 -doc """
 The calls of a tool that ended in the last `seconds`. Of these, `timed` had a result without
-`isError`, and so a time. `reason` is the most frequent reason why its
-calls of the last minute failed, other than an open breaker or a cancellation. `usual` has the times
-of its calls from the start of the server until some seconds ago. `usual` is `none` if these were
-fewer than 20, or are not needed.
+`isError`, and so a time: half of them exceeded `p50_us`, and 5 of 100 `p95_us`. `reason` is the
+most frequent reason why calls of the last minute failed, other than an open breaker or a
+cancellation. `usual` has the times from the start of the server until some seconds ago. `usual` is
+`none` if these calls were fewer than 20, or their times are not needed.
 """.
 -type tool() :: #{
     name := binary(), seconds := number(), calls := non_neg_integer(),

@@ -17,7 +17,8 @@ read() ->
 
 -doc """
 Returns the modules whose code has changed since the given code was read, and the present code of
-the node. A module that was not loaded then is not among them.
+the node. A module that was not loaded then is not among them. A change that leaves the size of all
+code in memory as it was is seen together with the next change.
 """.
 -spec changes(code()) -> {[module()], code()}.
 changes({Bytes, Before} = Known) ->

@@ -74,7 +74,7 @@ watch(Server, Options) ->
 
 -doc """
 Asks for the next snapshot, and returns a new monitor of the collector. The caller removes the
-monitor when it has the snapshot.
+monitor when it has the snapshot. No snapshot comes once the server has ended.
 """.
 -spec ask(watch()) -> Monitor :: reference().
 ask({Collector, Server}) ->

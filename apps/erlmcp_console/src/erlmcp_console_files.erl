@@ -20,7 +20,10 @@ The files of the page, in `priv/console`. A browser that has the same file alrea
     ~"/uplot/uPlot.iife.min.js" => {~"uplot/uPlot.iife.min.js", ~"text/javascript; charset=utf-8"},
     ~"/uplot/uPlot.min.css" => {~"uplot/uPlot.min.css", ~"text/css; charset=utf-8"}}).
 
--doc "Returns the response with the file at a path below the page, or `none`.".
+-doc """
+Returns the response with the file at a path below the page: 200, or 304 if the browser has the same
+file. Returns `none` if there is no such file, or the file cannot be read.
+""".
 -spec find(Below :: binary(), Headers :: #{binary() => binary()}) ->
     {200..599, #{binary() => iodata()}, binary()} | none.
 find(Below, Headers) ->

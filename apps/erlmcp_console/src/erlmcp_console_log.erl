@@ -48,7 +48,7 @@ remove() ->
 
 -doc """
 Returns the errors that were in the log, each with its count and its last time. Only the first 100
-different errors are counted.
+different errors are counted. Raises `badarg` once the owner of the table (`open/0`) has ended.
 """.
 -spec read() -> [row()].
 read() ->

@@ -31,7 +31,7 @@ open() ->
 
 -doc """
 Takes a look in another process, unless the last one has begun less than 4.5 seconds ago, or still
-runs. Does not wait for the look.
+runs. Does not wait for the look. Raises `badarg` once the owner of the table (`open/0`) has ended.
 """.
 -spec look() -> ok.
 look() ->
@@ -59,7 +59,8 @@ looked(Now) ->
 
 -doc """
 Returns what the last two looks have found. The map is empty if they are more than 30 seconds apart,
-or the last one has begun 30 seconds ago or earlier.
+or the last one has begun 30 seconds ago or earlier. Raises `badarg` once the owner of the table
+(`open/0`) has ended.
 """.
 -spec found() -> places().
 found() ->

@@ -13,7 +13,10 @@ with another request. A page that is closed ends its call.
 %% Milliseconds of a call, and those that a person has to answer a question.
 -define(LONGEST, 600_000).
 
--doc "Creates the table of running calls, owned by the calling process.".
+-doc """
+Creates the table of running calls, owned by the calling process. Once the process has ended,
+`call/3` and `answer/1` raise `badarg`.
+""".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public]),
@@ -37,9 +40,10 @@ tools(Server) ->
 sentence(Reason) -> unicode:characters_to_binary(erlmcp_client:format_error(Reason)).
 
 -doc """
-Returns the fun of a stream (`m:erlmcp_page`). The fun calls a tool, and sends lines until the call
-has ended. Returns `full` if 20 calls of pages run already. The calling process must call the fun,
-since `answer/1` sends the user's answers to that process.
+Takes one of 20 places for calls of pages, and returns the fun of a stream (`m:erlmcp_page`). The
+fun calls a tool, and sends lines until the call has ended. The calling process must call the fun,
+since `answer/1` sends the user's answers to that process. The place is free when the fun has
+returned or the process has ended. Returns `full` if no place is free.
 """.
 -spec call(Tool :: binary(), Arguments :: map(), erlmcp:server()) ->
     {ok, fun((fun((iodata()) -> ok)) -> ok)} | full.

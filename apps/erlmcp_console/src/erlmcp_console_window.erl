@@ -22,7 +22,10 @@ their work or their client. `methods` counts the requests by method. `tools`, `r
     latency := latency(), methods := [row()], tools := [row()], resources := [row()],
     prompts := [row()]
 }.
--doc "The times of `timed` requests.".
+-doc """
+Percentiles of the times of `timed` requests. Each is the upper end of a bucket, at most 300
+seconds, or 0 without such a request.
+""".
 -type latency() :: #{timed := non_neg_integer(), p50_us := non_neg_integer(),
                      p95_us := non_neg_integer(), p99_us := non_neg_integer()}.
 -doc """

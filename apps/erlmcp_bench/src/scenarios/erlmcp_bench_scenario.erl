@@ -40,7 +40,7 @@ Options of a scenario.
 -define(LAST_PORT, 65_535).
 
 -doc """
-Runs a scenario to its end.
+Runs a scenario to its end in another process, which exits if the calling process ends.
 
 ## Errors
 

@@ -110,7 +110,10 @@ crowd(#{crowd := Crowd}) -> Crowd.
 -spec nodes(endpoints()) -> non_neg_integer().
 nodes(#{nodes := Nodes}) -> length(Nodes).
 
--doc "Returns the URLs of the nodes' metrics. There are none without the option `metrics`.".
+-doc """
+Returns the URLs of the nodes' metrics. There are none without the option `metrics`. Waits and fails
+as `families/1` does.
+""".
 -spec metrics(endpoints()) -> [binary()].
 metrics(Endpoints) -> [Url || #{metrics := Url} <- facts(Endpoints)].
 

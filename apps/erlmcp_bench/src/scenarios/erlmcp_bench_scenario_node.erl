@@ -85,6 +85,7 @@ pauses(Node) ->
 
 -doc """
 Kills the node, which is then started again. Returns `true` if the node ended within five seconds.
+If the new start fails, the process that owns the node ends.
 """.
 -spec kill(pid()) -> boolean().
 kill(Node) ->
@@ -188,7 +189,8 @@ terminate(_, #state{target = #{peer := Peer} = Target}) ->
 
 -doc """
 Closes `Count` connections of this node's listener on `Port`, or all if it has fewer. Returns how
-many of them were closed within five seconds.
+many of them were closed within five seconds. From now on the node logs no reports of ranch's
+listeners.
 """.
 -spec close_connections(Port :: inet:port_number(), Count :: pos_integer()) -> non_neg_integer().
 close_connections(Port, Count) ->

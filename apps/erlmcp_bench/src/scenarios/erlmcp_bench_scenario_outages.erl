@@ -48,7 +48,10 @@ start_link() ->
 begins(Outages, Fault, AtUs) ->
     gen_server:call(Outages, {begins, Fault, AtUs}).
 
--doc "Records that connections were missing at `AtUs`, in monotonic microseconds. Does not wait.".
+-doc """
+Records that connections were missing at `AtUs`, in monotonic microseconds. Has no effect if there
+was no fault, or the last one began later. Does not wait.
+""".
 -spec missing(pid(), AtUs :: integer()) -> ok.
 missing(Outages, AtUs) ->
     gen_server:cast(Outages, {missing, AtUs}).

@@ -41,7 +41,8 @@ new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, 
 Writes the files of a scenario into a folder, and returns them. The result is the first one. The
 others have its name, but end in `.jsonl` for the series, and in `_PHASE.prom` for the metrics of a
 phase. The error is `nothing_answered` if no request of the peak was answered, or that of
-`erlmcp_bench_result:write/2`. If a rule is broken, no file is written.
+`erlmcp_bench_result:write/2`. If a rule is broken, no file is written. If a file cannot be written,
+those before it stay.
 """.
 -spec write(erlmcp_bench_scenario_outcome:outcome(), file:filename()) ->
     {ok, [file:filename(), ...]} | {error, term()}.

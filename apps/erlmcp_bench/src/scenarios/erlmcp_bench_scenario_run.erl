@@ -102,8 +102,9 @@ answer, those of all nodes are missing.
 -doc """
 Runs a scenario to its end in the calling process, which exits if the process `Caller` ends.
 `Options` are those of `erlmcp_bench_scenario:run/2` with all defaults, and `name`, which names the
-listener of the metrics. The errors are `{node, Reason}`, `{load, Reason}` and `{metrics, Reason}`
-of that function.
+listener of the metrics. The listener stays until `erlmcp_bench_scrape:stop/1`. The loads and nodes
+of a failed run end with the calling process. The error is `{node, Reason}`, `{load, Reason}` or
+`{metrics, Reason}`.
 """.
 -spec run(erlmcp_bench_scenarios:scenario(), Options :: map(), Caller :: pid()) ->
     {ok, erlmcp_bench_scenario_outcome:outcome()} | {error, term()}.

@@ -75,7 +75,10 @@ look(Tally) ->
 bytes(Tally) ->
     call(Tally, bytes).
 
--doc "Returns the sums of each step that has any, under its number.".
+-doc """
+Returns the sums of each step that has any, under its number. The counts of a running load since its
+last reading are not included.
+""".
 -spec steps(pid()) -> #{pos_integer() => erlmcp_bench_scenario_sums:sums()}.
 steps(Tally) ->
     call(Tally, steps).

@@ -13,8 +13,9 @@ that is called for each request.
 -define(CONNECTIONS, 16).
 
 -doc """
-Listens on `Port` of the loopback interface, or on a free port if that is 0, until `stop/1` with the
-same `Name`. Calls `Families` for each GET or HEAD. Returns the port, or why it cannot listen.
+Listens on `Port` of the loopback interface, or on a free port if `Port` is 0, until `stop/1` with
+the same `Name`. Calls `Families` for each GET or HEAD, in a process of the request. Returns the
+port, or the reason why the listener cannot start.
 """.
 -spec start(Name :: term(), Port :: inet:port_number(),
             Families :: fun(() -> [erlmcp_bench_prometheus:family()])) ->

@@ -44,7 +44,11 @@ The results of a benchmark. If a measurement failed, the error has its failures 
 -type failure() :: {Workload :: binary(), Reason :: term()}.
 -type measured() :: {[erlmcp_bench_result:result()], [failure()]}.
 
--doc "Measures a workload of the benchmark, and returns its results and failures.".
+-doc """
+Measures a workload of the benchmark in the calling process, and returns its results and failures.
+The application `erlmcp` runs. The options always have an `on_progress` to call and a `command_line`
+to record. A crash ends the whole run, without results.
+""".
 -callback measured(erlmcp_bench_workloads:workload(), options()) -> measured().
 
 -doc """

@@ -10,7 +10,7 @@ host that the rules do not allow.
 
 -doc """
 Returns the client's option `inputs`: the funs that put a server's questions to the user, and the
-folders of `--root`.
+folders of `--root` if there are any. Without a terminal the funs decline.
 """.
 -spec inputs(erlmcp_cli_target:parsed()) -> erlmcp_client:inputs().
 inputs(Parsed) ->

@@ -11,9 +11,9 @@ stops the client. An error is printed, and decides the exit code.
 -define(LATE_LOGS, 50).
 
 -doc """
-Calls `Command` with a client of the server that the arguments name, and returns the outcome. An
-error is printed on stderr. A refusal for lack of authorization is also printed as JSON on stdout if
-the arguments ask for JSON.
+Starts a client of the server that the arguments name, calls `Command` with it, and stops the
+client. An error, or the sentence of `usage`, is printed on stderr and becomes an outcome. With
+`--json`, a refusal for lack of authorization is also printed as JSON on stdout.
 """.
 -spec run(erlmcp_cli_target:parsed(),
           Command :: fun((erlmcp_client:client()) ->

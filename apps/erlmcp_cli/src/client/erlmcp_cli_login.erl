@@ -24,10 +24,10 @@ arguments() ->
                  "stand again"]}}].
 
 -doc """
-Returns the client options for `--login`, or else for the stored tokens of an earlier login at the
-same URL. The stored tokens are not used if the user gives a token with `--token` or `ERLMCP_TOKEN`.
-Then, and without an earlier login, the map is empty. The error is a sentence for the user, or a
-reason of the store.
+Returns the client options for `--login`, or for the tokens of an earlier login at the same URL.
+With `--login`, the client id and the allowed hosts are stored for later commands. Without a URL or
+an earlier login, or with a token in `--token` or `ERLMCP_TOKEN`, the map is empty. The error is a
+sentence for the user, or a reason of the store.
 """.
 -spec options(erlmcp_cli_target:parsed()) -> {ok, map()} | {error, term()}.
 options(#{login := true, token := _}) ->

@@ -13,8 +13,9 @@ fails.
 -define(KEPT, 20).
 
 -doc """
-Adds the handler. `Shown` says whether it shows the lines at once, or keeps the last 20. OTP's
-default handler is limited to warnings, so that it does not show these lines.
+Adds the handler, in place of an earlier one. `Shown` says whether it shows the lines at once, or
+keeps the last 20 until the calling process ends. From now on OTP's default handler is limited to
+warnings, so that it does not show these lines.
 """.
 -spec attach(Shown :: boolean()) -> ok.
 attach(Shown) ->
@@ -33,7 +34,10 @@ detach() ->
     _ = logger:remove_handler(?HANDLER),
     ok.
 
--doc "Writes on stderr the lines that the handler has kept, and removes them.".
+-doc """
+Writes on stderr the lines that the handler has kept, and removes them from the handler. Fails if
+`attach/1` was not called.
+""".
 -spec show_last() -> ok.
 show_last() ->
     {ok, #{config := #{kept := Kept}}} = logger:get_handler_config(?HANDLER),

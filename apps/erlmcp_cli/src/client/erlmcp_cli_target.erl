@@ -79,8 +79,9 @@ name(#{url := Url}) -> Url.
 
 -doc """
 Returns the target that the parsed arguments name, with the client's options: those of the
-arguments, and `Options`. With a URL, the token may be that of the environment variable
-`ERLMCP_TOKEN`. The error is a sentence for the user.
+arguments, and `Options`, which override the timeouts. With a URL, the token is that of the
+environment variable `ERLMCP_TOKEN`, unless there is a `--token`, or an `auth` in `Options`. The
+error is a sentence for the user.
 """.
 -spec target(parsed(), Options :: map()) ->
     {ok, erlmcp_client:target()} | {error, unicode:chardata()}.
@@ -154,8 +155,8 @@ environment([Word | Words], Env) ->
     end.
 
 -doc """
-Returns `ok` if there is no `--cacert`, or if its file has at least one certificate. The error is a
-sentence for the user.
+Returns `ok` if there is no `--cacert`, or if its file has certificates in PEM and all of them can
+be decoded. The error is a sentence for the user.
 """.
 -spec check_roots(parsed()) -> ok | {error, unicode:chardata()}.
 check_roots(#{cacert := File}) ->

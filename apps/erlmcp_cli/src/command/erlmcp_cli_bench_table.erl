@@ -65,8 +65,9 @@ seconds(Seconds) when is_integer(Seconds) -> number(Seconds);
 seconds(Seconds) -> float_to_list(Seconds, [short]).
 
 -doc """
-Returns the figures of results as a table. The figures that an earlier erlmcp published are in
-parentheses. Further figures, and the stages of a request, are below their result.
+Returns the figures of results as a table, or an empty text without results. The figures that an
+earlier erlmcp published are in parentheses. Further figures, and the stages of a request, are below
+their result.
 """.
 -spec results([erlmcp_bench_result:result()]) -> unicode:chardata().
 results([]) ->

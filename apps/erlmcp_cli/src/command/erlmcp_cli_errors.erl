@@ -6,7 +6,10 @@
 %% The most windows that are shown.
 -define(WINDOWS, 40).
 
--doc "Returns the reason of an error in words. A refusal has its name next to its number.".
+-doc """
+Returns the reason of an error as text: an atom in words, the number of a refusal with its name, and
+any other term as Erlang writes it.
+""".
 -spec reason(integer() | atom() | term()) -> unicode:chardata().
 reason(Code) when is_integer(Code) ->
     case [Name || #{number := Number, name := Name} <- erlmcp_refusal:table(), Number =:= Code] of

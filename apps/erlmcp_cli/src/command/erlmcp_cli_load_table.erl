@@ -108,7 +108,7 @@ second(#{throughput_msg_per_s := PerSecond, connections := Connections} = Sample
         ++ [[number(Connections), " connections"] | Troubles],
     iolist_to_binary(lists:join(", ", Parts)).
 
--doc "Says why there was no load, in one line.".
+-doc "Says in one line why there was no load. The reason is that of `erlmcp_load:run/1`.".
 -spec failure(term()) -> unicode:chardata().
 failure({bad_option, target}) -> "the target is invalid";
 failure({bad_option, sessions_per_connection}) ->

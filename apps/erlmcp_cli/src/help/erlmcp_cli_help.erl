@@ -31,7 +31,7 @@ usage(#{name := Name} = Argument) ->
         #{} -> Word
     end.
 
--doc "Returns the description of an argument.".
+-doc "Returns the help text of an argument with its default, or its name if it has no help text.".
 -spec described(argparse:argument()) -> string().
 described(#{help := {_, Template}} = Argument) ->
     lists:flatten([case Part of

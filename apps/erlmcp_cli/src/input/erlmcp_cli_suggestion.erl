@@ -34,8 +34,8 @@ closest(Word, Names) ->
 same(Word) -> [C || C <- string:casefold(unicode:characters_to_list(Word)), C =/= $-, C =/= $_].
 
 -doc """
-Returns the end of a sentence: the question `did you mean` with the most similar name. If no name is
-similar enough, it is a full stop.
+Returns the end of a sentence: the question `did you mean` with the most similar name, or a full
+stop if no name is similar enough.
 """.
 -spec question(Word :: unicode:chardata(), [Name :: unicode:chardata()]) -> unicode:chardata().
 question(Word, Names) ->

@@ -200,7 +200,11 @@ options(Folder, Arguments) ->
 
 path(File) -> text(filename:absname(File)).
 
--doc "Gives this node its name, and lets it join its cluster. The error is a sentence.".
+-doc """
+Starts Erlang's distribution with `Name`, unless this node has the name already, and the application
+`erlmcp_cluster`. Then the node joins its cluster. Neither is stopped after an error, which is a
+sentence for the user.
+""".
 -spec join(Options :: #{binary() => term()}, Name :: string()) ->
     ok | {error, unicode:chardata()}.
 join(Options, Name) ->

@@ -33,25 +33,31 @@ it is found.
 -define(WAITING, 64).
 
 -doc """
-Starts the process that listens on the control socket `File`. The error is that of the file or the
-socket: `eaddrinuse` if a process listens there already, and `eexist` if the file is no socket.
+Starts the process that listens on the control socket `File`, and removes the file at its end. A
+missing folder is made, and a socket without a listener is replaced. The error is that of the file
+or the socket: `eaddrinuse` if a process listens there already, and `eexist` if the file is no
+socket.
 """.
 -spec start_link(file:filename_all()) -> gen_server:start_ret().
 start_link(File) ->
     gen_server:start_link(?MODULE, File, []).
 
--doc "Returns the file of this process's control socket, if the user names no other one.".
+-doc "Returns the file that this node's control socket has unless the user names another one.".
 -spec file() -> file:filename_all().
 file() ->
     filename:join(erlmcp_cli_folders:control(), os:getpid() ++ ".sock").
 
--doc "Returns the `.sock` files in the folder of control sockets, in the order of their names.".
+-doc """
+Returns the `.sock` files in the folder of control sockets, in the order of their names. Some may be
+of processes that were killed.
+""".
 -spec files() -> [file:filename()].
 files() ->
     lists:sort(filelib:wildcard(filename:join(erlmcp_cli_folders:control(), "*.sock"))).
 
 -doc """
 Asks a question at a control socket, and waits `Milliseconds` at most for each part of the answer.
+The answer is cut off if its node ended meanwhile.
 
 - `gone`: no process listens there any more.
 - `timeout`: the connection was not accepted within five seconds, or a part of the answer did not

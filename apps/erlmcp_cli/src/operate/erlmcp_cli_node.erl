@@ -24,8 +24,9 @@ arguments() ->
        help => "print the result as JSON, and nothing else"}].
 
 -doc """
-Asks the node that the arguments name, and returns its answer. The node has ten seconds for it, and
-`Milliseconds` in addition.
+Asks the node that the arguments name, or else the only `erlmcp serve` of the user here, and returns
+its answer. The node has ten seconds plus `Milliseconds` to answer. With `--node`, this node starts
+Erlang's distribution and sets its cookie.
 
 The error has a sentence.
 

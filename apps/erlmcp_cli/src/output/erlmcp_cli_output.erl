@@ -16,7 +16,7 @@ A text may be styled: `{bold, Text}` and `{red, Text}` within it. Styles are for
 -type styled() :: char() | binary() | maybe_improper_list(styled(), binary() | [])
                 | {bold | red, styled()}.
 
--doc "Writes a styled text on stdout.".
+-doc "Writes a styled text on stdout. Raises `terminated` once the reader of stdout is gone.".
 -spec print(styled()) -> ok.
 print(Text) ->
     io:put_chars(rendered(Text, 1)).

@@ -81,7 +81,8 @@ clear() ->
 
 -doc """
 Calls `Fun`, which asks questions, in the calling process, and returns the answer of `Fun`. Until
-then, other calls of this function wait, and the lines of `say/1` are kept to be shown afterwards.
+then, or until the process ends, other calls of this function wait, and the lines of `say/1` are
+kept to be shown afterwards.
 """.
 -spec converse(Fun :: fun(() -> Answer)) -> Answer.
 converse(Fun) ->

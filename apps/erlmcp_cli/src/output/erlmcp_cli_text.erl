@@ -94,8 +94,8 @@ field(Name, Item) ->
 one_line(Text) -> erlmcp_cli_output:plain(erlmcp_cli_output:one_line(visible(Text))).
 
 -doc """
-Returns the content of a `tools/call` result, one item after the other. A result without content has
-its structured content as JSON.
+Returns the content of a `tools/call` result, one item after the other, or without content its
+structured content as JSON. The text is empty if the result has neither.
 """.
 -spec result(map()) -> unicode:chardata().
 result(#{~"content" := [_ | _] = Content}) ->
@@ -304,8 +304,9 @@ out. Newlines and tabs stay.
 visible(Text) -> erlmcp_printable:text(Text).
 
 -doc """
-Indents the first line of a text by `First` columns, and all others by `Next`. Lines are wrapped at
-`Columns`, since a terminal that wraps a line itself does not indent the rest.
+Indents the first line of a text by `First` columns, and all others by `Next`, with characters
+spelled out as by `visible/1`. Lines are wrapped below `Columns`, since a terminal that wraps a line
+itself does not indent the rest.
 
 ## Examples
 

@@ -14,9 +14,10 @@ Specification".
 -define(HEADERS, ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"]).
 
 -doc """
-Returns the option for the collector at the URL `Base`, to which `/v1/traces` is added unless it
-ends in that. The environment adds headers, attributes of the program and the part of the traces to
-record. The error is a sentence about the first wrong value.
+Returns the option for the collector at the URL `Base`, with the path `/v1/traces` added if it is
+missing. The environment adds headers, attributes of the program and the part of the traces to
+record. Variables that turn traces off, or name an endpoint or a protocol, do not count. The error
+is a sentence about the first wrong value.
 """.
 -spec given(Base :: binary()) -> {ok, erlmcp_tracer:options()} | {error, unicode:chardata()}.
 given(Base) ->

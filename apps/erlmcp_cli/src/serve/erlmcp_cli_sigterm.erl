@@ -9,7 +9,9 @@ if the drain fails. A second SIGTERM stops the node at once.
 -export([drain/2]).
 -export([init/1, handle_event/2, handle_call/2]).
 
--doc "Makes SIGTERM drain a server before it stops the node.".
+-doc """
+Makes a later SIGTERM drain `Server`, and then stop the node. A node may call this function once.
+""".
 -spec drain(erlmcp:server(), erlmcp:drain_options()) -> ok.
 drain(Server, Options) ->
     ok = gen_event:swap_handler(erl_signal_server, {erl_signal_handler, []},

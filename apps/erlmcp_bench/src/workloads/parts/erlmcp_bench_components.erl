@@ -53,8 +53,8 @@ does. It checks its result, and crashes if the result is wrong.
 
 -doc """
 Calls `Do` with the work of a component for `Workers` processes, while a server with that component
-runs. Returns the value of `Do`, or exits with the reason why it failed. `Do` runs in another
-process.
+runs. Returns the value of `Do`, or exits with the reason why `Do` failed. `Do` runs in another
+process. A node can have only one such server at a time.
 """.
 -spec with(erlmcp_bench_workloads:component(), Workers :: pos_integer(),
            Do :: fun((work()) -> Outcome)) -> Outcome.

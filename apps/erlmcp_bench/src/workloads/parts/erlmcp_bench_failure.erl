@@ -52,8 +52,9 @@ start(Plan, Load) ->
     erlmcp_one_shot:start(fun() -> injected(Plan, Load, monitor(process, Caller)) end, []).
 
 -doc """
-Returns what was seen of the failure, after the end of the load. Exits with the reason of the
-process that `start/2` started if that process has crashed.
+Ends the process that `start/2` started, and returns what was seen of the failure. Only the caller
+of `start/2` may call this function, after the end of the load. The node logs reports of OTP again.
+Exits with the reason of the process if it has crashed.
 """.
 -spec stop(injector()) -> seen().
 stop({Pid, Monitor}) ->

@@ -110,7 +110,8 @@ count(_, _, _) ->
     ok.
 
 -doc """
-Returns the figures of a failure. Call it when the load has ended, or a minute after the failure.
+Returns the figures of a failure, which are complete when the load has ended, or a minute after the
+failure.
 """.
 -spec figures(recovery()) -> figures().
 figures(#recovery{times = Times} = Recovery) ->

@@ -36,8 +36,8 @@ none, its JSON-RPC code. `no_server`: the server did not run, or ended before it
 -define(GRACE, 1_000).
 
 -doc """
-Returns a client of a server with the tool `echo`, for the calling process. Its requests have a text
-of `Bytes` bytes. The first request opens the connection.
+Returns a client of a server with the tool `echo`, for the calling process, which traps exits from
+now on. The client's requests have a text of `Bytes` bytes. The first one opens the connection.
 """.
 -spec new(Server :: erlmcp:server(), Bytes :: non_neg_integer()) -> client().
 new(Server, Bytes) ->
