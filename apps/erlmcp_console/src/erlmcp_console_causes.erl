@@ -60,16 +60,16 @@ The facts about a server.
     latency_ms := pos_integer()
 }.
 -doc """
-The calls of a tool that ended in the last `seconds`. Of these, `timed` had a result without
-`isError`, and so a time: half of them exceeded `p50_us`, and 5 of 100 `p95_us`. `reason` is the
-most frequent reason why calls of the last minute failed, other than an open breaker or a
-cancellation. `usual` has the times from the start of the server until some seconds ago. `usual` is
+The calls of a tool that ended in the last `seconds`. In the last `timed_seconds`, `timed` calls had
+a result without `isError`, and so a time: half of them exceeded `p50_us`, and 5 of 100 `p95_us`.
+`reason` is the most frequent reason why calls of the last minute failed, other than an open breaker
+or a cancellation. `usual` has the times from the start of the server until some seconds ago; it is
 `none` if these calls were fewer than 20, or their times are not needed.
 """.
 -type tool() :: #{
     name := binary(), seconds := number(), calls := non_neg_integer(),
     errors := non_neg_integer(), refusals := non_neg_integer(), timed := non_neg_integer(),
-    reason := reason(),
+    timed_seconds := number(), reason := reason(),
     p50_us := non_neg_integer(), p95_us := non_neg_integer(), usual := usual() | none
 }.
 -doc """
@@ -271,7 +271,7 @@ slow_tools(#{tools := Tools, latency_ms := Bound}) ->
             [~"The tool ", Name, ~" is slow: ", Share, ~" of its calls of the last ",
              seconds(Seconds), ~" took longer than ", milliseconds(Now), ~", and before that ",
              milliseconds(Before), ~"."]))#{usual => Usual}
-     || #{name := Name, seconds := Seconds, usual := #{} = Usual} = Tool <- Tools,
+     || #{name := Name, timed_seconds := Seconds, usual := #{} = Usual} = Tool <- Tools,
         {Share, Now, Before} <- compared(Tool),
         Now >= Bound * 1000, Now >= ?SLOWER * Before].
 

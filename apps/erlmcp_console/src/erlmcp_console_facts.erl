@@ -81,8 +81,12 @@ latency(#{latency := Recent}, #{latency := Minute}) -> telling(timed, ?LEAST, Re
 
 tools(#{tools := Recent, seconds := Seconds}, #{tools := Minute, seconds := OfMinute}) ->
     Now = #{Name => Row#{seconds => Seconds} || #{name := Name} = Row <- Recent},
-    [tool(telling(calls, ?LEAST_CALLS, map_get(Name, Now), Row#{seconds => OfMinute}), Row)
-     || #{name := Name} = Row <- Minute].
+    [begin
+         Telling = fun(Count) ->
+             telling(Count, ?LEAST_CALLS, map_get(Name, Now), Row#{seconds => OfMinute})
+         end,
+         tool(Telling(calls), Telling(timed), Row)
+     end || #{name := Name} = Row <- Minute].
 
 upstreams(#{upstreams := Then}, #{upstreams := Now}) ->
     erlmcp_console_window:upstreams(Then, Now).
@@ -101,8 +105,11 @@ silent(Recent, Minute, #{seconds := Seconds}, #{seconds := OfMinute}) ->
 most(Failed) when map_size(Failed) =:= 0 -> none;
 most(Failed) -> element(2, lists:max([{Count, Error} || Error := Count <- Failed])).
 
-tool(#{p50_us := P50, p95_us := P95} = Row, #{failed := Failed}) ->
-    (maps:with([name, seconds, calls, errors, refusals, timed], Row))#{
+%% Calls that were refused have no time, so the times may be of more seconds than the counts.
+tool(Row, #{timed := Timed, seconds := Seconds, p50_us := P50, p95_us := P95},
+     #{failed := Failed}) ->
+    (maps:with([name, seconds, calls, errors, refusals], Row))#{
+        timed => Timed, timed_seconds => Seconds,
         p50_us => exceeded(P50), p95_us => exceeded(P95),
         reason => reason(maps:without([circuit_breaker_open, cancelled], Failed))}.
 

@@ -90,15 +90,18 @@ only_requests_with_a_time_tell_it(_) ->
     Told = fun(Timed) ->
         Row = row(~"a", 800, [{100, 40}, {200_000, Timed}]),
         Before = row(~"a", 400, [{100, 40}]),
-        #{timed := Counted, requests := 400} =
+        #{timed := Counted, requests := 400,
+          tools := [#{seconds := 5.0, calls := 400, timed := OfTool, timed_seconds := Seconds}]} =
             facts([{60, #{requests => 800, methods => #{~"tools/call" => Row}, tools => [Row]}},
                    {55, #{requests => 400, methods => #{~"tools/call" => Before},
                           tools => [Before]}},
                    {0, #{tools => [row(~"a", 0, [])]}}]),
-        Counted
+        {Counted, OfTool, Seconds}
     end,
-    20 = Told(20),
-    59 = Told(19).
+    {20, 20, 5.0} = Told(20),
+    {59, 19, 5.0} = Told(19),
+    {45, 5, 5.0} = Told(5),
+    {44, 44, 60.0} = Told(4).
 
 a_flood_is_seen(_) ->
     Flood = fun(Requests) ->

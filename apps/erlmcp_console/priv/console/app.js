@@ -84,7 +84,11 @@ function showVerdict({verdict: {since, causes}, at: now, totals}) {
 
 // The last figures do not tell how the server is once no more of them come.
 function showWell(isLive) {
-  if (!snapshot) return;
+  if (!snapshot) {
+    delete at('verdict').dataset.well;
+    text(at('verdict-words'), 'Waiting for the first figures');
+    return;
+  }
   const {verdict: {well}, at: when} = snapshot;
   const then = `was ${well ? 'well' : 'not well'} at ${clock(when, true)}`;
   if (isLive) at('verdict').dataset.well = well;
