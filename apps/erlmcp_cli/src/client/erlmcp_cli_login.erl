@@ -53,9 +53,9 @@ options(#{login := true, url := Url} = Parsed) ->
                               login_timeout => ?LOGIN_MS, browser => Open,
                               loopback => #{say => Say}}}}
     end;
-options(#{client_id := _}) ->
+options(#{client_id := _} = Parsed) when not is_map_key(login, Parsed) ->
     {error, "--client-id: only --login has that"};
-options(#{allow_host := _}) ->
+options(#{allow_host := _} = Parsed) when not is_map_key(login, Parsed) ->
     {error, "--allow-host: only --login has that"};
 options(#{url := Url} = Parsed) ->
     Own = is_map_key(token, Parsed) orelse os:getenv("ERLMCP_TOKEN", "") =/= "",

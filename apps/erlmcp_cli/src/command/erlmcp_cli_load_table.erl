@@ -119,6 +119,6 @@ failure({host, Reason}) -> ["unknown host: ", inet:format_error(Reason)];
 failure({open, {refused, Code}}) ->
     ["no session could be opened: refused with ", erlmcp_cli_errors:reason(Code)];
 failure({open, Reason}) when is_atom(Reason) ->
-    ["no connection could be opened: ", inet:format_error(Reason)];
+    ["no connection could be opened: ", erlmcp_cli_text:connection(Reason)];
 failure({open, Reason}) ->
     ["no connection could be opened: ", io_lib:format("~0tp", [Reason])].

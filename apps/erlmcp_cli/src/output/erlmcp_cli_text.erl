@@ -5,7 +5,7 @@ show are spelled out (`erlmcp_printable:text/1`).
 """.
 
 -export([offered/3, server/1, result/1, messages/1, completion/1, log/1, failure/2, leads_to/2]).
--export([refused/3, refused_json/1]).
+-export([connection/1, refused/3, refused_json/1]).
 -export([json/1, escaped/1, visible/1, one_line/1, indented/3]).
 
 -doc """
@@ -249,6 +249,11 @@ incident(_) -> [].
 meant(#{question := {ok, Name}}) -> ["; did you mean `", one_line(Name), "`?"];
 meant(_) -> [].
 
+-doc """
+Returns in words why a connection could not be opened, or has ended: the reason of a client, of a
+program, of `gen_tcp` or of `ssl`.
+""".
+-spec connection(Reason :: term()) -> unicode:chardata().
 connection({connect, Reason}) ->
     connection(Reason);
 connection({tls_alert, {Alert, Text}}) ->

@@ -180,7 +180,10 @@ no_server_exits_1(_) ->
     Port = erlmcp_test_port:unused(),
     {1, "", Stderr} = main(["load", "--tcp", "127.0.0.1:" ++ integer_to_list(Port) | short()]),
     one_line(Stderr),
-    shows(Stderr, ["connection refused"]).
+    shows(Stderr, ["connection refused"]),
+    %% A reason that the operating system does not have.
+    ~"no connection could be opened: timeout" =
+        iolist_to_binary(erlmcp_cli_load_table:failure({open, timeout})).
 
 wrong_use_exits_2(Config) ->
     Url = ["--url", proplists:get_value(url, Config)],
