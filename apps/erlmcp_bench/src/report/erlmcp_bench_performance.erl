@@ -342,7 +342,8 @@ model(Baselines) ->
      end].
 
 models({File, Workloads}) ->
-    erlmcp_bench_capacity:models(lists:append([points(File, Workload) || Workload <- Workloads])).
+    erlmcp_bench_capacity:models(lists:append([points(File, Workload)
+                                               || Workload <- shown_workloads(Workloads)])).
 
 %% A baseline has the number of parts in the name of the workload.
 points(File, #{~"workload_id" := Id, ~"figures" := Figures} = Workload) ->
