@@ -145,17 +145,7 @@ Returns the effects of a decoded message, and the session after it. The session 
 -spec handle(Json :: term(), request_context(), erlmcp_catalog:catalog(), session() | none) ->
     {[effect(), ...], session() | none}.
 handle(Json, RequestContext, Catalog, Session) ->
-    message(parsed(Json), RequestContext, Catalog, Session).
-
-%% An error without an id says that the client could not read a message of the server. It is a
-%% response, so it is not answered.
-parsed(#{~"jsonrpc" := ~"2.0", ~"error" := Error} = Json) when
-    not is_map_key(~"method", Json), not is_map_key(~"result", Json),
-    not is_map_key(~"id", Json) orelse map_get(~"id", Json) =:= null
-->
-    {response, undefined, {error, Error}};
-parsed(Json) ->
-    erlmcp_message:parse(Json).
+    message(erlmcp_message:parse(Json), RequestContext, Catalog, Session).
 
 message({request, Id, _, _}, RequestContext, Catalog, Session) when byte_size(Id) > ?ID_BYTES ->
     message({invalid, Id, too_long(byte_size(Id))}, RequestContext, Catalog, Session);
@@ -397,7 +387,7 @@ negotiate(Version) ->
 batch(Messages, RequestContext, Catalog, Session) ->
     {Effects, Last} = lists:mapfoldl(
         fun(Json, Current) ->
-            case parsed(Json) of
+            case erlmcp_message:parse(Json) of
                 {batch, _} -> {[refuse(?UNREADABLE, no_batches())], Current};
                 Message -> message(Message, RequestContext, Catalog, Current)
             end

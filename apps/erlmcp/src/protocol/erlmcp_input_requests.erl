@@ -55,13 +55,13 @@ keyed(#{~"method" := Method, ~"params" := #{~"mode" := ~"url"}}) ->
 keyed(#{~"method" := Method, ~"params" := #{~"tools" := Tools}}) ->
     #{method => Method, params => #{tools => Tools}};
 keyed(#{~"method" := Method}) ->
-    #{method => Method}.
+    #{method => Method, params => #{}}.
 
 needs(#{method := ~"sampling/createMessage", params := #{tools := _}}) -> {~"sampling", ~"tools"};
-needs(#{method := ~"sampling/createMessage"}) -> {~"sampling", none};
-needs(#{method := ~"roots/list"}) -> {~"roots", none};
+needs(#{method := ~"sampling/createMessage", params := #{}}) -> {~"sampling", none};
+needs(#{method := ~"roots/list", params := #{}}) -> {~"roots", none};
 needs(#{method := ~"elicitation/create", params := #{mode := url}}) -> {~"elicitation", ~"url"};
-needs(#{method := ~"elicitation/create"}) -> {~"elicitation", ~"form"};
+needs(#{method := ~"elicitation/create", params := #{}}) -> {~"elicitation", ~"form"};
 needs(Request) ->
     error({bad_return, input_request, Request, ~"a request as erlmcp_input makes it"}).
 

@@ -246,10 +246,17 @@ path_in_url(#{path := <<Path/binary>>} = Options) ->
 path_in_url(_) ->
     ok.
 
-names_url(#{authenticate := {bearer, Bearer}}) -> not is_map_key(resource, Bearer);
+names_url(#{authenticate := {bearer, Bearer}}) ->
+    not is_map_key(resource, Bearer) andalso has_resource(Bearer);
 names_url(#{protected_resource := #{authorization_servers := _} = Fields}) ->
     not is_map_key(resource, Fields);
 names_url(_) -> false.
+
+%% A listener whose tokens only a fun or a list knows has no metadata and compares no URL.
+has_resource(#{tokens := Sources} = Bearer) ->
+    maps:get(authorization_servers, Bearer, []) =/= []
+        orelse maps:get(dpop, Bearer, off) =/= off
+        orelse lists:any(fun({Kind, _}) -> Kind =:= jwt orelse Kind =:= introspection end, Sources).
 
 -doc """
 Returns the paths of HTTP+SSE from the options of a listener: `path` for GET, and `message_path` for

@@ -21,6 +21,7 @@ Internal.
     {request, id(), Method :: binary(), Params :: map()}
     | {notification, Method :: binary(), Params :: map()}
     | {response, id(), {ok, term()} | {error, term()}}
+    | {response, undefined, {error, term()}}
     | {batch, [term(), ...]}
     | {invalid, id() | undefined, erlmcp_refusal:refusal()}.
 
@@ -39,7 +40,8 @@ Internal.
 Converts a decoded JSON value to a message. A non-empty array becomes a `batch` of its elements,
 which are not converted. A value that is not a message becomes `invalid`, with a refusal that says
 what was expected. `invalid` has the value's id, or `undefined` if the value has no id that is a
-string or an integer.
+string or an integer. An error without an id, or with the id `null`, is a `response` with the id
+`undefined`: its sender could not read the id of a message.
 """.
 -spec parse(term()) -> message().
 parse(#{~"jsonrpc" := ~"2.0", ~"method" := Method, ~"id" := Id} = Message) when
@@ -67,6 +69,11 @@ parse(#{~"jsonrpc" := ~"2.0", ~"id" := Id} = Message) when
         #{~"result" := Result} -> {response, Id, {ok, Result}};
         #{~"error" := Error} -> {response, Id, {error, Error}}
     end;
+parse(#{~"jsonrpc" := ~"2.0", ~"error" := Error} = Message) when
+    not is_map_key(~"method", Message), not is_map_key(~"result", Message),
+    not is_map_key(~"id", Message) orelse map_get(~"id", Message) =:= null
+->
+    {response, undefined, {error, Error}};
 parse([_ | _] = Messages) ->
     {batch, Messages};
 parse(#{~"id" := Id} = Message) when is_binary(Id); is_integer(Id) ->

@@ -283,7 +283,8 @@ messages_survive_the_wire(_) ->
                                                  ~"method" => Method, ~"params" => Params}),
                       {response, Id, {ok, Params}} = parsed(Result),
                       {response, Id, {error, #{~"message" := Method}}} = parsed(Error),
-                      {invalid, undefined, _} = parsed(erlmcp_message:error(undefined, Refusal)),
+                      {response, undefined, {error, #{~"message" := Method}}} =
+                          parsed(erlmcp_message:error(undefined, Refusal)),
                       {notification, Method, Params} = parsed(Notification),
                       {batch, [_, _] = Both} = parsed(erlmcp_message:batch([Result, Error])),
                       Both =:= [decoded(Result), decoded(Error)]

@@ -105,7 +105,9 @@ what_is_no_request_is_the_handlers_fault(_) ->
          Checked -> error({checked, Term, Checked})
      catch
          error:{bad_return, input_request, Term, _} -> ok
-     end || Term <- [#{method => ~"tools/list", params => #{}}, #{}, none]].
+     end || Term <- [#{method => ~"tools/list", params => #{}}, #{}, none,
+                     #{method => ~"roots/list"}, #{method => ~"roots/list", params => []},
+                     #{method => ~"sampling/createMessage"}, #{method => ~"elicitation/create"}]].
 
 requests_are_sent_without_their_ids(_) ->
     #{~"a" := #{~"method" := ~"elicitation/create", ~"params" := Params},

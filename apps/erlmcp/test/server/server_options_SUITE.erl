@@ -61,6 +61,8 @@ bad_options_are_refused_by_name(_) ->
 bad_listener_options_say_what_is_expected(_) ->
     Url = ~"https://a.example",
     NotUtf8 = <<Url/binary, "/", 255>>,
+    Verify = {verify, fun(_, _) -> unknown end},
+    Jwt = {jwt, #{issuer => Url, jwks => {uri, <<Url/binary, "/jwks">>}}},
     [{Listener, {error, {bad_option, Key, Expected}}} =
          {Listener, started(options(#{listen => [Listener]}))}
      || {Listener, Key, Expected} <- [
@@ -88,8 +90,14 @@ bad_listener_options_say_what_is_expected(_) ->
              ~"a path: a slash, and no query; or none"},
             {{http, #{path => ~"/mcp?x"}}, {http, path},
              ~"a path: a slash, and no query; or none"},
+            {{http, #{path => <<"/é"/utf8>>, authenticate => {bearer, #{tokens => [Verify, Jwt]}}}},
+             {http, path}, ~"a path as it stands in a URL, or the option resource"},
             {{http, #{path => <<"/é"/utf8>>,
-                      authenticate => {bearer, #{tokens => [{verify, fun(_, _) -> unknown end}]}}}},
+                      authenticate => {bearer, #{tokens => [Verify], dpop => optional}}}},
+             {http, path}, ~"a path as it stands in a URL, or the option resource"},
+            {{http, #{path => <<"/é"/utf8>>,
+                      authenticate => {bearer, #{tokens => [Verify],
+                                                 authorization_servers => [Url]}}}},
              {http, path}, ~"a path as it stands in a URL, or the option resource"},
             {{http, #{path => ~"/{id}", protected_resource => #{authorization_servers => [Url]}}},
              {http, path}, ~"a path as it stands in a URL, or the option resource"},
@@ -113,7 +121,9 @@ bad_listener_options_say_what_is_expected(_) ->
     %% Where no URL has the path, it may have other bytes.
     [started = started(options(#{listen => [{http, Options#{path => <<"/é"/utf8>>}}]}))
      || Options <- [#{}, #{protected_resource => #{resource => Url,
-                                                   authorization_servers => [Url]}}]].
+                                                   authorization_servers => [Url]}},
+                    #{authenticate => {bearer, #{tokens => [Verify, {static, []}]}}},
+                    #{authenticate => {bearer, #{tokens => [Verify, Jwt], resource => Url}}}]].
 
 %% The key is the option's; for a listener or a limit, its and the option's in it.
 is_refused(Key, {error, {bad_option, Named, <<_, _/binary>>}}) ->

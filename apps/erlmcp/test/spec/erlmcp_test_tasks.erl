@@ -58,6 +58,7 @@ definitions(Test) ->
                 Optional#{name => ~"ask", handler => fun ask_both/2},
                 Optional#{name => ~"twice", handler => fun twice/2},
                 Optional#{name => ~"visit", handler => fun visit/2},
+                Optional#{name => ~"sketch", handler => fun sketch/2},
                 Optional#{name => ~"report", handler => fun(Arguments, Context) ->
                     ok = erlmcp:progress(Context, 1, #{total => 3, message => ~"one of three"}),
                     ok = erlmcp:log(Context, error, ~"logged"),
@@ -101,6 +102,14 @@ visit(_, #{input := #{~"visit" := #{~"action" := Action}}}) ->
     Action;
 visit(_, _) ->
     {input_required, #{~"visit" => erlmcp_input:elicit_url(~"Go?", ~"https://a.example", ~"e-1")}}.
+
+%% Asks the user, and then the client's model, and says which model that was.
+sketch(_, #{input := #{~"text" := #{~"model" := Model}}}) ->
+    Model;
+sketch(_, #{input := #{~"name" := _}}) ->
+    {input_required, #{~"text" => erlmcp_input:sample(#{messages => [], maxTokens => 1})}};
+sketch(_, _) ->
+    {input_required, #{~"name" => form(~"Name?", name)}}.
 
 %% Asks for the same thing twice.
 twice(_, #{state := {first, First}, input := #{~"name" := #{~"content" := Second}}}) ->

@@ -127,6 +127,16 @@ batch([Item | Items], Replies, Exchanges, Inbox) ->
     {More, NextExchanges, Next} = route(erlmcp_message:parse(Item), Item, Exchanges, Inbox),
     batch(Items, More ++ Replies, NextExchanges, Next).
 
+%% A server that cannot read a message answers with an error without an id. Such an error goes to
+%% the waiting request, if there is only one.
+route({response, undefined, Outcome}, _, Exchanges, Inbox) ->
+    case erlmcp_line_exchanges:only_request(Exchanges) of
+        {ok, Ref, Id} ->
+            Answer = to_exchange(Ref, {response, Id, Outcome}, Inbox),
+            {[], finish(Ref, Answer, Exchanges), Inbox};
+        none ->
+            {[], Exchanges, warn(unknown_response, #{id => none}, Inbox)}
+    end;
 route({response, Id, _} = Message, _, Exchanges, Inbox) ->
     case erlmcp_line_exchanges:by_id(Id, Exchanges) of
         {ok, Ref} -> {[], finish(Ref, to_exchange(Ref, Message, Inbox), Exchanges), Inbox};
@@ -148,17 +158,6 @@ route({request, Id, _, _} = Message, _, Exchanges, #inbox{owner = Owner} = Inbox
                                          #{limit => ?MAILBOX}),
             {[erlmcp_message:error(Id, Refusal)], Exchanges,
              warn(refused_requests, #{limit => ?MAILBOX}, Inbox)}
-    end;
-%% A server that cannot read a message answers with an error without an id. Such an error goes to
-%% the waiting request, if there is only one.
-route({invalid, undefined, Refusal}, #{~"jsonrpc" := ~"2.0", ~"error" := Error} = Json, Exchanges,
-      Inbox) when not is_map_key(~"method", Json) ->
-    case erlmcp_line_exchanges:only_request(Exchanges) of
-        {ok, Ref, Id} ->
-            Answer = to_exchange(Ref, {response, Id, {error, Error}}, Inbox),
-            {[], finish(Ref, Answer, Exchanges), Inbox};
-        none ->
-            {[], Exchanges, not_a_message(Refusal, Inbox)}
     end;
 route({invalid, Id, Refusal}, Json, Exchanges, Inbox) when
     Id =/= undefined, not is_map_key(~"method", Json)

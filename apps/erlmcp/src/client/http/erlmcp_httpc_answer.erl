@@ -118,12 +118,15 @@ event(Data, Expected, Limits) ->
 
 message(Value, Expected) ->
     case erlmcp_message:parse(Value) of
+        %% The server could not read the id, so the error answers the message that was sent.
+        {response, undefined, Outcome} when Expected =/= none ->
+            {answered, [{message, {response, Expected, Outcome}}]};
         {response, Expected, _} = Response -> {answered, [{message, Response}]};
         {response, Id, _} when Expected =/= none ->
             protocol([~"id: expected ", id(Expected), ~", got ",
                       shown(iolist_to_binary(id(Id)))]);
         {batch, Values} -> batch(Values, Expected, open, []);
-        {invalid, Id, Refusal} -> without_id(Value, Id, Refusal, Expected);
+        {invalid, _, Refusal} -> protocol(erlmcp_refusal:message(Refusal));
         Message -> {open, [{message, Message}]}
     end.
 
@@ -138,14 +141,6 @@ batch([Value | Values], Expected, State, Events) ->
         {open, _} -> protocol(~"a batch in a batch");
         {error, _} = Error -> Error
     end.
-
-%% An error without an id: the server could not read the id, so the error answers the message that
-%% was sent.
-without_id(#{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := _} = Error} = Value, undefined, _, Id)
-  when Id =/= none, not is_map_key(~"result", Value), not is_map_key(~"method", Value) ->
-    {answered, [{message, {response, Id, {error, Error}}}]};
-without_id(_, _, Refusal, _) ->
-    protocol(erlmcp_refusal:message(Refusal)).
 
 -doc "Returns the most bytes that are kept of a body that is not a message.".
 -spec kept_bytes() -> pos_integer().

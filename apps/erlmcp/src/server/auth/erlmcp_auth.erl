@@ -43,6 +43,7 @@ Returns a copy of a principal. Counts, sessions, tasks and subscriptions keep a 
 request, and it is often a part of the request's head, which it would keep in memory.
 """.
 -spec own_principal(principal()) -> principal().
+own_principal(anonymous) -> anonymous;
 own_principal(Principal) when is_binary(Principal) -> binary:copy(Principal);
 own_principal(Principal) -> binary_to_term(term_to_binary(Principal)).
 

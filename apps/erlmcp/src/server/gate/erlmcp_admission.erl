@@ -195,11 +195,12 @@ not_before(Refusal, #{limits := #{rate_retry_ms := RateMs, queue_retry_ms := Que
 
 kind(#{~"method" := _, ~"id" := _}) -> request;
 kind(#{~"method" := _}) -> notification;
-kind(#{~"id" := _, ~"result" := _}) -> response;
-%% Its sender could not read an id if there is none.
-kind(#{~"error" := _}) -> response;
-%% A term that is not a message is answered with an error, so it counts as a request.
-kind(_) -> request.
+kind(Json) ->
+    case erlmcp_message:parse(Json) of
+        {response, _, _} -> response;
+        %% A term that is not a message is answered with an error, so it counts as a request.
+        _ -> request
+    end.
 
 entered(Messages, Arrival) ->
     Permits = [{id(Json), Permit} || {Json, {ok, _, {_, Permit}}} <- Messages],

@@ -51,7 +51,7 @@ Internal.
     names = #{} :: #{Key :: binary() => Name :: binary()},
     answers = #{} :: #{Name :: binary() => map()},
     %% the processes that wait, the last one first, since its stream is the most likely to be open,
-    %% and those whose clients could not be asked
+    %% and those whose clients could not be asked in this round
     waiting = [] :: [pid()],
     unable = [] :: [pid()],
     %% the window of the notifications to the waiting processes
@@ -318,7 +318,8 @@ handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State)
     ok = subscribe(State),
     {noreply, start_call(State)};
 handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting, unable = Unable} = State) ->
-    Next = State#state{waiting = lists:delete(Pid, Waiting), unable = lists:delete(Pid, Unable)},
+    %% Those that could not be asked may be asked again.
+    Next = State#state{waiting = lists:delete(Pid, Waiting ++ Unable), unable = []},
     ok = case {waiting(State), State#state.window} of
         {[Pid | _], none} -> ask(Next);
         {[Pid | _], Window} -> erlmcp_notification_window:forget(Window), ask(Next);
@@ -359,8 +360,10 @@ latest(Message) ->
 asking(Requests, #state{rounds = Rounds} = State) ->
     Round = integer_to_binary(Rounds + 1),
     Keyed = [{<<Name/binary, $., Round/binary>>, Name, Request} || Name := Request <- Requests],
+    %% A client that could not be asked in an earlier round may answer these.
     Asking = State#state{rounds = Rounds + 1, answers = #{},
-                         names = #{Key => Name || {Key, Name, _} <- Keyed}},
+                         names = #{Key => Name || {Key, Name, _} <- Keyed},
+                         waiting = waiting(State), unable = []},
     maybe
         {noreply, Next} ?= changed(#{status => input_required,
                                      requests => #{Key => Request || {Key, _, Request} <- Keyed}},

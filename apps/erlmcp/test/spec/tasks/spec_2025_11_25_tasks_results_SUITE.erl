@@ -13,6 +13,7 @@ for input meanwhile, and is told of its changes.
          input_is_asked_of_who_still_waits/1, answers_may_come_from_two/1,
          answered_elsewhere_is_taken_back_at_once/1, answered_is_not_asked_again/1,
          url_is_asked_with_its_id/1, client_without_the_capability_is_not_asked/1,
+         each_question_goes_to_who_can_answer/1,
          client_that_cannot_be_asked_waits/1, client_that_cannot_be_asked_keeps_no_question/1,
          client_that_will_not_answer_keeps_no_question/1, progress_goes_to_who_waits/1,
          progress_goes_to_the_session/1, changes_are_told/1, changes_are_told_to_their_session/1,
@@ -209,6 +210,34 @@ client_without_the_capability_is_not_asked(Config) ->
      end || Name <- [~"Ada", ~"Bob"]],
     [#{~"id" := Number, ~"result" := _} = next(Waits)
      || {Number, Waits} <- [{5, Exchange} | Others]].
+
+%% The client that could not answer the first question is asked the second one, which the other
+%% client cannot answer.
+each_question_goes_to_who_can_answer(Config) ->
+    Caller = client_with(#{elicitation => #{}, sampling => #{}}, Config),
+    Id = id(augmented(Caller, ~"sketch")),
+    _ = until(Caller, Id, ~"input_required"),
+    [Samples, Fills] = [client_with(Capabilities, Config)
+                        || Capabilities <- [#{sampling => #{}}, #{elicitation => #{}}]],
+    Two = request(Samples, 6, ~"tasks/result", #{taskId => Id}),
+    ok = is_unable(erlmcp_test_tasks:keeper(server(Config), Id)),
+    One = request(Fills, 5, ~"tasks/result", #{taskId => Id}),
+    #{~"id" := First, ~"method" := ~"elicitation/create"} = next(One),
+    ok = answer(Fills, First, accept(~"name", ~"Ada")),
+    #{~"id" := Second, ~"method" := ~"sampling/createMessage"} = next(Two),
+    ok = answer(Samples, Second, #{role => assistant, model => ~"m",
+                                   content => #{type => text, text => ~"A"}}),
+    [#{~"id" := Number, ~"result" := #{~"content" := [#{~"text" := ~"m"}]}} = next(Exchange)
+     || {Number, Exchange} <- [{5, One}, {6, Two}]].
+
+%% Waits until the one process that waits for the task has said that its client cannot be asked.
+is_unable(Keeper) ->
+    erlmcp_test_servers:await(fun() ->
+        case [Pids || Pids <- tuple_to_list(sys:get_state(Keeper)), is_list(Pids)] of
+            [[], [_]] -> {ok, ok};
+            _ -> again
+        end
+    end).
 
 client_with(Capabilities, Config) ->
     erlmcp_test_client:open(server(Config), transport(Config), ~"2025-11-25", Capabilities).

@@ -76,6 +76,9 @@ messages_come_as_message_events(Config) ->
     _ = initialize(Client, ~"2024-11-05"),
     ok = send(Client, notification(~"notifications/unknown", #{})),
     ok = send(Client, #{jsonrpc => ~"2.0", id => 12, result => #{}}),
+    %% A client that could not read an id says so without one.
+    Unread = #{jsonrpc => ~"2.0", error => #{code => -32700, message => ~"what?"}},
+    [ok = send(Client, Message) || Message <- [Unread, Unread#{id => null}]],
     Echo = #{name => ~"echo", arguments => #{text => ~"it"}},
     ~"it" = text(ask(Client, ~"8", ~"tools/call", Echo)),
     -32602 = code(ask(Client, 9, ~"tools/call", #{name => ~"no such"})),

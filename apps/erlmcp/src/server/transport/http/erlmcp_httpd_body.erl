@@ -190,11 +190,11 @@ count_together(#body{owner = Owner, size = Size, together = Most}) ->
 
 %% A client with a few large bodies does not keep out those of others, which share its proxy.
 refuse_largest(Owner, Refusal) ->
-    case erlmcp_httpd_http2:largest_body() of
+    case erlmcp_httpd_http2:refuse_largest_body() of
         Owner ->
             {refuse, Refusal};
-        {Pid, Tag} = Largest ->
-            _ = erlmcp_httpd_http2:count_body(Largest, 0),
+        {Pid, Tag} ->
+            %% The body may get more bytes before this arrives.
             Pid ! {Tag, {unfinished, {refused, Refusal}}},
             ok
     end.

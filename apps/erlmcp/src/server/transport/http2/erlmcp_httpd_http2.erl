@@ -16,7 +16,7 @@ Internal.
 
 -export([init/6, max_answers/0, with_scheme/1]).
 -export([call_began/0, call_ended/0, has_calls/0]).
--export([stream_lasts/1, stream_ended/1, count_body/2, largest_body/0]).
+-export([stream_lasts/1, stream_ended/1, count_body/2, refuse_largest_body/0]).
 %% The transport.
 -export([name/0, messages/0, peername/1, sockname/1, setopts/2, send/2, shutdown/2]).
 
@@ -43,7 +43,7 @@ Internal.
     %% streams that end when the connection begins to close
     lasting = [] :: [{pid(), cowboy_stream:streamid()}],
     %% bytes of the bodies that are not complete, by their requests, and their sum
-    bodies = #{} :: #{erlmcp_call:owner() => pos_integer()},
+    bodies = #{} :: #{erlmcp_call:owner() => pos_integer() | refused},
     bytes = 0 :: non_neg_integer(),
     %% answers in the period that ends at this time
     answers = 0 :: non_neg_integer(),
@@ -142,28 +142,35 @@ change_lasting(Change) ->
 
 -doc """
 Counts the bytes of a request's unfinished body in place of those that were counted before. A body
-with 0 bytes is no longer counted. Returns the bytes of all unfinished bodies of the calling
-process, an HTTP/2 connection.
+with 0 bytes is no longer counted. More bytes of a body that is refused (`refuse_largest_body/0`)
+are not counted. Returns the bytes of all unfinished bodies of the calling process, an HTTP/2
+connection.
 """.
 -spec count_body(erlmcp_call:owner(), non_neg_integer()) -> Sum :: non_neg_integer().
 count_body(Owner, Bytes) ->
-    #connection{bodies = Bodies, bytes = Before} = Connection = get(?MODULE),
-    Sum = Before - maps:get(Owner, Bodies, 0) + Bytes,
-    Counted = case Bytes of
-        0 -> maps:remove(Owner, Bodies);
-        _ -> Bodies#{Owner => Bytes}
-    end,
-    _ = put(?MODULE, Connection#connection{bodies = Counted, bytes = Sum}),
+    #connection{bodies = Bodies, bytes = Sum} = get(?MODULE),
+    case {Bodies, Bytes} of
+        {#{Owner := refused}, 0} -> change_bodies(maps:remove(Owner, Bodies), Sum);
+        {#{Owner := refused}, _} -> Sum;
+        {#{Owner := Before}, 0} -> change_bodies(maps:remove(Owner, Bodies), Sum - Before);
+        {#{Owner := Before}, _} -> change_bodies(Bodies#{Owner := Bytes}, Sum - Before + Bytes);
+        {_, 0} -> Sum;
+        {_, _} -> change_bodies(Bodies#{Owner => Bytes}, Sum + Bytes)
+    end.
+
+change_bodies(Bodies, Sum) ->
+    _ = put(?MODULE, (get(?MODULE))#connection{bodies = Bodies, bytes = Sum}),
     Sum.
 
 -doc """
 Returns the request with the largest unfinished body that the calling process counts
-(`count_body/2`). There must be one.
+(`count_body/2`). That body is refused: it is no longer counted. There must be one.
 """.
--spec largest_body() -> erlmcp_call:owner().
-largest_body() ->
-    #connection{bodies = Bodies} = get(?MODULE),
-    {_, Owner} = lists:max([{Bytes, Of} || Of := Bytes <- Bodies]),
+-spec refuse_largest_body() -> erlmcp_call:owner().
+refuse_largest_body() ->
+    #connection{bodies = Bodies, bytes = Sum} = get(?MODULE),
+    {Largest, Owner} = lists:max([{Bytes, Of} || Of := Bytes <- Bodies, Bytes =/= refused]),
+    _ = change_bodies(Bodies#{Owner := refused}, Sum - Largest),
     Owner.
 
 -doc false.

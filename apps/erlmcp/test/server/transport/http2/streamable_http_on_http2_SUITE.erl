@@ -12,7 +12,8 @@
          listener_that_does_not_read_ends_alone/1,
          disconnect_cancels_all_calls/1, body_is_bounded/1, body_that_stops_is_408/1,
          streams_of_a_connection_are_bounded/1, bodies_of_a_connection_are_bounded/1,
-         largest_body_of_a_connection_makes_room/1, windows_are_opened_again/1]).
+         largest_body_of_a_connection_makes_room/1, refused_body_is_not_counted_again/1,
+         windows_are_opened_again/1]).
 -export([tls_url_is_https/1, alpn_prefers_http2/1]).
 
 -import(erlmcp_test_suite, [server/1, transport/1]).
@@ -37,7 +38,8 @@ groups() ->
                 listener_that_does_not_read_ends_alone,
                 disconnect_cancels_all_calls, body_is_bounded, body_that_stops_is_408,
                 streams_of_a_connection_are_bounded, bodies_of_a_connection_are_bounded,
-                largest_body_of_a_connection_makes_room, windows_are_opened_again]},
+                largest_body_of_a_connection_makes_room, refused_body_is_not_counted_again,
+                windows_are_opened_again]},
      {alpn, [tls_url_is_https, alpn_prefers_http2]}].
 
 init_per_suite(Config) ->
@@ -490,6 +492,44 @@ largest_body_of_a_connection_makes_room(Config) ->
     {200, _, [#{~"result" := _}]} = answer(Connection, Small),
     gun:close(Connection),
     erlmcp_test_http:stop(Server).
+
+%% The largest body gets one more byte before it has its refusal, when another one is the largest.
+refused_body_is_not_counted_again(Config) ->
+    Size = 2_000_000,
+    Server = start(#{message_bytes => Size}, Config),
+    Connection = open(Server, [http2], Config),
+    {Headers, _} = message(~"tools/list", #{}, #{}),
+    [Small, Largest, Next | Others] =
+        [gun:headers(Connection, "POST", "/mcp", Headers) || _ <- lists:seq(1, 9)],
+    More = fun(Stream, Bytes) -> gun:data(Connection, Stream, nofin, binary:copy(~" ", Bytes)) end,
+    [ok = More(Stream, Bytes) || {Stream, Bytes} <- [{Largest, Size - 10}, {Next, Size - 20}
+                                                     | [{Other, Size - 100} || Other <- Others]]],
+    [ok = arrived(Count, Bytes)
+     || {Count, Bytes} <- [{1, Size - 10}, {1, Size - 20}, {6, Size - 100}]],
+    [Serving] = [Pid || {{Pid, _}, Bytes, _, _} <- ets:tab2list(erlmcp_unfinished_messages),
+                        Bytes =:= Size - 10],
+    %% What is sent meanwhile is handled before any message of the process to itself.
+    true = erlang:suspend_process(Serving),
+    [ok = More(Stream, Bytes) || {Stream, Bytes} <- [{Small, 1_000}, {Next, 15}, {Largest, 1}]],
+    ok = has_received(1_000 + 15 + 1 + 3 * 9, Serving),
+    true = erlang:resume_process(Serving),
+    receive
+        {gun_response, Connection, Largest, nofin, 503, _} -> ok
+    after ?TIMEOUT ->
+        error(not_refused)
+    end,
+    {200, _, [#{~"result" := _}]} = answer(Connection, echo(Connection, ~"next")),
+    receive {gun_response, _, _, _, _, _} = Response -> error(Response) after 0 -> ok end,
+    gun:close(Connection),
+    erlmcp_test_http:stop(Server).
+
+%% Waits until a process that does not run has so many bytes, with heads of frames of 9 bytes.
+has_received(Bytes, Pid) ->
+    {messages, Messages} = process_info(Pid, messages),
+    case lists:sum([byte_size(Data) || {tcp, _, Data} <- Messages]) of
+        Received when Received >= Bytes -> ok;
+        _ -> receive after 10 -> has_received(Bytes, Pid) end
+    end.
 
 arrived(Count, Bytes) ->
     case [ok || {_, Of, _, _} <- ets:tab2list(erlmcp_unfinished_messages), Of =:= Bytes] of

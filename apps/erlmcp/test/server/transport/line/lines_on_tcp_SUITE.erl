@@ -384,8 +384,13 @@ refused_notifications_and_responses_are_not_answered(_) ->
                  #{~"jsonrpc" => ~"2.0", ~"error" => #{~"code" => 1, ~"message" => ~""}}],
     [send(Socket, Message) || Message <- [Notification, [Notification | Responses] | Responses]],
     send(Socket, [Notification, request(8, ~"ping", #{}) | Responses]),
-    send(Socket, #{~"jsonrpc" => ~"2.0", ~"id" => 9}),
-    [[#{~"id" := 8, ~"error" := #{~"code" := 1056}}], #{~"id" := 9, ~"error" := _}] = rest(Socket).
+    %% What only looks like a response is answered.
+    [send(Socket, Message)
+     || Message <- [#{~"jsonrpc" => ~"2.0", ~"id" => 9}, #{~"id" => 10, ~"result" => #{}},
+                    #{~"jsonrpc" => ~"2.0", ~"id" => 11, ~"result" => #{}, ~"error" => #{}},
+                    #{~"error" => 1}]],
+    [[#{~"id" := 8, ~"error" := #{~"code" := 1056}}] | Answers] = rest(Socket),
+    [9, 10, 11, none] = [maps:get(~"id", Answer, none) || #{~"error" := _} = Answer <- Answers].
 
 %% 2025-11-25, Tools: "When the list of available tools changes, servers that declared the
 %% listChanged capability SHOULD send a notification". A connection without a session has declared

@@ -8,7 +8,8 @@ and closed, and none of its lines is run.
 -export([suite/0, all/0, end_per_testcase/2]).
 -export([request_of_a_page_is_not_read/1, page_in_a_browser_calls_nothing/1,
          first_line_is_a_message/1, first_line_has_a_bound/1, blank_lines_are_no_lines/1,
-         batch_of_messages_is_one/1, later_lines_are_answered/1, http_is_never_a_line/1,
+         batch_of_messages_is_one/1, error_without_an_id_is_a_message/1,
+         later_lines_are_answered/1, http_is_never_a_line/1,
          what_came_before_is_answered/1, end_of_input_is_no_way_around/1]).
 
 -import(erlmcp_test_line, [serve/1, port/1, connect/1, send/2, recv/1, recv_line/2, rest/1,
@@ -25,6 +26,7 @@ suite() ->
 all() ->
     [request_of_a_page_is_not_read, page_in_a_browser_calls_nothing, first_line_is_a_message,
      first_line_has_a_bound, blank_lines_are_no_lines, batch_of_messages_is_one,
+     error_without_an_id_is_a_message,
      later_lines_are_answered, http_is_never_a_line, what_came_before_is_answered,
      end_of_input_is_no_way_around].
 
@@ -227,6 +229,12 @@ batch_of_messages_is_one(_) ->
     send(Socket, [request(1, ~"ping", #{})]),
     -32600 = code(recv(Socket)),
     #{} = result(ask(Socket, 2, ~"ping", #{})).
+
+%% A client that could not read a message of the server says so without an id.
+error_without_an_id_is_a_message(_) ->
+    Socket = connect(server()),
+    send(Socket, #{jsonrpc => ~"2.0", error => #{code => -32700, message => ~"what?"}}),
+    #{} = result(ask(Socket, 1, ~"ping", #{})).
 
 %% A client that began with a message gets an error for a wrong line, and goes on.
 later_lines_are_answered(_) ->
