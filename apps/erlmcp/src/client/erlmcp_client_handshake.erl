@@ -30,7 +30,8 @@ negotiation and of the channel's connection, as in `t:erlmcp_client_connection:l
 is `session`, the era `auto` begins with `initialize`.
 """.
 -spec run(erlmcp_client_connection:client(),
-          {Epoch :: pos_integer(), Generation :: non_neg_integer()}, Guess :: session | unknown) ->
+          {Epoch :: pos_integer(), Generation :: non_neg_integer()},
+          Guess :: erlmcp_revision:era() | unknown) ->
     {ok, erlmcp_client_connection:live()} | {error, term()}.
 run(#{settings := #{era := Era}} = Client, Epoch, Guess) ->
     maybe
