@@ -617,16 +617,14 @@ subscription_event(_, Stream) ->
 %% Changes before the acknowledgement may have been missed, so the cache forgets what the stream is
 %% for.
 forget(#stream{client = #{cache := Cache}, subscription = {_, _, Filter}}) ->
-    Lists = [Method || {Key, Method} <- [
-                           {tools_changed, ~"notifications/tools/list_changed"},
-                           {prompts_changed, ~"notifications/prompts/list_changed"},
-                           {resources_changed, ~"notifications/resources/list_changed"}],
-                       maps:get(Key, Filter, false)],
-    lists:foreach(fun(Method) -> erlmcp_client_cache:changed(Method, #{}, Cache) end, Lists),
-    lists:foreach(fun(Uri) ->
-                      erlmcp_client_cache:changed(~"notifications/resources/updated",
-                                                  #{~"uri" => Uri}, Cache)
-                  end, maps:get(resources, Filter, [])).
+    Lists = [{Method, #{}} || {Key, Method} <- [
+                                  {tools_changed, ~"notifications/tools/list_changed"},
+                                  {prompts_changed, ~"notifications/prompts/list_changed"},
+                                  {resources_changed, ~"notifications/resources/list_changed"}],
+                              maps:get(Key, Filter, false)],
+    Resources = [{~"notifications/resources/updated", #{~"uri" => Uri}}
+                 || Uri <- maps:get(resources, Filter, [])],
+    erlmcp_client_cache:changed(Lists ++ Resources, Cache).
 
 %% On a subscription's own stream the server may name a part of a resource.
 is_asked_for({resource_updated, _}, Filter) -> is_map_key(resources, Filter);
