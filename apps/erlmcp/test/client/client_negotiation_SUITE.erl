@@ -13,7 +13,7 @@ servers are scripts on sockets, one for each kind that there is.
          end_on_tcp_falls_back/1, end_on_tcp_gives_up_no_stateless_server/1,
          slow_modern_server_is_no_older_one/1,
          era_is_remembered/1, eras_are_remembered_beside_many_clients/1,
-         few_eras_are_forgotten/1, remembered_era_is_given_up/1,
+         few_eras_are_forgotten/1, stopped_application_knows_no_era/1, remembered_era_is_given_up/1,
          refusal_gives_up_no_remembered_era/1, pinned_era_is_not_left/1,
          session_is_opened/1, initialize_is_not_cancelled/1,
          server_may_choose_an_older_revision/1, unknown_revision_is_refused/1,
@@ -36,6 +36,7 @@ all() ->
      end_on_tcp_gives_up_no_stateless_server, slow_modern_server_is_no_older_one,
      trouble_on_http_is_no_era, era_is_remembered,
      eras_are_remembered_beside_many_clients, few_eras_are_forgotten,
+     stopped_application_knows_no_era,
      remembered_era_is_given_up, refusal_gives_up_no_remembered_era, pinned_era_is_not_left,
      session_is_opened,
      initialize_is_not_cancelled,
@@ -258,6 +259,17 @@ few_eras_are_forgotten(_) ->
     Known = [Client || Client <- Clients, erlmcp_client_table:remembered(Client) =:= session],
     true = length(Known) > 900 andalso length(Known) =< 1000,
     true = lists:member(lists:last(Clients), Known).
+
+%% The tables end before the negotiations of their clients.
+stopped_application_knows_no_era(_) ->
+    Client = #{settings => #{rules => http, target => ~"http://a/"}},
+    ok = application:stop(erlmcp),
+    try
+        ok = erlmcp_client_table:remember(Client, session),
+        unknown = erlmcp_client_table:remembered(Client)
+    after
+        ok = application:start(erlmcp)
+    end.
 
 %% "re-probing if the cached assumption later fails". A gateway may forbid what its server does not
 %% know.
