@@ -230,7 +230,7 @@ first_way(#{rules := line}) -> down.
 identity(#{info := Info, inputs := Inputs, capabilities := Given, tasks := Tasks}) ->
     Own = maps:merge(erlmcp_client_inputs:capabilities(Inputs),
                      erlmcp_client_operation:members(Given)),
-    Extensions = maps:get(~"extensions", Own, #{}),
+    Extensions = erlmcp_client_operation:members(maps:get(~"extensions", Own, #{})),
     #{info => Info,
       capabilities => case Tasks of
           true -> Own#{~"extensions" => Extensions#{erlmcp_extension:tasks() => #{}}};
