@@ -627,7 +627,7 @@ forget(#stream{client = #{cache := Cache}, subscription = {_, _, Filter}}) ->
     erlmcp_client_cache:changed(Lists ++ Resources, Cache).
 
 %% On a subscription's own stream the server may name a part of a resource.
-is_asked_for({resource_updated, _}, Filter) -> is_map_key(resources, Filter);
+is_asked_for({resource_updated, _}, Filter) -> maps:get(resources, Filter, []) =/= [];
 is_asked_for(Event, Filter) -> wants(Event, Filter).
 
 delivered(Event, Stream) ->
