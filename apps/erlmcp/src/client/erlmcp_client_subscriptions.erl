@@ -381,8 +381,8 @@ stream_event(_, _, _, Subscriptions) ->
 
 -doc """
 Handles the session's stream as an open one, although it has not opened in time. The server may
-never open it, and may send changes in other ways. When the stream opens, all subscribers get
-`subscribed` again.
+never open it, and may send changes in other ways. When the stream opens, subscribers get
+`subscribed` again, as at `stream_event/4`.
 """.
 -spec stream_is_late(server(), subscriptions()) -> subscriptions().
 stream_is_late(Server, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
