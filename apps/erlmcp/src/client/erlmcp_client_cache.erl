@@ -11,7 +11,7 @@ Source: specification 2026-07-28, "Caching".
 Internal.
 """.
 
--export([new/1, find/2, changes/1, keep/4, changed/3, info/1]).
+-export([new/1, find/2, changes/1, keep/4, changed/2, changed/3, info/1]).
 
 -export_type([cache/0, options/0, key/0]).
 
@@ -90,7 +90,7 @@ add(Key, #{~"ttlMs" := Ttl} = Result, Changes, {Table, #{bytes := Most}, Size} =
                 true -> atomics:add(Size, 1, Bytes);
                 false -> ok
             end,
-            %% `changed/3` first counts the change, and then removes results. So either the new
+            %% `changed/2` first counts the change, and then removes results. So either the new
             %% count is seen here, or the removal sees this result.
             case changes(Cache) of
                 Changes -> ok;
@@ -129,24 +129,35 @@ Removes the results that a change notification of the server makes stale, and co
 notification. Any other notification has no effect.
 """.
 -spec changed(Method :: binary(), Params :: map(), cache()) -> ok.
-changed(_, _, none) ->
-    ok;
-changed(~"notifications/tools/list_changed", _, Cache) ->
-    forget_all([~"tools/list"], Cache);
-changed(~"notifications/prompts/list_changed", _, Cache) ->
-    forget_all([~"prompts/list"], Cache);
-changed(~"notifications/resources/list_changed", _, Cache) ->
-    forget_all([~"resources/list", ~"resources/templates/list"], Cache);
-changed(~"notifications/resources/updated", #{~"uri" := Uri}, {Table, _, Numbers} = Cache) ->
-    ok = atomics:add(Numbers, 2, 1),
-    forget([Key || {{~"resources/read", #{~"uri" := Read}} = Key} <- keys(Table), Read =:= Uri],
-           Cache);
-changed(_, _, _) ->
-    ok.
+changed(Method, Params, Cache) ->
+    changed([{Method, Params}], Cache).
 
-forget_all(Methods, {Table, _, Numbers} = Cache) ->
-    ok = atomics:add(Numbers, 2, 1),
-    forget([Key || {{Kept, _} = Key} <- keys(Table), lists:member(Kept, Methods)], Cache).
+-doc """
+Removes the results that any of these change notifications makes stale, as `changed/3` does. Reads
+the keys of the cache once, and counts one notification.
+""".
+-spec changed([{Method :: binary(), Params :: map()}], cache()) -> ok.
+changed(_, none) ->
+    ok;
+changed(Notifications, {Table, _, Numbers} = Cache) ->
+    case #{Subject => [] || {Method, Params} <- Notifications, Subject <- stale(Method, Params)} of
+        Subjects when map_size(Subjects) =:= 0 ->
+            ok;
+        Subjects ->
+            ok = atomics:add(Numbers, 2, 1),
+            forget([Key || {Key} <- keys(Table), is_map_key(subject(Key), Subjects)], Cache)
+    end.
+
+%% What a notification makes stale: the results of methods, or those of reading a resource.
+stale(~"notifications/tools/list_changed", _) -> [~"tools/list"];
+stale(~"notifications/prompts/list_changed", _) -> [~"prompts/list"];
+stale(~"notifications/resources/list_changed", _) ->
+    [~"resources/list", ~"resources/templates/list"];
+stale(~"notifications/resources/updated", #{~"uri" := Uri}) -> [{read, Uri}];
+stale(_, _) -> [].
+
+subject({~"resources/read", #{~"uri" := Uri}}) -> {read, Uri};
+subject({Method, _}) -> Method.
 
 keys(Table) ->
     ets:select(Table, [{{'$1', '_', '_', '_'}, [], [{{'$1'}}]}]).

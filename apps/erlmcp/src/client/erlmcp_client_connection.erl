@@ -68,8 +68,9 @@ it is 0, except with HTTP+SSE.
     %% connects for each request.
     way = up :: up | down,
     generation = 0 :: non_neg_integer(),
-    %% On lines, whether a negotiation with the era `auto` begins with `initialize`.
-    guess = unknown :: session | unknown,
+    %% With the option `auto`, the era that the next negotiation tries first: that of the last one,
+    %% or on lines one that `next_guess/2` has chosen.
+    guess = unknown :: erlmcp_revision:era() | unknown,
     subscriptions :: erlmcp_client_subscriptions:subscriptions(),
     %% Requests of the server that came before the session was open, and the number of failed
     %% negotiations in a row.
@@ -229,7 +230,7 @@ first_way(#{rules := line}) -> down.
 identity(#{info := Info, inputs := Inputs, capabilities := Given, tasks := Tasks}) ->
     Own = maps:merge(erlmcp_client_inputs:capabilities(Inputs),
                      erlmcp_client_operation:members(Given)),
-    Extensions = maps:get(~"extensions", Own, #{}),
+    Extensions = erlmcp_client_operation:members(maps:get(~"extensions", Own, #{})),
     #{info => Info,
       capabilities => case Tasks of
           true -> Own#{~"extensions" => Extensions#{erlmcp_extension:tasks() => #{}}};
@@ -365,13 +366,14 @@ forget(#peer{client = #{peer := Self}} = Peer) ->
     ok = erlmcp_client_table:publish_live(Self, none),
     Peer#peer{live = undefined, pending = undefined}.
 
-negotiated({ok, Live}, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
+negotiated({ok, #{revision := Revision} = Live}, #peer{client = Client} = Peer) ->
+    #peer{subscriptions = Subscriptions} = Peer,
     Renewed = erlmcp_client_subscriptions:restart({Client, Live}, Subscriptions),
     Next = lists:foldr(fun(Question, Acc) ->
                            erlmcp_client_subscriptions:answer(Question, {Client, Live}, Acc)
                        end, Renewed, Peer#peer.early),
     settled(Peer#peer{pending = Live, subscriptions = Next, early = [], failures = 0,
-                      guess = unknown},
+                      guess = erlmcp_revision:era(Revision)},
             [{{timeout, stream}, ?STREAM, late}]);
 negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Before} = Peer) ->
     gen_statem:reply([{reply, From, Error} || From <- lists:reverse(Waiting)]),
@@ -417,8 +419,10 @@ way(_, _) ->
     keep_state_and_data.
 
 %% Some older servers end when they are asked `server/discover`. So the negotiation after one that
-%% the end of the connection has interrupted begins with the other request.
+%% the end of the connection has interrupted begins with the other request. A server that has been
+%% stateless is none of them.
 next_guess(undefined, #peer{guess = Guess}) -> Guess;
+next_guess(_, #peer{guess = stateless}) -> stateless;
 next_guess(_, #peer{guess = unknown}) -> session;
 next_guess(_, #peer{guess = session}) -> unknown.
 

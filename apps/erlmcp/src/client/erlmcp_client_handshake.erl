@@ -30,7 +30,8 @@ negotiation and of the channel's connection, as in `t:erlmcp_client_connection:l
 is `session`, the era `auto` begins with `initialize`.
 """.
 -spec run(erlmcp_client_connection:client(),
-          {Epoch :: pos_integer(), Generation :: non_neg_integer()}, Guess :: session | unknown) ->
+          {Epoch :: pos_integer(), Generation :: non_neg_integer()},
+          Guess :: erlmcp_revision:era() | unknown) ->
     {ok, erlmcp_client_connection:live()} | {error, term()}.
 run(#{settings := #{era := Era}} = Client, Epoch, Guess) ->
     maybe
@@ -81,9 +82,11 @@ found(auto, Client, Epoch, Guess) ->
             case session(erlmcp_revision:latest(session), Client, Epoch) of
                 {ok, _} = Found -> Found;
                 {error, {connect, _}} = Error -> Error;
-                %% The user has just been asked to log in.
-                {error, {unauthorized, _}} = Error -> Error;
-                {error, _} -> probe(Client, Epoch)
+                {error, Reason} = Error ->
+                    case is_refused_login(Reason, Client) of
+                        true -> Error;
+                        false -> probe(Client, Epoch)
+                    end
             end;
         false ->
             probe(Client, Epoch)
@@ -97,6 +100,11 @@ found(Revision, Client, Epoch, Guess) ->
         stateless -> found(stateless, Client, Epoch, Guess);
         session -> session(Revision, Client, Epoch)
     end.
+
+%% The user has just been asked to log in. Without a login, a 403 may be of a gateway that does not
+%% let the request pass.
+is_refused_login({unauthorized, _}, #{settings := #{options := #{auth := _}}}) -> true;
+is_refused_login(_, _) -> false.
 
 probe(#{settings := #{rules := Rules}} = Client, Epoch) ->
     %% On HTTP, silence does not tell the era. On a line transport, some older servers do not answer

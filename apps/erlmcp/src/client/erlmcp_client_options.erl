@@ -120,7 +120,11 @@ option(inputs, Inputs) when is_map(Inputs) ->
 option(inputs, _) ->
     ~"a map of funs";
 option(capabilities, Value) ->
-    is_json_object(Value) orelse ~"a map that is JSON";
+    case is_json_object(Value) andalso erlmcp_client_operation:members(Value) of
+        false -> ~"a map that is JSON";
+        #{~"extensions" := Extensions} when not is_map(Extensions) -> {extensions, ~"a map"};
+        #{} -> true
+    end;
 option(tasks, Value) ->
     is_boolean(Value) orelse ~"a boolean";
 option(log_level, Level) ->

@@ -381,8 +381,8 @@ stream_event(_, _, _, Subscriptions) ->
 
 -doc """
 Handles the session's stream as an open one, although it has not opened in time. The server may
-never open it, and may send changes in other ways. When the stream opens, all subscribers get
-`subscribed` again.
+never open it, and may send changes in other ways. When the stream opens, subscribers get
+`subscribed` again, as at `stream_event/4`.
 """.
 -spec stream_is_late(server(), subscriptions()) -> subscriptions().
 stream_is_late(Server, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
@@ -617,19 +617,17 @@ subscription_event(_, Stream) ->
 %% Changes before the acknowledgement may have been missed, so the cache forgets what the stream is
 %% for.
 forget(#stream{client = #{cache := Cache}, subscription = {_, _, Filter}}) ->
-    Lists = [Method || {Key, Method} <- [
-                           {tools_changed, ~"notifications/tools/list_changed"},
-                           {prompts_changed, ~"notifications/prompts/list_changed"},
-                           {resources_changed, ~"notifications/resources/list_changed"}],
-                       maps:get(Key, Filter, false)],
-    lists:foreach(fun(Method) -> erlmcp_client_cache:changed(Method, #{}, Cache) end, Lists),
-    lists:foreach(fun(Uri) ->
-                      erlmcp_client_cache:changed(~"notifications/resources/updated",
-                                                  #{~"uri" => Uri}, Cache)
-                  end, maps:get(resources, Filter, [])).
+    Lists = [{Method, #{}} || {Key, Method} <- [
+                                  {tools_changed, ~"notifications/tools/list_changed"},
+                                  {prompts_changed, ~"notifications/prompts/list_changed"},
+                                  {resources_changed, ~"notifications/resources/list_changed"}],
+                              maps:get(Key, Filter, false)],
+    Resources = [{~"notifications/resources/updated", #{~"uri" => Uri}}
+                 || Uri <- maps:get(resources, Filter, [])],
+    erlmcp_client_cache:changed(Lists ++ Resources, Cache).
 
 %% On a subscription's own stream the server may name a part of a resource.
-is_asked_for({resource_updated, _}, Filter) -> is_map_key(resources, Filter);
+is_asked_for({resource_updated, _}, Filter) -> maps:get(resources, Filter, []) =/= [];
 is_asked_for(Event, Filter) -> wants(Event, Filter).
 
 delivered(Event, Stream) ->

@@ -197,24 +197,29 @@ running() ->
                           Row({map_get, revision, '$2'})}]).
 
 -doc """
-Returns the era that `remember/2` has stored for the client's URL; `unknown` if there is none, or if
-the transport is not HTTP. Raises `badarg` on HTTP if the table has ended.
+Returns the era that `remember/2` has stored for the client's URL; `unknown` if there is none, if
+the transport is not HTTP, or if the table has ended.
 """.
 -spec remembered(erlmcp_client_connection:client()) -> erlmcp_revision:era() | unknown.
 remembered(#{settings := #{rules := http, target := Url}}) ->
-    ets:lookup_element(?ERAS, Url, 2, unknown);
+    try
+        ets:lookup_element(?ERAS, Url, 2, unknown)
+    catch
+        error:badarg -> unknown
+    end;
 remembered(_) ->
     unknown.
 
 -doc """
 Remembers the era of the server at the client's URL, on HTTP only. If 1000 eras are stored already,
-another server's era is forgotten. Raises `badarg` on HTTP if the table has ended.
+another server's era is forgotten. Does nothing if the table has ended.
 """.
 -spec remember(erlmcp_client_connection:client(), erlmcp_revision:era()) -> ok.
 remember(#{settings := #{rules := http, target := Url}}, Era) ->
-    _ = ets:member(?ERAS, Url) orelse make_room(),
-    true = ets:insert(?ERAS, {Url, Era}),
-    ok;
+    written(fun() ->
+        _ = ets:member(?ERAS, Url) orelse make_room(),
+        ets:insert(?ERAS, {Url, Era})
+    end);
 remember(_, _) ->
     ok.
 

@@ -10,9 +10,10 @@ servers are scripts on sockets, one for each kind that there is.
 -export([modern_server_is_asked_what_it_is/1, supported_version_is_taken/1,
          same_version_is_tried_once_more/1, no_common_version/1, modern_error_is_no_fallback/1,
          bad_request_falls_back/1, every_old_answer_falls_back/1, silence_on_tcp_falls_back/1,
-         end_on_tcp_falls_back/1, slow_modern_server_is_no_older_one/1,
+         end_on_tcp_falls_back/1, end_on_tcp_gives_up_no_stateless_server/1,
+         slow_modern_server_is_no_older_one/1,
          era_is_remembered/1, eras_are_remembered_beside_many_clients/1,
-         few_eras_are_forgotten/1, remembered_era_is_given_up/1,
+         few_eras_are_forgotten/1, stopped_application_knows_no_era/1, remembered_era_is_given_up/1,
          refusal_gives_up_no_remembered_era/1, pinned_era_is_not_left/1,
          session_is_opened/1, initialize_is_not_cancelled/1,
          server_may_choose_an_older_revision/1, unknown_revision_is_refused/1,
@@ -32,8 +33,10 @@ all() ->
     [modern_server_is_asked_what_it_is, supported_version_is_taken, same_version_is_tried_once_more,
      no_common_version, modern_error_is_no_fallback, bad_request_falls_back,
      every_old_answer_falls_back, silence_on_tcp_falls_back, end_on_tcp_falls_back,
-     slow_modern_server_is_no_older_one, trouble_on_http_is_no_era, era_is_remembered,
+     end_on_tcp_gives_up_no_stateless_server, slow_modern_server_is_no_older_one,
+     trouble_on_http_is_no_era, era_is_remembered,
      eras_are_remembered_beside_many_clients, few_eras_are_forgotten,
+     stopped_application_knows_no_era,
      remembered_era_is_given_up, refusal_gives_up_no_remembered_era, pinned_era_is_not_left,
      session_is_opened,
      initialize_is_not_cancelled,
@@ -135,23 +138,50 @@ silence_on_tcp_falls_back(_) ->
     {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client, #{timeout => ?WAIT}),
     {ok, []} = erlmcp_client:list_tools(Client).
 
-%% Some older servers do not survive a request that they do not know. The one that ends whatever it
-%% is asked is asked in both ways.
+%% Some older servers do not survive a request that they do not know. The next connection begins as
+%% the last one ended. The server that ends whatever it is asked is asked in both ways.
 end_on_tcp_falls_back(_) ->
     #{port := Port} = erlmcp_test_peer:tcp(
         fun(#{~"method" := ~"server/discover"}) -> [close];
            (#{~"method" := ~"initialize"} = Message) -> [result(Message, initialized())];
            (#{~"method" := ~"tools/list"} = Message) -> [result(Message, #{tools => []})];
+           (#{~"method" := ~"tools/call"}) -> [close];
            (_) -> []
         end),
     {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port, #{}}),
     #{revision := '2025-11-25'} = reached(Client),
     {ok, []} = erlmcp_client:list_tools(Client),
-    _ = received(~"server/discover"),
+    [_ = received(Method) || Method <- [~"server/discover", ~"initialize"]],
+    {error, {closed, _}} = erlmcp_client:call_tool(Client, ~"t", #{}),
+    _ = received(~"initialize"),
     no_more(~"server/discover"),
+    {ok, []} = erlmcp_client:list_tools(Client),
     #{port := Other} = erlmcp_test_peer:tcp(fun(_) -> [close] end),
     {ok, _} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Other, #{}}),
     [_ = received(Method) || Method <- [~"server/discover", ~"initialize", ~"server/discover"]].
+
+%% Its connection has ended for another reason, as when the server starts again. The server would
+%% open a session, too.
+end_on_tcp_gives_up_no_stateless_server(_) ->
+    Asked = counters:new(1, []),
+    #{port := Port} = erlmcp_test_peer:tcp(
+        fun(#{~"method" := ~"server/discover"} = Message) ->
+               ok = counters:add(Asked, 1, 1),
+               case counters:get(Asked, 1) of
+                   2 -> [close];
+                   _ -> [body(modern(#{message => Message}))]
+               end;
+           (#{~"method" := ~"initialize"} = Message) -> [result(Message, initialized())];
+           (#{~"method" := ~"tools/call"}) -> [close];
+           (_) -> []
+        end),
+    {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port, #{}}),
+    #{revision := '2026-07-28'} = reached(Client),
+    {error, {closed, _}} = erlmcp_client:call_tool(Client, ~"t", #{}),
+    [_ = received(~"server/discover") || _ <- [first, closed]],
+    #{revision := '2026-07-28'} = reached(Client),
+    3 = counters:get(Asked, 1),
+    no_more(~"initialize").
 
 %% Each call waits for the end of an attempt.
 reached(Client) ->
@@ -230,19 +260,34 @@ few_eras_are_forgotten(_) ->
     true = length(Known) > 900 andalso length(Known) =< 1000,
     true = lists:member(lists:last(Clients), Known).
 
-%% "re-probing if the cached assumption later fails".
+%% The tables end before the negotiations of their clients.
+stopped_application_knows_no_era(_) ->
+    Client = #{settings => #{rules => http, target => ~"http://a/"}},
+    ok = application:stop(erlmcp),
+    try
+        ok = erlmcp_client_table:remember(Client, session),
+        unknown = erlmcp_client_table:remembered(Client)
+    after
+        ok = application:start(erlmcp)
+    end.
+
+%% "re-probing if the cached assumption later fails". A gateway may forbid what its server does not
+%% know.
 remembered_era_is_given_up(_) ->
-    Renewed = counters:new(1, []),
-    {Client, #{url := Url}} = visit(fun(#{message := Message} = Request) ->
-                                        case counters:get(Renewed, 1) of
-                                            0 -> old(Request);
-                                            1 -> modern_only(Message, Request)
-                                        end
-                                    end, #{}),
-    {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client),
-    ok = counters:put(Renewed, 1, 1),
-    {ok, Second} = erlmcp_client:start_link({http, Url, #{}}),
-    {ok, #{revision := '2026-07-28'}} = erlmcp_client:server(Second).
+    [begin
+         Renewed = counters:new(1, []),
+         {Client, #{url := Url}} = visit(fun(#{message := Message} = Request) ->
+                                             case counters:get(Renewed, 1) of
+                                                 0 -> old(Request);
+                                                 1 -> modern_only(Message, Request, Refuse)
+                                             end
+                                         end, #{}),
+         {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client),
+         ok = counters:put(Renewed, 1, 1),
+         {ok, Second} = erlmcp_client:start_link({http, Url, #{}}),
+         {ok, #{revision := '2026-07-28'}} = erlmcp_client:server(Second)
+     end || Refuse <- [fun(Message) -> {400, [], erlmcp_test_peer:error(Message, -32602, #{})} end,
+                       fun(_) -> {403, [], none} end]].
 
 %% Another request would fare no better, and the user would be asked to log in again.
 refusal_gives_up_no_remembered_era(_) ->
@@ -256,14 +301,12 @@ refusal_gives_up_no_remembered_era(_) ->
     {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client),
     _ = received(~"server/discover"),
     ok = counters:put(Refuses, 1, 1),
-    {ok, Second} = erlmcp_client:start_link({http, Url, #{}}),
+    {ok, Second} = erlmcp_client:start_link({http, Url, #{auth => #{browser => none}}}),
     {error, {unauthorized, _}} = erlmcp_client:server(Second),
     no_more(~"server/discover").
 
-modern_only(#{~"method" := ~"initialize"} = Message, _) ->
-    {400, [], erlmcp_test_peer:error(Message, -32602, #{})};
-modern_only(_, Request) ->
-    modern(Request).
+modern_only(#{~"method" := ~"initialize"} = Message, _, Refuse) -> Refuse(Message);
+modern_only(_, Request, _) -> modern(Request).
 
 pinned_era_is_not_left(_) ->
     {Modern, _} = visit(fun old/1, #{era => stateless}),

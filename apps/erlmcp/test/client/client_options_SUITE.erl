@@ -50,6 +50,9 @@ wrong_options_are_named(_) ->
         {Key, Value} <- Common ++ Own],
     {error, {bad_option, {limits, dept}, _}} = start(http, #{limits => #{dept => 1}}),
     {error, {bad_option, {inputs, elicit}, _}} = start(tcp, #{inputs => #{elicit => yes}}),
+    [{error, {bad_option, {capabilities, extensions}, _}} =
+         start(server, #{capabilities => #{Key => Value}})
+     || Key <- [extensions, ~"extensions"], Value <- [null, []]],
     {error, {bad_option, {inputs, roots}, _}} = start(tcp, #{inputs => #{roots => [#{} | x]}}),
     {error, {bad_option, {cache, size}, _}} = start(server, #{cache => #{size => 1}}),
     {error, {bad_option, target, _}} = erlmcp_client:start_link(~"http://127.0.0.1:1/mcp"),
@@ -121,7 +124,8 @@ capabilities_may_have_atoms(_) ->
          {ok, Client} = erlmcp_client:start_link({server, Server, #{
              era => Era, tasks => true, inputs => #{sample => fun(_) -> {error, ~"no"} end},
              capabilities => #{sampling => #{tools => #{}},
-                               extensions => #{~"a.example/b" => #{}}}}}),
+                               extensions => #{~"a.example/b" => #{},
+                                               'io.modelcontextprotocol/tasks' => #{}}}}}),
          {ok, #{~"structuredContent" := #{
              ~"sampling" := #{~"tools" := #{}},
              ~"extensions" := #{~"a.example/b" := #{},

@@ -7,7 +7,7 @@ is kept too long is an answer of yesterday, and a table without a bound is the s
 -export([suite/0, all/0]).
 -export([results_are_kept_for_their_time/1, a_newer_result_ends_the_former/1,
          large_results_are_not_kept/1, older_results_make_room/1,
-         a_change_forgets_what_it_is_about/1,
+         a_change_forgets_what_it_is_about/1, changes_together_forget_what_each_is_about/1,
          what_was_asked_before_a_change_is_not_kept/1, no_cache_keeps_nothing/1,
          tools_have_a_number/1, tools_have_few_bytes/1, the_newest_definition_counts/1,
          tools_that_no_header_can_mirror/1]).
@@ -18,6 +18,7 @@ suite() ->
 all() ->
     [results_are_kept_for_their_time, a_newer_result_ends_the_former, large_results_are_not_kept,
      older_results_make_room, a_change_forgets_what_it_is_about,
+     changes_together_forget_what_each_is_about,
      what_was_asked_before_a_change_is_not_kept,
      no_cache_keeps_nothing, tools_have_a_number, tools_have_few_bytes,
      the_newest_definition_counts, tools_that_no_header_can_mirror].
@@ -120,6 +121,21 @@ a_change_forgets_what_it_is_about(_) ->
                 {~"notifications/resources/updated", #{~"uri" => ~"a:1"}, [read(~"a:1")], 1},
                 {~"notifications/resources/updated", #{}, [], 0},
                 {~"notifications/message", #{}, [], 0}]].
+
+%% As at the beginning of a subscription.
+changes_together_forget_what_each_is_about(_) ->
+    Cache = cache(#{}),
+    Kept = [{~"prompts/list", #{}}, read(~"a:2")],
+    Gone = [{~"tools/list", #{}}, read(~"a:1"), read(~"a:3")],
+    [ok = keep(Key, result(~""), Cache) || Key <- Kept ++ Gone],
+    ok = erlmcp_client_cache:changed([], Cache),
+    0 = erlmcp_client_cache:changes(Cache),
+    ok = erlmcp_client_cache:changed(
+        [{~"notifications/tools/list_changed", #{}}
+         | [{~"notifications/resources/updated", #{~"uri" => Uri}} || Uri <- [~"a:1", ~"a:3"]]],
+        Cache),
+    1 = erlmcp_client_cache:changes(Cache),
+    Gone = [Key || Key <- Kept ++ Gone, erlmcp_client_cache:find(Key, Cache) =:= none].
 
 %% The server may have sent it before what it has told since.
 what_was_asked_before_a_change_is_not_kept(_) ->

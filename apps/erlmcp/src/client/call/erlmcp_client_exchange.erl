@@ -85,7 +85,7 @@ watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}} 
 -doc """
 Adds the time that the user has taken for questions outside of calls to the deadlines, and returns
 the new time limits. The time counts once, and only as long as the server has asked at most 100
-questions since the call began.
+questions since the deadlines were set.
 """.
 -spec with_user_time(watch(), erlmcp_client_connection:client()) -> watch().
 with_user_time(#{user_time := {First, Before}} = Watch, Client) ->

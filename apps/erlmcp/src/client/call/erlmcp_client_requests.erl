@@ -187,9 +187,11 @@ send(Request, #call{client = #{cache := Cache}} = Given) ->
         {error, _} = Error -> Error
     end.
 
-%% The user may have taken time since the request before.
+%% The user may have taken time since the request before. The questions that a server may ask during
+%% a request count from then.
 in_user_time(#call{client = Client, watch = Watch} = Call) ->
-    Call#call{watch = erlmcp_client_exchange:with_user_time(Watch, Client)}.
+    Longer = erlmcp_client_exchange:with_user_time(Watch, Client),
+    Call#call{watch = Longer#{user_time := erlmcp_client_questions:user_time(Client)}}.
 
 attempt(Request, Live, #call{client = Client, options = Options, watch = Watch}) ->
     Extra = maps:from_list([{meta, erlmcp_client_operation:members(Meta)}

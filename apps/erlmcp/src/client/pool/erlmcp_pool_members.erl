@@ -103,10 +103,10 @@ try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, {Retries, Last}) ->
 
 %% The servers of a pool are equal, so its refusals count as requests to the first one.
 refused(Operation, Reason, #{members := Table}) ->
-    case in_table(fun() -> [ets:lookup_element(Table, 1, 3)] end) of
-        [Target] ->
-            erlmcp_client_meter:unsent(erlmcp_client_operation:request(Operation),
-                                       {erlmcp_client_meter:server(Target), none},
+    Server = fun() -> [erlmcp_client_meter:server(ets:lookup_element(Table, 1, 3))] end,
+    case in_table(Server) of
+        [Number] ->
+            erlmcp_client_meter:unsent(erlmcp_client_operation:request(Operation), {Number, none},
                                        erlang:monotonic_time(nanosecond), Reason);
         [] ->
             ok
@@ -202,7 +202,8 @@ start(Operation, #{members := Table} = Pool, Options, Receiver) ->
     Pid ! {go, Reference},
     Reference.
 
-%% If the table is gone, the pool has ended, and its members tell their callers.
+%% If the table is gone, the pool has ended, and its members tell their callers. The meter's table
+%% ends with the application.
 in_table(Access) ->
     try
         Access()

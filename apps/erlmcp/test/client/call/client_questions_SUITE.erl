@@ -15,6 +15,7 @@ back.
          a_call_waits_for_all_its_questions/1, a_call_is_resumed_after_its_user/1]).
 -export([calls_wait_for_the_user_on_lines/1, calls_wait_for_the_user_on_another_stream/1,
          questions_at_once_take_their_time_once/1, pages_wait_for_the_user/1,
+         each_page_has_its_own_questions/1,
          questions_end_with_their_connection/1]).
 -export([one_of_a_call_is_taken_back/1, one_is_taken_back_on_another_stream/1,
          one_is_taken_back_before_the_session_is_open/1, others_are_not_taken_back/1]).
@@ -45,6 +46,7 @@ all() ->
      a_call_waits_for_all_its_questions, a_call_is_resumed_after_its_user,
      calls_wait_for_the_user_on_lines, calls_wait_for_the_user_on_another_stream,
      questions_at_once_take_their_time_once, pages_wait_for_the_user,
+     each_page_has_its_own_questions,
      questions_end_with_their_connection,
      one_of_a_call_is_taken_back, one_is_taken_back_on_another_stream,
      one_is_taken_back_before_the_session_is_open, others_are_not_taken_back,
@@ -514,6 +516,34 @@ pages_wait_for_the_user(_) ->
     {1, #{~"result" := _}} = answer(),
     ok = line(result(#{~"id" => First}, #{tools => [], nextCursor => ~"2"}), Socket),
     #{~"id" := Second} = erlmcp_test_peer:received(~"tools/list"),
+    ok = line(result(#{~"id" => Second}, #{tools => []}), Socket),
+    receive
+        {erlmcp, Reference, Outcome} -> {ok, []} = Outcome
+    after ?WAIT ->
+        error(no_result)
+    end,
+    erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% The server has asked too much for the first page, and nothing for the second one.
+each_page_has_its_own_questions(_) ->
+    {Peer, Client, Socket} = on_lines(),
+    {ok, Reference} = erlmcp_client:async(Client, {list, tools},
+                                          #{timeout => 3_000, max_timeout => 3_000}),
+    #{~"id" := First} = erlmcp_test_peer:received(~"tools/list"),
+    [begin
+         ok = line(question(Number), Socket),
+         {Pid, Number} = asked(),
+         Pid ! decline,
+         {Number, #{~"result" := _}} = answer()
+     end || Number <- lists:seq(1, 101)],
+    ok = line(result(#{~"id" => First}, #{tools => [], nextCursor => ~"2"}), Socket),
+    #{~"id" := Second} = erlmcp_test_peer:received(~"tools/list"),
+    ok = line(question(102), Socket),
+    {Last, 102} = asked(),
+    receive {erlmcp, Reference, Early} -> error(Early) after 3_300 -> ok end,
+    Last ! decline,
+    {102, #{~"result" := _}} = answer(),
     ok = line(result(#{~"id" => Second}, #{tools => []}), Socket),
     receive
         {erlmcp, Reference, Outcome} -> {ok, []} = Outcome

@@ -423,8 +423,10 @@ events_nobody_asked_for(_) ->
                                                        resources => [~"test://a"]}),
         [subscribed, {resource_updated, ~"test://a/part"}, tools_changed] =
             [Next(Both) || _ <- [1, 2, 3]],
-        {ok, Tools} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
-        [subscribed, tools_changed] = [Next(Tools) || _ <- [1, 2]]
+        [begin
+             {ok, Tools} = erlmcp_client:subscribe(Client, Filter#{tools_changed => true}),
+             [subscribed, tools_changed] = [Next(Tools) || _ <- [1, 2]]
+         end || Filter <- [#{}, #{resources => []}]]
     end).
 
 every_connection_ends_after_its_answer(Config) ->

@@ -24,7 +24,8 @@ misbehave.
          options_are_checked/1, the_application_must_run/1, supervised_by_name/1,
          deadline_holds_over_tries/1, tasks_are_reached_by_key/1,
          secrets_are_in_no_child_specification/1, a_receiver_that_dies_ends_its_call/1,
-         calls_that_are_over_leave_nothing/1, a_pool_that_has_just_ended_is_stopped/1]).
+         calls_that_are_over_leave_nothing/1, a_pool_that_has_just_ended_is_stopped/1,
+         a_call_when_the_application_ends_is_refused/1]).
 
 -import(erlmcp_test_peer, [result/2]).
 
@@ -49,7 +50,7 @@ all() ->
      the_application_must_run, supervised_by_name, deadline_holds_over_tries,
      tasks_are_reached_by_key, secrets_are_in_no_child_specification,
      a_receiver_that_dies_ends_its_call, calls_that_are_over_leave_nothing,
-     a_pool_that_has_just_ended_is_stopped].
+     a_pool_that_has_just_ended_is_stopped, a_call_when_the_application_ends_is_refused].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -568,6 +569,22 @@ a_pool_that_has_just_ended_is_stopped(_) ->
         false = lists:keymember(Pool, 1, erlmcp_client_metrics:pools())
     after
         ok = sys:resume(erlmcp_client_table)
+    end.
+
+%% The call has found its pool just before that.
+a_call_when_the_application_ends_is_refused(_) ->
+    Pool = pool([server(~"a")], #{}),
+    true = unlink(Pool),
+    {ok, Members} = erlmcp_client_table:find(Pool),
+    %% It must not end with its members.
+    ok = sys:suspend(Pool),
+    ok = application:stop(erlmcp),
+    try
+        {error, {unavailable, _}} =
+            erlmcp_pool_members:run({call_tool, ~"who", #{}}, Members, #{})
+    after
+        exit(Pool, kill),
+        ok = application:start(erlmcp)
     end.
 
 deadline_holds_over_tries(_) ->
