@@ -127,7 +127,9 @@ URI as the name.
     %% when the last one was over, or some time after this node has resigned
     patience = ?PATIENCE_MS :: pos_integer(),
     doubted :: integer(),
-    %% the other nodes to which the connection had no room at the last doubt
+    %% the last leader that this node knew of, and the same one if it did not answer the last doubt
+    %% and the connection had no room
+    led = none :: none | node(),
     full = [] :: [node()],
     %% whether this node is a member; `doubtful` after `without_lease/0`
     member = true :: true | doubtful | left
@@ -177,7 +179,7 @@ leader() ->
 Reports a doubt whether the leader lives, and returns at once. If no leader answers or is known
 within 200 to 350 ms, this node asks the others to elect it as the leader. Each such election
 doubles the least of these times, up to 2 seconds, until a leader answers or no doubt comes for ten
-seconds. A connection that is full at two doubts is closed.
+seconds. The connection to a leader that has not answered is closed if it is full at two doubts.
 """.
 -spec doubt() -> ok.
 doubt() ->
@@ -873,15 +875,13 @@ handle_call(leave, _, State) ->
 %% This doubt is older than the answer to the last one, for which it had to wait.
 handle_cast({doubt, At}, #state{doubted = Doubted} = State) when At < Doubted ->
     {noreply, State};
-handle_cast({doubt, At}, #state{patience = Before, doubted = Doubted, full = FullBefore} = State) ->
-    %% After a time without a doubt, the elections before it have helped.
-    {Patience, Known} = case At - Doubted > ?CALM_MS of
-        true -> {?PATIENCE_MS, []};
-        false -> {Before, FullBefore}
+handle_cast({doubt, At}, #state{doubted = Doubted} = State) ->
+    Next = case At - Doubted > ?CALM_MS of
+        %% The elections before have helped.
+        true -> doubt(leader(), State#state{patience = ?PATIENCE_MS, full = []});
+        false -> doubt(leader(), State)
     end,
-    Full = close_full(others(), Known),
-    Next = doubt(leader(), Patience),
-    {noreply, State#state{patience = Next, doubted = erlmcp_clock:now_ms(), full = Full}};
+    {noreply, Next#state{doubted = erlmcp_clock:now_ms()}};
 handle_cast(without_lease, #state{member = true} = State) ->
     {noreply, State#state{member = doubtful}};
 handle_cast(without_lease, State) ->
@@ -889,32 +889,38 @@ handle_cast(without_lease, State) ->
 
 -doc false.
 handle_info(look, State) ->
-    Next = look(is_pid(whereis(?STORE)), State),
+    Next = look(is_pid(whereis(?STORE)), led(leader(), State)),
     _ = erlang:send_after(?LOOK_MS, self(), look),
     {noreply, Next};
 handle_info(_, State) ->
     {noreply, State}.
 
-%% Returns how long the leader has to answer next time. Ra notices a leader that has stopped without
-%% closing its connections only after some seconds. A leader that answers is only slow, and an
-%% election would make it slower.
-doubt(Leader, Patience) ->
-    maybe
-        false ?= answers(Leader, Patience + rand:uniform(?PATIENCE_SPREAD_MS)),
-        true ?= leader() =:= Leader,
-        ok = elect(),
-        min(2 * Patience, ?MOST_PATIENCE_MS)
-    else
-        true -> ?PATIENCE_MS;
-        %% Another node was first.
-        false -> Patience
+%% Ra notices a leader that has stopped without closing its connections only after some seconds. A
+%% leader that answers is only slow, and an election would make it slower.
+doubt(Leader, #state{patience = Patience, full = FullBefore} = Before) ->
+    #state{led = Led} = State = led(Leader, Before),
+    case answers(Leader, Patience + rand:uniform(?PATIENCE_SPREAD_MS)) of
+        true ->
+            State#state{patience = ?PATIENCE_MS, full = []};
+        false ->
+            Full = close_full([Node || Node <- [Led], Node =/= none], FullBefore),
+            State#state{patience = elect_instead(Leader, Patience), full = Full}
     end.
 
-%% This node's part of the store may itself wait for room in a connection, so it is not asked.
-others() ->
-    case ra_leaderboard:lookup_members(?STORE) of
-        undefined -> [];
-        Members -> [Node || {_, Node} <- Members, Node =/= node()]
+%% Ra forgets the leader when it begins an election, and then waits for room in the connection to
+%% it.
+led(none, State) -> State;
+led(Leader, State) -> State#state{led = Leader}.
+
+%% Returns how long the leader has to answer next time.
+elect_instead(Leader, Patience) ->
+    case leader() of
+        Leader ->
+            ok = elect(),
+            min(2 * Patience, ?MOST_PATIENCE_MS);
+        %% Another node was first.
+        _ ->
+            Patience
     end.
 
 answers(none, Milliseconds) ->

@@ -114,15 +114,17 @@ supervisor(Server) ->
     {ok, _, Instance} = erlmcp_registry:whereis(Server),
     erlmcp_instance:supervisor(sessions, Instance).
 
-%% Returns when the connection of a node to another one, which stands still, has no more room.
+%% Returns when the connection of a node to another one, which stands still, has no more room. It
+%% may have been closed for that meanwhile.
 fill(Member, #{node := Node}) ->
     erlmcp_test_cluster:call(Member, ?MODULE, fill_here, [Node]).
 
 fill_here(Node) ->
     Nobody = {?MODULE, Node},
-    %% This process waits for room.
-    _ = spawn(fun() -> Nobody ! binary:copy(<<0>>, 67_108_864) end),
+    %% This process waits for room until the connection is closed.
+    Filler = spawn(fun() -> Nobody ! binary:copy(<<0>>, 67_108_864) end),
     {_, _} = erlmcp_test_cluster:await(fun() ->
-        erlang:send(Nobody, message, [nosuspend]) =:= nosuspend
+        not is_process_alive(Filler)
+            orelse erlang:send(Nobody, message, [nosuspend, noconnect]) =:= nosuspend
     end, 30_000),
     ok.

@@ -3,7 +3,8 @@
 Watches the leases of all nodes. The process declares a node dead when the node's lease has stood
 still for 1,250 ms by this node's clock, and writes the death down. Without a valid lease of its
 own, this node declares none dead. The process also connects this node to members that it has lost
-the connection to, and closes full connections to dead ones.
+the connection to. It closes a connection to a member without a lease that is full at two looks, a
+second apart.
 
 Each incarnation has a process on each node, which ends when that node knows that the incarnation
 has ended. Processes that wait for the next home of a session monitor it.
@@ -33,7 +34,9 @@ Internal.
     seen = #{} :: #{erlmcp_cluster_deaths:incarnation() =>
                         {erlmcp_cluster_store:lease(), Since :: integer()}},
     %% how many looks this node has had no lease for
-    without = 0 :: non_neg_integer()
+    without = 0 :: non_neg_integer(),
+    %% the dead nodes to which the connection had no room at the last look
+    full = [] :: [node()]
 }).
 
 -doc "Starts the process that watches the leases of all nodes.".
@@ -122,10 +125,12 @@ handle_info(watch, State) ->
     _ = erlang:send_after(?WATCH_MS, self(), watch),
     {noreply, Next};
 %% A connection that was lost comes back only if a process asks for it. That may take seconds.
-handle_info(connect, #state{without = Before} = State) ->
+handle_info(connect, #state{without = Before, full = FullBefore} = State) ->
     Members = erlmcp_cluster_store:members() -- [node()],
     Dead = dead(Members, maps:values(incarnations())),
-    _ = erlmcp_cluster_store:close_full(Dead, Dead),
+    %% A member without a lease may also be one that is about to have one. What it is sent then may
+    %% fill the connection for a moment.
+    Full = erlmcp_cluster_store:close_full(Dead, FullBefore),
     lists:foreach(fun(Node) -> spawn(net_kernel, connect_node, [Node]) end, Members -- nodes()),
     Without = case erlmcp_cluster_lease:is_valid() of
         true -> 0;
@@ -134,7 +139,7 @@ handle_info(connect, #state{without = Before} = State) ->
     _ = Without > 0 andalso Without rem ?WITHOUT =:= 0
         andalso erlmcp_cluster_store:without_lease(),
     _ = erlang:send_after(?CONNECT_MS, self(), connect),
-    {noreply, State#state{without = Without}};
+    {noreply, State#state{without = Without, full = Full}};
 handle_info(_, State) ->
     {noreply, State}.
 

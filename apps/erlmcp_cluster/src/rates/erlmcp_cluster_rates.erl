@@ -4,7 +4,7 @@ Makes the rates of a client those of all nodes. A process of each node tells the
 counted there (`m:erlmcp_cluster_rate_reports`). A message counts once for each node until all have
 heard of it. If not all have heard of it within a second, it goes on to count so, as do the messages
 of a node without a valid lease. When the first message of a server is counted on a node, the
-process asks the other nodes for their counts. It does so again after it has found another node.
+process asks the other nodes for their counts.
 
 Messages are `{erlmcp_cluster_rates, 1, _}`. A message of another version is ignored.
 
@@ -119,9 +119,6 @@ handle_info({Monitor, leave, _, Pids}, #state{monitor = Monitor} = State) ->
     {noreply, lists:foldl(fun(Pid, #state{reports = Reports} = Next) ->
                               settled(erlmcp_cluster_rate_reports:leave(Pid, Reports), Next)
                           end, State, Pids)};
-%% While they were out of reach, they may have counted what this node has not heard of.
-handle_info({Monitor, join, _, _}, #state{monitor = Monitor} = State) ->
-    {noreply, State#state{servers = #{}}};
 handle_info(_, State) ->
     {noreply, State}.
 

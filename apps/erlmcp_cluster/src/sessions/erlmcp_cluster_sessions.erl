@@ -287,8 +287,12 @@ of_server(Do, Instance) ->
     try
         [Do(Instance)]
     catch
-        %% The server has just ended, and its tables with it.
-        error:badarg -> []
+        error:badarg:Stacktrace ->
+            %% The server has just ended, and its tables with it.
+            case erlmcp_session_table:has_ended(Instance) of
+                true -> [];
+                false -> erlang:raise(error, badarg, Stacktrace)
+            end
     end.
 
 servers() ->

@@ -10,7 +10,7 @@ one of them. A node is killed, stands still, is cut off, leaves, and comes back.
          a_leader_that_resigns_asks_another_one/1, leases_come_back_while_the_leader_is_slow/1,
          a_lease_that_was_opened_unheard_is_ended/1, a_home_that_begins_late_is_unseen/1,
          a_node_that_stood_still_is_fenced/1, a_full_connection_holds_no_lease_up/1,
-         a_minority_has_no_lease/1,
+         a_doubt_closes_no_other_connection/1, a_minority_has_no_lease/1,
          a_part_that_stands_still_ends_the_lease_late/1,
          a_leader_that_resigns_does_not_elect_itself/1,
          a_node_alone_among_silent_ones_has_no_lease/1,
@@ -46,7 +46,7 @@ all() ->
      leases_come_back_while_the_leader_is_slow,
      a_lease_that_was_opened_unheard_is_ended, a_home_that_begins_late_is_unseen,
      a_node_that_stood_still_is_fenced, a_full_connection_holds_no_lease_up,
-     a_minority_has_no_lease,
+     a_doubt_closes_no_other_connection, a_minority_has_no_lease,
      a_part_that_stands_still_ends_the_lease_late,
      a_node_alone_among_silent_ones_has_no_lease, a_store_that_cannot_start_is_tried_again,
      a_node_whose_processes_restart_has_joined, reads_end_while_the_store_stops,
@@ -393,6 +393,28 @@ a_full_connection_holds_no_lease_up(Config) ->
     end, 30_000),
     ct:pal("leases again, and the leader dead, after ~b ms", [Took]),
     ok = erlmcp_test_cluster:resume(Leader),
+    {_, _} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 30_000).
+
+%% It may be full because it is busy. The leader answers, so it is not in the way.
+a_doubt_closes_no_other_connection(Config) ->
+    Members = joined(Config),
+    {_, [Doubting, Still]} = leader(Members),
+    Call = fun(Module, Function, Arguments) ->
+        erlmcp_test_cluster:call(Doubting, Module, Function, Arguments)
+    end,
+    %% This process would close the connection to a dead node.
+    ok = Call(sys, suspend, [erlmcp_cluster_members]),
+    ok = erlmcp_test_cluster:pause(Still),
+    ok = erlmcp_test_cluster_node:fill(Doubting, Still),
+    lists:foreach(fun(_) ->
+        ok = Call(erlmcp_cluster_store, doubt, []),
+        %% The doubt is over.
+        _ = Call(sys, get_state, [erlmcp_cluster_store])
+    end, [first, second, third]),
+    Connected = Call(erlang, nodes, []),
+    ok = erlmcp_test_cluster:resume(Still),
+    ok = Call(sys, resume, [erlmcp_cluster_members]),
+    true = lists:member(node_of(Still), Connected),
     {_, _} = erlmcp_test_cluster:await(fun() -> alive(Members) end, 30_000).
 
 a_minority_has_no_lease(Config) ->

@@ -13,7 +13,8 @@ Internal.
 """.
 
 -export([connect/3, leave/1, tenant/2, is_open/1]).
--export([enter/4, forward/4, effects/4, watched/4, summary/1, abandon/1, not_before/2]).
+-export([enter/4, forward/4, is_request/1, effects/4, watched/4, summary/1, abandon/1,
+         not_before/2]).
 -export([announced/2, check_head/4, enter_announced/5, refused_by_head/2, refused/5, hold_back/3]).
 
 -export_type([tenant/0, admitted/0, announced/0, effect/0]).
@@ -166,6 +167,14 @@ forward(Json, Bytes, Tenant, #{gate := Gate} = Instance) ->
         {ok, _} -> Passed;
         {refuse, Refusal} -> {refuse, not_before(Refusal, Instance)}
     end.
+
+-doc """
+Returns `true` if a decoded message counts as a request of its tenant. A batch does, and so does a
+term that is not a message, since it is answered with an error.
+""".
+-spec is_request(Json :: term()) -> boolean().
+is_request(Json) ->
+    kind(Json) =:= request.
 
 -doc """
 Returns the id and the method of a decoded message, and no parameters. The id or the method is

@@ -216,13 +216,16 @@ forward(Tenant, Bytes, #{limits := #{in_flight := Most, queue_bytes := MostBytes
 -doc """
 Gives the calling process a permit to wait until the session of its request has another home, or the
 task can be reached again. At most 1,000 requests of the server wait so, and others are refused. A
-tenant may have as many of them as could still wait, and ten in any case.
+tenant may have as many of them as could still wait, and ten in any case. `none` is for messages
+that do not count as those of a tenant.
 """.
--spec wait_for_cluster(tenant(), gate()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+-spec wait_for_cluster(tenant() | none, gate()) ->
+    {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 wait_for_cluster(Tenant, Gate) ->
     Left = ?WAITING_FOR_CLUSTER - held(Gate, {forwarded, waiting}),
-    connection([{{forwarded, waiting}, 1, ?WAITING_FOR_CLUSTER},
-                {{forwarded, {waiting, Tenant}}, 1, max(?LEAST_OF_TENANT, Left)}], Gate).
+    connection([{{forwarded, waiting}, 1, ?WAITING_FOR_CLUSTER}
+                | [{{forwarded, {waiting, Tenant}}, 1, max(?LEAST_OF_TENANT, Left)}
+                   || Tenant =/= none]], Gate).
 
 permit(InFlight, Taken, Since, #{permits := Permits} = Gate) ->
     {Gate, erlmcp_gate_permits:add(InFlight, Taken, Permits), Since}.

@@ -242,9 +242,9 @@ wait(Late, #state{until = none} = State) ->
 wait(Late, #state{until = Until} = State) ->
     wait(Late, Until, State).
 
-wait(Late, Until, #state{waiting = none, request = #{tenant := Tenant},
+wait(Late, Until, #state{waiting = none, request = Request,
                          instance = #{gate := Gate}} = State) ->
-    case erlmcp_gate:wait_for_cluster(Tenant, Gate) of
+    case erlmcp_gate:wait_for_cluster(sharing(Request), Gate) of
         {ok, Permit} -> wait(Late, Until, State#state{waiting = Permit});
         {refuse, Refusal} -> refuse(Refusal, State)
     end;
@@ -256,6 +256,15 @@ wait(Late, Until, State) ->
         false ->
             refuse(Late, State)
     end.
+
+%% A request that waits may need an answer of its client, or its notification, in order to end.
+sharing(#{asks := {message, Json, _}, tenant := Tenant}) ->
+    case erlmcp_admission:is_request(Json) of
+        true -> Tenant;
+        false -> none
+    end;
+sharing(#{tenant := Tenant}) ->
+    Tenant.
 
 without_waiting(#state{waiting = none} = State) ->
     State;

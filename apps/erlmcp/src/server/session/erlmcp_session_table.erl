@@ -27,8 +27,8 @@ Internal.
 -export([add/5, find/3, is_member/2, lookup/2, update/3, take/2, delete/2]).
 -export([put_process/3, attend/2, note_change/3]).
 -export([oldest_unused/2, end_unused/2, end_overdue/1, delete_idle/1, delete_unattended/1]).
--export([take_calls/4, count_calls/3, running_calls/2, count/1, open_ids/1, pids/1, ms_until_idle/2,
-         list/2]).
+-export([take_calls/4, count_calls/3, running_calls/2, count/1, has_ended/1, open_ids/1, pids/1,
+         ms_until_idle/2, list/2]).
 
 -export_type([sessions/0, session_id/0, session/0, unused/0]).
 
@@ -410,6 +410,17 @@ count(#{sessions := #sessions{rows = Rows}}) ->
     case ets:info(Rows, size) of
         undefined -> 0;
         Size -> Size
+    end.
+
+-doc """
+Returns `true` if the server has ended. Its tables are deleted one after the other when their owner
+ends, so some may still be there.
+""".
+-spec has_ended(erlmcp_instance:instance()) -> boolean().
+has_ended(#{sessions := #sessions{rows = Rows}}) ->
+    case ets:info(Rows, owner) of
+        undefined -> true;
+        Owner -> not is_process_alive(Owner)
     end.
 
 -doc """

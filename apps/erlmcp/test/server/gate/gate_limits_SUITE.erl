@@ -8,7 +8,8 @@
          rates_count_all_or_none/1, a_rate_by_its_clock/1,
          a_refused_message_uses_up_no_rate/1, a_refusal_takes_nothing/1,
          one_client_leaves_room_on_the_way/1, requests_without_a_home_are_bounded/1,
-         one_client_leaves_room_to_wait/1, definitions_have_limits/1,
+         one_client_leaves_room_to_wait/1, answers_wait_without_a_share/1,
+         definitions_have_limits/1,
          the_servers_own_counters_always_have_room/1, networks_are_addresses/1,
          no_request_enters_when_it_drains/1, the_limit_can_be_lower/1,
          refusals_say_which_rate_is_used_up/1, refusals_say_what_is_called_too_often/1]).
@@ -22,7 +23,7 @@ all() ->
     [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, rates_count_all_or_none,
      a_rate_by_its_clock, a_refused_message_uses_up_no_rate, a_refusal_takes_nothing,
      one_client_leaves_room_on_the_way, requests_without_a_home_are_bounded,
-     one_client_leaves_room_to_wait, definitions_have_limits,
+     one_client_leaves_room_to_wait, answers_wait_without_a_share, definitions_have_limits,
      refusals_say_what_is_called_too_often,
      the_servers_own_counters_always_have_room, networks_are_addresses,
      no_request_enters_when_it_drains, the_limit_can_be_lower,
@@ -105,6 +106,18 @@ one_client_leaves_room_to_wait(_) ->
     _ = [entered(Wait(Tenant)) || Tenant <- lists:seq(1, 240)],
     _ = [entered(Wait(eve)) || _ <- lists:seq(1, 10)],
     backpressure_active = refused(Wait(dan)).
+
+%% Requests of the same client may need them in order to end.
+answers_wait_without_a_share(_) ->
+    Gate = erlmcp_gate:new(#{}),
+    Call = #{~"id" => 1, ~"method" => ~"tools/call"},
+    [true, true] = [erlmcp_admission:is_request(Json) || Json <- [Call, [Call]]],
+    [false, false, false] =
+        [erlmcp_admission:is_request(Json) || Json <- [#{~"id" => 1, ~"result" => #{}},
+                                                       #{~"id" => 1, ~"error" => #{}},
+                                                       #{~"method" => ~"notifications/cancelled"}]],
+    _ = [entered(erlmcp_gate:wait_for_cluster(none, Gate)) || _ <- lists:seq(1, 1_000)],
+    backpressure_active = refused(erlmcp_gate:wait_for_cluster(none, Gate)).
 
 refusals_say_which_rate_is_used_up(_) ->
     [begin
