@@ -117,7 +117,7 @@ A server of a cluster, on this node.
 Lets this node join its cluster, and returns when it has a lease. The first nodes wait for each
 other and form the cluster. A node that was a member before takes its place again. After `no_lease`
 or `clock_apart` the node is a member that takes no part, and still counts when a majority is
-needed. So call this function again.
+needed. So call this function again. Exits if the application `erlmcp_cluster` does not run.
 
 ## Errors
 
@@ -262,7 +262,7 @@ add(Id, Kind, Definition) ->
 
 -doc """
 Removes a definition from the servers with the id `Id` on all living nodes, as `erlmcp:remove/3`
-does on one. The errors are those of `add/3`.
+does on one. The error is that of `add/3`, with reasons of `erlmcp:remove/3`.
 """.
 -spec remove(Id :: term(), erlmcp:kind(), Key :: binary()) -> ok | {error, #{node() => term()}}.
 remove(Id, Kind, Key) ->

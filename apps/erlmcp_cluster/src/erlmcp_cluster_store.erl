@@ -106,8 +106,8 @@ ended, in seconds since 1970 by the agreed time (`m:erlmcp_cluster_time`).
     | {dead | left, node(), Second :: integer()}.
 -doc """
 The answer of a node to another one that looks for a cluster: the id and the members of its own
-cluster. The id is `none` if the node is in no cluster yet, or does not know the id yet. `members`
-is `[]` if the node's part of the store does not answer.
+cluster. The id is `none` if the node is in no cluster, or does not know the id yet. If the node's
+part of the store does not answer, the id may be `none`, and `members` is `[]`.
 """.
 -type view() :: #{cluster := binary() | none, members := [node()]}.
 
@@ -145,7 +145,10 @@ start_link(Options) ->
 
 %% Membership.
 
--doc "Returns the cluster that this node belongs to.".
+-doc """
+Returns the id and the members of this node's cluster, as this node knows them. Other nodes call
+this function when they look for a cluster.
+""".
 -spec view() -> view().
 view() ->
     case get(path([cluster]), low_latency) of
@@ -204,9 +207,9 @@ close_full(Nodes, Before) ->
     Full.
 
 -doc """
-Lets another living node lead the cluster, if this node leads it and is about to stop. Waits until
-another one leads, or until a bounded number of attempts has failed. For five seconds no doubt of
-this node asks for an election (`doubt/0`).
+Lets another living node lead the cluster, before this node stops. Waits until another one leads, or
+until a bounded number of attempts has failed. For five seconds no doubt of this node asks for an
+election (`doubt/0`). Does nothing if this node does not lead.
 """.
 -spec resign() -> ok.
 resign() ->
@@ -293,8 +296,9 @@ may_leave() ->
     end.
 
 -doc """
-Takes this node out of the cluster, and deletes its part of the store. Returns
-`{error, last_member}` if the cluster has no other node.
+Takes this node out of the cluster, and deletes its part of the store. The process runs on, and the
+caller stops it. Returns `{error, last_member}` if the cluster has no other node. Exits if the
+process does not run.
 """.
 -spec leave() -> ok | {error, last_member | term()}.
 leave() ->
@@ -348,7 +352,9 @@ next_incarnation(Taker) ->
             Error
     end.
 
--doc "Adds the lease of a new incarnation of this node.".
+-doc """
+Adds the lease of a new incarnation of this node, whose number `next_incarnation/0` has returned.
+""".
 -spec open_lease(erlmcp_cluster_deaths:incarnation()) -> ok | {error, term()}.
 open_lease(Incarnation) ->
     Lease = {alive, node(), 0},

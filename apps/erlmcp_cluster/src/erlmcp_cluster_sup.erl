@@ -18,7 +18,7 @@ start_link() ->
 
 -doc """
 Starts the processes of a node in a cluster, and waits until the node has joined. The errors are
-among those of `erlmcp_cluster:join/1`.
+among those of `erlmcp_cluster:join/1`. Exits if the application does not run.
 """.
 -spec start_member(erlmcp_cluster:options()) -> ok | {error, term()}.
 start_member(Options) ->
@@ -37,8 +37,9 @@ start_member(Options) ->
     end.
 
 -doc """
-Stops the processes of the node in its cluster. The node's part of the store stays in its folder.
-Returns `{error, not_joined}` if the node has not joined.
+Stops the processes of the node in its cluster, and so ends its lease. Does not take the node out of
+the cluster: the node's part of the store stays in its folder. Returns `{error, not_joined}` if the
+node has not joined.
 """.
 -spec stop_member() -> ok | {error, not_joined}.
 stop_member() ->

@@ -35,10 +35,11 @@ new() ->
 
 -doc """
 Calls a fun that makes a change of a client, in a process of its own, when fewer than 64 others are
-under way. Returns the fun's result, or `no_turn` if no turn was free within a second, or 500 others
-wait. A client may have as many changes under way as there are free turns, and as many waiting as
-could still wait. It may have ten of each in any case. The change is made even if the calling
-process is killed meanwhile. If the fun fails, this function exits with the reason.
+under way. Returns the fun's result. Returns `no_turn` if no turn was free within a second, or at
+once if too many wait: 500 in all, or too many of this client. A client may have as many changes
+under way as turns are free, and as many waiting as could still wait. It may always have ten of
+each while there is room. The change is made even if the calling process is killed meanwhile. If
+the fun fails, this function exits with the reason.
 """.
 -spec run(Client :: term(), turns(), fun(() -> Result)) -> Result | no_turn.
 run(Client, Turns, Do) ->

@@ -49,9 +49,10 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Compares the clocks. Returns `true` if this node may begin a lease, and `false` if it is apart.
-Returns `{error, not_compared}` if the node has had no lease since it joined, and no other node has
-answered. Other errors say that the process has ended, or has not answered within seven seconds.
+Compares the clocks. Returns `true` if this node may begin a lease, and records that it does: the
+node is not `new` any more (`t:standing/0`). Returns `false` if the node is apart. Returns
+`{error, not_compared}` if the node is `new` and not alone, and no other member has answered. Other
+errors say that the process has ended, or has not answered within seven seconds.
 """.
 -spec begins() -> boolean() | {error, term()}.
 begins() ->
@@ -103,7 +104,8 @@ counted(Own, Others) ->
 
 -doc """
 Returns the median of the differences to all nodes that count. These are `Differences`, and 0 for
-this node. If there are two medians, it is the `nearer` or the `farther` one.
+this node. If there are two medians, returns the one `nearer` to this node's clock, or the `farther`
+one.
 """.
 -spec median(nearer | farther, Differences :: [integer()]) -> integer().
 median(Which, Differences) ->

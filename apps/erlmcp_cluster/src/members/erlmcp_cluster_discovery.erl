@@ -47,9 +47,10 @@ addresses(Name, Family) ->
 Returns the next step of a node, from its own view and those of the nodes that it has reached.
 `Missing` are the nodes that it has found and not reached.
 
-A node that is in no cluster joins that of a node that it has reached. If there is none, and no node
-is missing, the node with the least name forms the cluster. This needs `Size` nodes, itself
-included. A node that was taken out of its cluster joins it again. Two clusters never become one.
+A node that is in no cluster joins the cluster of a node that it has reached. If none of them is in
+a cluster, the node with the least name forms one, and the others wait. No cluster is formed while a
+node is missing, or while there are fewer than `Size` nodes. A node in a cluster stays there, or
+joins it again if it was taken out. If the nodes are in two clusters, the result is `other_cluster`.
 """.
 -spec step({node(), erlmcp_cluster_store:view()}, [{node(), erlmcp_cluster_store:view()}],
            Missing :: [node()], Size :: pos_integer()) -> step().

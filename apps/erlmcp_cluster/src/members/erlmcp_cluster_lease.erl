@@ -84,7 +84,8 @@ await(Milliseconds) ->
 -doc """
 Gives up the sessions of this node. Changes that have begun have up to 1,500 ms to end. After `ok`,
 other nodes are the homes of the sessions, if any are alive. After an error they become the homes a
-little later, and this node serves the sessions no more. The lease is renewed until the node stops.
+little later, and this node serves the sessions no more. The lease is renewed until the node stops,
+or until its servers start again.
 """.
 -spec hand_over() -> ok | {error, term()}.
 hand_over() ->
@@ -98,8 +99,9 @@ asked(What) ->
     end.
 
 -doc """
-Ends the lease, so that other nodes take this one's sessions over at once. The errors are those of
-the store (`erlmcp_cluster_store:end_lease/3`), or say why the process does not run.
+Ends the lease, so that other nodes take this one's sessions over at once. After `ok`, no other
+lease begins until `stay/0`. The errors are those of the store
+(`erlmcp_cluster_store:end_lease/3`), or say why the process does not run.
 """.
 -spec leave() -> ok | {error, term()}.
 leave() ->

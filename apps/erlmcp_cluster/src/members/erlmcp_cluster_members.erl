@@ -75,7 +75,8 @@ is_unseen(Incarnation, Living, Deaths) ->
 
 -doc """
 Returns the incarnations that live or are leaving, with their nodes, as this node knows them. An
-incarnation that has ended is among them until its death is written down.
+incarnation that has ended is among them until its death is written down. The map is empty while
+this node is in no cluster, or has not seen the leases yet.
 """.
 -spec incarnations() -> #{erlmcp_cluster_deaths:incarnation() => node()}.
 incarnations() ->

@@ -55,8 +55,8 @@ start_link(Sources) ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, Sources, []).
 
 -doc """
-Updates the table to the keys of today, by the time that the nodes agree on
-(`m:erlmcp_cluster_time`).
+Replaces the keys by those of today, as the nodes agree on the time (`m:erlmcp_cluster_time`). The
+process does so itself every minute. Exits if the process does not run.
 """.
 -spec refresh() -> ok.
 refresh() ->
@@ -187,7 +187,10 @@ master(Secret) ->
     Extracted = extract(~"erlmcp_cluster", Secret),
     fun(Info) -> expand(Extracted, Info) end.
 
--doc "Returns the rows of the table at the time `Second`, in seconds since 1970.".
+-doc """
+Returns the rows of the process's table, which are keys by their use and slot, at the time `Second`,
+in seconds since 1970.
+""".
 -spec rows([master(), ...], Second :: non_neg_integer()) -> [{Key :: term(), Value :: term()}].
 rows(Masters, Second) ->
     Today = Second div ?SECONDS_OF_DAY,

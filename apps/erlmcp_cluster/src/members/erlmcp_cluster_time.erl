@@ -26,32 +26,38 @@ negative if it is behind, and 0 if it is `right`.
 now(Unit) ->
     erlang:convert_time_unit(erlang:monotonic_time() + offset(), native, Unit).
 
--doc "Returns `true` if this node may delete what is too old: it is not in doubt about the time.".
+-doc "Returns `true` if this node may delete data that is too old: its clock is not `doubtful`.".
 -spec may_delete() -> boolean().
 may_delete() ->
     #{state := State} = report(),
     State =/= doubtful.
 
 -doc """
-Returns what the last comparison has found. Before the first one the clock counts as `right`.
+Returns the result of the last comparison of clocks. Before the first one the clock counts as
+`right`.
 """.
 -spec report() -> report().
 report() ->
     {_, Report} = agreed(),
     Report.
 
--doc "Returns what is added to Erlang's monotonic time, in native units.".
+-doc """
+Returns the difference between the agreed time and Erlang's monotonic time, in native units. Before
+the first comparison it is `erlang:time_offset/0`.
+""".
 -spec offset() -> integer().
 offset() ->
     {Offset, _} = agreed(),
     Offset.
 
--doc "Stores `Offset`, the value of `offset/0` from now on, and what the comparison has found.".
+-doc """
+Stores the result of a comparison: `offset/0` and `report/0` return its two parts from now on.
+""".
 -spec agree(Offset :: integer(), report()) -> ok.
 agree(Offset, Report) ->
     persistent_term:put(?MODULE, {Offset, Report}).
 
--doc "Forgets all comparisons.".
+-doc "Forgets all comparisons, as if there had been none: the time is Erlang's again.".
 -spec forget() -> ok.
 forget() ->
     _ = persistent_term:erase(?MODULE),

@@ -63,7 +63,9 @@ new() ->
 is_empty(#reports{accounts = Accounts, owed = Owed}) ->
     map_size(Accounts) =:= 0 andalso map_size(Owed) =:= 0.
 
--doc "Adds an account that has messages to report.".
+-doc """
+Adds an account that has messages to report, in place of an earlier account with the same name.
+""".
 -spec add(name(), account(), reports()) -> reports().
 add(Name, Account, #reports{accounts = Accounts} = Reports) ->
     case Accounts of
@@ -139,7 +141,8 @@ heard_by(Peer, Number, #reports{open = Open} = Reports) ->
                                    end || Report <- Open]}).
 
 -doc """
-Removes a peer that has left. Returns the messages of the reports that it was the last to hear of.
+Removes a peer that has left. Returns the messages of the reports of which only that peer had not
+heard.
 """.
 -spec leave(peer(), reports()) -> {[done()], reports()}.
 leave(Peer, #reports{number = Number, heard = Heard, owed = Owed} = Reports) ->

@@ -186,7 +186,7 @@ session(Key, #{sessions := Sessions}) ->
 sessions(#{sessions := Sessions}) ->
     ets:select(Sessions, [{{'$1', '_', '$2', '$3', '_', '_'}, [], [{{'$1', '$2', '$3'}}]}]).
 
--doc "Records that a session is this node's own from now on.".
+-doc "Records that a session is this node's own from now on. Adds the session if it is not known.".
 -spec own(key(), stored(), copies()) -> ok.
 own(Key, Stored, #{sessions := Sessions}) ->
     _ = ets:update_element(Sessions, Key, {3, true}, {Key, Stored, false, none, 0, 0}),
@@ -223,7 +223,7 @@ while(IsSuch, Table, Key) ->
         false -> []
     end.
 
--doc "Forgets what is to be sent to an incarnation, which is no session's target any more.".
+-doc "Forgets which events are to be sent to an incarnation that is no session's target any more.".
 -spec give_up(erlmcp_cluster_deaths:incarnation(), copies()) -> ok.
 give_up(Target, #{unsent := Unsent}) ->
     true = ets:match_delete(Unsent, {{Target, '_'}, '_'}),
@@ -289,7 +289,7 @@ sent(Target, Numbers, #{unsent := Unsent}) ->
 Returns what this node has of a stream: its requests, its last events without a gap, and its end.
 `Last` is the position of the last event that came, which may be deleted by now. `Ended` is `lost`
 if the last event of the stream, possibly the answer, was lost. Returns `none` if the node has
-nothing of the stream.
+nothing of the stream. Raises `badarg` if the owner of the tables has ended.
 """.
 -spec stream(key(), stream(), copies()) ->
     {ok, erlmcp_server_cluster:requests(), [{Position :: pos_integer(), binary()}],

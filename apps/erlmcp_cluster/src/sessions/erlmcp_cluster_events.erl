@@ -111,7 +111,10 @@ stored(Key, Stream, Copies) ->
         error:badarg -> none
     end.
 
--doc "Tells the process that an incarnation has begun, has given its sessions up, or has ended.".
+-doc """
+Tells the process that an incarnation has begun, has given its sessions up, or has ended. The
+process then sends each session's events to its present next home.
+""".
 -spec members_changed() -> ok.
 members_changed() ->
     gen_server:cast(?MODULE, members_changed).

@@ -30,7 +30,7 @@ Internal.
 %% Seconds for clocks that differ, and until a session is there whose declaration is in the store.
 -define(SLACK, 120).
 
--doc "Starts the process that deletes what the store has of ended sessions.".
+-doc "Starts the process that deletes the facts of ended sessions from the store.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
@@ -117,7 +117,7 @@ home(Id, Server, Principal) ->
 -doc """
 Returns the content of an id that a client sent. Returns `unknown` if the text is no id, or the id
 of another principal or of another server. Also returns `unknown` if this node does not have the key
-that sealed the id, as after 30 days.
+that sealed the id, as after 30 days. Raises `badarg` while this node is in no cluster.
 """.
 -spec opened(Id :: binary(), erlmcp_cluster_session_id:server(), Principal :: term()) ->
     {ok, erlmcp_cluster_session_id:birth()} | unknown.
@@ -338,9 +338,9 @@ handle_info(_, State) ->
     {noreply, State}.
 
 -doc """
-Counts the shares of clients anew. Then deletes what the store has of sessions that have ended, if
-it will not be needed `Seconds` seconds from now. Ends early if the store does not answer, or if the
-node's incarnation ends meanwhile. Deletes nothing while this node is in doubt about the time.
+Counts the shares of clients anew. Then deletes the facts of sessions that have ended, if they will
+not be needed `Seconds` seconds from now. Ends early if the store does not answer, or if the node's
+incarnation ends meanwhile. Deletes nothing while this node is in doubt about the time.
 """.
 -spec sweep(Seconds :: non_neg_integer()) -> ok.
 sweep(Seconds) ->

@@ -40,7 +40,8 @@ units(Value) ->
 
 -doc """
 Counts a fact that is about to be stored. Returns `full` instead if all facts would then count more
-than 200,000, or those of its owner more than the room that is left.
+than 200,000, or those of its owner more than the room that is left. Returns `ok`, and counts
+nothing, if the process that made the table has ended.
 """.
 -spec take(owner(), Value :: term(), shares()) -> ok | full.
 take(Owner, Value, Shares) ->
@@ -66,7 +67,10 @@ take_of_all(Owner, Units, Shares) ->
             full
     end.
 
--doc "Takes a fact out of the counts: it was not stored, or was deleted.".
+-doc """
+Takes a fact out of the counts: it was not stored, or was deleted. Does nothing if the process that
+made the table has ended.
+""".
 -spec give_back(owner(), Value :: term(), shares()) -> ok.
 give_back(Owner, Value, Shares) ->
     Units = units(Value),
@@ -77,7 +81,10 @@ give_back(Owner, Value, Shares) ->
         error:badarg -> ok
     end.
 
--doc "Replaces all counts by `Counts`, the units of all facts in the store for each owner.".
+-doc """
+Replaces all counts by `Counts`, the units of all facts in the store for each owner. Raises `badarg`
+if the process that made the table has ended.
+""".
 -spec recount(#{owner() => pos_integer()}, shares()) -> ok.
 recount(Counts, Shares) ->
     OfOwners = #{{facts, Owner} => Count || Owner := Count <- Counts},

@@ -89,10 +89,11 @@ bytes(Server, Id) ->
     end.
 
 -doc """
-Stores a task in place of its previous version, if that belongs to the incarnation `Dead`. Returns
-the task, which then belongs to this node's incarnation. Returns `{error, changed}` if the store has
-another version, one of another incarnation, or none. Returns `{error, unavailable}` if this node
-has no valid lease, too many changes wait, or the store has not answered.
+Stores a task in place of its previous version, if `Dead` is the incarnation of that version.
+Returns the task, which then belongs to this node's incarnation. Returns `{error, changed}` if the
+store has another version, one of another incarnation, or none. Returns `{error, unavailable}` if
+this node has no valid lease, or too many changes wait. If the store has not answered, the error is
+the same, and the task may be stored.
 """.
 -spec take_over(erlmcp_task_store:task(), Dead :: erlmcp_cluster_deaths:incarnation(),
                 State :: term()) ->

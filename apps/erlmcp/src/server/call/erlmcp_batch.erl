@@ -41,7 +41,7 @@ start_linked(Items, Instance) ->
 -doc """
 Starts a batch of an HTTP session, and returns its process, which is not linked to the calling one.
 `Waiting` is the connection that waits for the batch's answer. If the session has ended, the calls
-do not begin, and `Waiting` is sent an error.
+do not begin (`erlmcp_call:not_begun/2`), and `Waiting` is sent an error.
 """.
 -spec start([erlmcp_admission:effect(), ...], erlmcp_instance:instance(),
             Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> pid().

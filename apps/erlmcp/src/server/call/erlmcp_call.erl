@@ -22,8 +22,8 @@ Internal.
 
 -type owner() :: {pid(), Tag :: term()}.
 -doc """
-The subject of a call or a batch. `target` is the requested name or URI, or `undefined` without one.
-A batch has no `principal`.
+The subject of a call or a batch. `id` is `task` for the call of a task. `target` is the requested
+name or URI, or `undefined` without one. A batch has no `principal`, and `undefined` as its `id`.
 """.
 -type subject() :: #{
     id := erlmcp_message:id() | task | undefined, revision := erlmcp_revision:revision(),
@@ -42,8 +42,9 @@ call, in milliseconds of `erlmcp_clock:now_ms/0`. `Target` is the requested name
     {integer(), Method :: binary(), Target :: binary() | undefined, erlmcp:principal(), owner()}.
 
 -doc """
-Starts a call that is linked to the calling process, its owner. The tag of its messages is
-`{erlmcp_call, Pid}`, where `Pid` is the returned process.
+Starts a call that is linked to the calling process, its owner. The owner must trap exits, since the
+call answers with its exit signal. The call's process then holds the permit of the call, if there is
+one. The tag of its messages is `{erlmcp_call, Pid}`, where `Pid` is the returned process.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_instance:instance()) -> Pid :: pid().
 start(Call, Instance) ->
@@ -53,7 +54,8 @@ start(Call, Instance) ->
     end, Call, Instance).
 
 -doc """
-Starts a call that is linked to the calling process, its owner. `Tag` is the tag of its messages.
+Starts a call that is linked to the calling process, as `start/2` does. `Tag` is the tag of its
+messages.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_instance:instance(), Tag :: term()) -> pid().
 start(Call, Instance, Tag) ->
@@ -83,9 +85,10 @@ run_linked(Call, {Pid, _} = Owner, Instance) ->
     erlmcp_call_messages:exit_with_answer(Pid, Status, Bytes).
 
 -doc """
-Runs a call in the calling process and returns its answer. A call with a permit waits for its turn
-at the gate first, and has given the permit back when this function returns. The answer of a task's
-call has `ok` or `error` as its status, and is not encoded.
+Runs a call in the calling process, counts its request as ended, and returns its answer. A call with
+a permit first waits for its turn at the gate, which may refuse it. The permit is given back when
+this function returns. The answer of a task's call has `ok` or `error` as its status, and is not
+encoded.
 """.
 -spec run(erlmcp_engine:call(), owner(), erlmcp_instance:instance()) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
@@ -131,8 +134,9 @@ admitted(#{context := Context} = Call, Owner, Instance) ->
 
 -doc """
 Runs `Run`, and returns the answer of a call, made from the result of `Run`. Counts the request as
-ended (`m:erlmcp_meter`). If `Run` crashes, or the answer has more bytes than `reply_bytes`, returns
-a refusal instead and logs an incident. Does not catch `exit(shutdown)`.
+ended (`m:erlmcp_meter`). If `Run` crashes, or its result makes too large an answer (`reply_bytes`),
+returns a refusal instead and logs an incident. Does not catch `exit(shutdown)`, and then counts
+nothing.
 """.
 -spec answered(erlmcp_engine:call(), erlmcp_instance:instance(),
                Run :: fun(() -> {ok | tool_error, iodata()}
@@ -270,7 +274,10 @@ permit(_) -> none.
 take_over(#{permit := Permit}) -> erlmcp_gate:hand_over(Permit, self());
 take_over(_) -> ok.
 
--doc "Takes a call out of flight while it waits for its client, if it has a permit.".
+-doc """
+Takes a call out of flight while it waits for its client, if it has a permit. Only the process that
+runs the call may call this function, and `resume/1`.
+""".
 -spec pause(erlmcp_engine:call()) -> ok.
 pause(#{permit := Permit}) -> erlmcp_gate:pause(Permit);
 pause(_) -> ok.
@@ -321,8 +328,8 @@ refuse(#{id := Id, context := #{revision := Revision}} = Call, Refusal, Instance
 -doc """
 Returns the answer to a request whose linked call did not end within `Milliseconds`; for the call of
 a task, the refusal. The caller is the owner of the call, and has just killed it. Logs an incident,
-and counts the request as ended. If the call's own answer waits in the mailbox, returns that one
-instead.
+and counts the request as ended. If the call's own answer waits in the mailbox, only returns that
+answer.
 """.
 -spec timed_out(Call :: pid(), Milliseconds :: non_neg_integer(), subject(),
                 erlmcp_instance:instance()) ->
@@ -353,8 +360,9 @@ died(Reason, Subject, Instance) ->
     ended(why(Reason, Subject, Instance), Subject, Instance).
 
 -doc """
-Returns the answer to a request whose call an operator has ended, and counts the request as ended.
-If the call's own answer waits in the mailbox, returns that one instead.
+Returns the answer to a request whose linked call an operator has ended; for the call of a task, the
+refusal. The caller is the owner of the call, and has just killed it. Counts the request as ended.
+If the call's own answer waits in the mailbox, only returns that answer.
 """.
 -spec cancelled_by_operator(Call :: pid(), subject(), erlmcp_instance:instance()) ->
     {reply, erlmcp_reply:status(), iodata()} | {reply, ok | error, Outcome :: term()}.

@@ -165,8 +165,9 @@ task_input(Owner, Requests) ->
     pass_on(Owner, {input, self(), Requests}).
 
 -doc """
-Sends an owner a message, which may be of another call. Drops a message for the owner of an inline
-call in another process.
+Sends an owner a message, which may be of another call. A call of a session of Streamable HTTP has
+then reported something (`has_reported/1`). A message for the owner of an inline call is kept until
+the call's answer, or dropped if another process sends it.
 """.
 -spec pass_on(erlmcp_call:owner(), message()) -> ok.
 pass_on({Pid, {erlmcp_call, _, Marks} = Tag}, Message) ->

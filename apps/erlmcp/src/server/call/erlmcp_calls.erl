@@ -56,7 +56,8 @@ has_room(#{ids := Ids, instance := #{limits := #{calls_per_connection := Max}}})
     map_size(Ids) < Max.
 
 -doc """
-Returns the ids of the requests that a running call answers: one, several for a batch, or none.
+Returns the ids of the requests that a running call or batch answers, or `[]` if the process has no
+call here.
 """.
 -spec ids(Call :: pid(), calls()) -> [erlmcp_message:id()].
 ids(Call, #{running := Running}) ->
@@ -80,8 +81,8 @@ check_id(_, _) -> ok.
 
 -doc """
 Starts a call that is linked to the calling process. If the id of its request is in use, or
-`calls_per_connection` calls run, returns the answer that refuses the call, and gives its permit
-back.
+`calls_per_connection` calls run, returns the answer that refuses the call. The permit is then given
+back, and the request counts as ended.
 """.
 -spec start(erlmcp_engine:call(), calls()) ->
     {ok, calls()} | {reply, erlmcp_reply:status(), iodata()}.
@@ -138,8 +139,8 @@ adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls)
 -doc """
 Handles a message of a call. Returns the withdrawn requests, bytes for the client, and the new value
 of the calls. A notification counts as written (`m:erlmcp_notification_window`). Kills a call that
-has passed its deadline, or that an operator ends; then the bytes are its answer. Ignores a message
-of a call that has ended.
+has passed its deadline, or that an operator ends, and gives its permit back; then the bytes are its
+answer. Ignores a message of a call that has ended.
 """.
 -spec message(Call :: pid(), erlmcp_call_messages:message(), calls()) ->
     {withdrawn(), iodata(), calls()}.
@@ -210,8 +211,9 @@ unanswered(Why, Is, #{asked := Asked} = Calls) ->
 
 -doc """
 Handles the exit signal of a linked process. Returns the withdrawn requests, the answer for the
-client, and the new value of the calls. The answer is an error if the call died without one. It is
-empty if it went to another process, or if the process has no call here.
+client, and the new value of the calls. The answer is an error if the call died without one; the
+call's permit is then given back. The answer is empty if it went to another process, or if the
+process has no call here.
 """.
 -spec exited(pid(), Reason :: term(), calls()) -> {withdrawn(), iodata(), calls()}.
 exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
@@ -230,9 +232,9 @@ exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
     end.
 
 -doc """
-Ends the call of the request with the id `Id`, if it runs, without an answer. Returns the withdrawn
-requests of the call. If the request is part of a batch, the batch ends the call and withdraws its
-requests.
+Ends the call of the request with the id `Id`, if it runs, without an answer. Gives the call's
+permit back, and counts the request as cancelled. Returns the withdrawn requests of the call. If the
+request is part of a batch, the batch ends the call and withdraws its requests.
 """.
 -spec cancel(Id :: erlmcp_message:id(), calls()) -> {withdrawn(), calls()}.
 cancel(Id, #{running := Running, instance := Instance} = Calls) ->
@@ -262,8 +264,8 @@ of_task(none, Params) -> Params;
 of_task(Task, Params) -> erlmcp_task_view:related(Task, Params).
 
 -doc """
-Ends the calls of a session whose client has started over, without answers. The calls of stateless
-requests go on.
+Ends the calls of a session whose client has started over, as `stop/1` does. Forgets their requests
+to the client. The calls of stateless requests go on.
 """.
 -spec end_session(calls()) -> calls().
 end_session(#{running := Running, instance := Instance} = Calls) ->
@@ -275,7 +277,10 @@ end_session(#{running := Running, instance := Instance} = Calls) ->
                   Next
               end, Calls, Ended).
 
--doc "Ends all calls, without answers to their clients.".
+-doc """
+Ends all calls, without answers to their clients. Gives their permits back, and counts their
+requests as cancelled.
+""".
 -spec stop(calls()) -> ok.
 stop(#{running := Running, instance := Instance}) ->
     maps:foreach(fun(Pid, Entry) -> ok = cancel_call(Pid, Entry, Instance) end, Running).

@@ -33,8 +33,8 @@ is_in_turn(Since) ->
 
 -doc """
 Runs a call in the calling process, which is that of its connection. Returns the answer and the
-reports of the call, in their order, and gives its permit back. Returns `start`, and keeps the
-permit, if the call needs a process of its own.
+reports of the call, in their order. Gives the call's permit back, and counts the request as ended.
+If the call needs a process of its own, only returns `start`.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_instance:instance()) ->
     {{reply, erlmcp_reply:status(), iodata()}, Reports :: [erlmcp_call_messages:message()]} | start.
@@ -107,7 +107,8 @@ outcome(#{kind := Kind, definition := #{handler := Handler} = Definition,
 
 -doc """
 Sends a session's client the reports of an inline call and then its answer, as other calls with
-reports do. `Waiting` is the connection that waits for the answer.
+reports do. `Waiting` is the connection that waits for the answer. Returns at once. Until the answer
+the call counts among the running calls of the session, even above the limit.
 """.
 -spec tell(Reports :: [erlmcp_call_messages:message()], {reply, erlmcp_reply:status(), iodata()},
            erlmcp_engine:call(),

@@ -225,7 +225,7 @@ settle(Word, Late, Over) ->
 
 -doc """
 Returns `true` if the watchdog has ended the process `Pid`, or has found it dead in a late call. The
-watchdog remembers the last 100 such processes.
+watchdog remembers the last 100 such processes. Returns `false` if the watchdog does not run.
 """.
 -spec has_ended(Pid :: pid()) -> boolean().
 has_ended(Pid) ->

@@ -26,8 +26,10 @@ Internal.
 -define(ROUNDS, 100).
 
 -doc """
-Runs a call and returns its result or a refusal. `Owner` is sent the messages of the call, and
-`deadline` if one run of the handler takes too long.
+Runs a call and returns its result or a refusal. If the call becomes a task, the result describes
+the task. `Owner` is sent the messages of the call, and `deadline` if one run of the handler takes
+too long. Raises the exception of a handler that crashes, and an error for a return that does not
+fit. Exits with `shutdown` if `Owner` ends while its client is asked.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_engine:context(), Owner :: erlmcp_call:owner(),
           erlmcp_instance:instance()) ->

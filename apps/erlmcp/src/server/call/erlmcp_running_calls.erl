@@ -13,7 +13,7 @@ Internal.
 
 -doc """
 Returns the calls of a gate, the oldest first, 100 at most. May wait for a process that has no
-processor time.
+processor time. Raises `badarg` if the server has ended.
 """.
 -spec list(erlmcp_gate:gate()) -> [erlmcp:running_call()].
 list(Gate) ->
@@ -37,7 +37,8 @@ seen({Id, Pid}) ->
 
 -doc """
 Kills the process of the call with the id `Id` in `list/1`. Its owner then answers its client.
-Returns `ok` when the process has ended, or `not_found` if there is no such call.
+Returns `ok` when the process has ended, or `{error, not_found}` if there is no such call. Raises
+`badarg` if the server has ended.
 """.
 -spec cancel(erlmcp_gate:gate(), Id :: binary()) -> ok | {error, not_found}.
 cancel(Gate, Id) ->

@@ -22,9 +22,10 @@ new() ->
 
 -doc """
 Records that the state `Id` was used, until `Expires`, in milliseconds of system time. Returns
-`again` if the state was used before, and `expired` if this node has forgotten by now whether it
-was. Returns `full`, and records nothing, if the bound of all states or that of the tenant is
-reached. `Limit` is that bound, and `Observed` the number of states that would be remembered.
+`again` if the state was used before. Returns `expired` after `Expires`, since an earlier use may be
+forgotten. Returns `full`, and records nothing, if the bound of all states or that of the tenant is
+reached. `Limit` is that bound, and `Observed` the number of states that would be remembered. Raises
+`badarg` if the server has ended.
 """.
 -spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
           erlmcp_instance:instance()) ->
