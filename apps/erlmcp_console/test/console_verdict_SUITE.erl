@@ -228,7 +228,8 @@ window(Window, Zone, Requests, Faults) ->
 
 tool(Name, Calls, Errors, Refusals, P95) ->
     #{name => Name, seconds => 61.0, calls => Calls, errors => Errors, refusals => Refusals,
-      timed => Calls - Errors - Refusals, timed_seconds => 61.0, reason => none, p50_us => 0, p95_us => P95,
+      timed => Calls - Errors - Refusals, timed_seconds => 61.0, reason => none,
+      p50_us => 0, p95_us => P95,
       usual => none}.
 
 slow(Name, Calls, P50, P95) ->

@@ -129,7 +129,8 @@ a_program_gets_what_is_named(_) ->
          {["http://127.0.0.1:1/mcp", "--env", "PATH"], "--env: only a program of --stdio has that"},
          {["--tcp", "127.0.0.1:1", "--env", "PATH"],
           "--env: only a program of --stdio has that"},
-         {["--tcp", "127.0.0.1:1", "--login", "--client-id", "x"], "--login: only a URL has that"}]].
+         {["--tcp", "127.0.0.1:1", "--login", "--client-id", "x"],
+          "--login: only a URL has that"}]].
 
 %% The output of a program that prints two variables and ends at once.
 program_sees(Options) ->
