@@ -41,10 +41,11 @@ Returns the tools, in the order of the list that clients get. Tools that are giv
 -doc "Returns the skills, which do not change while the server runs.".
 -callback skills() -> [erlmcp:skill()].
 -doc """
-Runs the tool `Name`. Returns text, a list of contents (`m:erlmcp_content`), a map or
-`{structured, Value}` as structured content, or `{error, Text | Contents}`, which the model sees. A
-tool with `task_starts => on_return` may return `{task, Fun}`: `Fun` is called next with the
-context, in a task if the call can become one.
+Runs the tool `Name`. Returns a text, which is a binary, or a list of contents: binaries, and what
+`m:erlmcp_content` makes. A string or iodata is no text. Returns a map or `{structured, Value}` for
+structured content, and `{error, Text | Contents}` for an error that the model sees. A tool with
+`task_starts => on_return` may return `{task, Fun}`. Then `Fun` is called with the context, in a
+task if the call can become one.
 """.
 -callback call_tool(Name :: binary(), Arguments :: map(), erlmcp:context()) -> term().
 -doc """

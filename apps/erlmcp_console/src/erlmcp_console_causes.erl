@@ -60,11 +60,12 @@ The facts about a server.
     latency_ms := pos_integer()
 }.
 -doc """
-The calls of a tool that ended in the last `seconds`. In the last `timed_seconds`, `timed` calls had
-a result without `isError`, and so a time: half of them exceeded `p50_us`, and 5 of 100 `p95_us`.
-`reason` is the most frequent reason why calls of the last minute failed, other than an open breaker
-or a cancellation. `usual` has the times from the start of the server until some seconds ago; it is
-`none` if these calls were fewer than 20, or their times are not needed.
+The calls of a tool that ended in the last `seconds`. Of these, `errors` had a result with
+`isError`, and `refusals` an error. In the last `timed_seconds`, `timed` calls had a result without
+`isError`, and so a time: half of them exceeded `p50_us`, and 5 of 100 `p95_us`. `reason` is the
+most frequent reason why calls of the last minute failed, other than an open breaker or a
+cancellation. `usual` has the times from the start of the server until some seconds ago. It is
+`none` if fewer than 20 calls had a time, or their times are not needed.
 """.
 -type tool() :: #{
     name := binary(), seconds := number(), calls := non_neg_integer(),

@@ -234,9 +234,10 @@ unwatch(_, _, _) ->
     ok.
 
 -doc """
-Handles the end of a linked process. After that of the session's stream, the subscribers that have
-waited for the stream get `subscribed`. A subscription stays when its process ends normally. After a
-crash the subscription is removed, and the subscriber gets `{ended, {crashed, Why}}`.
+Handles the end of a linked process. If it was the process of the session's stream, the subscribers
+that have waited for the stream get `subscribed`, and no stream is opened before `restart/2`. A
+subscription stays when its process ends normally. After a crash the subscription is removed, and
+the subscriber gets `{ended, {crashed, Why}}`.
 """.
 -spec worker_ended(pid(), Why :: term(), server(), subscriptions()) -> subscriptions().
 worker_ended(Pid, _, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->

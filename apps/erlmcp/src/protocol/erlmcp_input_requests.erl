@@ -100,8 +100,9 @@ encode(Requests) ->
                          || Name := #{params := Params} = Request <- Requests}).
 
 -doc """
-Returns the forms of requests that `check/3` has accepted. An invalid schema is the handler's fault:
-the function raises `error({bad_return, requested_schema, Why})`.
+Returns the forms of requests, before `check/3` has judged them. An invalid schema is the handler's
+fault: the function raises `error({bad_return, requested_schema, Why})`. `Metaschemas` are those of
+`erlmcp_metaschemas:compiled/0`, or `#{}`.
 """.
 -spec forms(erlmcp_input:requests(), Metaschemas :: #{binary() => erlmcp_schema:compiled()}) ->
     forms().

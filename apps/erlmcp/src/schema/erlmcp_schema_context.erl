@@ -54,7 +54,7 @@ children(Keyword, _, _, Context) ->
     invalid(Keyword, Context).
 
 -doc """
-Returns the value of a keyword as a non-negative integer. Throws `invalid_keyword` for any other
+Returns the value of a keyword as a non-negative integer. Throws as `invalid/2` does for any other
 value.
 """.
 -spec integral({Keyword :: binary(), Value :: term()}, context()) -> non_neg_integer().
@@ -65,7 +65,7 @@ integral({Keyword, Value}, Context) ->
     end.
 
 -doc """
-Returns the value of a keyword, a list of names, with each name once. Throws `invalid_keyword` for
+Returns the value of a keyword, a list of names, with each name once. Throws as `invalid/2` does for
 any other value.
 """.
 -spec names({Keyword :: binary(), Value :: term()}, context()) -> [binary()].
@@ -73,7 +73,9 @@ names({Keyword, Names}, Context) ->
     is_list(Names) andalso lists:all(fun is_binary/1, Names) orelse invalid(Keyword, Context),
     lists:uniq(Names).
 
--doc "Throws the reason `invalid_keyword`, for a keyword whose value the dialect does not allow.".
+-doc """
+Throws `{invalid_keyword, Location, Keyword}`, for a keyword whose value the dialect does not allow.
+""".
 -spec invalid(binary(), context()) -> no_return().
 invalid(Keyword, #{place := Place}) ->
     throw({invalid_keyword, erlmcp_schema_place:location(Place), Keyword}).

@@ -216,8 +216,8 @@ dynamic(Uri, #index{dynamic = Used, resources = Resources}) ->
     end.
 
 -doc """
-Resolves the reference `Ref` against the address `Base`, and returns the address that it names,
-without the fragment. A reference that cannot be resolved stays as it is.
+Resolves the reference `Ref` against the address `Base`, and returns the address that `Ref` names.
+If `Ref` cannot be resolved, returns `Ref` itself. Neither result has the fragment of `Ref`.
 """.
 -spec resolve_uri(Ref :: binary(), Base :: binary()) -> binary().
 resolve_uri(Ref, Base) ->

@@ -27,8 +27,9 @@ until after it has stopped.
 benchmark(Workflow) -> benchmark(Workflow, #{}).
 
 -doc """
-Runs a workflow, given as its name or as a map, with options. `duration_s` is the time of each
-transport and era. `transports` and `eras` select some of them.
+Runs a workflow with options. `Workflow` is its name, or a map with its `id` and the members to
+change. `duration_s` is the seconds of each transport and era. `transports` and `eras` select some
+of them.
 """.
 -spec benchmark(Workflow :: binary() | atom() | map(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:outcome().

@@ -129,7 +129,7 @@ heard(Peer, Number, #reports{heard = Heard, owed = Owed} = Reports) ->
 
 -doc """
 Records that a peer has heard of all reports up to `Number`. Returns the messages of the reports
-that are done with it.
+that all nodes have now heard of.
 """.
 -spec heard_by(peer(), Number :: non_neg_integer(), reports()) -> {[done()], reports()}.
 heard_by(Peer, Number, #reports{open = Open} = Reports) ->

@@ -13,7 +13,7 @@ Internal.
 -export_type([shares/0, owner/0]).
 
 -opaque shares() :: ets:table().
--doc "A client of a server: a digest of the server's name and the tenant.".
+-doc "The owner of facts: a client of a server, as a digest of the server's `id` and the tenant.".
 -type owner() :: <<_:64>>.
 
 %% What all facts may count.

@@ -23,7 +23,8 @@ Internal.
 
 -doc """
 Creates a pool of the process `Pid`, whose members are not started yet. `Members` are the settings
-of each member. The calling process owns the pool's table.
+of each member. `Options` are those of `t:erlmcp_pool:options/0`, with their defaults and without
+`targets`. The calling process owns the pool's table.
 """.
 -spec new(Pid :: pid(), Members :: [erlmcp_client_options:settings(), ...], Options :: map()) ->
     pool().

@@ -37,7 +37,8 @@ Internal.
 
 -doc """
 Compiles the pattern `Text`, which is at `Tokens` in the current subschema. Throws
-`invalid_pattern`, or `pattern_too_long` if it has more bytes than the context's `max_pattern`.
+`{pattern_too_long, Location, Limit}` if it has more bytes than the context's `max_pattern`. Throws
+`{invalid_pattern, Location, Text}` if it is no regular expression.
 """.
 -spec compile(Text :: binary(), Tokens :: [binary()], erlmcp_schema_context:context()) -> pattern().
 compile(Text, Tokens, #{max_pattern := Limit} = Context) ->

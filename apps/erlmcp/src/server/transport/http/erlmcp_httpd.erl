@@ -153,10 +153,10 @@ last_requests_ms() ->
 
 -doc """
 Returns the address of a listener at `Ip` and `Port`, and the URLs of its endpoint, HTTP+SSE and
-pages, as far as it has them. The map has `path` and `sse` of the listener's options, `tls` as a
-boolean, and `pages` as a list of paths.
+pages, as far as it has them. `Options` has `path` and `sse` as the listener's options do, `tls` as
+a boolean, and `pages` as a list of paths.
 """.
--spec address({inet:ip_address(), inet:port_number()}, map()) ->
+-spec address({inet:ip_address(), inet:port_number()}, Options :: map()) ->
     #{ip := inet:ip_address(), port := inet:port_number(), url => binary(), sse_url => binary(),
       pages => [binary(), ...]}.
 address({Ip, Port}, #{tls := Tls, pages := Pages} = Options) ->
