@@ -505,17 +505,28 @@ questions_at_once_take_their_time_once(_) ->
 %% The user takes longer than the whole call may, while the server has the request for the first
 %% page. The server has what was left of its time for the second one.
 pages_wait_for_the_user(_) ->
+    pages(fun(Reference, Socket) -> thinks(1, Reference, Socket) end, fun(_, _) -> ok end).
+
+%% The server has asked too much for the first page, and nothing for the second one.
+each_page_has_its_own_questions(_) ->
+    pages(fun(_, Socket) ->
+        [begin
+             ok = line(question(Number), Socket),
+             {Pid, Number} = asked(),
+             declines(Number, Pid)
+         end || Number <- lists:seq(1, 101)]
+    end, fun(Reference, Socket) -> thinks(102, Reference, Socket) end).
+
+%% A list of two pages, with what happens while the server has the request for each.
+pages(OnFirst, OnSecond) ->
     {Peer, Client, Socket} = on_lines(),
     {ok, Reference} = erlmcp_client:async(Client, {list, tools},
                                           #{timeout => 3_000, max_timeout => 3_000}),
     #{~"id" := First} = erlmcp_test_peer:received(~"tools/list"),
-    ok = line(question(1), Socket),
-    {Pid, 1} = asked(),
-    receive {erlmcp, Reference, _} -> error(late) after 3_300 -> ok end,
-    Pid ! decline,
-    {1, #{~"result" := _}} = answer(),
+    _ = OnFirst(Reference, Socket),
     ok = line(result(#{~"id" => First}, #{tools => [], nextCursor => ~"2"}), Socket),
     #{~"id" := Second} = erlmcp_test_peer:received(~"tools/list"),
+    _ = OnSecond(Reference, Socket),
     ok = line(result(#{~"id" => Second}, #{tools => []}), Socket),
     receive
         {erlmcp, Reference, Outcome} -> {ok, []} = Outcome
@@ -525,33 +536,17 @@ pages_wait_for_the_user(_) ->
     erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 
-%% The server has asked too much for the first page, and nothing for the second one.
-each_page_has_its_own_questions(_) ->
-    {Peer, Client, Socket} = on_lines(),
-    {ok, Reference} = erlmcp_client:async(Client, {list, tools},
-                                          #{timeout => 3_000, max_timeout => 3_000}),
-    #{~"id" := First} = erlmcp_test_peer:received(~"tools/list"),
-    [begin
-         ok = line(question(Number), Socket),
-         {Pid, Number} = asked(),
-         Pid ! decline,
-         {Number, #{~"result" := _}} = answer()
-     end || Number <- lists:seq(1, 101)],
-    ok = line(result(#{~"id" => First}, #{tools => [], nextCursor => ~"2"}), Socket),
-    #{~"id" := Second} = erlmcp_test_peer:received(~"tools/list"),
-    ok = line(question(102), Socket),
-    {Last, 102} = asked(),
+%% The user takes longer than the whole call may.
+thinks(Number, Reference, Socket) ->
+    ok = line(question(Number), Socket),
+    {Pid, Number} = asked(),
     receive {erlmcp, Reference, Early} -> error(Early) after 3_300 -> ok end,
-    Last ! decline,
-    {102, #{~"result" := _}} = answer(),
-    ok = line(result(#{~"id" => Second}, #{tools => []}), Socket),
-    receive
-        {erlmcp, Reference, Outcome} -> {ok, []} = Outcome
-    after ?WAIT ->
-        error(no_result)
-    end,
-    erlmcp_client:stop(Client),
-    ok = erlmcp_test_peer:stop(Peer).
+    declines(Number, Pid).
+
+declines(Number, Pid) ->
+    Pid ! decline,
+    {Number, #{~"result" := _}} = answer(),
+    ok.
 
 %% Nobody waits for the answer, and calls on the next connection do not wait for the user.
 questions_end_with_their_connection(_) ->
