@@ -113,9 +113,9 @@ answers_wait_without_a_share(_) ->
     Call = #{~"id" => 1, ~"method" => ~"tools/call"},
     [true, true] = [erlmcp_admission:is_request(Json) || Json <- [Call, [Call]]],
     [false, false, false] =
-        [erlmcp_admission:is_request(Json) || Json <- [#{~"id" => 1, ~"result" => #{}},
-                                                       #{~"id" => 1, ~"error" => #{}},
-                                                       #{~"method" => ~"notifications/cancelled"}]],
+        [erlmcp_admission:is_request(Json#{~"jsonrpc" => ~"2.0"})
+         || Json <- [#{~"id" => 1, ~"result" => #{}}, #{~"id" => 1, ~"error" => #{}},
+                     #{~"method" => ~"notifications/cancelled"}]],
     _ = [entered(erlmcp_gate:wait_for_cluster(none, Gate)) || _ <- lists:seq(1, 1_000)],
     backpressure_active = refused(erlmcp_gate:wait_for_cluster(none, Gate)).
 
