@@ -230,8 +230,9 @@ server() ->
                   #{name => ~"repeat",
                     handler => fun(#{~"n" := Count}, _) -> binary:copy(~"x", Count) end},
                   #{name => ~"crashes", handler => fun(_, _) -> error(on_purpose) end}]}),
-    {ok, Client} = erlmcp_client:start_link({server, Server, #{}}),
+    %% The case before may have allowed payloads, with which all requests are kept.
     ok = erlmcp_recent_requests:allow(0, #{}),
+    {ok, Client} = erlmcp_client:start_link({server, Server, #{}}),
     {ok, _} = erlmcp_client:list_tools(Client),
     {Server, Client}.
 
