@@ -111,11 +111,11 @@ other_versions_do_no_harm(Config) ->
 a_load_moves_between_nodes(Config) ->
     [A, B, C] = members(Config),
     Began = now_us(),
-    First = load([{A, 360}, {B, 20}, {C, 20}], 3_000),
-    Second = load([{A, 20}, {B, 360}, {C, 20}], 2_500),
-    Ended = now_us(),
-    at_most(?RATE, First ++ Second, Began, Ended),
-    as_the_rate(?RATE, First ++ Second, Began + 1_300_000).
+    {Results, Apart} = while_together([A, B, C], fun() ->
+        load([{A, 360}, {B, 20}, {C, 20}], 3_000) ++ load([{A, 20}, {B, 360}, {C, 20}], 2_500)
+    end),
+    at_most(?RATE, Results, Began, now_us()),
+    as_the_rate(?RATE, Results, Began + 1_300_000, Apart).
 
 %% Whoever waits for an answer of the node does not wait longer.
 without_a_node_the_others_have_the_rate(Config) ->
@@ -123,30 +123,34 @@ without_a_node_the_others_have_the_rate(Config) ->
     ok = erlmcp_test_cluster:kill(C),
     _ = load([{A, 300}, {B, 60}], 1_500),
     %% A busy machine may take longer to elect another leader, and leases end meanwhile.
-    AreTwo = fun() ->
-        lists:all(fun(Member) ->
-            call(Member, erlmcp_cluster_rates, nodes, []) =:= 2
-                andalso call(Member, erlmcp_cluster_lease, is_valid, [])
-        end, [A, B])
-    end,
-    {_, _} = erlmcp_test_cluster:await(AreTwo, 30_000),
+    {_, _} = erlmcp_test_cluster:await(fun() -> are_together([A, B]) end, 30_000),
     Began = now_us(),
-    {Watching, Monitor} = spawn_monitor(fun() -> apart(AreTwo, Began, 0) end),
-    Results = load([{A, 300}, {B, 60}], 3_500),
-    Watching ! stop,
-    Apart = receive {'DOWN', Monitor, process, Watching, {apart, Us}} -> Us end,
+    {Results, Apart} = while_together([A, B], fun() -> load([{A, 300}, {B, 60}], 3_500) end),
     as_the_rate(?RATE, Results, Began, Apart).
 
-%% Adds the microseconds in which the two have not been seen to have the rate together: a lease may
-%% end again on a busy machine, and a node without one lets in only its third.
-apart(AreTwo, Before, Sum) ->
-    Apart = not AreTwo(),
+%% Returns what `Fun` returns, and the microseconds in which the members have not been seen to have
+%% the rate together: a lease may end on a busy machine, and a node without one lets in only its
+%% third.
+while_together(Members, Fun) ->
+    {Watching, Monitor} = spawn_monitor(fun() -> apart(Members, now_us(), 0) end),
+    Returned = Fun(),
+    Watching ! stop,
+    {Returned, receive {'DOWN', Monitor, process, Watching, {apart, Us}} -> Us end}.
+
+are_together(Members) ->
+    lists:all(fun(Member) ->
+        call(Member, erlmcp_cluster_rates, nodes, []) =:= length(Members)
+            andalso call(Member, erlmcp_cluster_lease, is_valid, [])
+    end, Members).
+
+apart(Members, Before, Sum) ->
+    Apart = not are_together(Members),
     Now = now_us(),
     More = case Apart of
         true -> Now - Before;
         false -> 0
     end,
-    receive stop -> exit({apart, Sum + More}) after 10 -> apart(AreTwo, Now, Sum + More) end.
+    receive stop -> exit({apart, Sum + More}) after 10 -> apart(Members, Now, Sum + More) end.
 
 %% Its lease has ended, and two others may be elsewhere, with their parts.
 without_a_majority_a_node_has_its_part(Config) ->
