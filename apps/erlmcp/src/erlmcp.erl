@@ -66,10 +66,10 @@ The options of `start_server/1`. A value in parentheses is the default.
 - `mounts`: other servers, whose definitions are offered under a prefix, see `t:mount/0`.
 - `page_size`: definitions in one page of a list (100).
 - `list_ttl_ms`: milliseconds that a client may keep a list (60,000). A client that subscribes to
-  changes is notified of them earlier.
+  changes of the list is notified of them before this time ends.
 - `keys`: the keys that seal cursors and state, see `t:key_ring/0`, or a fun that returns them when
   the server starts. Prefer the fun: a list can appear in a supervisor's log. The default is the
-  keys of the `cluster`, or one new random key.
+  keys of the `cluster` or, without one, a new random key.
 - `task_store`: keeps the records of tasks: `{Module, Options}` with a module of
   `-behaviour(erlmcp_task_store)`. The default keeps them in memory, or in the store of the server's
   `cluster`.
@@ -157,7 +157,8 @@ each.
 -doc """
 The options of the access log, which has entries for the ends of requests. One request in `sample`,
 picked at random, has an entry. The default is 1: every request has one. While 1,000 entries wait
-for the log, further ones are dropped, and the next one has their number as `dropped`.
+for the log, further ones are dropped. The first entry after that has the number of dropped ones as
+`dropped`.
 """.
 -type access_log() :: #{sample => pos_integer()}.
 
@@ -198,19 +199,21 @@ of the wrong type, is an error that names the field. Definitions of every kind h
 - `visible`: a fun that returns `true` if a principal may see and use the definition. Connections
   call the fun for lists and requests, so it must not wait. The definition is hidden if the fun
   crashes, or returns neither `true` nor `false`.
-- `scopes`: the scopes that a request needs to use it.
+- `scopes`: the scopes that a request needs to use the definition.
 - `quick`: `true` runs the handler in the process of its connection if that is possible, which is
   faster. Then the handler must not wait, must end within a second, and must leave that process as
   it was. A call that does not end in time is ended with its connection. The default is `false`. Not
   allowed together with `workers`, `breaker`, `cache` or `task`.
 - `middleware`: funs around the handler, see `t:middleware/0`.
-- `cache`: keeps results that are no errors for `ttl_ms` milliseconds, for calls with the same
-  arguments: those of the same principal or, with the `scope` `public`, those of everybody.
+- `cache`: keeps each result that is no error for `ttl_ms` milliseconds. Calls of the same principal
+  with the same arguments get the kept result. With the `scope` `public`, so do such calls of every
+  other principal.
 - `max_calls`: the most calls that run at once; further ones are refused.
 - `rates`: the most calls in a `second`, `minute` or `day`; further ones are refused. Each node of a
   cluster counts these calls, and those of `max_calls`, for itself.
 - `breaker`: a circuit breaker, or the name of one of the server's `breakers`.
-- `workers`: the name of one of the server's `workers`. The context has the worker of the call.
+- `workers`: the name of one of the server's `workers`. The context has the call's worker as
+  `worker`.
 """.
 -type definition() :: tool() | resource() | resource_template() | prompt().
 
@@ -224,8 +227,8 @@ of the wrong type, is an error that names the field. Definitions of every kind h
 A tool. Its fields in addition to those of every `t:definition/0`:
 
 - `name`: the tool's name, unique among the server's tools; required.
-- `input_schema`, `output_schema`: schemas of the arguments (any object) and of the structured
-  content.
+- `input_schema`, `output_schema`: the schemas of the arguments and of the structured content.
+  Without `input_schema`, the arguments may be any object.
 - `annotations`: hints such as `readOnlyHint`, by their names on the wire.
 - `timeout_ms`: milliseconds that one run of the handler may take, in place of the limit
   `call_timeout_ms`.
@@ -360,10 +363,11 @@ with `/` between folders. Give one of these:
 - `name` and `description`, of which `SKILL.md` is made. `body` is its text, and `license`,
   `compatibility`, `metadata` and `allowed_tools` are further fields of its frontmatter. `files` has
   the other files;
-- `path`, the folder of the files, with a `SKILL.md` among them. The folder has the skill's name.
+- `path`, the folder of the files, with a `SKILL.md` among them. The name of the folder must be that
+  of the skill.
 
-Each may have a `prefix`, which stands before the name in the skill's URIs, such as
-`~"acme/billing"`. A skill has at most 512 files, of 16 MiB together.
+In addition, each of these forms may have a `prefix`, such as `~"acme/billing"`. The prefix stands
+before the name in the skill's URIs. A skill has at most 512 files, of 16 MiB together.
 """.
 -type skill() :: #{
     path => file:name_all(),
@@ -382,7 +386,7 @@ and `c:erlmcp_server:get_prompt/3` say what may be returned.
 -doc """
 The first argument of a handler: the arguments of a tool or prompt, the variables of a resource
 template, or an empty map for a resource. The first argument of a fun of `complete` is the text to
-complete. A middleware gets either; `method` in the context tells which.
+complete. A middleware gets a map or a text; `method` in the context tells which.
 """.
 -type arguments() :: map() | binary().
 
@@ -425,8 +429,9 @@ A pool of workers, each of which serves one call at a time.
   the worker may be linked to. A worker that ends, or cannot be started, is started again, after
   pauses that grow from 100 milliseconds to ten seconds. A worker whose call has crashed, or was
   cancelled or killed, is stopped and replaced without a pause.
-- `stop`: ends a worker, within five seconds. By default a process gets the exit signal `shutdown`,
-  and other terms need no end.
+- `stop`: a fun that ends a worker. If the fun takes more than five seconds, its process is killed.
+  By default a worker that is a process gets the exit signal `shutdown`, and any other term needs no
+  end.
 - `queue`: calls that may wait for a worker (100); further ones are refused.
 """.
 -type workers() :: #{
@@ -472,8 +477,9 @@ and other functions here.
 - `arguments`: for a completion, the values that were already chosen for the other arguments.
 - `task`: the id of the task that the call runs as, if it runs as one.
 - `worker`: the worker of the call, if its definition has `workers`.
-- `trace`: the context of the request's span, if the server has a tracer (`m:erlmcp_tracer`). A
-  request that has no parent and is not recorded has none; `erlmcp_tracer:current/0` makes one.
+- `trace`: the context of the request's span, if the server has a tracer (`m:erlmcp_tracer`). This
+  member is missing if the request has no parent and is not recorded. Then `erlmcp_tracer:current/0`
+  makes a context.
 - `call`: a reference to the call, for the functions of this module.
 
 Middleware may add keys of its own.
@@ -538,8 +544,8 @@ Details of a refusal.
 
 -doc """
 The address of a listener, as `listeners/1` returns it. The transports `http` and `tcp` have `ip`,
-`port` and `url`. A listener with HTTP+SSE has `sse_url` too, and one with pages their URLs as
-`pages`. An `http` listener without an endpoint of Streamable HTTP has no `url`.
+`port` and `url`. A listener with HTTP+SSE has `sse_url`, too. A listener with pages has the URLs of
+these as `pages`. An `http` listener without an endpoint of Streamable HTTP has no `url`.
 """.
 -type address() :: #{
     transport := http | tcp | stdio,
@@ -553,8 +559,9 @@ The address of a listener, as `listeners/1` returns it. The transports `http` an
 -doc """
 The outcome of `reload/1`.
 
-- `added`, `removed`: how many definitions came and went. `changed`: how many others have another
-  form for clients than before, or another `visible`, as a local fun of new code is.
+- `added`, `removed`: how many definitions came and went. `changed`: how many of the others look
+  different to clients than before, or have another `visible`. A local fun of new code is another
+  one than that of the old code.
 - `modules`: the modules of which new code was loaded.
 - `old_code`: those of them whose replaced code a process still runs.
 """.
@@ -671,9 +678,9 @@ The figures of a server, as `metrics/1` returns them.
   a task, apart from the request that asked for it.
 - `refusals`: how many requests ended with each refusal, by its number.
 - `methods`: requests by their method. `_OTHER` are methods that MCP does not have. If there are too
-  many different failures, it also has those that are not counted apart. `_TASK` are the runs of
-  tasks. `_UNREAD` are requests that were refused before their message was read, and messages
-  without a method.
+  many different failures to count each apart, `_OTHER` also has the remaining ones. `_TASK` are the
+  runs of tasks. `_UNREAD` are requests that were refused before their message was read, and
+  messages without a method.
 - `tools`, `prompts`, `resources`: requests by the definition that they were for. At most 200
   definitions have figures of their own. `other` has those of all others.
 - `removed`: requests for definitions that the server no longer has. If very many different failures
@@ -723,8 +730,8 @@ The figures of a server, as `metrics/1` returns them.
 -doc """
 When a bound will be met if the trend of the last hour goes on, in milliseconds of the system time.
 The trend is a straight line through the values of each minute. `earliest` and `latest` are two
-standard errors of the line away from `at`, but `earliest` is not before the last value. `per_hour`
-is how much more is used after an hour.
+standard errors of the line away from `at`, but `earliest` is not before the time of the last value.
+`per_hour` is how much more is used after an hour.
 
 There is no forecast from fewer than ten values, nor if the trend may be noise or does not grow.
 There is none, too, if the bound is met already, or will be met later than in a day. At most 100
@@ -735,10 +742,10 @@ servers of a node have forecasts.
 -doc """
 Requests that have ended: `count`. Of these, `errors` had a result with `isError`, and `refusals`
 ended with an error. `cancelled` ended without an answer, as when their client has cancelled them or
-has gone away. `latency` is that of all others. `bytes_in` are the bytes of the requests, and
-`bytes_out` those of their answers. `failures` has the latency of each error with the JSON-RPC code
-of its answers. The code is `none` if they have none, or if it is not known any more. A code that is
-neither one of JSON-RPC or MCP nor the number of a refusal counts as `other`.
+has gone away. `latency` is that of all other requests. `bytes_in` are the bytes of the requests,
+and `bytes_out` those of their answers. `failures` has the latency of each error with the JSON-RPC
+code of its answers. The code is `none` if they have none, or if it is not known any more. A code
+that is neither one of JSON-RPC or MCP nor the number of a refusal counts as `other`.
 """.
 -type metrics_row() :: #{
     count := non_neg_integer(), errors := non_neg_integer(), refusals := non_neg_integer(),
@@ -768,10 +775,10 @@ The times of `count` requests, or the durations of `count` sessions, in microsec
 request is that from the arrival of its whole message to its answer. In the figures of a client, the
 time is that from sending the request to its end. `sum_us` is the sum. `histogram` has the end of
 each bucket that is not empty, and its count. The quantiles, such as `p95_us`, are those of the
-histogram: wrong by less than 12 % up to 300 seconds. `max_us` is the end of its last bucket, at
-most 300 seconds. Without requests or sessions all times are 0, and `histogram` is empty. The
-latencies of failures, and the durations of sessions, have 15 coarse buckets, so their quantiles are
-less exact.
+histogram: wrong by less than 12 % up to 300 seconds. `max_us` is the end of the histogram's last
+bucket, at most 300 seconds. Without requests or sessions all times are 0, and `histogram` is empty.
+The latencies of failures, and the durations of sessions, have 15 coarse buckets, so their quantiles
+are less exact.
 """.
 -type latency() :: #{
     count := non_neg_integer(), sum_us := non_neg_integer(), max_us := number(),
@@ -803,8 +810,8 @@ are the calls that got a cached result, or the result of an equal call that ran 
 }.
 -doc """
 The requests that a server has ended (`requests`), and those of them that were its own faults
-(`faults`): since it started, and in sliding windows. `window` is the length of a window in seconds.
-The `zone` of the budget is the worst of its windows.
+(`faults`): since the server started, and in sliding windows. `window` is the length of a window in
+seconds. The `zone` of the budget is the worst of its windows.
 """.
 -type error_budget() :: #{
     zone := zone(), requests := non_neg_integer(), faults := non_neg_integer(),
@@ -858,8 +865,9 @@ it into your own supervision tree with `child_spec/1`.
 - `{already_started, Pid}`: a server with this `id` runs on this node.
 - `{not_started, erlmcp}`: the application does not run (`application:ensure_all_started/1`).
 - `{mount, Prefix, Reason}`: a server cannot be mounted under this prefix. `Reason` is one of these
-  errors, `not_found`, or `{mount_loop, Servers}` for a server that would be mounted in itself.
-  `{duplicate, mount, Id}` is the reason if another one of these servers has its `id`.
+  errors, `not_found`, or `{mount_loop, Servers}` for a server that would be mounted in itself. The
+  `Reason` `{duplicate, mount, Id}` means that the server has the same `id` as the server that
+  mounts it, or as another mounted one.
 
 If the error is found only when the processes of the server start, the caller also receives an exit
 signal, as from any failed `start_link`. `listen` and `already_started` are always found then, and
@@ -959,9 +967,10 @@ Takes a server out of service before it is stopped. An integer stands for `timeo
 2. The server accepts no more connections, except those of a listener that has only pages. It
    refuses new requests with error 1077, and ends its open subscriptions.
 3. As soon as no call or task runs, or when `timeout_ms` have passed, the server ends its sessions,
-   and `drain/2` returns. A call that still runs is ended before, and its client gets error 1077.
-   A call runs, too, while it waits for its client's input, except after `lame_ms` and in a cluster.
-   The last answers and the ends of the sessions can take two seconds more.
+   and `drain/2` returns. Before that, each call that still runs is ended, and its client gets error
+   1077. A call that waits for its client's input counts as running, unless `lame_ms` is more than 0
+   or the server has a `cluster`. The last answers and the ends of the sessions can take two seconds
+   more.
 
 `calls` is the number of calls that were ended before they had answered, and `tasks` that of the
 tasks which still run. The drained server refuses requests until it is stopped. Returns
@@ -1017,8 +1026,9 @@ listeners(Server) ->
     with_server(Server, fun erlmcp_server_sup:listeners/1).
 
 -doc """
-Adds a definition to a running server, at the end of its list. Clients that may see the definition
-are notified: in sessions all, in 2026-07-28 those that subscribe to changes of this list.
+Adds a definition to a running server, at the end of its list. Notifies the clients that may see the
+definition: every one with a session, and those of 2026-07-28 that subscribe to changes of this
+list.
 
 ## Errors
 
@@ -1070,8 +1080,9 @@ remove(Server, Kind, Key) when
 -doc """
 Replaces the definitions of a running server in one change. A kind that `Definitions` does not have
 stays as it is, and so do skills, and the definitions of mounted servers. Sessions stay open, and
-running calls end with the definition that they began with. Clients are notified as by `add/3` if a
-list differs, or if a `visible` in it does. If a definition is wrong, nothing is replaced.
+running calls end with the definition that they began with. Clients are notified as by `add/3` of
+each list that is not the same as before. A list with another `visible` is not the same. If a
+definition is wrong, nothing is replaced.
 
 ## Errors
 
@@ -1138,10 +1149,10 @@ reload(Server) ->
     end.
 
 -doc """
-Notifies the clients that subscribe to the resource at `Uri` of its change, including those of
-servers that mount this one, and of the other nodes of its cluster. Cached contents of the resource
-are deleted. `Uri` need not belong to a definition. Returns `{error, not_found}` if the server does
-not run.
+Notifies the clients that subscribe to the resource at `Uri` that its contents have changed. These
+are also clients of servers that mount this server, and clients on the other nodes of its cluster.
+Cached contents of the resource are deleted. `Uri` need not belong to a definition. Returns
+`{error, not_found}` if the server does not run.
 """.
 -spec resource_updated(server(), Uri :: binary()) -> ok | {error, not_found}.
 resource_updated(Server, Uri) when is_binary(Uri) ->
@@ -1231,9 +1242,9 @@ state(Gate) ->
     end.
 
 -doc """
-Returns the open sessions of Streamable HTTP of a server, the last used ones first. Of more than 100
-sessions, any 100 are returned. Calls no process. Returns `{error, not_found}` if the server does
-not run.
+Returns the open sessions of Streamable HTTP of a server, the last used ones first. If there are
+more than 100 sessions, any 100 of them are returned. Calls no process. Returns `{error, not_found}`
+if the server does not run.
 """.
 -spec sessions(server()) -> [open_session()] | {error, not_found}.
 sessions(Server) ->
@@ -1273,9 +1284,9 @@ calls(Server) ->
     with_gate(Server, fun erlmcp_running_calls:list/1).
 
 -doc """
-Ends the call with this `id` of `calls/1`, whose client gets an error. Returns as soon as the
-process of the call has ended. The process is killed, so it ends even if its handler traps exits.
-Returns `{error, not_found}` if the call has ended already, or the server does not run.
+Ends the call that has `Id` as its `id` in `calls/1`. The client of the call gets an error. Returns
+as soon as the process of the call has ended. The process is killed, so it ends even if its handler
+traps exits. Returns `{error, not_found}` if the call has ended already, or the server does not run.
 """.
 -spec cancel(server(), Id :: binary()) -> ok | {error, not_found}.
 cancel(Server, Id) when is_binary(Id) ->
@@ -1322,8 +1333,9 @@ with_server(Server, Do) ->
 
 -doc """
 Reports the progress of a call from its handler. A client that did not ask for progress is sent
-nothing. `Progress` and `total` have the same unit, whichever it is. A report is only sent if its
-`Progress` is greater than that of the report before.
+nothing. `Progress` says how much is done, and `total`, if it is known, how much there is to do, in
+the same unit. `message` is a text for people. A report is only sent if its `Progress` is greater
+than that of the report before.
 
 If the client reads more slowly than the handler reports, the handler waits (limits
 `unread_messages` and `unread_bytes`). After it has waited for five seconds in all, or for half a

@@ -57,8 +57,8 @@ To write a client:
 The address of a server, with the client's options.
 
 - `http`: a URL. Its own options are `t:http_options/0`.
-- `stdio`: a program to start: its path or name, or a list of that and its first arguments. Its own
-  options are `t:stdio_options/0`.
+- `stdio`: a program to start: its path or name, or a list of the path or name and the first
+  arguments. Its own options are `t:stdio_options/0`.
 - `tcp`: a host and a port. This transport has no options of its own.
 - `server`: a server of this node, without a socket. Its own options are `t:server_options/0`.
 
@@ -144,7 +144,7 @@ A client's own options on HTTP.
 -doc """
 A client's own options on stdio.
 
-- `args`: further arguments of the program.
+- `args`: arguments of the program, after those in the `t:target/0`.
 - `env`: environment variables of the program; `false` removes one.
 - `inherit`: `safe`, the default, passes a few harmless variables of the node's environment to the
   program, such as `PATH` and `HOME`. `all` passes every variable.
@@ -222,8 +222,8 @@ revision, as `metrics/0` returns them.
 - `methods`, `tools`, `prompts`: requests that have ended, as in `t:erlmcp:metrics/0`, in the
   client's view. `bytes_out` are those of the requests. `refusals` are the requests without a
   result, except cancelled ones. The errors among their `failures` are the names of `t:reason/0`:
-  `rpc` for an answer of the server, with its `code`. At most 200 tools and prompts, of all servers
-  together, have figures of their own. `other` has those of all others.
+  `rpc`, with its `code`, for an error that the server answered. At most 200 tools and prompts, of
+  all servers together, have figures of their own. `other` has those of all others.
 - `removed`: requests for tools and prompts that have made room for others, since they were not
   used.
 """.
@@ -303,7 +303,8 @@ The reason why a call failed; `format_error/1` makes a sentence of it.
   `{too_large, heap}`: the answer takes more memory than a call may use.
 - `{overload, Limit}`: a limit of the client is reached: its calls, subscriptions, streams, waiting
   requests or unsent bytes. The request was not sent.
-- `{unsupported_version, Theirs}`: the client and the server have no revision in common.
+- `{unsupported_version, Theirs}`: the client and the server have no revision in common. `Theirs`
+  are those of the server.
 - `{cursor_loop, Cursor}`, `{too_many_pages, Limit}`: a list does not end.
 - `{too_many_rounds, Limit}`: the server asks for input again and again.
 - `{input, Name, Why}`: the client could not answer the server's question `Name`.
@@ -364,8 +365,8 @@ has not opened its stream for them. Another `subscribed` means that changes may 
 before it.
 
 The last event is `{ended, Reason}`, except after `unsubscribe/2`. `Reason` is `slow_consumer` if
-more than 1,000 messages wait for the process, or more than 8 MiB if all were as large as the event.
-Otherwise `Reason` is `stopped`, or the `t:reason/0` of the failure.
+too many messages wait for the process: more than 1,000, or more than 8 MiB if each were as large as
+the event. Otherwise `Reason` is `stopped`, or the `t:reason/0` of the failure.
 """.
 -type event() ::
     subscribed | tools_changed | prompts_changed | resources_changed
@@ -523,7 +524,7 @@ call_tool(Client, Name, Arguments) -> call_tool(Client, Name, Arguments, #{}).
 call_tool(Client, Name, Arguments, Options) ->
     run({call_tool, Name, Arguments}, Client, Options).
 
--doc "Returns all resources of the server, with the bounds of `list_tools/1`.".
+-doc "Returns all resources of the server. The bounds of the list are those of `list_tools/1`.".
 -spec list_resources(client()) -> items().
 list_resources(Client) -> list_resources(Client, #{}).
 
@@ -531,7 +532,9 @@ list_resources(Client) -> list_resources(Client, #{}).
 -spec list_resources(client(), call_options()) -> items().
 list_resources(Client, Options) -> run({list, resources}, Client, Options).
 
--doc "Returns all resource templates of the server, with the bounds of `list_tools/1`.".
+-doc """
+Returns all resource templates of the server. The bounds of the list are those of `list_tools/1`.
+""".
 -spec list_resource_templates(client()) -> items().
 list_resource_templates(Client) -> list_resource_templates(Client, #{}).
 
@@ -550,7 +553,7 @@ read_resource(Client, Uri) -> read_resource(Client, Uri, #{}).
 -spec read_resource(client(), Uri :: binary(), call_options()) -> result().
 read_resource(Client, Uri, Options) -> run({read_resource, Uri}, Client, Options).
 
--doc "Returns all prompts of the server, with the bounds of `list_tools/1`.".
+-doc "Returns all prompts of the server. The bounds of the list are those of `list_tools/1`.".
 -spec list_prompts(client()) -> items().
 list_prompts(Client) -> list_prompts(Client, #{}).
 
@@ -559,7 +562,7 @@ list_prompts(Client) -> list_prompts(Client, #{}).
 list_prompts(Client, Options) -> run({list, prompts}, Client, Options).
 
 -doc """
-Returns the entries of all skills of the server, with the bounds of `list_tools/1`.
+Returns the entries of all skills of the server. The bounds of the list are those of `list_tools/1`.
 `m:erlmcp_skills` reads their files.
 """.
 -spec list_skills(client()) -> items().
@@ -613,7 +616,8 @@ ping(Client, Options) -> run(ping, Client, Options).
 
 -doc """
 Sends a request of any `Method`, such as one of an extension, and returns its result. The result may
-come from the cache, and results of MCP's own methods are checked.
+come from the cache. If the result of one of MCP's own methods does not have the form that it must
+have, the error is `{protocol, What}`.
 """.
 -spec request(client(), Method :: binary(), Params :: map()) -> result().
 request(Client, Method, Params) -> request(Client, Method, Params, #{}).
@@ -669,7 +673,7 @@ Starts an operation, such as `{call_tool, Name, Arguments}`, and does not wait f
 operation runs, the calling process is sent `{erlmcp, Reference, {progress | log, Params}}`. Such
 messages are left out while too many wait for the process, as with `slow_consumer` of `t:event/0`.
 At the end the process is sent `{erlmcp, Reference, {ok, Result} | {error, Reason}}` once, however
-many wait. Returns `{error, stopped}` if the client does not run.
+many messages wait. Returns `{error, stopped}` if the client does not run.
 """.
 -spec async(client(), operation()) -> {ok, reference()} | {error, reason()}.
 async(Client, Operation) ->
@@ -717,9 +721,10 @@ task(Client, Task) -> task(Client, Task, #{}).
 task(Client, Task, Options) -> run({task, get, Task}, Client, Options).
 
 -doc """
-Waits for a task and returns the result of its call. Meanwhile the client answers the task's
-questions. Returns `{error, cancelled}` if the task was cancelled. The task is cancelled if the wait
-fails with `{timeout, Milliseconds}` or is cancelled, or if the caller ends.
+Waits for a task of the server, given as in `task/2`, and returns the result of its call. Meanwhile
+the client answers the task's questions. Returns `{error, cancelled}` if the task was cancelled. The
+task is cancelled if the wait fails with `{timeout, Milliseconds}` or is cancelled, or if the caller
+ends.
 """.
 -spec await_task(client(), Task :: map()) -> result().
 await_task(Client, Task) -> await_task(Client, Task, #{}).
@@ -731,7 +736,9 @@ two late polls in a row end the wait. `max_timeout` bounds the wait.
 -spec await_task(client(), Task :: map(), call_options()) -> result().
 await_task(Client, Task, Options) -> run({task, await, Task}, Client, Options).
 
--doc "Asks the server to cancel a task, and returns the answer of the server.".
+-doc """
+Asks the server to cancel a task, given as in `task/2`, and returns the answer of the server.
+""".
 -spec cancel_task(client(), Task :: map()) -> result().
 cancel_task(Client, Task) -> cancel_task(Client, Task, #{}).
 

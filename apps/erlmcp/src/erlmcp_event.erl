@@ -40,9 +40,10 @@ attach(Server, Id, Handler) when is_function(Handler, 1) ->
     end).
 
 -doc """
-Detaches a handler, after it was called with the events that wait for it, or after five seconds. The
-handler itself must not call this function, which waits for the handler's process. Returns `{error,
-not_found}` if no such server runs, or if the server has no handler of that name.
+Detaches the handler `Id` after the handler was called with the events that wait for it, but after
+five seconds at the latest. The handler itself must not call this function, which waits for the
+handler's process. Returns `{error, not_found}` if no such server runs, or if the server has no
+handler of that name.
 """.
 -spec detach(Server :: erlmcp:server(), Id :: term()) -> ok | {error, not_found}.
 detach(Server, Id) ->

@@ -35,10 +35,10 @@ Source: specification 2026-07-28, "Multi Round-Trip Requests", and the client fe
 -type requests() :: #{binary() => request()}.
 
 -doc """
-Returns a request for a form that the user fills in. Only clients of 2025-06-18 and later understand
-it. `Schema` is an object of strings, numbers, booleans and enumerations, which may have `default`,
-`minimum`, `format` and other keywords. The answer has `action` (`accept`, `decline`, `cancel`) and,
-with `accept`, `content`.
+Returns a request for a form that the user fills in. `Message` tells the user what the form is for.
+Only clients of 2025-06-18 and later understand the request. `Schema` is an object of strings,
+numbers, booleans and enumerations, which may have `default`, `minimum`, `format` and other
+keywords. The answer has `action` (`accept`, `decline`, `cancel`) and, with `accept`, `content`.
 
 ## Errors
 
@@ -75,10 +75,11 @@ requested(Schema, Json) ->
     end.
 
 -doc """
-Returns a request to the user to visit a URL. Only clients of 2025-11-25 and later understand it.
-The answer only has `action`: `accept` means that the user agreed to visit the URL, not that they
-did. `Id` is an id that the handler chooses, for `erlmcp:elicitation_complete/2`. Only clients of
-2025-11-25 itself are sent the id.
+Returns a request to the user to visit `Url`. `Message` tells the user why. Only clients of
+2025-11-25 and later understand the request. The answer only has `action`: `accept` means that the
+user agreed to visit the URL, not that they did. `Id` is an id that the handler chooses, for
+`erlmcp:elicitation_complete/2`. Only clients of 2025-11-25, not those of later revisions, are sent
+the id.
 
 ## Examples
 

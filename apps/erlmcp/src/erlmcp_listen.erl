@@ -36,9 +36,9 @@ Options of Streamable HTTP.
 - `allowed_hosts`: names accepted in `Host`, in addition to IP addresses, `localhost` and the
   machine's own name; `any` accepts all.
 - `allowed_origins`: origins whose pages may call the server and read its answers (CORS). Pages of
-  the same host and of the loopback address may always call it, and with `any` pages of every
-  origin. Of pages that are not named here, a browser lets only those of the server's own origin
-  read the answers.
+  the same host and of the loopback address may always call the server. With `any`, pages of every
+  origin may call it. A browser lets a page read the answers only if the page's origin is named
+  here, or is that of the server.
 - `authenticate`: identifies clients, see `t:authenticate/0`. Without it all clients are
   `anonymous`.
 - `scopes`: the scopes that every request needs.
@@ -177,8 +177,8 @@ Options of access tokens.
   of these. The default, the endpoint's own URL, is wrong behind a proxy.
 - `authorization_servers`: the issuers where clients can get a token. The default is those of
   `tokens`.
-- `principal`: a fun that returns the principal of the claims of a token, from `jwt` or
-  `introspection`. The claim `sub` may be missing. The default is `{Issuer, Subject}`, or
+- `principal`: a fun that gets the claims of a token from `jwt` or `introspection`, and returns the
+  token's principal. The claim `sub` may be missing. The default is `{Issuer, Subject}`, or
   `{Issuer, {client, ClientId}}` for a token without a subject; a token with neither is refused.
   Tokens of other sources have a principal already.
 - `dpop`: whether tokens are bound to a key of the client (RFC 9449). `off`, the default, refuses
@@ -186,8 +186,8 @@ Options of access tokens.
 - `dpop_nonce`: `true` if proofs need a nonce of this server, which changes every five minutes
   (`false`).
 - `dpop_proofs`, `dpop_proofs_per_key`: the most proofs that the server remembers, so that none is
-  used twice: of all keys (100,000), and of one key (10,000). One key has less room if there are
-  many proofs of other keys. A proof that is too old to be accepted is forgotten.
+  used twice: of all keys (100,000), and of one key (10,000). The bound of one key is lower while
+  many proofs of other keys are remembered. A proof that is too old to be accepted is forgotten.
 - `wait_ms`: milliseconds that a request waits for authorization servers (10,000).
 - `tls`: options of `ssl:connect/3` for connections to authorization servers.
 """.

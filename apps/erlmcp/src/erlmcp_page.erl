@@ -78,9 +78,9 @@ server is stopped.
     | {stream, headers(), fun((Send :: fun((iodata()) -> ok)) -> term())}.
 
 -doc """
-Headers of a response, with names in lower case. The length and the framing of the body, and the
-headers of the connection, are the listener's. A page that sets one of these fails. The defaults are
-`no-store` for `cache-control`, and `nosniff` for `x-content-type-options`.
+Headers of a response, with names in lower case. The listener itself sets the headers of the
+connection, and those for the length and the framing of the body. A page that sets one of these
+fails. The defaults are `no-store` for `cache-control`, and `nosniff` for `x-content-type-options`.
 """.
 -type headers() :: #{binary() => iodata()}.
 
@@ -88,7 +88,7 @@ headers of the connection, are the listener's. A page that sets one of these fai
 Answers a request, in a process of its own. The function must return within 10 seconds, or within
 `call_timeout_ms` if that is less. `call_heap_bytes` bounds the heap of the process. If the function
 crashes, or passes a bound, the client gets the id of an incident, and the log has the reason. At
-most 100 pages of a listener run at once, with those whose streams are open; further requests get
-the status 503.
+most 100 calls of this function, and streams that it has returned, run at once for one listener.
+Further requests for pages get the status 503.
 """.
 -callback handle(request(), State :: term()) -> response().

@@ -130,7 +130,7 @@ stop(Pool) ->
 -doc """
 Returns the state of each member, or `{error, stopped}` if the pool does not run.
 
-- `target`: the URL of the member on HTTP, or its target without the options elsewhere.
+- `target`: on HTTP the URL of the member, and on other transports its target without the options.
 - `state`: the state of its breaker.
 - `calls`: its running calls. `failed`: how many calls have failed in a row.
 """.

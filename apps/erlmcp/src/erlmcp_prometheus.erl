@@ -34,8 +34,9 @@ A program with an exposition of its own registers the collector there:
 -define(UPSTREAM, [server_address, server_port, network_transport, mcp_protocol_version]).
 
 -doc """
-Returns the families of servers, of clients and of the node. A histogram whose name ends with `_ms`
-has seven buckets in each decade, and the others have those of OpenTelemetry.
+Returns the families of metrics about servers, about clients and about the node. A histogram whose
+name ends with `_ms` has seven buckets for each power of ten. The other histograms have the buckets
+of OpenTelemetry.
 """.
 -spec families() -> [family()].
 families() ->

@@ -61,7 +61,8 @@ place in the schema; `Names` are the names that lead to the place in a shorthand
 - `unsupported_dialect`, `unsupported_vocabulary`: the schema is written in another language.
 - `invalid_schema`: the meta-schema of its dialect refuses the schema, see `t:detail/0`.
 - `invalid_keyword`, `invalid_pattern`, `duplicate_id`: a keyword has a value that it cannot have.
-- `unresolved_ref`: a reference leads to no schema that was given, or past 10,000 items of arrays.
+- `unresolved_ref`: a reference leads to no schema that was given, or its JSON pointer passes more
+  than 10,000 items of arrays.
 - `endless_ref`: a reference leads back to itself for the same value, so no validation would end.
 - `too_deep`, `too_many_subschemas`, `pattern_too_long`: a bound of `t:options/0` is exceeded.
 - `budget`: the meta-schema needs more than 2,000,000 steps to check the schema.
@@ -225,7 +226,7 @@ metaschema(Document, Documents) ->
 
 -doc """
 Compiles the meta-schemas of the three dialects, for the option `metaschemas` of `compile/2`. Call
-it once in a program that compiles many schemas.
+this function once in a program that compiles many schemas.
 """.
 -spec metaschemas() -> #{Uri :: binary() => compiled()}.
 metaschemas() ->
@@ -321,7 +322,7 @@ explain(Errors) ->
 
 -doc """
 Returns the errors of `validate/2` as data: the paths and the sentence of each. The error `budget`
-has no such data.
+has no such data, so do not pass it.
 """.
 -spec details([error(), ...]) -> [detail(), ...].
 details(Errors) ->

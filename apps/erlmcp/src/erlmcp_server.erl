@@ -41,11 +41,15 @@ Returns the tools, in the order of the list that clients get. Tools that are giv
 -doc "Returns the skills, which do not change while the server runs.".
 -callback skills() -> [erlmcp:skill()].
 -doc """
-Runs the tool `Name`. Returns a text, which is a binary, or a list of contents: binaries, and what
-`m:erlmcp_content` makes. A string or iodata is no text. Returns a map or `{structured, Value}` for
-structured content, and `{error, Text | Contents}` for an error that the model sees. A tool with
-`task_starts => on_return` may return `{task, Fun}`. Then `Fun` is called with the context, in a
-task if the call can become one.
+Runs the tool `Name` with `Arguments`, and returns its result:
+
+- a binary: a text. A string or iodata is no text.
+- a list of contents, each of which is a binary or a map that `m:erlmcp_content` makes.
+- a map, or `{structured, Value}`: structured content.
+- `{error, Text}` or `{error, Contents}`: an error that the model sees. `Text` is a binary, and
+  `Contents` a list as above.
+- `{task, Fun}`, only for a tool with `task_starts => on_return`: `Fun` is called with the context,
+  in a task if the call can become one. `Fun` returns the result of the tool.
 """.
 -callback call_tool(Name :: binary(), Arguments :: map(), erlmcp:context()) -> term().
 -doc """

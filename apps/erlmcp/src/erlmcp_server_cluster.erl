@@ -59,20 +59,21 @@ what `c:open_session/2` could not put into the session's id.
 -doc "The ids of the requests that a stream answers: one, or those of a batch.".
 -type requests() :: {call | batch, [binary() | integer()]}.
 -doc """
-An event that a home keeps on the stream of a call. The stream is named by the number of the home's
-incarnation, and a number of its own. `requests` are those that the stream answers. The first event
-has the position 1. After the last one the stream has `ended`. If `bytes` is `none`, the stream has
-just begun, or has ended without an answer, or its last event is not copied.
+An event that a home keeps on the stream of a call. `stream` names the stream: by the number of the
+home's incarnation, and by a number of the stream. `requests` are those that the stream answers.
+`position` is 1 for the first event, and 0 when the stream has just begun. `ended` is `true` if the
+stream ends with this event. `bytes` is `none` in three cases: the stream has just begun, it has
+ended without an answer, or its last event is not copied.
 """.
 -type kept_event() :: #{
     stream := {Incarnation :: non_neg_integer(), pos_integer()}, requests := requests(),
     position := non_neg_integer(), bytes := binary() | none, ended := boolean()
 }.
 -doc """
-The copies that this node has of the stream of a call at an earlier home: its last events, without a
-gap up to the position `last`. The `state` is `lost` if the stream did not end before that home
-died, or if its last event was not copied. The `state` is `running` if that home is leaving, and
-finishes its calls.
+The copies that this node has of the stream of a call at an earlier home. `events` are the last
+events of the stream, without a gap up to the position `last`. The `state` is `lost` if the stream
+did not end before that home died, or if its last event was not copied. The `state` is `running` if
+that home is leaving, and finishes its calls.
 """.
 -type kept_stream() :: #{
     requests := requests(), events := [{Position :: pos_integer(), binary()}],
@@ -127,7 +128,7 @@ nor change a task. For `sessions`, also returns `none` when the node gives its s
 -callback incarnation(sessions | tasks, State :: term()) -> pos_integer() | none.
 
 -doc """
-Returns the id of a new session, whose home this node is in its incarnation `Incarnation`
+Returns the id of a new session. Its home is this node, in the incarnation `Incarnation`
 (`c:incarnation/2`). The server makes the `Changes` by `c:change_session/4` when the session is
 within its limits, and before the client has the id. Returns `unavailable` if this node may serve no
 session now. Must not wait for other nodes.
@@ -142,26 +143,26 @@ Finds the home of a session that this node does not have. Must not wait.
   a process of this node that ends when that home is known to have died.
 - `inherited`: the home has died or left, and this node is the home now, see `c:inherit_session/3`.
 - `unseen`: this node has not heard of the home, and may hear of it in a moment.
-- `unknown`: the principal has no such session, or it has ended.
+- `unknown`: the principal has no such session, or the session has ended.
 - `unavailable`: this node may not serve sessions now.
 """.
 -callback find_session(Id :: binary(), Principal :: term(), State :: term()) ->
     {away, node(), Watch :: pid()} | inherited | unseen | unknown | unavailable.
 
 -doc """
-Returns a session that this node has inherited, with the URIs of the resources that its client
-watches. Returns `unknown` if its client has ended the session, and `unavailable` if this node
-cannot find out now. May wait for other nodes.
+Returns the session `Id` of `Principal`, which this node has inherited, with the URIs of the
+resources that its client watches. Returns `unknown` if its client has ended the session, and
+`unavailable` if this node cannot find out now. May wait for other nodes.
 """.
 -callback inherit_session(Id :: binary(), Principal :: term(), State :: term()) ->
     {ok, session(), Watched :: [binary()]} | unknown | unavailable.
 
 -doc """
 Stores a change of a session of this node, so that its next home knows it. The client is answered
-after that. The sessions of one `Client` are counted together: it is a principal, or the address of
-an anonymous client. Returns `full` if the cluster has no room for it, or none for this client.
-Returns `unavailable` if the change may not have been stored. If several requests end a session, one
-of them gets `ok`, and the others `ended`. May wait for other nodes.
+after that. `Client` is a principal, or the address of an anonymous client. The sessions of one
+`Client` are counted together. Returns `full` if the cluster has no room for the change, or none for
+changes of this client. Returns `unavailable` if the change may not have been stored. If several
+requests end a session, one of them gets `ok`, and the others `ended`. May wait for other nodes.
 """.
 -callback change_session(Id :: binary(), Client :: term(), change(), State :: term()) ->
     ok | ended | full | unavailable.
@@ -175,7 +176,7 @@ whatever the state of that node. Events of one stream come in their order.
 -doc """
 Returns the copies that this node, the home of a session, has of the events of a call's stream at an
 earlier home. `Stream` is that home's incarnation, and the number of the stream. Returns `none` if
-this node has no copies of it. Must not wait for other nodes.
+this node has no copies of the stream. Must not wait for other nodes.
 """.
 -callback kept_stream(Session :: binary(),
                       Stream :: {Incarnation :: non_neg_integer(), Number :: integer()},
@@ -190,8 +191,8 @@ option uses its own.
 -doc """
 Passes a change on to the server's other nodes, where it reaches `heard/2`. Returns at once,
 whatever the state of the other nodes. Changes of one process arrive in their order. Equal changes
-that have not left yet may be passed on as one. A node that may have missed changes hears of
-`missed` instead.
+that have not left yet may be passed on as one. On a node that may have missed changes, `heard/2`
+gets the change `missed` instead.
 """.
 -callback publish(Change :: term(), State :: term()) -> ok.
 
@@ -219,8 +220,8 @@ A cluster may keep the sessions, and return at once, while other servers of this
 -callback overview(State :: term()) -> overview().
 
 -doc """
-Answers what an operator asks of the cluster by `erlmcp cluster`: a JSON object. The error is a
-sentence. May wait for other nodes.
+Answers the `Question` that an operator asks the cluster by `erlmcp cluster`, as JSON. The error is
+a sentence. May wait for other nodes.
 """.
 -callback operate(Question :: #{binary() => json:decode_value()}, State :: term()) ->
     {ok, json:encode_value()} | {error, binary()}.
@@ -232,8 +233,9 @@ has rates calls this function, so it must be quick.
 -callback rate_nodes(State :: term()) -> pos_integer().
 
 -doc """
-Records that other nodes have not heard of all messages of a client. The function is not called
-again for the same client before they have heard of all. Returns at once.
+Records that other nodes have not heard of all messages of the client with this account. The server
+does not call this function again for the same account before the nodes have heard of all. Returns
+at once.
 """.
 -callback counted(account(), State :: term()) -> ok.
 
@@ -260,9 +262,9 @@ heard_one(Change, Instance) ->
     end.
 
 -doc """
-Answers a question of the server `Id` on another node. Returns `gone` if the server does not run
-here, or if the question is for an earlier start of it. Returns `unsupported` for a question of a
-later release.
+Returns the answer to a question that the server `Id` on another node has asked. Returns `gone` if
+the server does not run here, or if the question is for an earlier start of it. Returns
+`unsupported` for a question of a later release.
 """.
 -spec answer(Id :: term(), Question :: term()) -> Answer :: term().
 answer(Id, {use_state, Server, State, Tenant}) ->
@@ -309,8 +311,8 @@ heard_by_all(Account, Count, Nodes) ->
     erlmcp_gate_counters:heard_by_all(Account, Count, Nodes).
 
 -doc """
-Counts messages that another node has let in, for clients of the server `Id`. Does nothing if the
-server does not run here.
+Counts messages that another node has let in: `Count` of each `Client` of the server `Id`. Does
+nothing if the server does not run here.
 """.
 -spec count_messages(Id :: term(), [{Client :: term(), Count :: integer()}]) -> ok.
 count_messages(Id, Counts) ->
@@ -329,8 +331,8 @@ paid(Account) ->
 
 -doc """
 Raises the counts of rates of the server `Id` to those of another node, which `paid/1` returned
-there. The messages of this node of which the others have not heard count in addition. Counts that
-are higher stay. Does nothing if the server does not run here.
+there. The messages of this node of which the others have not heard count in addition. A count that
+is higher here already stays. Does nothing if the server does not run here.
 """.
 -spec pay(Id :: term(), [{Client :: term(), Paid :: [term()]}]) -> ok.
 pay(Id, Accounts) ->

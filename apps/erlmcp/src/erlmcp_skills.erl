@@ -17,8 +17,8 @@ Source: the extension `io.modelcontextprotocol/skills`.
 
 -doc """
 An entry of `erlmcp_client:list_skills/1`. `uri` is the URI of its `SKILL.md`, and `frontmatter` the
-fields at the beginning of that file. `resources` has every file with its `uri`, `size` in bytes and
-`digest`.
+fields at the beginning of that file. `resources` is the list of all files, each with its `uri`,
+`size` in bytes and `digest`.
 """.
 -type skill() :: #{binary() => term()}.
 -doc """

@@ -100,11 +100,12 @@ record has more than `Limit` bytes, the most that the store can take.
 -doc "Returns the task with this id, or `error` if there is none or it has expired.".
 -callback get(id(), State :: term()) -> {ok, task()} | error | unavailable().
 -doc """
-Replaces the record of a task, if the store has the version before this one. Otherwise returns
-`{error, changed}`. Returns `{error, {full, Limit}}` if the results of all tasks would exceed the
-limit `task_bytes` or, for those of one `tenant`, `task_bytes_per_principal`. The same error says
-that this result, or the rest of this record, has more bytes than the store can take. The task fails
-then, and its record has neither a result nor requests.
+Replaces the record of a task, if the stored record has the `version` before that of the new one.
+Otherwise returns `{error, changed}`. Returns `{error, {full, Limit}}` if the results of all tasks
+would exceed the limit `task_bytes` or, for those of one `tenant`, `task_bytes_per_principal`. The
+same error says that this result, or the rest of this record, has more bytes than the store can
+take. After `{full, Limit}` the server fails the task: it calls `c:update/2` with a record that has
+neither a result nor requests.
 """.
 -callback update(task(), State :: term()) ->
     ok | {error, changed | {full, Limit :: pos_integer()}} | unavailable().

@@ -72,9 +72,10 @@ request that has no parent.
 }.
 
 -doc """
-The end of a span at `ended`, in nanoseconds of the same clock: further attributes, and its status.
-An error has the name of a refusal (`t:erlmcp:refusal_name/0`), `tool_error`, `cancelled`, `rpc` for
-an error of a server, or the name of another reason (`t:erlmcp_client:reason/0`).
+The end of a span: the time `ended`, in nanoseconds of the same clock as `began` in
+`t:span_start/0`, further attributes, and the status. An error has the name of a refusal
+(`t:erlmcp:refusal_name/0`), `tool_error`, `cancelled`, `rpc` for an error of a server, or the name
+of another reason (`t:erlmcp_client:reason/0`).
 """.
 -type span_end() :: #{
     status := ok | {error, Name :: atom()}, attributes := attributes(), ended := integer()
@@ -115,7 +116,8 @@ current() ->
     end.
 
 -doc """
-Sets the context of the calling process, and returns the one before. `none` removes it.
+Sets the context of the calling process, and returns the context that the process had before. `none`
+removes the context.
 
 ## Examples
 
