@@ -33,8 +33,8 @@ new(none) -> none;
 new(Options) -> {ets:new(cache, [public, {read_concurrency, true}]), Options, atomics:new(2, [])}.
 
 -doc """
-Returns the result that is kept for a request; `none` if there is none, or only one that is too old.
-Raises `badarg` once the client has ended.
+Returns the result that is kept for a request. Returns `none` if no result is kept, or if its time
+(`ttlMs`) has passed. Raises `badarg` once the client has ended.
 """.
 -spec find(key(), cache()) -> {ok, map()} | none.
 find(_, none) ->
@@ -59,11 +59,11 @@ changes(none) -> 0;
 changes({_, _, Numbers}) -> atomics:get(Numbers, 2).
 
 -doc """
-Keeps a result for its `ttlMs`, at most a day, in place of the request's former one, and removes
-others to make room. Does nothing if the method is not cacheable. Only removes the former result if
-the new one has no positive `ttlMs`, or is larger than a quarter of `bytes`. The same holds if
-`changes/1` no longer returns `Changes`: the result may be older than a change. Raises `badarg` once
-the client has ended.
+Keeps a result for its `ttlMs`, at most a day, in place of the request's former result. Removes
+results of other requests to make room. Does nothing if the method is not cacheable. Only removes
+the former result if the new one has no positive `ttlMs`, or is larger than a quarter of `bytes`.
+The same holds if `changes/1` no longer returns `Changes`: the server may have sent the result
+before a change. Raises `badarg` once the client has ended.
 """.
 -spec keep(key(), Result :: map(), Changes :: non_neg_integer(), cache()) -> ok.
 keep(_, _, _, none) ->
@@ -163,8 +163,8 @@ keys(Table) ->
     ets:select(Table, [{{'$1', '_', '_', '_'}, [], [{{'$1'}}]}]).
 
 -doc """
-Returns the number of kept results, and their bytes in total. Results that are too old count until
-they are removed. Both numbers are 0 once the client has ended.
+Returns the number of kept results, and their bytes in total. Results whose time has passed count
+until they are removed. Both numbers are 0 once the client has ended.
 """.
 -spec info(cache()) -> #{entries := non_neg_integer(), bytes := integer()}.
 info(none) -> #{entries => 0, bytes => 0};

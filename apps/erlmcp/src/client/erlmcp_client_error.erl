@@ -16,9 +16,9 @@ Internal.
 
 -doc """
 A server's refusal for lack of authorization. `scopes`, the first 50, and `resource_metadata` are
-from the challenge. `error` and `error_description` are from the challenge, or else from an OAuth
-error in the body. `rpc` is the JSON-RPC error of the body. All texts except those of `rpc` are
-ASCII, of at most 512 bytes.
+from the challenge, which is the header `WWW-Authenticate`. `error` and `error_description` are from
+the challenge, or else from an OAuth error in the body. `rpc` is the JSON-RPC error of the body. All
+texts except those of `rpc` are ASCII, of at most 512 bytes.
 """.
 -type refusal() :: #{
     status := 401 | 403,

@@ -26,8 +26,9 @@ Internal.
 -doc """
 Negotiates with the server of a client, and returns the outcome, or the reason of the failure. Each
 request takes at most the client's `timeout`. `Epoch` and `Generation` are the numbers of this
-negotiation and of the channel's connection, as in `t:erlmcp_client_connection:live/0`. If `Guess`
-is `session`, the era `auto` begins with `initialize`.
+negotiation and of the channel's connection, as in `t:erlmcp_client_connection:live/0`. With the
+option `era => auto`, the first request is `initialize` if `Guess`, or the era that the node
+remembers for the server, is `session`. Otherwise it is `server/discover`, except on HTTP+SSE.
 """.
 -spec run(erlmcp_client_connection:client(),
           {Epoch :: pos_integer(), Generation :: non_neg_integer()},

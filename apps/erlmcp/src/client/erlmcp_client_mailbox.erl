@@ -43,8 +43,8 @@ offer(Pid, Message) ->
 
 -doc """
 Passes a server's notification that belongs to no call to the client's process, with its weight: 1,
-and 1 more for each 8 KiB. The notification is dropped and counted if those that wait would weigh
-more than 1000 together with it. One that waits alone is always passed on.
+and 1 more for each 8 KiB. The notification is dropped and counted if it and those that wait would
+weigh more than 1000 together. If no other one waits, it is always passed on.
 """.
 -spec notify(erlmcp_client_connection:client(), Method :: binary(), Params :: map()) -> ok.
 notify(#{peer := Peer, ids := Counters}, Method, Params) ->

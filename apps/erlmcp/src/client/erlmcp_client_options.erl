@@ -180,9 +180,10 @@ without_options(Target) ->
     erlang:delete_element(tuple_size(Target), Target).
 
 -doc """
-Returns the kind of a target, and the location of its server, for labels. The location is a host and
-port, the name of a program, or the `id` of a server of this node. Paths and arguments may have
-secrets, and are left out. `Target` is the one in `t:settings/0`. A malformed URL gives `[http]`.
+Returns a list for labels: the kind of a target, and the location of its server. The location is a
+host and port, the name of a program, or the `id` of a server of this node. Paths and arguments may
+have secrets, and are left out. `Target` is the one in `t:settings/0`. A malformed URL gives
+`[http]`.
 """.
 -spec label(Target :: term()) -> [term()].
 label({stdio, [Program | _]}) when not is_integer(Program) ->

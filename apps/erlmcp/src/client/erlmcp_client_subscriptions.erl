@@ -341,8 +341,9 @@ subscribed(Worker, Outcome, Server, #subscriptions{all = All} = Subscriptions) -
 
 -doc """
 Asks the server of a session once more to watch those of the resources `Uris` that a subscription
-watches. The server has answered the requests to stop watching them. It may have handled such a
-request after that of a newer subscription. The subscriber gets `subscribed` again.
+watches. The server has answered the requests to stop watching these resources. The server may have
+handled such a request after a newer subscription's request to watch the resource. The subscriber
+gets `subscribed` again.
 """.
 -spec unwatched(Uris :: [binary()], server(), subscriptions()) -> subscriptions().
 unwatched(Uris, {_, #{revision := _}} = Server, #subscriptions{all = All} = Subscriptions) ->
@@ -364,10 +365,10 @@ unwatched(_, _, Subscriptions) ->
     Subscriptions.
 
 -doc """
-Handles an event of the session's stream: the stream is `open`, or the server has `refused` it. Then
-the subscribers that have waited for the stream get `subscribed`. If the stream is open again, all
-subscribers that wait for no answer of the server get `subscribed`, since they may have missed
-changes. Events of an earlier stream have no effect.
+Handles an event from the process of the session's stream: the stream is `open`, or the server has
+`refused` it. In both cases the subscribers that have waited for the stream get `subscribed`. If the
+stream is open again, all subscribers that wait for no answer of the server get `subscribed`, since
+they may have missed changes. Events of an earlier stream have no effect.
 """.
 -spec stream_event(pid(), open | refused, server(), subscriptions()) -> subscriptions().
 stream_event(Pid, open, Server, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->

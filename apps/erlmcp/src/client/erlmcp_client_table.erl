@@ -49,8 +49,8 @@ join() ->
     end.
 
 -doc """
-Adds the calling process to the table as a pool, unless it is there already. Returns
-`{error, {not_started, erlmcp}}` if the application does not run.
+Adds a pool to the table, unless the pool is there already. The calling process is that of the pool.
+Returns `{error, {not_started, erlmcp}}` if the application does not run.
 """.
 -spec join_pool(erlmcp_pool_members:pool()) -> ok | {error, {not_started, erlmcp}}.
 join_pool(#{pool := Pid} = Pool) ->
@@ -140,8 +140,9 @@ live(Peer) ->
     end.
 
 -doc """
-Publishes a client, before its first negotiation, or a pool. The process has called `join/0`, so the
-row is removed when the process ends. Does nothing if the table has ended.
+Publishes a client, before its first negotiation, or a pool, under the pid of its process. The
+process has called `join/0`, so the row is removed when the process ends. Does nothing if the table
+has ended.
 """.
 -spec publish(pid(), erlmcp_client_connection:client() | erlmcp_pool_members:pool()) -> ok.
 publish(Pid, Client) ->
