@@ -69,10 +69,10 @@ run(Operation, #{calls := Calls} = Client, Options) ->
 
 -doc """
 Starts an operation, and returns a reference. The caller has checked the options with `check/1`. The
-process `Receiver` gets `{erlmcp, Reference, Outcome}` at the end. Before that it gets `{erlmcp,
-Reference, {progress | log, Params}}` for notifications, unless an option has a fun for them. They
-are dropped while `Receiver` does not read its messages (`erlmcp_client_mailbox:offer/2`). The call
-is cancelled if `Receiver` dies.
+process `Receiver` gets `{erlmcp, Reference, Outcome}` at the end. Before that it gets
+`{erlmcp, Reference, {progress | log, Params}}` for notifications, unless an option has a fun for
+them. Such messages are dropped while `Receiver` does not read its mailbox
+(`erlmcp_client_mailbox:offer/2`). The call is cancelled if `Receiver` dies.
 """.
 -spec start(erlmcp_client:operation(), erlmcp_client_connection:client(),
             erlmcp_client:call_options(), Receiver :: pid()) -> reference().
@@ -143,9 +143,9 @@ cancel(Reference, #{calls := Calls}) ->
     erlmcp_client_calls:cancel(Reference, Calls).
 
 -doc """
-Sends a notification in a process of its own, and waits until it is delivered. The negotiation
-before it may take the client's `timeout`, and the delivery five seconds. The error says why it was
-not delivered.
+Sends a notification in a process of its own, and waits until the notification is delivered. If the
+client has no outcome of a negotiation yet, waits for one first, at most the client's `timeout`. The
+delivery may take five seconds. The error says why the notification was not delivered.
 """.
 -spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client()) ->
     ok | {error, term()}.

@@ -20,8 +20,9 @@ The time limits of a request, and the receivers of its notifications.
   `{timeout, Milliseconds}` has one of them. A negotiation has no `max_timeout`.
 - `deadline`, `last_deadline`: in milliseconds of `erlang:monotonic_time/1`. A progress notification
   moves `deadline` to `timeout` milliseconds from then, if that is later, but not past
-  `last_deadline`. The time that the user takes for answers is added to both. That is so for all
-  calls if the server asks outside of calls, as on lines, where nothing tells which call is meant.
+  `last_deadline`. The time that the user takes for answers is added to both. If the server asks
+  outside of calls, the time is added for all calls. On lines, for example, nothing tells which call
+  a question belongs to.
 - `user_time`: `erlmcp_client_questions:user_time/1` when the deadlines were set.
 - `caller`, `cancel`: the call is cancelled when the process of the monitor `caller` dies, or when
   the message `{erlmcp_cancel, Reference}` comes with the reference `cancel`.
@@ -101,8 +102,8 @@ with_user_time(#{user_time := {First, Before}} = Watch, Client) ->
 
 -doc """
 Sends a request, waits for its response, counts the request, and ends its span. Throws `cancelled`
-if the caller dies or cancels the call. In this case, after the deadline, and after a message that
-is not MCP, a request other than `initialize` is cancelled at the server.
+if the caller dies or cancels the call. The request is then cancelled at the server, unless it is
+`initialize`. The same holds if the deadline passes, or a message comes that is not MCP.
 """.
 -spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
           {erlmcp_client_connection:client(), erlmcp_client_connection:live()}, watch()) ->

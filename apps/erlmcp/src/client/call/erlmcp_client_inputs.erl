@@ -48,7 +48,8 @@ is_for_user(_, _) ->
 Returns the answers to the `inputRequests` of a result, by the requests' names. All are answered at
 the same time, within `timeout/1`. The error has the name of a request without an answer, and `Why`
 is a text, `timeout` or `crashed`. With more than 16 requests the name is empty, and `Why` is
-`{too_many, 16}`. Throws `cancelled` if the call is cancelled.
+`{too_many, 16}`. Throws `cancelled` if the call is cancelled, as `caller` and `cancel` of the
+`t:erlmcp_client_exchange:watch/0` tell.
 """.
 -spec gather(Requests :: #{binary() => term()}, erlmcp_client_exchange:watch(),
              erlmcp_client_connection:client()) ->

@@ -102,8 +102,9 @@ server(Address, Servers) ->
 
 -doc """
 Returns the number of the server at an address, for a new client. A server without a place takes a
-free one, or that of a server which is not in `Busy`, and whose figures are deleted. If all are
-busy, returns 0. Only one process may call this function at a time.
+free place. If there is none, it takes the place of a server that is not in `Busy`, and the figures
+of that server are deleted. Returns 0 if all servers with a place are in `Busy`. Only one process
+may call this function at a time.
 """.
 -spec take(address(), Busy :: [server()]) -> server().
 take(Address, Busy) ->
@@ -161,7 +162,7 @@ take(From, Words, To, Counters) ->
 -doc """
 Makes room for new names, if most names or counters are taken. The counts of a name without a
 request since the last sweep are added to those of `removed` (`t:name/0`). `Seen` is the result of
-the last sweep, at first `#{}`. Only the process that calls `take/2` may call this.
+the last sweep, at first `#{}`. Only the process that calls `take/2` may call this function.
 """.
 -spec sweep(seen()) -> seen().
 sweep(Seen) ->

@@ -23,8 +23,9 @@ notify(Method, Params, Client, #{revision := Revision} = Live) ->
     send(notification, erlmcp_client_request:notification(Method, Params, Revision), Client, Live).
 
 -doc """
-Answers a request of the server, and waits until the transport has delivered the answer, at most
-five seconds. The error says why it was not delivered.
+Answers the server's request `Id` with a result, or with the code and the message of an error. Waits
+until the transport has delivered the answer, at most five seconds. The error says why the answer
+was not delivered.
 """.
 -spec answer(erlmcp_message:id(), {ok, map()} | {error, integer(), binary()},
              erlmcp_client_connection:client(), erlmcp_client_connection:live()) ->

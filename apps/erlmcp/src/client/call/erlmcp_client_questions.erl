@@ -48,7 +48,8 @@ Internal.
 
 -doc """
 Creates the table of a client's open questions, by the epoch of the session and the id of the
-question. It also has the processes of those that count as open. The calling process owns the table.
+question. The table also has the processes of the questions that count as open in `user_time/1`. The
+calling process owns the table.
 """.
 -spec table() -> ets:table().
 table() ->
@@ -135,7 +136,7 @@ passed(Since, Now, Numbers) -> atomics:add(Numbers, ?BEFORE, Now - Since).
 
 -doc """
 Returns how many questions outside of calls the client's funs were asked until now, and for how many
-milliseconds there was one without an answer.
+milliseconds at least one of these had no answer.
 """.
 -spec user_time(erlmcp_client_connection:client()) ->
     {Questions :: non_neg_integer(), Milliseconds :: non_neg_integer()}.
@@ -146,12 +147,15 @@ user_time(#{ids := Numbers}) ->
     end,
     {atomics:get(Numbers, ?ASKED), Now + atomics:get(Numbers, ?BEFORE)}.
 
--doc "Ends the process of a question that the server has withdrawn, if it has not answered yet.".
+-doc """
+Ends the process of a question that the server has withdrawn, if the process has not answered yet.
+The key has the epoch of the session and the id of the question.
+""".
 -spec withdraw({Epoch :: non_neg_integer(), Id :: term()}, erlmcp_client_connection:client()) -> ok.
 withdraw(Key, #{questions := Table}) ->
     lists:foreach(fun({_, Pid}) -> Pid ! withdrawn end, ets:lookup(Table, Key)).
 
--doc "Ends the processes of all questions, whose connection has ended.".
+-doc "Ends the processes of all questions of a client whose connection has ended.".
 -spec withdraw_all(erlmcp_client_connection:client()) -> ok.
 withdraw_all(#{questions := Table}) ->
     lists:foreach(fun(Pid) -> Pid ! withdrawn end,
@@ -188,9 +192,9 @@ new() ->
     #questions{}.
 
 -doc """
-Keeps a request that comes before the session is known. `Early` are the kept questions, the latest
-first, which the caller passes to `ask/3` when the session is known. If there are too many, only the
-id is kept, for the refusal, or nothing.
+Adds a request to `Early`, the kept questions, the latest first. The request has come before the
+session is known. When the session is known, the caller passes the kept questions to `ask/3`. If
+there are too many, only the id of the request is kept, for the refusal, or nothing.
 """.
 -spec keep(erlmcp_message:message(), Early :: [question()]) -> [question()].
 keep(Request, Early) when length(Early) < ?AT_ONCE ->

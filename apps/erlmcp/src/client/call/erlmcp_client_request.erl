@@ -32,7 +32,10 @@ The parts of a request besides its parameters: the progress token, the log level
 -define(CAPABILITIES, ~"io.modelcontextprotocol/clientCapabilities").
 -define(LOG_LEVEL, ~"io.modelcontextprotocol/logLevel").
 
--doc "Encodes a request of a revision, and returns it with its headers.".
+-doc """
+Encodes the request `Id` as the revision requires, and returns the message with its HTTP headers.
+`Extra` has the other parts of the request, and the identity is that of the client.
+""".
 -spec request(erlmcp_message:id(), {Method :: binary(), Params :: map()}, extra(),
               {erlmcp_revision:revision(), identity()}) ->
     {iodata(), [{binary(), iodata()}]}.
@@ -75,13 +78,17 @@ meta(stateless, Revision, #{info := Info, capabilities := Capabilities}, Extra) 
                               ++ [{?LOG_LEVEL, Level}
                                   || #{log_level := Level} <- [Extra]])).
 
--doc "Encodes a notification of a revision, and returns it with its headers.".
+-doc """
+Encodes a notification as the revision requires, and returns the message with its HTTP headers.
+""".
 -spec notification(Method :: binary(), Params :: map(), erlmcp_revision:revision()) ->
     {iodata(), [{binary(), iodata()}]}.
 notification(Method, Params, Revision) ->
     {erlmcp_message:notification(Method, Params), headers(Method, Params, Revision, #{})}.
 
--doc "Encodes the answer to a request of the server, and returns it with its headers.".
+-doc """
+Encodes the answer to the server's request `Id`, and returns the message with its HTTP headers.
+""".
 -spec response(erlmcp_message:id(), {ok, map()} | {error, Code :: integer(), Message :: binary()},
                erlmcp_revision:revision()) -> {iodata(), [{binary(), iodata()}]}.
 response(Id, Answer, Revision) ->
@@ -92,7 +99,9 @@ response(Id, Answer, Revision) ->
     end,
     {erlmcp_json:encode(Body), erlmcp_request_header:version(Revision)}.
 
--doc "Returns the parameters of `initialize`.".
+-doc """
+Returns the parameters of `initialize`, by which a client with this identity asks for a revision.
+""".
 -spec initialize(erlmcp_revision:revision(), identity()) -> map().
 initialize(Revision, #{info := Info, capabilities := Capabilities}) ->
     #{~"protocolVersion" => erlmcp_revision:name(Revision),

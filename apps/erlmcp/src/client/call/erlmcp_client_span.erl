@@ -14,7 +14,7 @@ Internal.
 
 -doc """
 Starts the span of a request. Returns the request's `t:erlmcp_client_request:extra/0` with the trace
-context in `meta`, and the span for `ended/5`, which is `none` if nothing is recorded.
+context in `meta`, and the span for `ended/5`. The span is `none` if nothing is recorded.
 """.
 -spec start({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
             erlmcp_client_connection:client(), erlmcp_client_exchange:watch()) ->
@@ -52,7 +52,7 @@ target(#{~"name" := Name}) when is_binary(Name) -> Name;
 target(#{~"uri" := Uri}) when is_binary(Uri) -> Uri;
 target(_) -> undefined.
 
--doc "Ends the span of a request, if it has one.".
+-doc "Ends the span of the request with this id and outcome. Does nothing if the span is `none`.".
 -spec ended(erlmcp_client_exchange:outcome() | {error, {crashed, term()}}, erlmcp_message:id(),
             erlmcp_client_connection:client(), erlmcp_client_connection:live(),
             erlmcp_span:span()) -> ok.

@@ -9,7 +9,10 @@ Internal.
 -export([start/2]).
 -export([conclude/1]).
 
--doc "Starts a process that runs a fun, with further options of `spawn_opt`, and monitors it.".
+-doc """
+Starts a process that runs `Work`, and monitors the process. `Options` are further options for
+`spawn_opt`. Returns the process and the monitor.
+""".
 -spec start(fun(() -> term()), [term()]) -> {pid(), reference()}.
 start(Work, Options) ->
     {Pid, Monitor} = spawn_opt(?MODULE, conclude, [Work], [monitor | Options]),
