@@ -147,9 +147,9 @@ the server.
 -callback abort(exchange()) -> boolean().
 
 -doc """
-Ends the session on the server, if the transport has a request for that (DELETE on HTTP). Waits at
-most until `Deadline`, in monotonic milliseconds, and ignores a failure. Does nothing if `Session`
-is `none`.
+Ends the session on the server, if the transport has a request for that (DELETE on HTTP). `Headers`
+are further headers of that request. Waits at most until `Deadline`, in monotonic milliseconds, and
+ignores a failure. Does nothing if `Session` is `none`.
 """.
 -callback leave(Session :: binary() | none, Headers :: [{binary(), iodata()}],
                 Deadline :: integer(), handle()) -> ok.
@@ -171,8 +171,8 @@ connection could not be opened, or is `timeout`.
 
 -doc """
 Returns how many connections are open, and how many messages wait for one. Both are 0 if the channel
-has ended. Any process may call this function. A transport without it has one connection while it is
-up.
+has ended. Any process may call this function. If a transport lacks this callback, a client has one
+connection while the outcome of its negotiation is published, and none otherwise.
 """.
 -callback connections(handle()) -> {Open :: non_neg_integer(), Waiting :: non_neg_integer()}.
 

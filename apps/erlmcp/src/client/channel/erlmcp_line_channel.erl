@@ -36,16 +36,16 @@ part, and what was expected there.
 -callback target(target()) ->
     {ok, target()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 -doc """
-Returns `true` if an option of the transport may have a value, or else a text that says what was
-expected.
+Returns `true` if the option `Key` of the transport may have the value `Value`, or else a text that
+says what was expected.
 """.
 -callback option(Key :: term(), Value :: term()) -> true | Expected :: binary().
 -doc "Returns a description of the target for logs, without secrets.".
 -callback about(target()) -> map().
 -doc """
-Connects to the server within `connect_timeout`. The callback runs in a process that ends
-afterwards, and gives ports that it has opened to `Channel`. `Why` becomes the reason
-`{connect, Why}` of calls.
+Connects to the server within `connect_timeout`, and returns a term for `c:activate/2`. The callback
+runs in a process that ends afterwards, and gives ports that it has opened to `Channel`. `Why`
+becomes the reason `{connect, Why}` of calls.
 """.
 -callback connect(target(), Channel :: pid(), erlmcp_channel:settings()) ->
     {ok, prepared()} | {error, Why :: term()}.
@@ -56,9 +56,15 @@ An error counts as a failed attempt to connect, as one of `c:connect/2` does.
 -callback activate(prepared(), erlmcp_channel:settings()) ->
     {ok, connection()} | {error, Why :: term()}.
 -doc """
-Interprets a message to the channel's process. Returns `other` if the message does not belong to the
-connection. After `ended` the channel calls `c:drop/1`. Exchanges whose lines were written then fail
-with `{closed, Why}`, or with `Why` itself if it is `{connect, _}`.
+Interprets a message to the channel's process. Each result except `other` has the connection after
+the message.
+
+- `data`: the message has bytes that the server has sent.
+- `ended`: the connection has ended. The channel calls `c:drop/1`. Exchanges whose lines were
+  written fail with `{closed, Why}`, or with `Why` itself if it is `{connect, _}`. The other
+  exchanges fail with `{closed, unprocessed}`.
+- `ignore`: the message belongs to the connection, and the channel has nothing to do.
+- `other`: the message does not belong to the connection.
 """.
 -callback arrived(Message :: term(), connection()) ->
     {data, binary(), connection()} | {ended, Why :: term(), connection()} | {ignore, connection()}

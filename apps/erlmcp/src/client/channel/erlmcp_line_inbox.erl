@@ -58,7 +58,8 @@ Internal.
 
 -doc """
 Returns an inbox for a new connection. Requests go to `Owner`, and so do notifications that belong
-to no exchange. Warnings have the members of `About`.
+to no exchange. Their messages name the process `Channel`. Warnings in the log have the members of
+`About`.
 """.
 -spec new({Owner :: pid(), Channel :: pid()}, erlmcp_json:limits(), About :: map()) -> inbox().
 new({Owner, Channel}, #{message_bytes := Max} = Limits, About) ->
@@ -67,8 +68,9 @@ new({Owner, Channel}, #{message_bytes := Max} = Limits, About) ->
 
 -doc """
 Handles received bytes: passes messages on, and removes exchanges that got their response. Returns
-the refusals to write, of requests that the owner could not take. A line over `message_bytes` gives
-`too_large`; the connection has to end then, since the exchange of the line is unknown.
+the refusals of requests that the owner could not take. The caller writes these to the server. A
+line over `message_bytes` gives `too_large`; the connection has to end then, since the exchange of
+the line is unknown.
 """.
 -spec push(binary(), erlmcp_line_exchanges:exchanges(), inbox()) ->
     {[iodata()], erlmcp_line_exchanges:exchanges(), inbox()} | {too_large, Limit :: pos_integer()}.
