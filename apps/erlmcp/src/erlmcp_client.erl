@@ -698,7 +698,7 @@ async(Client, Operation, Options) ->
 
 -doc """
 Cancels an operation that `async/2` or `async/3` has started at this client, and tells the server.
-Does not wait: the outcome comes as a message, and is `{error, cancelled}` unless another one is
+Does not wait: the outcome comes as a message, and is `{error, cancelled}` unless another outcome is
 already on its way. Has no effect on an operation that has ended.
 """.
 -spec cancel(client(), reference()) -> ok.
@@ -769,7 +769,7 @@ subscribe(Client, Filter) ->
         {error, _} = Error -> Error
     end.
 
--doc "Ends a subscription. Events that were sent before may still arrive.".
+-doc "Ends a subscription. Events that were sent before this call may still arrive.".
 -spec unsubscribe(client(), reference()) -> ok.
 unsubscribe(Client, Reference) ->
     case erlmcp_client_table:find(Client) of

@@ -182,7 +182,7 @@ Options of access tokens.
   `{Issuer, {client, ClientId}}` for a token without a subject; a token with neither is refused.
   Tokens of other sources have a principal already.
 - `dpop`: whether tokens are bound to a key of the client (RFC 9449). `off`, the default, refuses
-  bound tokens, `required` refuses all others, and `optional` accepts both.
+  bound tokens, `required` refuses tokens that are not bound, and `optional` accepts both.
 - `dpop_nonce`: `true` if proofs need a nonce of this server, which changes every five minutes
   (`false`).
 - `dpop_proofs`, `dpop_proofs_per_key`: the most proofs that the server remembers, so that none is

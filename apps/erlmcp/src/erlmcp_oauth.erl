@@ -41,8 +41,8 @@ Options of a login.
 - `client_id`, `client_secret`: the credentials of a client that is already registered. Every grant
   except `authorization_code` needs `client_id`.
 - `issuer`: the authorization server at which the client is registered. The credentials are sent to
-  no other one. The default is the first issuer that the MCP server names, or the MCP server itself
-  if it names none.
+  no other authorization server. The default is the first issuer that the MCP server names, or the
+  MCP server itself if it names none.
 - `key`, `algorithm`: a private key in PEM and its JWS algorithm, in place of a secret. The
   algorithm is `ES256` (the default), `RS256`, `PS256` or `EdDSA`.
 - `client_metadata_url`: the https URL of the client's metadata document. It is the client's id at

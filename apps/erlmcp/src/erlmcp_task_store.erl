@@ -128,14 +128,14 @@ callback every ten seconds, so the callback should not read all tasks.
 
 -doc """
 Returns the time in milliseconds since 1970, for the members of a task and for `c:sweep/2`. Without
-this callback it is the system time of the node. A store of several nodes needs one on which they
+this callback it is the system time of the node. A store of several nodes needs a time on which they
 agree.
 """.
 -callback now_ms(State :: term()) -> integer().
 -doc """
 Returns how many tasks the store keeps, as they count for the limit `tasks`. `erlmcp:metrics/1` has
-them among its `bounds`, and lacks this bound if there is no such callback. The callback should read
-a counter, since its callers do not expect to wait.
+this number as what is used of the bound `tasks`. Without this callback, that bound is missing
+there. The callback should read a counter, since its callers do not expect to wait.
 """.
 -callback count(State :: term()) -> non_neg_integer() | unavailable().
 -optional_callbacks([now_ms/1, count/1]).
