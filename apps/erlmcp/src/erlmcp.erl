@@ -810,8 +810,8 @@ are the calls that got a cached result, or the result of an equal call that ran 
 }.
 -doc """
 The requests that a server has ended (`requests`), and those of them that were its own faults
-(`faults`): since the server started, and in sliding windows. `window` is the length of a window in
-seconds. The `zone` of the budget is the worst of its windows.
+(`faults`). They are counted since the server started, and in sliding windows. `window` is the
+length of a window in seconds. The `zone` of the budget is the worst of its windows.
 """.
 -type error_budget() :: #{
     zone := zone(), requests := non_neg_integer(), faults := non_neg_integer(),

@@ -365,8 +365,9 @@ has not opened its stream for them. Another `subscribed` means that changes may 
 before it.
 
 The last event is `{ended, Reason}`, except after `unsubscribe/2`. `Reason` is `slow_consumer` if
-too many messages wait for the process: more than 1,000, or more than 8 MiB if each were as large as
-the event. Otherwise `Reason` is `stopped`, or the `t:reason/0` of the failure.
+more than 1,000 messages wait for the process. The same holds if these would have more than 8 MiB,
+were each as large as the event. Otherwise `Reason` is `stopped`, or the `t:reason/0` of the
+failure.
 """.
 -type event() ::
     subscribed | tools_changed | prompts_changed | resources_changed

@@ -135,8 +135,8 @@ passed(0, _, _) -> ok;
 passed(Since, Now, Numbers) -> atomics:add(Numbers, ?BEFORE, Now - Since).
 
 -doc """
-Returns how many questions outside of calls the client's funs were asked until now, and for how many
-milliseconds at least one of these had no answer.
+Returns how many questions outside of calls the client's funs were asked until now. `Milliseconds`
+is how long at least one of these had no answer.
 """.
 -spec user_time(erlmcp_client_connection:client()) ->
     {Questions :: non_neg_integer(), Milliseconds :: non_neg_integer()}.
