@@ -39,10 +39,10 @@ address of the MCP server.
     kept := erlmcp_oauth_credentials:kept()
 }.
 -doc """
-The input of each step of a flow. `tokens` are the previous ones. `issuer` is the one that the
-client's own credentials belong to, if it is known. `registered` reads stored registrations, and
+The input of each step of a flow. `tokens` are those from before the flow. `issuer` is the one that
+the client's own credentials belong to, if it is known. `registered` reads stored registrations, and
 `stored` reads stored tokens. `learned` writes and deletes registrations, and reports an issuer or
-the beginning of a login. `fetch` reports a host that was allowed.
+the beginning of a login. The hosts in `fetch` report each host that is newly allowed.
 """.
 -type context() :: #{
     server_url := binary(),

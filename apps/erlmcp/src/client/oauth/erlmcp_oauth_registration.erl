@@ -52,8 +52,8 @@ client(#{issuer := Issuer} = Server, RedirectUri, Context) ->
     end.
 
 -doc """
-Returns the redirect URI of an earlier dynamic registration with the server that has not expired, or
-`none`.
+Returns the redirect URI of the client that was registered dynamically with the server. Returns
+`none` if there is no such client in the store, or if its secret has expired.
 """.
 -spec redirect_uri(erlmcp_oauth_discovery:server(), erlmcp_oauth_flow:context()) ->
     {ok, binary()} | none.

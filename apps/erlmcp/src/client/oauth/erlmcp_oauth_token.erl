@@ -188,8 +188,9 @@ expiry(_) ->
     infinity.
 
 -doc """
-Returns `true` if the authorization server has refused a grant, and `false` if the same request may
-succeed at another time (408, 425, 429 and all statuses from 500 on), and for other reasons.
+Returns `true` if the reason is that the authorization server has refused a grant. Returns `false`
+if the same request may succeed at another time (statuses 408, 425, 429, and from 500 on). Returns
+`false` for every other reason, too.
 """.
 -spec is_refused(Reason :: term()) -> boolean().
 is_refused({token_refused, Status, _, _}) ->
