@@ -151,7 +151,7 @@ leave(none, _, _, _) ->
 leave(Session, Headers, Deadline, Route) ->
     erlmcp_httpc_exchange:delete(Session, Headers, Deadline, Route).
 
--doc "Ends the channel, closes its connections, and waits for its end.".
+-doc "Ends the channel, closes its connections, and waits until its process has ended.".
 -spec close(pid()) -> ok.
 close(Pid) ->
     gen_server:stop(Pid, normal, infinity).

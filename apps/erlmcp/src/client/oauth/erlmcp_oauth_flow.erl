@@ -78,7 +78,7 @@ the beginning of a login. The hosts in `fetch` report each host that is newly al
 -doc """
 Starts a flow, in a process linked to the calling one. `Deadline`, in milliseconds of
 `erlang:monotonic_time/1`, bounds the requests of the flow and its wait for the redirect. It does
-not bound funs of the options, such as `allow_hosts`, and `browser` with `redirect_uri`.
+not bound the funs of the options, such as `allow_hosts`, or `browser` if `redirect_uri` is set.
 
 The calling process gets `{learned, Pid, What}` during the flow. `What` is `{issuer, Issuer}` for
 the issuer that the client's own credentials belong to, and `{host, Consent}` for a host that was

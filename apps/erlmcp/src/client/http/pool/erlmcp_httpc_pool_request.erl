@@ -43,7 +43,8 @@ server has reset the stream (`reset`), or the connection is useless (`broken`).
 """.
 -type connection_state() :: reusable | cut | reset | broken.
 -doc """
-The meaning of a message of the connection.
+The meaning of a message of the connection. In `head` and `data`, `fin` means that the response is
+complete.
 
 - `head`: the status and the headers of the response; `Data` is the part of the body that came with
   them.
