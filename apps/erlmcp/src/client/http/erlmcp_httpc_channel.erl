@@ -29,8 +29,8 @@ Starts a channel to the server at the URL `Target`. It has a pool of connections
 HTTP+SSE and, with the option `auth`, an authorizer. No connection is opened yet. Returns the
 channel's process and its handle.
 
-The `options` of the settings are those of `erlmcp_httpc_options:check/2`. The error is one of this
-function, or of `erlmcp_authorizer:start_link/2`.
+The `options` of the settings are those of `erlmcp_httpc_options:check/2`. The error is one of the
+errors of that function, or of `erlmcp_authorizer:start_link/2`.
 """.
 -spec open(Target :: term(), erlmcp_channel:settings()) ->
     {ok, pid(), erlmcp_channel:handle()}
