@@ -43,8 +43,8 @@ leave(Backlog) ->
     atomics:sub(Backlog, ?WAITING, 1).
 
 -doc """
-Adds `dropped` to `Report`: the number of messages that were dropped since the last call. Returns
-`Report` unchanged if there are none.
+Adds `dropped` to `Report`: the number of messages that were dropped since the last call of this
+function. Returns `Report` unchanged if none were dropped.
 """.
 -spec with_dropped(Report :: #{atom() => term()}, backlog()) -> #{atom() => term()}.
 with_dropped(Report, Backlog) ->

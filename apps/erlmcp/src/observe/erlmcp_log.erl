@@ -38,8 +38,8 @@ report(Level, Report) ->
     logger:log(Level, Report, ?METADATA).
 
 -doc """
-Logs a report that concerns the server with the key `Key`. Adds the server's name as `server`; a
-server without a name (`name/2`) is left out.
+Logs a report that concerns the server with the key `Key`. Adds the server's name as `server` if a
+name is set (`name/2`).
 """.
 -spec report(logger:level(), #{what := atom(), atom() => term()}, Key :: reference()) -> ok.
 report(Level, Report, Key) ->

@@ -10,8 +10,8 @@ Internal.
 
 -doc """
 Reports a client of the server with the key `Key`, whose connection or stream the caller closes.
-`Limit` is the bound that the client passed: the name of a limit, such as `unread_bytes`, or its
-value. Several limits are a map with their values.
+`Limit` is the bound that the client has exceeded: the name of a limit, such as `unread_bytes`, or
+its value. Several limits are a map with their values.
 """.
 -spec cut(Key :: reference(), Limit :: term()) -> ok.
 cut(Key, Limit) ->

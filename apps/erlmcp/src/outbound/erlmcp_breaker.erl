@@ -59,10 +59,10 @@ new(Options) ->
     {atomics:new(4, [{signed, true}]), Failures, First, Longest}.
 
 -doc """
-Returns `{ok, Entry}` if a call may go ahead, and otherwise the milliseconds until the breaker is
-half-open, or 1 while a trial call is running. After `ok`, the caller reports the outcome with
-`leave/3`, or calls `spare/2`. If a trial call reports nothing, another one may go ahead after
-`longest_open_ms`.
+Returns `{ok, Entry}` if a call may go ahead. Otherwise returns the milliseconds until the breaker
+is half-open, or 1 while a trial call is running. After `ok`, the caller reports the outcome of its
+call with `leave/3`, or calls `spare/2` if there is no outcome. If a trial call reports nothing,
+another call may go ahead after `longest_open_ms`.
 """.
 -spec enter(breaker()) -> {ok, entry()} | {open, Milliseconds :: pos_integer()}.
 enter({Numbers, _, _, Longest} = Breaker) ->
@@ -160,7 +160,7 @@ opens_in({Numbers, _, _, _}) ->
 
 -doc """
 Reports that a call that `enter/1` let go ahead has no outcome. If that call was the trial, another
-one may be the trial then.
+call may be the trial after this report.
 """.
 -spec spare(breaker(), entry()) -> ok.
 spare(_, Entry) when Entry =< 0 ->

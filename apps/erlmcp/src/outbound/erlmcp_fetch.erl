@@ -69,8 +69,8 @@ get_json(Url, Headers, Settings, Redirects) ->
     end.
 
 -doc """
-Posts a form to `Url`, with additional headers. The errors are those of `get_json/2`; any redirect
-is one.
+Posts a form to `Url`, with additional headers. The errors are those of `get_json/2`. Every redirect
+is an error.
 """.
 -spec post_form(Url :: binary(), Headers :: [{binary(), iodata()}], Form :: [{binary(), binary()}],
                 settings()) ->
@@ -81,7 +81,7 @@ post_form(Url, Headers, Form, Settings) ->
     post(Url, [Type | Headers], Body, Settings).
 
 -doc """
-Posts a JSON document to `Url`. The errors are those of `get_json/2`; any redirect is one.
+Posts a JSON document to `Url`. The errors are those of `get_json/2`. Every redirect is an error.
 """.
 -spec post_json(Url :: binary(), Document :: #{binary() => json:encode_value()}, settings()) ->
     {ok, answer()} | {error, reason()}.
@@ -89,8 +89,8 @@ post_json(Url, Document, Settings) ->
     post(Url, [{~"content-type", ~"application/json"}], json:encode(Document), Settings).
 
 -doc """
-Posts a body to `Url`. `Headers` must have its `content-type`. The errors are those of `get_json/2`;
-any redirect is one.
+Posts a body to `Url`. `Headers` must have its `content-type`. The errors are those of `get_json/2`.
+Every redirect is an error.
 """.
 -spec post(Url :: binary(), Headers :: [{binary(), iodata()}], Body :: iodata(), settings()) ->
     {ok, answer()} | {error, reason()}.

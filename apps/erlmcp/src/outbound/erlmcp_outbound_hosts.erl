@@ -59,9 +59,10 @@ new({ServerUrl, Reached}, #{allow_hosts := Allow} = Settings, Consents, Learned)
       allow => Allow, consents => Table, learned => Learned}.
 
 -doc """
-Returns the addresses at which the valid `Url` may be called; `any` allows all. If the name has no
-address, the error is `{connect, Posix}`. If the host is not allowed, the error says why. If
-`allow_hosts` is a fun, the function may call it, and wait for it.
+Returns the addresses at which `Url`, a valid URL, may be called. If `Hosts` is `any`, all addresses
+are allowed. If the name of the host has no address, the error is `{connect, Posix}`. If the host is
+not allowed, the error says why. If `allow_hosts` is a fun, the function may call it, and wait for
+it.
 """.
 -spec addresses(Url :: binary(), hosts() | any) ->
     {ok, [inet:ip_address(), ...]} | {error, reason() | {connect, inet:posix()}}.

@@ -139,8 +139,8 @@ no method.
 -define(DEFAULT_LOG_LEVEL, 6).
 
 -doc """
-Returns the effects of a decoded message, and the session after it. The session is `none` before
-`initialize`, and always for a stateless client.
+Returns the effects of a decoded message, and the client's session after the message. A session is
+`none` before `initialize`, and always for a stateless client.
 """.
 -spec handle(Json :: term(), request_context(), erlmcp_catalog:catalog(), session() | none) ->
     {[effect(), ...], session() | none}.
@@ -207,8 +207,8 @@ refuse({Id, _, _} = Asked, Refusal, Revision) ->
 -doc """
 Returns the era of a decoded message. `server/discover`, and a request or notification whose `_meta`
 names a protocol version, are stateless. For any other message the header `MCP-Protocol-Version`
-decides. If the header is absent or names an older revision, the message belongs to a session. With
-any other header, the message is stateless.
+decides. If the header is absent, or names a revision with sessions, the message belongs to a
+session. With any other value of the header, the message is stateless.
 """.
 -spec era(Json :: term(), request_context()) -> erlmcp_revision:era().
 era(#{~"method" := Method, ~"params" := #{} = Params}, RequestContext) ->

@@ -10,7 +10,10 @@ Internal.
 
 -export_type([forms/0]).
 
--doc "For each request, by its name: the schema of a form, or `other` for another request.".
+-doc """
+For each request, by its name: `form` with the schema of a form, or `other` for a request of another
+kind.
+""".
 -type forms() :: #{binary() => {form, Schema :: map()} | other}.
 
 -doc """
@@ -100,9 +103,9 @@ encode(Requests) ->
                          || Name := #{params := Params} = Request <- Requests}).
 
 -doc """
-Returns the forms of requests, before `check/3` has judged them. An invalid schema is the handler's
-fault: the function raises `error({bad_return, requested_schema, Why})`. `Metaschemas` are those of
-`erlmcp_metaschemas:compiled/0`, or `#{}`.
+Returns the forms of requests. The requests need not have passed `check/3`. An invalid schema is the
+handler's fault: the function raises `error({bad_return, requested_schema, Why})`. `Metaschemas` are
+those of `erlmcp_metaschemas:compiled/0`, or `#{}`.
 """.
 -spec forms(erlmcp_input:requests(), Metaschemas :: #{binary() => erlmcp_schema:compiled()}) ->
     forms().

@@ -56,8 +56,8 @@ closes(_) ->
     false.
 
 -doc """
-Returns the kind of a response. `Awaited` says whether the client's message awaits a response, a
-stream, or neither.
+Returns the kind of a response, from its status and its headers. `Awaited` says whether the client's
+message awaits a response, a stream, or neither.
 """.
 -spec kind(100..999, fields(), Awaited :: response | stream | nothing) -> kind().
 kind(200, #{~"content-encoding" := Encoding}, Awaited) when
@@ -86,8 +86,9 @@ media_type(Value) ->
     cowboy_bstr:to_lower(Type).
 
 -doc """
-Returns the messages in a JSON body, which must contain the awaited response. The error is the
-reason of a failed exchange, such as `{protocol, What}`.
+Returns the messages in a JSON body, as events of the exchange. One of them must be the response
+with the id `Expected`. The error is the reason with which the exchange fails, such as
+`{protocol, What}`.
 """.
 -spec whole(binary(), expected(), erlmcp_json:limits()) ->
     {ok, [erlmcp_channel:event()]} | {error, erlmcp_channel:reason()}.
@@ -99,10 +100,11 @@ whole(Body, Expected, Limits) ->
     end.
 
 -doc """
-Returns the messages in the data of an event, with `answered` if the awaited response is among them,
-and otherwise with `open`. It is an error if the data is not a message within the limits. If a
-response is awaited, another one is an error, too. A JSON-RPC error without an id counts as the
-awaited response.
+Returns the messages in the data of an SSE event, as events of the exchange. They come with
+`answered` if the response with the id `Expected` is among them, and otherwise with `open`.
+
+It is an error if the data is not a message within the limits. If a response is awaited, a response
+with another id is an error, too. A JSON-RPC error without an id counts as the awaited response.
 """.
 -spec event(binary(), expected(), erlmcp_json:limits()) ->
     {answered | open, [erlmcp_channel:event()]} | {error, erlmcp_channel:reason()}.
@@ -148,17 +150,21 @@ kept_bytes() ->
     4096.
 
 -doc """
-Returns the reason of a failure for an HTTP refusal without a JSON-RPC message. The reason has at
-most `kept_bytes/0` bytes of `Body`.
+Returns the reason with which an exchange fails after a refusal of HTTP without a JSON-RPC message.
+The reason has at most `kept_bytes/0` bytes of `Body`.
 """.
 -spec reason(100..999, fields(), Body :: binary()) -> erlmcp_channel:reason().
 reason(Status, Fields, Body) ->
     {http, Status, Fields, binary:copy(binary_part(Body, 0, min(kept_bytes(), byte_size(Body))))}.
 
 -doc """
-Returns the meaning of an unsuccessful response to a message, which may belong to a session. The
-session may be lost, authorization may be required, or a JSON-RPC error may answer the message.
-`none` means that only the status tells the reason.
+Returns what an HTTP response with a status of at least 300 means for the client's message.
+`Session` is the id of the message's session, or `none`.
+
+- `session_lost`: the server no longer knows the session.
+- `unauthorized`: the server demands authorization.
+- `{error, Error}`: the body has the JSON-RPC error `Error`, which answers the message.
+- `none`: only the status says why the server has refused the message.
 """.
 -spec refusal({100..999, fields(), Body :: binary()},
               {Session :: binary() | none, expected()}, erlmcp_json:limits()) ->

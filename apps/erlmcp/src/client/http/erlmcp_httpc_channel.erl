@@ -25,9 +25,12 @@ Internal.
 -define(SUBSCRIPTIONS, 100).
 
 -doc """
-Starts the pool of connections to a URL's origin and, with the option `auth`, its authorizer. No
-connection is opened yet. The options are those of `erlmcp_httpc_options:check/2`, whose errors are
-returned. The error may also be one of `erlmcp_authorizer:start_link/2`.
+Starts a channel to the server at the URL `Target`. It has a pool of connections, a process for
+HTTP+SSE and, with the option `auth`, an authorizer. No connection is opened yet. Returns the
+channel's process and its handle.
+
+The `options` of the settings are those of `erlmcp_httpc_options:check/2`. The error is one of the
+errors of that function, or of `erlmcp_authorizer:start_link/2`.
 """.
 -spec open(Target :: term(), erlmcp_channel:settings()) ->
     {ok, pid(), erlmcp_channel:handle()}
@@ -80,8 +83,9 @@ init(Given) ->
               || Auth =/= none]]}}.
 
 -doc """
-Sends a message, or requests the GET stream of a session. A message with a `generation` above 0
-belongs to the HTTP+SSE stream of that generation. After an error there is no exchange.
+Sends a message, or requests the GET stream of a session, as `erlmcp_httpc_exchange:start/2` does. A
+message with a `generation` above 0 belongs to the HTTP+SSE stream of that generation. After an
+error there is no exchange.
 """.
 -spec send(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -94,8 +98,8 @@ sent(Kind, {ok, Exchange}) -> {ok, {Kind, Exchange}};
 sent(_, {error, _} = Error) -> Error.
 
 -doc """
-Returns the events that a message of the mailbox has for the exchange; `other` if the message does
-not belong to the exchange.
+Returns what a message of the mailbox means for the exchange: its new events, in order, and its next
+state. Returns `other` if the message does not belong to the exchange.
 """.
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received(Message, {http, Exchange}) ->
@@ -121,8 +125,9 @@ connections(#{pool := Pool}) ->
     {Open, Waiting}.
 
 -doc """
-Ends an exchange by closing its stream. Returns `true` if this tells a server of 2026-07-28 of the
-cancellation. Returns `false` for HTTP+SSE, where a request has no stream of its own.
+Ends an exchange early. On Streamable HTTP its stream is closed. The function returns `true`, since
+this tells a server of 2026-07-28 of the cancellation. Returns `false` on HTTP+SSE, where a request
+has no stream of its own, so that the server is not told.
 """.
 -spec abort(exchange()) -> boolean().
 abort({http, Exchange}) -> erlmcp_httpc_exchange:abort(Exchange);
@@ -135,8 +140,9 @@ fall_back(#{sse := Stream}, Deadline) ->
     erlmcp_httpc_sse:open(Stream, Deadline).
 
 -doc """
-Ends a session by DELETE, and waits for the answer at most until `Deadline`, in monotonic
-milliseconds. Ignores the answer, and any failure. Does nothing if `Session` is `none`.
+Ends the session with the id `Session` by a DELETE request with the given headers. Waits for the
+answer at most until `Deadline`, in monotonic milliseconds. Ignores the answer, and any failure.
+Does nothing if `Session` is `none`.
 """.
 -spec leave(Session :: binary() | none, [{binary(), iodata()}], Deadline :: integer(), handle()) ->
     ok.
@@ -145,7 +151,7 @@ leave(none, _, _, _) ->
 leave(Session, Headers, Deadline, Route) ->
     erlmcp_httpc_exchange:delete(Session, Headers, Deadline, Route).
 
--doc "Ends the channel, closes its connections, and waits for its end.".
+-doc "Ends the channel, closes its connections, and waits until its process has ended.".
 -spec close(pid()) -> ok.
 close(Pid) ->
     gen_server:stop(Pid, normal, infinity).

@@ -28,8 +28,8 @@ and the authorizer. `sse` is the process of HTTP+SSE.
 }.
 
 -doc """
-An event of an exchange. If the outgoing message has `named`, all events of its stream come as
-`named`, with their data not decoded.
+An event of an exchange. If the outgoing message has `named => true`, each event of its SSE stream
+comes as `{named, Name, Data}`. `Name` is the name of the SSE event, and `Data` is not decoded.
 """.
 -type event() :: erlmcp_channel:event() | {named, Name :: binary(), Data :: binary()}.
 
@@ -158,10 +158,13 @@ sendable([]) ->
     ok.
 
 -doc """
-Returns the events that a message of the mailbox has for the exchange; `other` if the message does
-not belong to the exchange. The function may send the message again, or resume the stream, and waits
-then as `start/2` does. In place of `{timeout, Timer, resume}`, a caller with a deadline gives
-`{timeout, Timer, {resume, Deadline}}`.
+Returns what a message of the mailbox means for the exchange: its new events, in order, and its next
+state. Returns `other` if the message does not belong to the exchange. The function may send the
+exchange's message again, or resume its stream, and waits then as `start/2` does.
+
+After the pause before a resumption, the message `{timeout, Timer, resume}` comes. A caller with a
+deadline passes `{timeout, Timer, {resume, Deadline}}` in its place. Then the function waits at most
+until `Deadline`.
 """.
 -spec received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
 received({timeout, Timer, resume}, #exchange{at = {waiting, Timer}} = X) ->
@@ -431,8 +434,8 @@ release(State, #exchange{request = Request} = X) ->
     X#exchange{request = none}.
 
 -doc """
-Ends the exchange, and closes its stream if one is open. Returns `true`, since the end of a stream
-tells a server of 2026-07-28 of the cancellation. In a session the server is not told.
+Ends the exchange, and closes its stream if one is open. Always returns `true`: the end of a stream
+tells a server of 2026-07-28 of the cancellation. In a session it tells the server nothing.
 """.
 -spec abort(exchange()) -> true.
 abort(#exchange{at = {waiting, Timer}}) ->
@@ -443,8 +446,8 @@ abort(X) ->
     true.
 
 -doc """
-Ends a session on the server, and waits for the answer, at most until `Deadline`, in monotonic
-milliseconds. Ignores the answer, and any failure.
+Ends the session with the id `Session` by a DELETE request with the given headers. Waits for the
+answer at most until `Deadline`, in monotonic milliseconds. Ignores the answer, and any failure.
 """.
 -spec delete(Session :: binary(), [{binary(), iodata()}], Deadline :: integer(), route()) -> ok.
 delete(Session, Headers, Deadline, Route) ->

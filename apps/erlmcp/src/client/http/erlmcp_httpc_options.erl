@@ -14,7 +14,7 @@ Internal.
 Checked options.
 
 - `url`, `headers`: the destination of messages, and the headers of each of them.
-- `pool`: the given options of the pool.
+- `pool`: the options of the pool that the user has given.
 - `auth`: the options of the authorizer, or `none`. They are secrets, so they are in a fun:
   supervisors report the arguments of their children.
 """.

@@ -43,8 +43,8 @@ new() ->
     #resumption{}.
 
 -doc """
-Records the last event id and the last `retry` of a stream. An empty id does not count, and a
-`retry` of more than a day counts as a day.
+Records the last event id and the last `retry` that the stream's reader has seen. An empty id does
+not count, and a `retry` of more than a day counts as a day.
 """.
 -spec progress(erlmcp_sse_reader:state(), resumption()) -> resumption().
 progress(Reader, #resumption{last_id = Before, quiet = Quiet} = Resumption) ->
@@ -74,29 +74,35 @@ stream_began(Resumption) ->
 has_event_id(#resumption{last_id = Id}) ->
     Id =/= ~"".
 
--doc "Returns `true` if the stream was to be resumed (`delay/1`), and was not accepted since then.".
+-doc """
+Returns `true` if a resumption of the stream has begun (`delay/1`), and the server has accepted no
+request for the stream since then.
+""".
 -spec has_failed(resumption()) -> boolean().
 has_failed(#resumption{failures = Failures}) ->
     Failures > 0.
 
 -doc """
-Returns `true` if the stream may be requested again. Returns `false` after ten failed attempts in a
-row, and for a POST stream without an event id. A GET stream without one starts over.
+Returns `true` if the stream may be requested again. The method is that of its last request. After a
+POST request, the stream needs an event id. After a GET request, a stream without an event id starts
+over. Returns `false` after ten failed attempts in a row.
 """.
 -spec may_resume(post | get | delete, resumption()) -> boolean().
 may_resume(Method, #resumption{failures = Failures} = Resumption) ->
     Failures < ?FAILURES andalso (has_event_id(Resumption) orelse Method =:= get).
 
--doc "Returns the header `last-event-id`, if the stream had an event id.".
+-doc "Returns the header `last-event-id`, or no header if the stream had no event id.".
 -spec headers(resumption()) -> [{binary(), binary()}].
 headers(#resumption{last_id = ~""}) -> [];
 headers(#resumption{last_id = Id}) -> [{~"last-event-id", Id}].
 
 -doc """
-Returns the milliseconds until the next attempt, and the next state, which counts the attempt. The
-milliseconds are at least those that the server asks for, 1,000 if it does not, and at least 100.
-Unless the server asks for more, they grow to 30,000 while attempts fail, and to 1,000 while
-attempts bring no event. Up to a quarter of them is added at random.
+Returns the milliseconds until the next attempt, and the next state, which counts the attempt.
+
+The milliseconds are at least the `retry` of the server, or 1,000 if it sent none. With each failed
+attempt in a row they about double, up to 30,000. They are also never fewer than 100. This bound
+doubles with each attempt in a row that brought no event, up to 1,000. Up to a quarter of the
+milliseconds is added at random.
 """.
 -spec delay(resumption()) -> {non_neg_integer(), resumption()}.
 delay(#resumption{retry = Retry, failures = Failures, quiet = Quiet} = Resumption) ->

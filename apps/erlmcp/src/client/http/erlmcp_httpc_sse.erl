@@ -61,11 +61,15 @@ Internal.
 }).
 
 -opaque exchange() :: #exchange{}.
--doc "The stream's process, and the route of the POST requests, whose path the stream tells.".
+-doc """
+The process of the stream, and the route of the POST requests. In each POST request, the path that
+the stream announces replaces the route's path.
+""".
 -type handle() :: {pid(), erlmcp_httpc_exchange:route()}.
 
 -doc """
-Starts the process for an owner and its channel. At most `Most` exchanges may be open. The
+Starts the process, without a stream. The events `up` and `down` go to `Owner`, and name `Channel`
+as their source. The fun returns the channel's route. At most `Most` exchanges may be open. The
 connection for a stream, and then the stream's first event, may each take `ConnectTimeout`
 milliseconds.
 """.
@@ -76,11 +80,11 @@ start_link(OwnerAndChannel, Route, Bounds) ->
     gen_server:start_link(?MODULE, {OwnerAndChannel, Route, Bounds}, []).
 
 -doc """
-Opens an HTTP+SSE stream at the channel's URL, in place of an earlier one. Waits until the stream is
-open, at most until `Deadline`, in monotonic milliseconds. Returns the generation of the stream,
-which each message sent on it must carry. A stream that ends later is opened again with a new
-generation, and the channel's owner is told. The error says why the stream could not be opened, or
-is `timeout`. Exits if the process has ended.
+Opens an HTTP+SSE stream at the channel's URL, in place of an earlier stream of the process. Waits
+until the stream is open, at most until `Deadline`, in monotonic milliseconds. Returns the
+generation of the stream. Each message for this stream must carry that generation. A stream that
+ends later is opened again with a new generation, and the channel's owner is told. The error says
+why the stream could not be opened, or is `timeout`. Exits if the process has ended.
 """.
 -spec open(pid(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
@@ -94,9 +98,11 @@ open(Pid, Deadline) ->
 -doc """
 Sends a message to the session of the stream that has the message's `generation`. The events of the
 exchange come to the calling process, in messages for `received/2`. Waits as
-`erlmcp_httpc_exchange:start/2` does, and has the same errors. The error is `{closed, unprocessed}`
-if that stream is not open, and `{overload, Limit}` if too many exchanges are. It is
-`{protocol, What}` if another exchange has the id or the token.
+`erlmcp_httpc_exchange:start/2` does, and has the same errors.
+
+In addition, `{closed, unprocessed}` means that this stream is not open. `{overload, Limit}` may
+mean that `Limit` exchanges are open already. `{protocol, What}` may mean that another exchange has
+the message's id or progress token.
 """.
 -spec start(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -157,8 +163,8 @@ forget(Ref) ->
     end.
 
 -doc """
-Returns the events that a message of the mailbox has for the exchange; `other` if the message does
-not belong to the exchange.
+Returns what a message of the mailbox means for the exchange: its new events, in order, and its next
+state. Returns `other` if the message does not belong to the exchange.
 """.
 -spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
 received({Ref, {message, _} = Event, Bytes}, #exchange{ref = Ref, received = Received} = X) ->

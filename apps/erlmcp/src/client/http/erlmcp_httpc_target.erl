@@ -40,7 +40,7 @@ origin(#{scheme := ~"https", host := Host} = Url) -> {https, Host, port(Url, 443
 port(#{port := Port}, _) when is_integer(Port) -> Port;
 port(_, Default) -> Default.
 
--doc "Returns the value of the `host` header.".
+-doc "Returns the value of the `host` header for requests to a URL.".
 -spec authority(uri_string:uri_map()) -> binary().
 authority(#{host := Host} = Url) ->
     Name = case binary:match(Host, ~":") of
@@ -53,7 +53,7 @@ authority(#{host := Host} = Url) ->
         {_, _, Port} -> <<Name/binary, ":", (integer_to_binary(Port))/binary>>
     end.
 
--doc "Returns the path and the query, as the first line of a request has them.".
+-doc "Returns the path and the query of a URL, as the first line of a request has them.".
 -spec path(uri_string:uri_map()) -> binary().
 path(#{path := Path} = Url) ->
     Absolute = case Path of
@@ -73,8 +73,8 @@ at(Path, Url) ->
 
 -doc """
 Resolves a `location` header against the path of the request. Returns the path and the query that
-the header redirects to. Returns `elsewhere` for a URL that is not of the origin of `Url`, and
-`error` for a malformed one.
+the header redirects to. Returns `elsewhere` if the target is not of the origin of `Url`, and
+`error` if the header is malformed.
 """.
 -spec resolve_redirect(Location :: binary(), Path :: binary(), Url :: uri_string:uri_map()) ->
     {ok, binary()} | elsewhere | error.

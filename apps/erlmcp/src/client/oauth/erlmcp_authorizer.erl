@@ -121,7 +121,8 @@ handle(Pid) ->
 
 -doc """
 Returns the authorization headers for a request to the MCP server. There are none for a URL of
-another origin, and while there is no token, or only one that has expired and cannot be renewed.
+another origin than the server's. There are also none while there is no token, or only one that has
+expired and cannot be renewed.
 
 Waits only while an expired token is being renewed, at most until `Deadline`, in monotonic
 milliseconds. There are no headers if the authorization server refuses the renewal. The error is any

@@ -18,15 +18,15 @@ Internal.
 }).
 -opaque kept() :: #kept{}.
 -doc """
-The stored tokens, with the DPoP key that they are bound to, or with `none` if they have no key. It
-is `none` alone if no tokens are stored.
+The stored tokens, with the DPoP key that they are bound to, or with `none` if they have no key.
+`none` in place of the tuple means that no tokens are stored.
 """.
 -type stored() :: {ok, erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none} | none.
 
 -doc """
-Opens the store, to read and write the credentials of the client at `ServerUrl`. Any process may use
-the result, until the calling process ends. Returns `{error, {store, Reason}}` if the store cannot
-be opened.
+Opens a token store, given its module and its options, for the credentials of the client at
+`ServerUrl`. Any process may use the result, until the calling process ends. Returns
+`{error, {store, Reason}}` if the store cannot be opened.
 """.
 -spec open({module(), map()}, ServerUrl :: binary(), erlmcp_oauth_options:settings()) ->
     {ok, kept()} | {error, {store, erlmcp_token_store:reason()}}.
@@ -87,8 +87,8 @@ drop_client(Issuer, #kept{module = Module, store = Store}) ->
     log_failure(Module:delete({client, Issuer}, Store)).
 
 -doc """
-Returns the stored tokens, as described at `t:stored/0`. Tokens of another issuer than the
-configured one count as missing, since their renewal would send the client's credentials there.
+Returns the stored tokens, as described at `t:stored/0`. If an issuer is configured, tokens of
+another issuer count as missing. Their renewal would send the client's credentials to that issuer.
 """.
 -spec tokens(kept()) -> stored().
 tokens(#kept{issuer = Configured} = Kept) ->
@@ -168,7 +168,10 @@ keep_tokens(Tokens, Dpop, #kept{module = Module, store = Store, tokens = Key}) -
             end,
     log_failure(Module:put(Key, Bound, Store)).
 
--doc "Deletes the stored tokens, unless another client has stored others.".
+-doc """
+Deletes the given tokens from the store. Other tokens that another client has stored in their place
+are kept.
+""".
 -spec drop_tokens(erlmcp_oauth_token:tokens(), kept()) -> ok.
 drop_tokens(#{access_token := Token}, #kept{module = Module, store = Store, tokens = Key} = Kept) ->
     %% Tokens that another client stores after this check are deleted, too, but that client goes on

@@ -39,10 +39,10 @@ address of the MCP server.
     kept := erlmcp_oauth_credentials:kept()
 }.
 -doc """
-The input of each step of a flow. `tokens` are the previous ones. `issuer` is the one that the
-client's own credentials belong to, if it is known. `registered` reads stored registrations, and
+The input of each step of a flow. `tokens` are those from before the flow. `issuer` is the one that
+the client's own credentials belong to, if it is known. `registered` reads stored registrations, and
 `stored` reads stored tokens. `learned` writes and deletes registrations, and reports an issuer or
-the beginning of a login. `fetch` reports a host that was allowed.
+the beginning of a login. The hosts in `fetch` report each host that is newly allowed.
 """.
 -type context() :: #{
     server_url := binary(),
@@ -78,7 +78,7 @@ the beginning of a login. `fetch` reports a host that was allowed.
 -doc """
 Starts a flow, in a process linked to the calling one. `Deadline`, in milliseconds of
 `erlang:monotonic_time/1`, bounds the requests of the flow and its wait for the redirect. It does
-not bound funs of the options, such as `allow_hosts`, and `browser` with `redirect_uri`.
+not bound the funs of the options, such as `allow_hosts`, or `browser` if `redirect_uri` is set.
 
 The calling process gets `{learned, Pid, What}` during the flow. `What` is `{issuer, Issuer}` for
 the issuer that the client's own credentials belong to, and `{host, Consent}` for a host that was

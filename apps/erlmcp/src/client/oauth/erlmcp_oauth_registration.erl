@@ -33,9 +33,10 @@ seconds of system time.
        Description :: binary() | none}.
 
 -doc """
-Returns the client for a login that redirects to `RedirectUri`. If the options give no client,
-returns the stored one, if it has this URI and has not expired. Otherwise the function registers a
-client and stores it. The errors are those of `t:reason/0`.
+Returns the client for a login that redirects to `RedirectUri`. It is the client that the options
+give, or else the stored one. The stored client counts only if it has this URI, and if its secret
+has not expired. Without a client, the function registers one, and stores it. The errors are those
+of `t:reason/0`.
 """.
 -spec client(erlmcp_oauth_discovery:server(), RedirectUri :: binary(),
              erlmcp_oauth_flow:context()) ->
@@ -52,8 +53,8 @@ client(#{issuer := Issuer} = Server, RedirectUri, Context) ->
     end.
 
 -doc """
-Returns the redirect URI of an earlier dynamic registration with the server that has not expired, or
-`none`.
+Returns the redirect URI of the client that was registered dynamically with the server. Returns
+`none` if there is no such client in the store, or if its secret has expired.
 """.
 -spec redirect_uri(erlmcp_oauth_discovery:server(), erlmcp_oauth_flow:context()) ->
     {ok, binary()} | none.

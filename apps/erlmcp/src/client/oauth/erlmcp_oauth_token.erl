@@ -48,9 +48,9 @@ answer.
 
 -doc """
 Requests a token from the authorization server of a protected resource. `Grant` has all form
-parameters of the grant. `Scopes` are the requested scopes, which are only recorded in the result.
-If the server does not know a dynamically registered client, its stored registration is deleted. The
-errors are those of `t:reason/0`.
+parameters of the grant. So `Scopes`, the requested scopes, are only recorded in the result. If the
+server does not know a dynamically registered client, the client's stored registration is deleted.
+The errors are those of `t:reason/0`.
 """.
 -spec request(Grant :: [{binary(), binary()}], Scopes :: [binary()],
               erlmcp_oauth_registration:client(),
@@ -188,8 +188,9 @@ expiry(_) ->
     infinity.
 
 -doc """
-Returns `true` if the authorization server has refused a grant, and `false` if the same request may
-succeed at another time (408, 425, 429 and all statuses from 500 on), and for other reasons.
+Returns `true` if the reason is that the authorization server has refused a grant. Returns `false`
+if the same request may succeed at another time (statuses 408, 425, 429, and from 500 on). Returns
+`false` for every other reason, too.
 """.
 -spec is_refused(Reason :: term()) -> boolean().
 is_refused({token_refused, Status, _, _}) ->
@@ -198,8 +199,8 @@ is_refused(_) ->
     false.
 
 -doc """
-Returns a member of an authorization server's error as ASCII text of at most 256 bytes; `none` if
-the member is missing, or is not text.
+Returns the member `Name` of an authorization server's error, as ASCII text of at most 256 bytes.
+Returns `none` if the member is missing, or is not text.
 """.
 -spec error_text(Name :: binary(), #{binary() => term()}) -> binary() | none.
 error_text(Name, Document) ->

@@ -22,9 +22,9 @@ Internal.
 }.
 
 -doc """
-Creates a pool of the process `Pid`, whose members are not started yet. `Members` are the settings
-of each member. `Options` are those of `t:erlmcp_pool:options/0`, with their defaults and without
-`targets`. The calling process owns the pool's table.
+Creates a pool whose supervisor is `Pid`. The members are not started yet. `Members` has the
+settings of each member. `Options` are those of `t:erlmcp_pool:options/0`, with their defaults and
+without `targets`. The calling process owns the pool's table.
 """.
 -spec new(Pid :: pid(), Members :: [erlmcp_client_options:settings(), ...], Options :: map()) ->
     pool().
@@ -54,8 +54,8 @@ member_started(Index, Pid, #{members := Table}) ->
 -doc """
 Runs an operation at a member, and returns its outcome. If the operation fails and may be repeated,
 tries again up to `retries` times, at other members first. If no member works at the first try,
-returns `{error, {unavailable, Milliseconds}}`; one may be tried after that time. The call options
-`key` and `repeatable` are those of `m:erlmcp_pool`.
+returns `{error, {unavailable, Milliseconds}}`. After `Milliseconds`, a member may be tried again.
+The call options `key` and `repeatable` are those of `m:erlmcp_pool`.
 """.
 -spec run(erlmcp_client:operation(), pool(), map()) ->
     {ok, term()} | {error, erlmcp_client:reason()}.
@@ -241,7 +241,8 @@ cancel(Reference, #{members := Table}) ->
 
 -doc """
 Returns the client with the fewest calls, for functions that make no call, such as subscribing.
-Returns `{error, {unavailable, Milliseconds}}` if no member works; one may be tried after that time.
+Returns `{error, {unavailable, Milliseconds}}` if no member works. After `Milliseconds`, a member
+may be tried again.
 """.
 -spec member(pool()) ->
     {ok, erlmcp_client_connection:client()} | {error, {unavailable, non_neg_integer()}}.

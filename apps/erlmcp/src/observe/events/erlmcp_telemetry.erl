@@ -19,9 +19,9 @@ module() ->
     end.
 
 -doc """
-Returns a handler that executes the telemetry event `[erlmcp, server, Name]` for an event, or `none`
-if there is no application telemetry. The measurements are `at`, `dropped`, and those of
-`erlmcp_event_table:table/0`. The metadata are the other fields of the event, except its name.
+Returns a handler that executes the telemetry event `[erlmcp, server, Name]` for each event `Name`.
+Returns `none` if there is no application telemetry. The measurements are `at`, `dropped`, and those
+of `erlmcp_event_table:table/0`. The metadata are the other fields of the event, except its name.
 """.
 -spec handler() -> erlmcp_event_handler:handler() | none.
 handler() ->

@@ -24,8 +24,8 @@ observer(Options) ->
     [{?MODULE, {maps:get(sample, Options, 1), erlmcp_drop_counter:new()}}].
 
 -doc """
-Logs the end of one request in `sample`, chosen at random, in another process. The entry is dropped
-if 1,000 wait already.
+Logs the end of a request in another process. Only one request in `sample` is logged, chosen at
+random. The entry is dropped if 1,000 entries wait already.
 """.
 -spec request_ended(erlmcp_meter:ended(), {pos_integer(), erlmcp_drop_counter:backlog()}) -> ok.
 request_ended(Ended, {Sample, Backlog}) ->

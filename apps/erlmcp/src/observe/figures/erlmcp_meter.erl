@@ -164,9 +164,9 @@ ended(About, Outcome, BytesOut, Server) ->
     ended(About, Outcome, BytesOut, none, Server).
 
 -doc """
-Counts the end of a request, whose answer has `BytesOut` bytes. Ends the request's span, calls the
-server's observers, and records the request while an operator looks (`m:erlmcp_recent_requests`).
-`Answer` is for that record: a reply, the result of a task, or `none`.
+Counts the end of a request, whose answer has `BytesOut` bytes. Ends the request's span, and calls
+the server's observers. Records the request while an operator looks at the requests of the node
+(`m:erlmcp_recent_requests`). `Answer` is for that record: a reply, the result of a task, or `none`.
 """.
 -spec ended(about(), outcome(), BytesOut :: non_neg_integer(), Answer :: term(), server()) -> ok.
 ended(About, Outcome, BytesOut, Answer, Server) ->
@@ -262,7 +262,7 @@ failure_of(Key) ->
 
 -doc """
 Counts a request that ended well after `Nanoseconds`, in its row of the counters of a server's or a
-client's meter. The caller adds the request to any totals.
+client's meter. If the meter has a count of all requests, the caller adds the request there.
 """.
 -spec add_result(erlmcp_meter_counts:row(), BytesIn :: non_neg_integer(),
                  BytesOut :: non_neg_integer(), Nanoseconds :: integer(),
@@ -414,7 +414,7 @@ lasting({Counters, _, _}) ->
 forwarded(#{meter := {Counters, _, _}}) ->
     counters:add(Counters, ?FORWARDED, 1).
 
--doc "Counts a session that had another home before.".
+-doc "Counts a session that this node has inherited from another home.".
 -spec inherited(server()) -> ok.
 inherited(#{meter := {Counters, _, _}}) ->
     counters:add(Counters, ?INHERITED, 1).
@@ -444,10 +444,10 @@ refused_connections({Counters, _, _}) ->
         Count <- [counters:get(Counters, ?CONNECTION(Index, ?REFUSED(Number)))], Count > 0].
 
 -doc """
-Returns the row of a definition, which has the row until `free/4` or `free/2`. A key whose row was
-freed gets that row again, with its counts, unless another definition has taken it. At most 200
-definitions have rows of their own. All other definitions of a family share one row. Only one
-process may call this function at a time.
+Returns the row of the definition with the key `Key`. The definition keeps this row until `free/4`
+or `free/2`. A key whose row was freed gets that row again, with its counts, unless another
+definition has taken it. At most 200 definitions have rows of their own. All other definitions of a
+family share one row. Only one process may call this function at a time.
 """.
 -spec definition_row(family() | resource_template, Key :: binary(), meter()) -> row().
 definition_row(resource_template, Key, Meter) ->

@@ -77,8 +77,9 @@ slots(Size) ->
     atomics:new(?KEY(Size) - 1, []).
 
 -doc """
-Returns the slot of a key, which must be more than 2. `Size` is that of `slots/1`. A key without a
-slot takes a free one of the 32 that the key may have. Returns `full` if none of these is free.
+Returns the slot of a key. `Key` must be more than 2, and `Size` must be that of `slots/1`. A key
+without a slot takes a free one of the 32 slots that the key may have. Returns `full` if none of
+these is free.
 """.
 -spec slot(Key :: pos_integer(), Size :: pos_integer(), slots()) -> slot() | full.
 slot(Key, Size, Slots) ->
@@ -180,7 +181,7 @@ steady(Slots, Read, Reads) ->
 
 -doc """
 Counts a request that ended with the failure at `At` after `Nanoseconds`. The request's bytes are
-counted in `Row`. The caller adds the request to any totals.
+counted in `Row`. If the meter has a count of all requests, the caller adds the request there.
 """.
 -spec add_failure(At :: row(), row(), Bytes :: {In :: non_neg_integer(), Out :: non_neg_integer()},
                   Nanoseconds :: integer(), counters:counters_ref()) -> ok.
@@ -237,8 +238,8 @@ failure(At, Counters) ->
      [counters:get(Counters, At + Bucket) || Bucket <- lists:seq(1, ?COARSE_BUCKETS)]}.
 
 -doc """
-Returns the index of a method. All methods that are not MCP's share an index, and `undefined`, for a
-method that is not known, has one.
+Returns the index of a method. All methods that are not MCP's share an index. `undefined`, for a
+method that is not known, has an index of its own.
 """.
 -spec method(Method :: binary() | undefined) -> 0..25.
 method(undefined) ->

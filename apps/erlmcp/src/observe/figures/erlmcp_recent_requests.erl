@@ -188,7 +188,8 @@ list(Key) ->
 
 -doc """
 Returns the payload of the request `Id` of the server with the key `Key`. Returns `gone` if the
-payload was not kept, was kept without one of `Rules`, or is not kept any more.
+payload was not kept, or is not kept any more. Returns `gone`, too, if the payload was redacted
+without one of `Rules`.
 """.
 -spec payload(Id :: pos_integer(), Key :: reference(), [erlmcp_redaction:rule()]) ->
     {ok, kept()} | gone.

@@ -14,8 +14,9 @@ Internal.
 -type counted() :: {erlmcp_meter_counts:figures(), #{error() => erlmcp_meter_counts:times()}}.
 
 -doc """
-Adds up failures that have the same `Requests`, error and code. `Requests` is any term that stands
-for requests that are counted together.
+Adds up the times of failures that have the same `Requests`, error and code. `Requests` is any term
+that stands for requests that are counted together. Returns the sums for each `Requests`, by error
+and code.
 """.
 -spec failures([{Requests, Error :: atom(), Code :: integer() | other | none,
                  erlmcp_meter_counts:times()}]) ->

@@ -20,8 +20,8 @@ trace.
 -type started() :: {erlmcp_tracer:context(), Parent :: binary() | none}.
 -type ids() :: {Trace :: binary(), Span :: binary(), State :: binary() | none}.
 -doc """
-A span that has ended, with the state of its trace. `Parent` is `none` if the span has begun the
-trace. `Began` and `Ended` are in monotonic nanoseconds.
+A span that has ended. The ids of a span have the `tracestate` of its trace, or `none`. `Parent` is
+`none` if the span has begun the trace. `Began` and `Ended` are in monotonic nanoseconds.
 """.
 -type ended() ::
     {ids(), Parent :: binary() | none, server | client | internal, Links :: [ids()],

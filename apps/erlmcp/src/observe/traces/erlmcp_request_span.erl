@@ -23,9 +23,9 @@ recorded.
 -type started() :: erlmcp_span:span() | unsampled.
 
 -doc """
-Starts the span of a call. Returns the span, and the call's context with the trace context of
-`erlmcp_span:start/3`, unless there is none, as `trace`. Returns `unsampled` if a trace would begin
-here and is not to be recorded.
+Starts the span of a call. Returns the span, and the call's context. In the context, `trace` is the
+trace context that `erlmcp_span:start/3` has returned; without one, `trace` is left out. Returns
+`unsampled` if a trace would begin here and is not to be recorded.
 """.
 -spec start(erlmcp:context(), erlmcp_meter:arrival(), erlmcp_tracer:tracer()) ->
     {erlmcp_span:span(), erlmcp:context()} | unsampled.
@@ -85,8 +85,8 @@ parents(_, _) ->
 
 -doc """
 Calls `Run` while the calling process has the trace context of a call, and the ids of that trace and
-span in its log metadata. Without a trace context, the process has none meanwhile. Returns or raises
-what `Run` does.
+span in its log metadata. If the call has no trace context, the process has none while `Run` runs.
+Returns or raises what `Run` does.
 """.
 -spec run(erlmcp_engine:call(), fun(() -> Result)) -> Result.
 run(#{context := #{trace := #{trace_id := Trace, span_id := Span} = Context}}, Run) ->

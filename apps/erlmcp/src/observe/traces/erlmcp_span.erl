@@ -62,9 +62,9 @@ span has its status and its last attributes instead.
 -type id() :: erlmcp_message:id() | task | undefined.
 
 -doc """
-Returns `true` if a trace would begin now that the library's own tracer is not to record. Each call
-decides anew (`erlmcp_otlp_tracer:is_recorded/1`). Returns `false` for a tracer of the user, which
-decides for itself.
+Returns `true` if a trace would begin now, and the library's own tracer is not to record it. Each
+call decides anew (`erlmcp_otlp_tracer:is_recorded/1`). Returns `false` if the span has a parent.
+Returns `false`, too, for a tracer of the user, which decides for itself.
 """.
 -spec is_unsampled(Parent :: erlmcp_tracer:context() | none, erlmcp_tracer:tracer()) -> boolean().
 is_unsampled(none, {erlmcp_otlp_tracer, Config}) -> not erlmcp_otlp_tracer:is_recorded(Config);
@@ -72,7 +72,7 @@ is_unsampled(_, _) -> false.
 
 -doc """
 Starts a span with the given parent and baggage, each of which may be `none`. Returns the span's
-context, which names the tracer, and the span for `finish/3`, which is `none` if the span is not
+context, which names the tracer, and the span for `finish/3`. The span is `none` if it is not
 recorded. If the tracer fails, the context is that of the parent, and the span is `none`.
 """.
 -spec start({Parent :: erlmcp_tracer:context() | none, Baggage :: binary() | none}, start(),

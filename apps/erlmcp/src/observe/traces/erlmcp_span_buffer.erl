@@ -55,7 +55,7 @@ open() ->
 new() ->
     {?KEYS * erlang:unique_integer([positive]), atomics:new(4, []), persistent_term:get(?MODULE)}.
 
--doc "Returns the id of a buffer, which the message of `add/2` has.".
+-doc "Returns the id of a buffer. The message that `add/2` sends to the exporter has this id.".
 -spec id(buffer()) -> integer().
 id({Id, _, _}) -> Id.
 
@@ -68,9 +68,9 @@ places(Id, Tables) ->
     [{Table, Key} || Table <- tuple_to_list(Tables), Key <- lists:seq(Id, Id + ?KEYS - 1)].
 
 -doc """
-Adds a span. Counts it as dropped if 10,000 spans wait in the buffer, or the application has
+Adds a span. Counts the span as dropped if 10,000 spans wait in the buffer, or the application has
 stopped. At the 2,000th waiting span, which fills a request, the process registered as `Exporter` is
-sent `{erlmcp_span_buffer, full, Id}`.
+sent `{erlmcp_span_buffer, full, Id}` with the id of the buffer.
 """.
 -spec add(erlmcp_otlp_tracer:ended(), {buffer(), Exporter :: atom()}) -> ok.
 add(Span, {{Id, Counts, Tables}, Exporter}) ->
@@ -104,9 +104,9 @@ tell(Exporter, Id) ->
     end.
 
 -doc """
-Takes spans for one request out of a buffer, and folds `Add` over them, some spans at a time, from
-`Acc` on. Returns how many spans were taken, and the last value. Spans that were taken count as
-waiting until `done/3`.
+Takes spans for one request out of a buffer, in groups. Calls `Add` with each group and the value so
+far, which is `Acc` at first. Returns how many spans were taken, and the final value. Spans that
+were taken count as waiting until `done/3`.
 """.
 -spec take(fun(([erlmcp_otlp_tracer:ended(), ...], Acc) -> Acc), Acc, buffer()) ->
     {Spans :: non_neg_integer(), Acc}.

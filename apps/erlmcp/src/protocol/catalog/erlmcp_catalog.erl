@@ -177,8 +177,8 @@ without_view(After, IsMissing, #{entries := Entries, extensions := Extensions}) 
     end.
 
 -doc """
-Adds a definition, not of a skill, at the end of its list. The error has the first wrong field, or
-the key of an existing definition.
+Adds a definition of any kind except `skill`, at the end of its list. The error has the first wrong
+field, or the key of an existing definition.
 """.
 -spec add(erlmcp_definition:kind(), erlmcp_definition:source(), metaschemas(), catalog()) ->
     {ok, catalog()} | {error, erlmcp_definition:error() | {duplicate, atom(), binary()}}.
@@ -193,10 +193,10 @@ greeting_again(#{extensions := Extensions}, #{extensions := Extensions} = Next) 
 greeting_again(_, Next) -> encode_greetings(Next).
 
 -doc """
-Removes the definition, not of a skill, whose name, URI or URI template is `Key`. `not_found` means
-that there is none. `mounted` means that the definition belongs to the mounted server with that
-prefix. `in_use` has the kind and the key of a definition that needs the resource: a tool as its
-view, or a skill as its file.
+Removes the definition whose name, URI or URI template is `Key`. The kind may be any kind except
+`skill`. `not_found` means that there is no such definition. `mounted` means that the definition
+belongs to the mounted server with that prefix. `in_use` has the kind and the key of a definition
+that needs the resource: a tool as its view, or a skill as its file.
 """.
 -spec remove(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, catalog()}
@@ -303,9 +303,10 @@ own(Kinds, #{entries := Entries}) ->
          is_own(Definition)}.
 
 -doc """
-Mounts the definitions of the catalog `Mounted` under `Prefix`, except skills and their files, and
-removes those that `Mounted` no longer has. Also returns those that are left out because their name
-or URI is taken or too long. `Since` tells what was mounted before (`erlmcp_mount:mount/6`).
+Mounts the definitions of the catalog `Mounted` under `Prefix`, except skills and their files. Those
+of an earlier mount that `Mounted` no longer has are removed. Also returns the definitions that are
+left out because their name or URI is taken or too long. `Since` tells what was mounted before
+(`erlmcp_mount:mount/6`), and `Offers` which URIs in results get the prefix.
 """.
 -spec mount(Prefix :: erlmcp_mount:prefix(), Since :: erlmcp_mount:since(), Mounted :: catalog(),
             erlmcp_mount:offers(), catalog()) -> {catalog(), [erlmcp_mount:left_out()]}.

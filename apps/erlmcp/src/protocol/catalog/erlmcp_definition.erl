@@ -39,8 +39,8 @@ The principals that may see a definition: all, or those for which its `visible` 
     | task_support | task_start | count | rates | breaker | label | flag.
 
 -doc """
-Returns the fields of a kind of definition, other than `skill`. Each has its name, its name on the
-wire or `hidden`, its type, and whether it is required.
+Returns the fields that definitions of a kind may have. The kind must not be `skill`. Each field has
+its name, its name on the wire or `hidden`, its type, and whether it is required.
 """.
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
 fields(tool) ->

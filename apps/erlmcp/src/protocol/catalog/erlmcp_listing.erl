@@ -46,7 +46,10 @@ Settings of lists.
 }.
 -type position() :: erlmcp_catalog_entries:position().
 
--doc "Returns the lists of all kinds of definitions. The settings may have further members.".
+-doc """
+Returns the lists of all kinds of definitions. The map has the settings (`t:settings/0`), and may
+have further members. `ServerMeta` is the encoded `_meta` of stateless results.
+""".
 -spec all(erlmcp_catalog_entries:entries(), map(), ServerMeta :: binary()) ->
     #{erlmcp_definition:kind() => listing()}.
 all(Entries, Settings, ServerMeta) ->
@@ -101,7 +104,10 @@ directory(Uri, Children, Settings, ServerMeta) ->
 with_keys(Keys, #{settings := Settings} = Listing) ->
     shared(none, Listing#{settings := Settings#{keys := Keys}}).
 
--doc "Returns the encoded result of a principal's list request without a cursor.".
+-doc """
+Returns the encoded result of a principal's list request without a cursor. A folder's list needs no
+entries (`none`).
+""".
 -spec first_page(listing(), erlmcp_catalog_entries:entries() | none, erlmcp_revision:revision(),
                  erlmcp_auth:principal()) -> binary().
 first_page(#{first_pages := Pages} = Listing, Entries, Revision, Principal) ->

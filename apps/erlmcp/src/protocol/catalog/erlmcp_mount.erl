@@ -105,8 +105,9 @@ parts(Uri) ->
 Mounts the definitions `Mounted` of a server under `Prefix`, except skills and their files.
 Definitions that the server no longer offers are removed, and unchanged ones keep their positions. A
 definition is left out if its name or URI is taken, or too long with the prefix. A name may have at
-most 128 bytes, and a URI 8,192. All handlers are wrapped in the middleware of the settings, and
-each definition gets a row of this server's meter.
+most 128 bytes, and a URI 8,192. A URI in a handler's result gets the prefix, too, if `Offers`
+returns `true` for it. All handlers are wrapped in the middleware of the settings, and each
+definition gets a row of this server's meter.
 """.
 -spec mount(Prefix :: prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
             erlmcp_catalog:settings(), erlmcp_catalog_entries:entries()) -> mounted().

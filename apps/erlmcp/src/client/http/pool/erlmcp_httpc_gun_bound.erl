@@ -20,7 +20,8 @@ Internal.
 
 -doc """
 Bounds the memory of the calling process to `Bytes`. If the process takes more, it is killed, and no
-report is logged. Since OTP 28, binaries outside of its heap count, too.
+report is logged. Since OTP 28, binaries outside of its heap count, too. Returns the given fun as
+the handler's state. The handler calls this fun with the address that gun has connected to.
 """.
 -spec init(gun_event:init_event(),
            {Bytes :: pos_integer(), erlmcp_httpc_pool_connections:reached()}) ->

@@ -97,11 +97,12 @@ handle(Pool) ->
 
 -doc """
 Lends a connection to the calling process, for one exchange or for one long stream; `give_back/2`
-ends the loan. Waits while all are taken. The error is `timeout` after `Deadline`, in milliseconds
-of `erlang:monotonic_time/1`.
+ends the loan. Waits while all connections are taken. The error is `timeout` after `Deadline`, in
+milliseconds of `erlang:monotonic_time/1`.
 
 `{connect, Why}` says why the server could not be reached. `{connect, stopped}` means that the pool
-has ended. `{overload, Limit}` means that too many calls wait, or too many streams are open.
+has ended. `{overload, Limit}` means that `Limit` calls wait already, or that `Limit` streams are
+open or wait.
 """.
 -spec checkout(handle(), erlmcp_httpc_pool_table:kind(), Deadline :: integer()) ->
     {ok, loan()} | {error, {connect, term()} | {overload, pos_integer()} | timeout}.
@@ -151,7 +152,8 @@ refused(Slots) ->
     end.
 
 -doc """
-Returns the connection of a loan: gun's process, for `gun:request/6` and similar, or the socket.
+Returns the connection of a loan: either gun's process, for `gun:request/6` and similar functions, or
+the socket.
 """.
 -spec connection(loan()) -> erlmcp_httpc_pool_table:connection().
 connection({Loan, _}) ->
@@ -168,16 +170,16 @@ owner({_, {Pool, _, _}}) ->
     Pool.
 
 -doc """
-Returns the depth of the outermost address that connections have reached (`erlmcp_outbound_hosts`),
-or `none`.
+Returns the depth (`t:erlmcp_outbound_hosts:depth/0`) of the outermost address that the pool's
+connections have reached. Returns `none` if they have reached no address yet.
 """.
 -spec outermost(handle()) -> erlmcp_outbound_hosts:depth() | none.
 outermost({_, Slots, _}) ->
     erlmcp_httpc_pool_table:outermost(Slots).
 
 -doc """
-Gives a loan back; the caller does this once. `How` is `broken` if the connection must not be
-lent again.
+Gives a loan back; the caller does this once. `How` is `broken` if the connection must not be lent
+again, and otherwise `reusable`.
 """.
 -spec give_back(loan(), How :: reusable | broken) -> ok.
 give_back({Loan, {Pool, Slots, _}}, How) ->

@@ -73,7 +73,10 @@ Internal.
 -define(PING, 20_000).
 -define(PINGS_UNANSWERED, 2).
 
--doc "Returns the state of a new pool's connections, with the pool's settings. None is open yet.".
+-doc """
+Returns the state of the connections of a new pool. None is open yet. The map has all the options of
+the pool (`t:erlmcp_httpc_pool:options/0`).
+""".
 -spec new(map(), erlmcp_httpc_pool_table:slots()) -> connections().
 new(#{connections := Calls, streams := Streams, idle_ms := Idle,
       connect_timeout := Timeout} = Settings, Slots) ->
@@ -131,15 +134,15 @@ host(Host) ->
     end.
 
 -doc """
-Returns the range of slots in which a call or a stream finds a connection, for
-`erlmcp_httpc_pool_table:claim/3`.
+Returns in which slots a call or a stream finds a connection, as the first argument of
+`erlmcp_httpc_pool_table:claim/3`. It is `shared` for a stream that uses a connection for calls.
 """.
 -spec range(call | stream, connections()) -> call | stream | shared.
 range(stream, #connections{protocol = http}) -> stream;
 range(stream, _) -> shared;
 range(call, _) -> call.
 
--doc "Returns the number of all connections, in whatever stage.".
+-doc "Returns the number of all connections, including those that are being opened or closed.".
 -spec size(connections()) -> non_neg_integer().
 size(#connections{all = All}) ->
     map_size(All).
@@ -367,7 +370,10 @@ why(normal) -> closed;
 why(killed) -> killed;
 why(_) -> crashed.
 
--doc "Withdraws a connection, so that it gets no new requests. It is closed when it has no loans.".
+-doc """
+Withdraws a connection, so that it gets no new requests. The connection is closed at once if it has
+no loans, and otherwise after the last one has ended.
+""".
 -spec drain(erlmcp_httpc_pool_table:connection(), connections()) -> connections().
 drain(Gun, #connections{all = All} = Connections) ->
     case All of
@@ -394,10 +400,10 @@ close(Gun, #connection{protocol = http2} = Connection, Connections) ->
     put(Gun, Connection#connection{stage = closing, since = erlmcp_clock:now_ms()}, Connections).
 
 -doc """
-Closes the connections that are idle, that are drained and have no requests left, or whose closing
-has taken a second. A connection that only dead processes hold is closed, too. One with more than
-half of its seats held by dead processes is drained. `Now` is in milliseconds of the monotonic
-clock.
+Closes the connections that have been idle for `idle_ms`, that are drained and have no requests
+left, or whose closing has taken a second. A connection that only dead processes hold is closed,
+too. One with more than half of its seats held by dead processes is drained. `Now` is in
+milliseconds of the monotonic clock.
 """.
 -spec sweep(Now :: integer(), connections()) -> connections().
 sweep(Now, #connections{slots = Slots, all = All} = Connections) ->

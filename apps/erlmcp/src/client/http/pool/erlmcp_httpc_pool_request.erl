@@ -43,7 +43,8 @@ server has reset the stream (`reset`), or the connection is useless (`broken`).
 """.
 -type connection_state() :: reusable | cut | reset | broken.
 -doc """
-The meaning of a message of the connection.
+The meaning of a message of the connection. In `head` and `data`, `fin` means that the response is
+complete.
 
 - `head`: the status and the headers of the response; `Data` is the part of the body that came with
   them.
@@ -71,8 +72,8 @@ The meaning of a message of the connection.
 -define(LARGE, 8192).
 
 -doc """
-Sends a request on a lent connection. Returns `ended` if the connection had ended already; the
-loan was given back then.
+Sends a request with the given headers and body on a lent connection. Returns `ended` if the
+connection has ended already. In this case the function has given the loan back.
 """.
 -spec request(erlmcp_httpc_pool:loan(), request_line(),
               {[{binary(), iodata()}], Body :: binary()}) -> {ok, request()} | ended.

@@ -64,9 +64,10 @@ new(Calls, Streams) ->
            numbers = Numbers, calls = Calls, streams = Streams}.
 
 -doc """
-Lends the least loaded connection to a process, until `release/2`. Returns `none` if no connection
-is open, or all are taken. `call` and `stream` use the slots for calls and for streams. `shared`
-lends a connection in a slot for calls to a stream. Raises `badarg` once the pool has ended.
+Lends the least loaded connection to a process, until `release/2`. `call` looks in the slots for
+calls, and `stream` in those for streams. `shared` lends a connection in a slot for calls, for a
+stream. Returns `none` if no connection is open in these slots, or all are taken. Raises `badarg`
+once the pool has ended.
 """.
 -spec claim(call | stream | shared, pid(), slots()) -> {ok, loan()} | none.
 claim(call, Pid, #slots{calls = Calls} = Slots) -> claim(1, Calls, Pid, call, Slots, []);
@@ -152,9 +153,9 @@ protocol(#loan{protocol = Protocol}) ->
     Protocol.
 
 -doc """
-Ends a loan. A `broken` connection is withdrawn first, so that it is not lent again. Returns
-`tell` if the pool's process must be told: of a broken connection, or because processes wait for
-one. Raises `badarg` once the pool has ended.
+Ends a loan. A `broken` connection is withdrawn first, so that it is not lent again. Returns `tell`
+if the pool's process must be told: because the connection is broken, or because processes wait for
+a connection. Otherwise returns `ok`. Raises `badarg` once the pool has ended.
 """.
 -spec release({loan(), reusable | broken}, slots()) -> tell | ok.
 release({#loan{seat = {Id, _} = Seat, slot = Slot}, How}, Slots) ->
@@ -200,7 +201,7 @@ set_seats(Slot, Id, Seats, #slots{connections = Connections, numbers = Numbers})
             ok
     end.
 
--doc "Returns the rows of all loans.".
+-doc "Returns the rows of all loans, including those of dead holders.".
 -spec loans(slots()) -> [row()].
 loans(#slots{loans = Loans}) ->
     ets:tab2list(Loans).
@@ -212,8 +213,8 @@ held(Id, #slots{loans = Loans}) ->
 
 -doc """
 Marks the seat of a dead holder as taken by no process, since its stream still runs. Returns `true`
-if the seat is marked, and `false` if the holder gave it back before its death; another process may
-have it now.
+if the seat is marked. Returns `false` if the holder gave the seat back before its death; another
+process may have the seat now.
 """.
 -spec orphan(row(), slots()) -> boolean().
 orphan({_, orphan, _, _}, _) ->
@@ -222,7 +223,7 @@ orphan({Seat, Holder, Kind, Slot}, #slots{loans = Loans}) ->
     Orphan = {{{element, 1, '$_'}, orphan, Kind, Slot}},
     1 =:= ets:select_replace(Loans, [{{Seat, Holder, Kind, Slot}, [], [Orphan]}]).
 
--doc "Removes the loan in a row, if its seat is still taken.".
+-doc "Removes the loan of a row. Does nothing if the loan has ended already.".
 -spec drop(row(), slots()) -> ok.
 drop({Seat, _, _, Slot}, Slots) ->
     vacate(Seat, Slot, Slots).
@@ -233,7 +234,7 @@ forget(Id, #slots{loans = Loans}) ->
     true = ets:match_delete(Loans, {{Id, '_'}, orphan, '_', '_'}),
     ok.
 
--doc "Sets the load counter of a slot to the number of loans, `Load`.".
+-doc "Sets the load counter of a slot to `Load`, the number of loans of the connection in it.".
 -spec settle(slot(), Load :: non_neg_integer(), slots()) -> ok.
 settle(Slot, Load, #slots{numbers = Numbers}) ->
     atomics:put(Numbers, load(Slot), Load).
@@ -316,12 +317,18 @@ refusal(Now, #slots{connections = Connections, numbers = Numbers}) ->
             false
     end.
 
--doc "Records the depth of an address that a connection has reached (`erlmcp_outbound_hosts`).".
+-doc """
+Records that a connection has reached an address of the given depth, which is a
+`t:erlmcp_outbound_hosts:depth/0`.
+""".
 -spec reached(erlmcp_outbound_hosts:depth(), slots()) -> ok.
 reached(Depth, #slots{numbers = Numbers}) ->
     atomics:put(Numbers, ?REACHED(Depth), 1).
 
--doc "Returns the depth of the outermost address that connections have reached, or `none`.".
+-doc """
+Returns the depth of the outermost address that the pool's connections have reached. Returns `none`
+if they have reached no address yet.
+""".
 -spec outermost(slots()) -> erlmcp_outbound_hosts:depth() | none.
 outermost(#slots{numbers = Numbers}) ->
     case [Depth || Depth <- [0, 1, 2], atomics:get(Numbers, ?REACHED(Depth)) =:= 1] of

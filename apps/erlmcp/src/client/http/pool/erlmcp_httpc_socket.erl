@@ -13,9 +13,10 @@ Internal.
 -define(AHEAD, 16).
 
 -doc """
-Begins to open a connection, in a process linked to the calling one. On success the caller gets
-`{socket_up, Pid, Socket}` and owns the socket. On failure, also after the timeout in milliseconds,
-the process exits with `{shutdown, Why}`.
+Begins to open a connection, in a new process linked to the calling one. On success the new process
+calls the fun with the server's address. Then the caller owns the socket, and gets
+`{socket_up, Pid, Socket}`. On failure, also after the timeout in milliseconds, the new process
+exits with `{shutdown, Why}`.
 """.
 -spec open({inet:ip_address() | inet:hostname(), inet:port_number()}, [gen_tcp:connect_option()],
            timeout(), erlmcp_httpc_pool_connections:reached()) -> {ok, pid()}.

@@ -31,8 +31,9 @@ follow.
 -define(DIGITS, 18).
 
 -doc """
-Parses the head at the beginning of a binary, and returns it with the bytes after it. `informed` is
-an interim response (1xx).
+Parses the head at the beginning of a binary. Returns the status, the headers, the state for
+`body/2`, and the bytes `Behind` the head. `Closes` is `true` if the connection cannot be used again
+after the response. `informed` is an interim response (1xx).
 
 `more` means that the head is not complete. The next call gets all bytes again, together with the
 new ones, and this `From`, where the search for the end of the head continues. A head of more than
@@ -95,9 +96,9 @@ closes({chunks, _, _}, _, #{~"content-length" := _}) -> true;
 closes(_, _, Fields) -> erlmcp_httpc_answer:closes(Fields).
 
 -doc """
-Returns the next part of a body, `fin` if it is the last one, and the state for the next call. The
-error means that the chunks or trailers are malformed, or that they need more than 10,000 bytes
-between the parts of the body.
+Returns the next part of a body from the bytes that have come. `fin` means that it is the last part.
+The third element is the state for the next call. The error means that the chunks or trailers are
+malformed, or that they need more than 10,000 bytes between the parts of the body.
 """.
 -spec body(binary(), body()) -> {fin | nofin, Part :: binary(), body()} | {error, malformed}.
 body(Bytes, {length, Left}) ->

@@ -64,7 +64,10 @@ The reason for a failed login.
 -define(LINGER_MS, 500).
 -define(NOTHING, ~"There is nothing here.").
 
--doc "Checks the options of a login.".
+-doc """
+Checks the options of a login. The error names an option that is unknown, or whose value is not
+allowed.
+""".
 -spec check(#{atom() => term()}) -> ok | {error, {bad_option, Name :: atom()}}.
 check(Options) ->
     case [Name || Name := Value <- Options, not is_option(Name, Value)] of

@@ -40,8 +40,9 @@ state() ->
     erlmcp_base64url:encode(crypto:strong_rand_bytes(24)).
 
 -doc """
-Prepares a login at the authorization server of a protected resource. It is an error if the server
-has no authorization endpoint or no PKCE with S256, or if the endpoint's URL is not allowed.
+Prepares a login at the authorization server of a protected resource, for `url/1`, `code/2` and
+`grant/2`. It is an error if the server has no authorization endpoint or no PKCE with S256. It is
+also an error if the endpoint's URL is not allowed.
 """.
 -spec pending(erlmcp_oauth_discovery:protected_resource(),
               {ClientId :: binary(), RedirectUri :: binary()},
