@@ -100,15 +100,19 @@ literal(V) when is_binary(V) -> quote(V);
 literal(V) when is_number(V) -> tl(value(V));
 literal(V) -> value(V).
 
--doc "Returns the name of a JSON type with its article, such as `an array`, or `null` without one.".
+-doc """
+Returns the name of a JSON type with its article, such as `an array`. The type `null` has no
+article.
+""".
 -spec type(binary()) -> iodata().
 type(~"null") -> ~"null";
 type(<<C, _/binary>> = Type) when C =:= $a; C =:= $i; C =:= $o -> [~"an ", Type];
 type(Type) -> [~"a ", Type].
 
 -doc """
-Joins texts to an enumeration, with the word `Last` before the last text. Of more than 10 texts, the
-enumeration has the first 9, and the number of the others. An empty list becomes `none`.
+Joins texts to an enumeration, with the word `Last`, such as `or`, before the last text. If there
+are more than 10 texts, the enumeration has the first 9, and the number of the others. An empty list
+becomes `none`.
 """.
 -spec list([iodata()], Last :: binary()) -> iodata().
 list([], _) -> ~"none";
