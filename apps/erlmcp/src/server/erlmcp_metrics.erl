@@ -9,15 +9,16 @@ Internal.
 -export([of_running/2, report/1, in_cluster/1, tools/1, name/1]).
 
 -doc """
-Returns a list with the figures of a server. The list is empty if the supervisor has ended.
+Returns a list with the figures of a server as its only element. The list is empty if the server's
+supervisor has ended.
 """.
 -spec of_running(Supervisor :: pid(), erlmcp_instance:instance()) -> [erlmcp:metrics()].
 of_running(Supervisor, Instance) ->
     [Report || Report <- [report(Instance)], is_process_alive(Supervisor)].
 
 -doc """
-Returns the figures of a running server. Figures of a server that has ended are not valid, so the
-caller checks afterwards that the server still runs.
+Returns the figures of a running server. If the server has ended, the figures are not valid, so the
+caller must check afterwards that the server still runs.
 """.
 -spec report(erlmcp_instance:instance()) -> erlmcp:metrics().
 report(#{key := Key, gate := Gate, meter := Meter, started_ms := Started} = Instance) ->
@@ -73,8 +74,9 @@ state(Gate) ->
     end.
 
 -doc """
-Returns the figures of each tool in the catalog that has figures of its own. If further tools were
-called, `other` has the figures of all of these together. Removed tools are left out.
+Returns the figures of each tool in the catalog for which the meter keeps separate figures. If
+further tools were called, `other` has the figures of all of these together. Removed tools are left
+out.
 """.
 -spec tools(erlmcp_instance:instance()) -> #{binary() | other => erlmcp:tool_info()}.
 tools(#{meter := Meter} = Instance) ->

@@ -16,8 +16,8 @@ Internal.
 -type kind() :: sessions | sse_sessions | tasks.
 
 -doc """
-Starts the supervisor of a kind, which stores itself in the instance. `Module:start_link` starts its
-children, with the instance and the arguments of `start_child/3`.
+Starts the supervisor of the processes of a kind, which stores its pid in the instance.
+`Module:start_link` starts these processes, with the instance and the arguments of `start_child/3`.
 """.
 -spec start_link(kind(), Module :: module(), erlmcp_instance:instance()) ->
     supervisor:startlink_ret().
@@ -25,14 +25,17 @@ start_link(Kind, Module, Instance) ->
     supervisor:start_link(?MODULE, {Kind, Module, Instance}).
 
 -doc """
-Starts a process of `Kind`, with the instance and `Arguments` as its arguments. Exits if the
-supervisor of `Kind` does not run, and raises `badarg` if the server has ended.
+Starts a process of `Kind`. The instance and `Arguments` are the arguments of its `start_link`.
+Exits if the supervisor of `Kind` does not run, and raises `badarg` if the server has ended.
 """.
 -spec start_child(kind(), [term()], erlmcp_instance:instance()) -> supervisor:startchild_ret().
 start_child(Kind, Arguments, Instance) ->
     supervisor:start_child(erlmcp_instance:supervisor(Kind, Instance), Arguments).
 
--doc "Returns `true` if the supervisor of a kind runs. Raises `badarg` if the server has ended.".
+-doc """
+Returns `true` if the supervisor of the processes of a kind runs. Raises `badarg` if the server has
+ended.
+""".
 -spec is_there(kind(), erlmcp_instance:instance()) -> boolean().
 is_there(Kind, Instance) ->
     case erlmcp_instance:supervisor(Kind, Instance) of
@@ -41,8 +44,8 @@ is_there(Kind, Instance) ->
     end.
 
 -doc """
-Returns how many processes of a kind run; 0 before their supervisor has started. Exits if the
-supervisor has ended, and raises `badarg` if the server has ended.
+Returns the number of processes of a kind that run, or 0 if their supervisor has not started yet.
+Exits if the supervisor has ended, and raises `badarg` if the server has ended.
 """.
 -spec count(kind(), erlmcp_instance:instance()) -> non_neg_integer().
 count(Kind, Instance) ->
