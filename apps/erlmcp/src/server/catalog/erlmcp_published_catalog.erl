@@ -127,15 +127,17 @@ publish(changing, {Top, Names}, Key, Table) ->
 names({_, Names}) -> [Name || {Name, _} <- Names];
 names(_) -> [].
 
--doc "Returns `true` if the catalog was last published as `changing`.".
+-doc """
+Returns `true` if the last call of `put/3` for the server published its catalog as `changing`.
+""".
 -spec is_changing(erlmcp_instance:instance()) -> boolean().
 is_changing(#{key := Key, changing := Table}) ->
     persistent_term:get({?MODULE, Key}, none) =:= {changing, Table}.
 
 -doc """
-Stores changes of which clients are not notified yet: topics, each with the principals that it has
-changed for. Changes that are stored already stay. If the publisher restarts, it finds them, too.
-Raises `badarg` if the server has ended.
+Stores changes of which clients are not notified yet, and keeps those that are stored already. A
+change is a topic with the principals for which the topic has changed. If the publisher restarts, it
+finds the stored changes. Raises `badarg` if the server has ended.
 """.
 -spec wait(Changed, erlmcp_instance:instance()) -> ok when
     Changed :: #{Topic :: atom() => #{erlmcp_changes:whose() => []}}.
@@ -148,16 +150,16 @@ wait(Changed, #{changing := Table}) ->
     ok.
 
 -doc """
-Returns `true` if clients are still to be notified of a change. Raises `badarg` if the server has
-ended.
+Returns `true` if changes are stored of which clients are not notified yet (`wait/2`). Raises
+`badarg` if the server has ended.
 """.
 -spec is_waiting(erlmcp_instance:instance()) -> boolean().
 is_waiting(#{changing := Table}) ->
     ets:member(Table, waiting).
 
 -doc """
-Calls `Tell` with the changes of which clients are not notified yet, if there are any, and deletes
-these changes. Does nothing if the server has ended.
+Calls `Tell` with the changes that `wait/2` has stored, if there are any, and then deletes these
+changes. Does nothing if the server has ended.
 """.
 -spec tell_waiting(Tell :: fun((Changed :: map()) -> ok), erlmcp_instance:instance()) -> ok.
 tell_waiting(Tell, #{changing := Table}) ->
@@ -173,7 +175,7 @@ tell_waiting(Tell, #{changing := Table}) ->
         error:badarg -> ok
     end.
 
--doc "Erases the catalog of the server with the key `Key`, which ends or could not start.".
+-doc "Erases the catalog of the server with the key `Key`. The server ends, or could not start.".
 -spec erase(Key :: reference()) -> ok.
 erase(Key) ->
     _ = persistent_term:erase({?MODULE, Key}),
