@@ -191,9 +191,9 @@ root(#index{root = Root} = Index) ->
     Uri.
 
 -doc """
-Returns the resource at the address `Uri`, after the resource's own address. A resource with an
-`$id` has its own address from there, and any other one has `Uri`. `Uri` must have no fragment.
-Returns `error` if the index has no resource at `Uri`.
+Returns the resource that the index has at the address `Uri`, preceded by the resource's own
+address. This is the address of the resource's `$id`, or `Uri` if the resource has no `$id`. `Uri`
+must have no fragment. Returns `error` if the index has no resource at `Uri`.
 """.
 -spec find(binary(), index()) -> {Uri :: binary(), resource()} | error.
 find(Uri, #index{resources = Resources} = Index) ->

@@ -11,7 +11,7 @@ Internal.
 -export([report/1]).
 -export([handle/2]).
 
--doc "Returns the health of a server: whether the server is ready, and the result of each check.".
+-doc "Returns whether a server is ready, and the result of each check.".
 -spec report(erlmcp_instance:instance()) -> erlmcp:health().
 report(Instance) ->
     Checks = #{Name => check(Name, Instance)

@@ -260,7 +260,7 @@ has_resource(#{tokens := Sources} = Bearer) ->
 
 -doc """
 Returns the paths of HTTP+SSE from the options of a listener: `path` for GET, and `message_path` for
-POST. Returns `none` if the listener does not offer HTTP+SSE.
+POST. Returns `none` if the options have no `sse`.
 """.
 -spec sse(map()) -> #{path := binary(), message_path := binary()} | none.
 sse(#{sse := Given}) -> maps:merge(#{path => ~"/sse", message_path => ~"/messages"}, Given);

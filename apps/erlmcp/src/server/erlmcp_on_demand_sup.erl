@@ -16,7 +16,7 @@ Internal.
 -type kind() :: sessions | sse_sessions | tasks.
 
 -doc """
-Starts the supervisor of the processes of a kind, which stores its pid in the instance.
+Starts the supervisor of the processes of `Kind`. The supervisor stores its pid in the instance.
 `Module:start_link` starts these processes, with the instance and the arguments of `start_child/3`.
 """.
 -spec start_link(kind(), Module :: module(), erlmcp_instance:instance()) ->

@@ -13,8 +13,9 @@ Internal.
 
 -type limits() :: erlmcp:limits().
 -doc """
-The handler module of a server; the definitions that the options have in addition to those of the
-module; and the local funs in other options (`m:erlmcp_reload`).
+The handler module of a server, the definitions of the options, and the local funs in other options
+(`m:erlmcp_reload`). The definitions of the options are those that the server has in addition to
+those of the module.
 """.
 -type handler() :: {
     module(), Besides :: #{erlmcp_definition:kind() => [erlmcp_definition:source()]},

@@ -37,7 +37,7 @@ Internal.
 
 -doc """
 Compiles the pattern `Text`, which is at `Tokens` in the current subschema. Throws
-`{pattern_too_long, Location, Limit}` if `Text` has more than `Limit` bytes, which is the context's
+`{pattern_too_long, Location, Limit}` if `Text` has more bytes than `Limit`, the context's
 `max_pattern`. Throws `{invalid_pattern, Location, Text}` if `Text` is no regular expression.
 """.
 -spec compile(Text :: binary(), Tokens :: [binary()], erlmcp_schema_context:context()) -> pattern().
@@ -78,9 +78,9 @@ regex(Text) ->
     end.
 
 -doc """
-Returns the part of `Budget` that remains after the match if `Text` matches the pattern, and `bnot`
-of it otherwise. Bytes that are not UTF-8 do not match. Throws `pattern` if the match takes too
-long, and `budget` if it costs more than `Budget`.
+Matches `Text`. Returns what remains of `Budget` if `Text` matches the pattern, and `bnot` of that
+number if not. Bytes that are not UTF-8 do not match. Throws `pattern` if the match takes too long,
+and `budget` if it costs more than `Budget`.
 """.
 -spec match(Text :: binary(), pattern(), Budget :: non_neg_integer()) -> integer().
 match(Text, {shape, Shape}, Budget) when is_binary(Text) ->

@@ -48,9 +48,9 @@ own_principal(Principal) when is_binary(Principal) -> binary:copy(Principal);
 own_principal(Principal) -> binary_to_term(term_to_binary(Principal)).
 
 -doc """
-Returns the identity of a request, or its refusal: 401 if `Authenticate` refuses the request or
-returns an `expires_at` that has passed, 500 if `Authenticate` crashes or returns an invalid term.
-Logs an incident for a 500. `Key` is the key of the server.
+Returns the identity of a request, or its refusal. The refusal is a 401 if `Authenticate` refuses
+the request or returns an `expires_at` that has passed. It is a 500, with an incident in the log, if
+`Authenticate` crashes or returns an invalid term. `Key` is the key of the server.
 """.
 -spec identity(erlmcp_listen:ask(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, identity()} | {error, erlmcp_refusal:refusal()}.

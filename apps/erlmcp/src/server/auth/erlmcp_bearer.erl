@@ -24,7 +24,7 @@ Internal.
 -opaque handle() :: #{settings := erlmcp_bearer_options:settings(),
                       tables := erlmcp_bearer_tables:tables()}.
 -doc """
-The process that continues a waiting request, and a tag of its own choice. The process is sent
+The process that continues a waiting request, and the tag of the messages to it. The process is sent
 `{Tag, {erlmcp_bearer, Reference, Outcome}}`. It must pass the inner tuple to `awaited/3`.
 """.
 -type owner() :: {pid(), Tag :: term()}.

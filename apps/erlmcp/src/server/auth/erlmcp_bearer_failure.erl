@@ -99,9 +99,9 @@ busy(Limit) ->
                                     #{retry_after_ms => ?RETRY_MS, limit => Limit})}.
 
 -doc """
-Returns the failure if too many proofs are in use: for `key` those of the key that signed the proof
-(429), for `all` those of all keys (503). The refusal has `Limit`, the most proofs that may be in
-use.
+Returns the failure if too many proofs are in use. `key` is for those of the key that signed the
+proof (429), and `all` for those of all keys (503). The refusal has `Limit`, the most proofs that
+may be in use.
 """.
 -spec proofs(key | all, Limit :: pos_integer()) -> failure().
 proofs(key, Limit) ->

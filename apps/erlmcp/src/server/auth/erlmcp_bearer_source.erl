@@ -35,8 +35,8 @@ The subject of a question to another machine: the keys of a source, or the valid
 -type subject() :: {keys, Index :: pos_integer()}
                  | {token, Index :: pos_integer(), erlmcp_bearer_tables:digest()}.
 -doc """
-The answer to a question. `ok` is about the keys of an issuer, which was asked recently: if its
-answer was valid, the keys are in the table. `active` and `inactive` are about a token.
+The answer to a question. `ok` means that the issuer was asked for its keys recently. If the
+issuer's answer was valid, its keys are in the table. `active` and `inactive` are about a token.
 `{error, unavailable}` means that no valid answer came in time.
 """.
 -type outcome() :: ok | {active, erlmcp_token_claims:claims()} | inactive | {error, unavailable}.

@@ -50,7 +50,8 @@ new(#{sources := Sources, dpop_proofs := Most, dpop_proofs_per_key := PerKey}) -
 
 -doc """
 Returns the identity and the bindings of a token that `remember/5` stored. Returns `unknown` if
-nothing is stored, if it has expired at `Now`, or if the keys of the token's source have changed.
+nothing is stored, if the identity has expired at `Now`, or if the keys of the token's source have
+changed.
 """.
 -spec identity(digest(), Now :: integer(), tables()) ->
     {ok, erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()} | unknown.
@@ -73,7 +74,7 @@ is_valid({Index, Generation}, #{keys := Keys}) ->
 -doc """
 Remembers the identity and the bindings of a token until `Until`, unless 10,000 identities are
 remembered already. With `{Index, Generation}` as `Source`, the identity counts only while the keys
-of the source `Index` are of that generation. With `lasting`, it does not depend on keys.
+of the source `Index` are of that generation. With `lasting`, the identity does not depend on keys.
 """.
 -spec remember(digest(), Until :: integer(),
                Source :: lasting | {Index :: pos_integer(), Generation :: reference()},
@@ -206,7 +207,7 @@ begin_refresh(Index, #{words := Words} = Tables) ->
     may_fetch(Index, Tables) andalso
         atomics:compare_exchange(Words, ?REFRESHING(Index), 0, 1) =:= ok.
 
--doc "Records the end of a refresh, whether it has succeeded or not.".
+-doc "Records the end of a refresh, successful or not.".
 -spec end_refresh(Index :: pos_integer(), tables()) -> ok.
 end_refresh(Index, #{words := Words}) ->
     atomics:put(Words, ?REFRESHING(Index), 0).

@@ -263,8 +263,8 @@ subject(#{context := Context, id := Id, arrival := Arrival} = Call) ->
                                arrival => Arrival, principal => Principal}.
 
 -doc """
-Returns `{permit, Permit}` with the permit of a call, or `none` if the call has no permit. It is for
-the process that gives the permit back if the call is killed.
+Returns `{permit, Permit}` with the permit of a call, or `none` if the call has no permit. The
+result is for the process that gives the permit back if the call is killed.
 """.
 -spec permit(erlmcp_engine:call()) -> erlmcp_calls:permit().
 permit(#{permit := Permit}) -> {permit, Permit};

@@ -194,7 +194,7 @@ pass_on({Pid, Tag}, Message) ->
 
 -doc """
 Runs `Run` and returns its result. If `Run` takes longer than `Milliseconds`, the owner is sent the
-message `deadline`. `Run` goes on until the owner ends the calling process.
+message `deadline`. `Run` itself goes on, and the owner must end the call.
 """.
 -spec within(Milliseconds :: non_neg_integer(), erlmcp_call:owner(), Run :: fun(() -> Result)) ->
     Result.

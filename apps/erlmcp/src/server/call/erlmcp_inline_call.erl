@@ -107,9 +107,9 @@ outcome(#{kind := Kind, definition := #{handler := Handler} = Definition,
 
 -doc """
 Sends a session's client first the reports and then the answer of an inline call, which has ended. A
-process of its own sends them, and this function returns at once. `Waiting` is the connection that
-waits for the answer. Until the answer is sent, the call counts among the running calls of the
-session, even above the limit.
+new process sends them, and this function returns at once. `Waiting` is the connection that waits
+for the answer. Until the answer is sent, the call counts among the running calls of the session,
+even above the limit.
 """.
 -spec tell(Reports :: [erlmcp_call_messages:message()], {reply, erlmcp_reply:status(), iodata()},
            erlmcp_engine:call(),

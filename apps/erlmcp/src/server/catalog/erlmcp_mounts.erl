@@ -12,8 +12,8 @@ Internal.
 -export_type([mount/0, server/0]).
 
 -doc """
-A server to mount: the pid or `id` of a server that runs on this node, the options of a new server,
-or a module with `-behaviour(erlmcp_server)`.
+A server to mount: the pid or `id` of a server that runs on this node, or the options of a new
+server. A module with `-behaviour(erlmcp_server)` stands for such options.
 """.
 -type server() :: pid() | module() | erlmcp:options() | term().
 -doc """

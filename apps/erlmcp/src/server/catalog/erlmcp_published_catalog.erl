@@ -127,9 +127,7 @@ publish(changing, {Top, Names}, Key, Table) ->
 names({_, Names}) -> [Name || {Name, _} <- Names];
 names(_) -> [].
 
--doc """
-Returns `true` if the last call of `put/3` for the server published its catalog as `changing`.
-""".
+-doc "Returns `true` if the catalog was last published as `changing`.".
 -spec is_changing(erlmcp_instance:instance()) -> boolean().
 is_changing(#{key := Key, changing := Table}) ->
     persistent_term:get({?MODULE, Key}, none) =:= {changing, Table}.

@@ -17,9 +17,9 @@ Internal.
 
 -doc """
 Returns `Source`, a definition of the server with the key `Key`, with another fun `visible`. This
-fun calls the given `visible`, but never crashes and always returns `true` or `false`. It returns
-`false` if the given fun crashes or returns another term. A definition without a fun `visible` of
-one argument is returned as it is.
+fun calls the given `visible`, but never crashes and always returns `true` or `false`. The new fun
+returns `false` if the given fun crashes or returns another term. A definition without a fun
+`visible` of one argument is returned as it is.
 """.
 -spec guarded(erlmcp_definition:kind(), Source :: erlmcp_definition:source(), Key :: reference()) ->
     erlmcp_definition:source().

@@ -223,7 +223,7 @@ await(Count, {_, Words, _}) ->
 awaited({_, Words, _}) ->
     atomics:get(Words, ?WAITING) > 0.
 
--doc "Returns the recent mean time of a loan, in milliseconds, or 0 if no loan was counted yet.".
+-doc "Returns the recent mean time of a loan, in milliseconds; 0 before a loan was counted.".
 -spec used_ms(seats()) -> number().
 used_ms({_, Words, _}) ->
     atomics:get(Words, ?USED) / 1_000.
