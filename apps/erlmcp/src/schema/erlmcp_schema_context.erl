@@ -56,8 +56,8 @@ children(Keyword, _, _, Context) ->
     invalid(Keyword, Context).
 
 -doc """
-Returns the value of a keyword as a non-negative integer. If it is no such number, throws as
-`invalid/2` does.
+Returns the value of a keyword as a non-negative integer. Throws as `invalid/2` does for any other
+value.
 """.
 -spec integral({Keyword :: binary(), Value :: term()}, context()) -> non_neg_integer().
 integral({Keyword, Value}, Context) ->

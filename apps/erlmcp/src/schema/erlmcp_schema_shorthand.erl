@@ -135,7 +135,7 @@ is_keyword(<<"$", _/binary>>) -> true;
 is_keyword(Name) ->
     lists:member(Name, [~"properties", ~"anyOf", ~"oneOf", ~"allOf", ~"additionalProperties"]).
 
--doc "Returns the error of `expand/1` as a sentence for people.".
+-doc "Returns a sentence that says why a term is not a schema.".
 -spec reason(reason()) -> binary().
 reason({bad_shorthand, Path, Term}) ->
     Where = [[$/, Name] || Name <- Path],

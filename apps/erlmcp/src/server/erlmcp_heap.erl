@@ -59,9 +59,8 @@ bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := U
     end.
 
 -doc """
-Returns the most bytes that the unfinished bodies of one HTTP/2 connection may have together. With
-more bytes, its process could exceed the bound of `bound_connection/1`, and all its requests would
-end.
+Returns how many bytes the unfinished bodies of a connection of HTTP/2 may have together. With more,
+its process could exceed the bound of `bound_connection/1`, and all its requests would end.
 """.
 -spec bodies_of_connection(erlmcp_server_options:limits()) -> pos_integer().
 bodies_of_connection(#{message_bytes := Max}) when is_integer(Max) ->

@@ -96,8 +96,8 @@ share(Name, Term) ->
     persistent_term:get({?MODULE, Name}).
 
 -doc """
-Returns the term that is shared under `Name`. Returns `gone` if there is none: the server has ended,
-or has not shared the term yet.
+Returns the term that is shared under `Name`, or `gone` if there is none: its server has ended, or
+has not shared it yet.
 """.
 -spec find(Name :: term()) -> {ok, Term :: dynamic()} | gone.
 find(Name) ->

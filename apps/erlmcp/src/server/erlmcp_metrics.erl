@@ -9,8 +9,7 @@ Internal.
 -export([of_running/2, report/1, in_cluster/1, tools/1, name/1]).
 
 -doc """
-Returns a list with the figures of a server as its only element. The list is empty if the server's
-supervisor has ended.
+Returns a list with the figures of a server. The list is empty if the supervisor has ended.
 """.
 -spec of_running(Supervisor :: pid(), erlmcp_instance:instance()) -> [erlmcp:metrics()].
 of_running(Supervisor, Instance) ->

@@ -32,10 +32,7 @@ Exits if the supervisor of `Kind` does not run, and raises `badarg` if the serve
 start_child(Kind, Arguments, Instance) ->
     supervisor:start_child(erlmcp_instance:supervisor(Kind, Instance), Arguments).
 
--doc """
-Returns `true` if the supervisor of the processes of a kind runs. Raises `badarg` if the server has
-ended.
-""".
+-doc "Returns `true` if the supervisor of a kind runs. Raises `badarg` if the server has ended.".
 -spec is_there(kind(), erlmcp_instance:instance()) -> boolean().
 is_there(Kind, Instance) ->
     case erlmcp_instance:supervisor(Kind, Instance) of
@@ -44,8 +41,8 @@ is_there(Kind, Instance) ->
     end.
 
 -doc """
-Returns the number of processes of a kind that run, or 0 if their supervisor has not started yet.
-Exits if the supervisor has ended, and raises `badarg` if the server has ended.
+Returns how many processes of a kind run; 0 before their supervisor has started. Exits if the
+supervisor has ended, and raises `badarg` if the server has ended.
 """.
 -spec count(kind(), erlmcp_instance:instance()) -> non_neg_integer().
 count(Kind, Instance) ->

@@ -33,7 +33,7 @@ start_link() ->
 
 -doc """
 Returns `true` if the registry's process runs: the application has started, and the process is not
-being restarted.
+about to start again.
 """.
 -spec is_running() -> boolean().
 is_running() ->
@@ -112,7 +112,7 @@ watch(Server) ->
 
 -doc """
 Sends `{erlmcp_ready, Server}` to the processes that watch the server of an instance. `Server` is
-the argument of their calls of `watch/1`. Raises `badarg` if the application does not run.
+the argument of their `watch/1`. Raises `badarg` if the application does not run.
 """.
 -spec ready(erlmcp_instance:instance()) -> ok.
 ready(#{key := Key}) ->

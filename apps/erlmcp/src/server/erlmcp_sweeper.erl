@@ -14,8 +14,8 @@ Internal.
 -type work() :: fun((erlmcp_instance:instance()) -> ok).
 
 -doc """
-Starts a sweeper, with `Name` in its label. Every `Milliseconds`, the sweeper calls `Sweep` with the
-instance. When the server ends, it calls `Last` with the instance.
+Starts a sweeper, with `Name` in its label. The sweeper calls `Sweep` with the instance every
+`Milliseconds`, and `Last` with the instance when the server ends.
 """.
 -spec start_link(Name :: atom(), Milliseconds :: pos_integer(), {Sweep :: work(), Last :: work()},
                  erlmcp_instance:instance()) -> gen_server:start_ret().

@@ -110,9 +110,8 @@ type(<<C, _/binary>> = Type) when C =:= $a; C =:= $i; C =:= $o -> [~"an ", Type]
 type(Type) -> [~"a ", Type].
 
 -doc """
-Joins texts to an enumeration, with the word `Last`, such as `or`, before the last text. If there
-are more than 10 texts, the enumeration has the first 9, and the number of the others. An empty list
-becomes `none`.
+Joins texts to an enumeration, with the word `Last` before the last text. Of more than 10 texts, the
+enumeration has the first 9, and the number of the others. An empty list becomes `none`.
 """.
 -spec list([iodata()], Last :: binary()) -> iodata().
 list([], _) -> ~"none";

@@ -66,7 +66,7 @@ in_revision(Revision, Extensions) ->
 
 -doc """
 Returns `true` if the capabilities of a client declare `Extension`, with an object of settings. For
-MCP Apps the member `mimeTypes` of these settings must contain `text/html;profile=mcp-app`.
+MCP Apps these must have the media type `text/html;profile=mcp-app` among their `mimeTypes`.
 """.
 -spec client_has(Extension :: binary(), Capabilities :: map()) -> boolean().
 client_has(Extension, #{~"extensions" := #{} = Extensions}) ->

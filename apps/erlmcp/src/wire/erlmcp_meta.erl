@@ -29,7 +29,7 @@ Internal.
 -define(LOG_LEVEL, ~"io.modelcontextprotocol/logLevel").
 
 -doc """
-Returns `true` if a request's parameters name a protocol version in `_meta`. Such a request is
+Returns `true` if a request's parameters name a protocol version in `_meta`, so the request is
 stateless.
 """.
 -spec is_modern(Params :: map()) -> boolean().

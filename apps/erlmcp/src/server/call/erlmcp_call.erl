@@ -381,9 +381,8 @@ ended(Refusal, #{id := Id, revision := Revision} = Subject, Instance) ->
     Answer.
 
 -doc """
-Counts the request of the linked call `Call` as cancelled. The caller is the owner of the call, and
-has just killed it. If the call's own answer waits in the mailbox, drops that answer and counts
-nothing.
+Counts the request of a linked call as cancelled. The caller is the owner of the call, and has just
+killed it. If the call's own answer waits in the mailbox, drops that answer and counts nothing.
 """.
 -spec cancelled(Call :: pid(), subject(), erlmcp_instance:instance()) -> ok.
 cancelled(Call, Subject, Instance) ->

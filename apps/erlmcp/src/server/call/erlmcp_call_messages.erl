@@ -128,7 +128,7 @@ session's process, and owns this call. `Marks` are the marks of the call.
 session_owner(Session, Marks) ->
     {Session, {erlmcp_call, self(), Marks}}.
 
--doc "Returns the owner of an inline call that runs in the calling process.".
+-doc "Returns the owner of an inline call in the calling process.".
 -spec inline_owner() -> erlmcp_call:owner().
 inline_owner() ->
     {self(), inline}.

@@ -23,7 +23,7 @@ Internal.
 -type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_call:subject(), permit()}.
 %% The permit of a call at the server's gate. Its owner gives it back if the call is killed.
 -type permit() :: {permit, erlmcp_gate:permit()} | none.
--doc "Requests to the client that have no answer yet, and whose answers are not needed any more.".
+-doc "Unanswered requests to the client, whose answers are not needed any more.".
 -type withdrawn() :: [erlmcp_call_messages:client_request()].
 -opaque calls() :: #{
     instance := erlmcp_instance:instance(),
@@ -143,8 +143,8 @@ adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls)
 -doc """
 Handles a message of a call. Returns the withdrawn requests, bytes for the client, and the new value
 of the calls. A notification counts as written (`m:erlmcp_notification_window`). Kills a call that
-has passed its deadline, or that an operator ends, and gives its permit back. Then the bytes are the
-call's answer. Ignores a message of a call that has ended.
+has passed its deadline, or that an operator ends, and gives its permit back; then the bytes are its
+answer. Ignores a message of a call that has ended.
 """.
 -spec message(Call :: pid(), erlmcp_call_messages:message(), calls()) ->
     {withdrawn(), iodata(), calls()}.

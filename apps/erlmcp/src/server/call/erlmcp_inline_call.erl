@@ -23,8 +23,8 @@ Internal.
 
 -doc """
 Returns `true` if the calling process, which is that of a connection, may run one more inline call.
-`Since` is the process's number of reductions when the messages arrived that it now answers. The
-process may have used at most 400,000 reductions since then.
+`Since` is its number of reductions when its messages arrived. The process may have used at most
+400,000 reductions since then.
 """.
 -spec is_in_turn(Since :: non_neg_integer()) -> boolean().
 is_in_turn(Since) ->

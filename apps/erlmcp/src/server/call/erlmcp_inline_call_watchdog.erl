@@ -83,9 +83,7 @@ Internal.
 
 -doc "The mark of a definition: the monotonic time in milliseconds from which it is quick again.".
 -type mark() :: atomics:atomics_ref().
--doc """
-The call that is watched: its server's key, its method, and the name or URI of its definition.
-""".
+-doc "The call that is watched: the server's key, the method, and the definition's name or URI.".
 -type whose() :: {reference(), Method :: binary(), Target :: binary()}.
 -type watched() :: {mark(), whose()}.
 -type word() :: atomics:atomics_ref().

@@ -128,8 +128,8 @@ no_loops(Server, [#{server := Inner} | Mounts], Ids) ->
     end.
 
 -doc """
-Returns a fun of one argument, a URI. The fun returns `true` if the server with the key `Server`
-runs and has a resource at that URI.
+Returns a fun that takes a URI, and returns `true` if the server with the key `Server` runs and has
+a resource at that URI.
 """.
 -spec offers(Server :: reference()) -> erlmcp_mount:offers().
 offers(Server) ->
@@ -169,10 +169,7 @@ put_mounting(Prefix, #{key := Key} = Mounting, #{mounting := Table}) ->
     true = ets:insert(Table, {{Key, Prefix}, self(), Mounting}),
     ok.
 
--doc """
-Deletes what `put_mounting/3` has recorded for these arguments. Has no effect if the server
-`Mounted` has ended.
-""".
+-doc "Deletes the record of `put_mounting/3`. Has no effect if the server `Mounted` has ended.".
 -spec delete_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
                       Mounted :: erlmcp_instance:instance()) -> ok.
 delete_mounting(Prefix, #{key := Key}, #{mounting := Table}) ->

@@ -148,16 +148,16 @@ wait(Changed, #{changing := Table}) ->
     ok.
 
 -doc """
-Returns `true` if changes are stored of which clients are not notified yet (`wait/2`). Raises
-`badarg` if the server has ended.
+Returns `true` if clients are still to be notified of a change. Raises `badarg` if the server has
+ended.
 """.
 -spec is_waiting(erlmcp_instance:instance()) -> boolean().
 is_waiting(#{changing := Table}) ->
     ets:member(Table, waiting).
 
 -doc """
-Calls `Tell` with the changes that `wait/2` has stored, if there are any, and then deletes these
-changes. Does nothing if the server has ended.
+Calls `Tell` with the changes of which clients are not notified yet, if there are any, and deletes
+these changes. Does nothing if the server has ended.
 """.
 -spec tell_waiting(Tell :: fun((Changed :: map()) -> ok), erlmcp_instance:instance()) -> ok.
 tell_waiting(Tell, #{changing := Table}) ->

@@ -14,10 +14,10 @@ Internal.
 
 -export_type([breakers/0]).
 
--doc "The breakers of a server that several definitions may share, by name.".
+-doc "The breakers that definitions may share, by name.".
 -type breakers() :: #{atom() => erlmcp_breaker:breaker()}.
 
--doc "Creates a breaker for each name in `Options`, with the breaker options under that name.".
+-doc "Creates a breaker for each name in `Options`, with the options under that name.".
 -spec breakers(Options :: #{atom() => erlmcp:breaker()}) -> breakers().
 breakers(Options) ->
     #{Name => erlmcp_breaker:new(Given) || Name := Given <- Options}.

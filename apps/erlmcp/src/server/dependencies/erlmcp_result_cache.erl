@@ -22,7 +22,7 @@ Internal.
 %% Milliseconds between two sweeps of expired results.
 -define(SWEEP, 60_000).
 
--doc "Starts the process that keeps the cached results of an instance.".
+-doc "Starts the cache of an instance.".
 -spec start_link(erlmcp_instance:instance()) -> gen_server:start_ret().
 start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, [{hibernate_after, 1000}]).

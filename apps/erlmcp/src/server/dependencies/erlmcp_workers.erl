@@ -47,8 +47,8 @@ is_options(_) ->
     false.
 
 -doc """
-Starts the pool `Name` of an instance, and does not wait until the pool's workers have started. The
-pool starts a worker again later if the worker could not be started.
+Starts the pool `Name` of an instance, and does not wait until its workers have started. A worker
+that cannot be started is tried again later.
 """.
 -spec start_link(atom(), erlmcp:workers(), erlmcp_instance:instance()) -> gen_server:start_ret().
 start_link(Name, Options, Instance) ->

@@ -60,7 +60,7 @@ insufficient(Needed) ->
                        #{scopes => Needed}).
 
 -doc """
-Returns the scopes with all those that they imply, directly or through other scopes.
+Returns the scopes with all those that they imply, directly or not.
 
 ## Examples
 

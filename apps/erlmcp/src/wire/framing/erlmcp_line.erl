@@ -33,8 +33,8 @@ new(Max) ->
 -doc """
 Returns the lines that end in `Chunk`, without their end (`\n` or `\r\n`), in their order. Lines of
 only whitespace are left out. A line over the bound gives one `{too_large, Observed}` as soon as it
-passes the bound, and the rest of the line is dropped. `Observed` is the number of its bytes so far.
-A line may be a sub-binary of `Chunk`, and then keeps all of it in memory.
+passes the bound, and its rest is dropped. `Observed` is the number of its bytes so far. A line may
+be a sub-binary of `Chunk`, and then keeps all of it in memory.
 
 ## Examples
 
