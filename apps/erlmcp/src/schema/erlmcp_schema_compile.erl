@@ -29,8 +29,9 @@ Internal.
 }).
 
 -doc """
-Returns the checks of all numbered subschemas, followed by their finders; the root is the first.
-Throws a reason of `t:erlmcp_schema:reason/0`.
+Returns a tuple with the checks of all numbered subschemas, followed by their finders in the same
+order. The root schema is the first. Throws a reason of `t:erlmcp_schema:reason/0` if a subschema
+cannot be compiled.
 """.
 -spec table(erlmcp_schema_index:index(), options()) -> tuple().
 table(Index, #{max_subschemas := Limit, formats := Formats, max_pattern := MaxPattern}) ->

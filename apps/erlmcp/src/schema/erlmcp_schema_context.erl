@@ -27,8 +27,8 @@ Internal.
 
 -doc """
 Returns the check and the finder of `Schema`, which is at `Tokens` in the current subschema. Throws
-a reason of `t:erlmcp_schema:reason/0`. If `Schema` is neither a map nor a boolean, the reason is
-`invalid_keyword` with `InvalidKeyword`.
+a reason of `t:erlmcp_schema:reason/0` if `Schema` cannot be compiled. If `Schema` is neither a map
+nor a boolean, the reason is `{invalid_keyword, Location, InvalidKeyword}`.
 """.
 -spec child(Tokens :: [binary()], Schema :: term(), context(), InvalidKeyword :: binary()) ->
     erlmcp_schema_run:node_pair().
@@ -39,8 +39,10 @@ child(_, _, Context, Keyword) ->
     invalid(Keyword, Context).
 
 -doc """
-Returns the check and the finder of each schema in a keyword's list or map, with its token. Throws
-a reason of `t:erlmcp_schema:reason/0`, which is `invalid_keyword` for a value of another form.
+Returns the check and the finder of each schema in the list or map `Schemas`, the value of
+`Keyword`. The check and the finder stand after the schema's token: its index or its name. Throws a
+reason of `t:erlmcp_schema:reason/0` if a schema cannot be compiled. The reason is `invalid_keyword`
+if `Schemas` is not a list for `list`, or not a map for `map`.
 """.
 -spec children(binary(), term(), list | map, context()) ->
     [{binary(), erlmcp_schema_run:node_pair()}].
@@ -65,8 +67,8 @@ integral({Keyword, Value}, Context) ->
     end.
 
 -doc """
-Returns the value of a keyword, a list of names, with each name once. Throws as `invalid/2` does for
-any other value.
+Returns the names in the value of a keyword, each once. If the value is not a list of strings,
+throws as `invalid/2` does.
 """.
 -spec names({Keyword :: binary(), Value :: term()}, context()) -> [binary()].
 names({Keyword, Names}, Context) ->
@@ -74,7 +76,8 @@ names({Keyword, Names}, Context) ->
     lists:uniq(Names).
 
 -doc """
-Throws `{invalid_keyword, Location, Keyword}`, for a keyword whose value the dialect does not allow.
+Throws `{invalid_keyword, Location, Keyword}`, for a keyword whose value is invalid. `Location` is
+that of the current subschema.
 """.
 -spec invalid(binary(), context()) -> no_return().
 invalid(Keyword, #{place := Place}) ->
@@ -85,7 +88,10 @@ invalid(Keyword, #{place := Place}) ->
 location(Tokens, #{place := #place{pointer = Pointer} = Place}) ->
     erlmcp_schema_place:location(Place#place{pointer = lists:reverse(Tokens, Pointer)}).
 
--doc "Returns `true` if `format` is asserted, and not only an annotation.".
+-doc """
+Returns `true` if a value must have the `format` that the current subschema gives, and `false` if
+`format` is only an annotation.
+""".
 -spec asserts_formats(context()) -> boolean().
 asserts_formats(#{formats := assert}) -> true;
 asserts_formats(#{place := #place{dialect = Dialect}}) ->

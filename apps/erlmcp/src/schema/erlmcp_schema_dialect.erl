@@ -30,9 +30,10 @@ Internal.
 -define(URI_07, ~"http://json-schema.org/draft-07/schema").
 
 -doc """
-Returns the dialect whose meta-schema has the address `Uri`, the value of `$schema`. `Documents` are
-the given schemas by their addresses. Throws `{unsupported_dialect, Uri}` or
-`{unsupported_vocabulary, Uri}`.
+Returns the dialect of a schema whose `$schema` is `Uri`, the address of a meta-schema. `Documents`
+are the schemas that were given, by their addresses. Throws `{unsupported_dialect, Uri}` if `Uri`
+leads to none of the three published dialects, directly or through `Documents`. Throws
+`{unsupported_vocabulary, Vocabulary}` if the meta-schema requires a vocabulary that is not known.
 """.
 -spec named(Uri :: binary(), Documents :: #{binary() => erlmcp_schema:json()}) -> dialect().
 named(Uri, Documents) ->
@@ -142,7 +143,10 @@ uri(#dialect{uri = Uri}) -> Uri.
 -spec draft(dialect()) -> draft().
 draft(#dialect{draft = Draft}) -> Draft.
 
--doc "Returns `asserted` if the dialect itself asserts `format`, and `annotated` otherwise.".
+-doc """
+Returns `asserted` if schemas of the dialect always assert `format`, and `annotated` if `format` is
+only an annotation in them.
+""".
 -spec formats(dialect()) -> annotated | asserted.
 formats(#dialect{formats = Formats}) -> Formats.
 
@@ -150,14 +154,18 @@ formats(#dialect{formats = Formats}) -> Formats.
 -spec has(binary(), dialect()) -> boolean().
 has(Keyword, #dialect{keywords = Keywords}) -> is_map_key(Keyword, Keywords).
 
--doc "Returns the schema without the keywords that its dialect ignores next to `$ref`.".
+-doc """
+Returns a schema without the keywords that the dialect ignores. Draft-07 ignores all keywords next
+to `$ref`, and the other drafts ignore none.
+""".
 -spec effective(map(), dialect()) -> map().
 effective(#{~"$ref" := Ref}, #dialect{draft = draft_07}) -> #{~"$ref" => Ref};
 effective(Schema, _) -> Schema.
 
 -doc """
-Returns the direct subschemas of a schema, under the keywords of the dialect. Values that are not
-schemas are left out.
+Returns the direct subschemas of a schema: those that are values of the dialect's keywords, or stand
+in a list or map there. Values that are not schemas are left out. A subschema is `here` if it is for
+the whole instance, and `inside` if it is for a part of it. A `stored` one is only for references.
 """.
 -spec children(map(), dialect()) -> [child()].
 children(Schema, #dialect{keywords = Keywords}) ->

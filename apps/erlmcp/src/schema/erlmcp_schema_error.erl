@@ -12,12 +12,17 @@ Internal.
 
 -import(erlmcp_value_text, [value/1, literal/1, count/2]).
 
--doc "An error. The paths have their last token first.".
+-doc """
+An error of a validation. `Instance` is the path to the value, and `Schema` the path to the keyword.
+Both have their last token first. `Expected` is for the error's sentence, such as the limit that
+`Value` exceeds.
+""".
 -type error() :: {kind(), Expected :: term(), Value :: term(),
                   Instance :: erlmcp_schema_run:path(), Schema :: erlmcp_schema_run:path()}.
 -doc """
-The kind of an error: a keyword, the schema `false`, an object that is `closed` to a member, or a
-pattern that was `halted`.
+The kind of an error: the keyword that refuses the value, or one of three atoms. `false` is the
+schema `false`. `closed` is an object that may not have one of its members, and `halted` a pattern
+that took too long.
 """.
 -type kind() :: binary() | false | closed | halted.
 
@@ -32,7 +37,9 @@ detail({_, _, _, Instance, Schema} = Error) ->
         message => sentence(Error)
     }.
 
--doc "Returns the error as a sentence that begins with the field.".
+-doc """
+Returns an error as a sentence that begins with the name of the value (`erlmcp_value_text:field/1`).
+""".
 -spec sentence(error()) -> binary().
 sentence(Error) ->
     iolist_to_binary([clause(Error), $.]).

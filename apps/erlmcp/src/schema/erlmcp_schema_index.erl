@@ -39,9 +39,10 @@ Internal.
 -define(NOWHERE, ~"schema:///").
 
 -doc """
-Returns the index of a schema and of the given `schemas`. Without `$schema`, the schema has the
-dialect `dialect`, and a given one has the schema's dialect. Throws a reason of
-`t:erlmcp_schema:reason/0`.
+Returns the index of `Schema`, of the schemas in the option `schemas`, and of the published
+meta-schemas that these refer to. If `Schema` has no `$schema`, its dialect is the option `dialect`.
+A schema in `schemas` that has no `$schema` has the dialect of `Schema`. Throws a reason of
+`t:erlmcp_schema:reason/0` if one of the schemas cannot be indexed.
 """.
 -spec new(erlmcp_schema:json(), limits()) -> index().
 new(Schema, #{schemas := Documents, dialect := Default} = Limits) ->
@@ -190,8 +191,9 @@ root(#index{root = Root} = Index) ->
     Uri.
 
 -doc """
-Returns the resource at an address without a fragment, and the address under which the index has the
-resource: that of its `$id`, if it has one. Returns `error` if there is none.
+Returns the resource that the index has at the address `Uri`, preceded by the resource's own
+address. This is the address of the resource's `$id`, or `Uri` if the resource has no `$id`. `Uri`
+must have no fragment. Returns `error` if the index has no resource at `Uri`.
 """.
 -spec find(binary(), index()) -> {Uri :: binary(), resource()} | error.
 find(Uri, #index{resources = Resources} = Index) ->
@@ -202,9 +204,10 @@ find(Uri, #index{resources = Resources} = Index) ->
     end.
 
 -doc """
-Returns the targets of the dynamic anchors that a resource brings into scope, by the anchors' names;
-`recursive` is that of `$recursiveAnchor`. A target is the address of the resource and the tokens of
-a pointer in it, the last one first. Names that no dynamic reference uses are left out.
+Returns the dynamic anchors of the resource at the address `Uri`, each name with its target. The
+name of `$recursiveAnchor` is `recursive`. A target is `Uri` and the tokens of a JSON pointer into
+the resource, the last token first. Anchors whose names no dynamic reference in the index uses are
+left out.
 """.
 -spec dynamic(binary(), index()) -> #{binary() | recursive => {binary(), [binary()]}}.
 dynamic(Uri, #index{dynamic = Used, resources = Resources}) ->
@@ -233,7 +236,10 @@ resolve_uri(Ref, Base) ->
             end
     end.
 
--doc "Returns the fragment of a reference, not decoded; empty if it has none.".
+-doc """
+Returns the fragment of a reference, still percent-encoded, or an empty binary if the reference has
+none.
+""".
 -spec fragment(binary()) -> binary().
 fragment(Ref) ->
     case binary:split(Ref, ~"#") of

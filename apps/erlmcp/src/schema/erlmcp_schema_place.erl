@@ -21,13 +21,16 @@ Internal.
 %% long array.
 -define(MAX_PASSED, 10_000).
 
--doc "Returns the whole schema as a subschema.".
+-doc "Returns the root schema of an index as a subschema.".
 -spec root(erlmcp_schema_index:index()) -> subschema().
 root(Index) ->
     {ok, Place} = at(erlmcp_schema_index:root(Index), [], #{}, Index),
     Place.
 
--doc "Returns `Schema`, which is at `Tokens` in the given subschema, as a subschema.".
+-doc """
+Returns `Schema` as a subschema. `Schema` lies inside the given subschema. `Tokens` are the tokens
+of the JSON pointer from there to `Schema`.
+""".
 -spec child(Tokens :: [binary()], Schema :: erlmcp_schema:json(), subschema(),
             erlmcp_schema_index:index()) -> subschema().
 child(Tokens, Schema, #place{uri = Uri, pointer = Pointer} = Place, Index) ->
@@ -54,15 +57,16 @@ crossing(_, _, _) ->
 enter(#place{uri = Uri, scope = Scope} = Place, Index) ->
     Place#place{scope = maps:merge(erlmcp_schema_index:dynamic(Uri, Index), Scope)}.
 
--doc "Returns those keywords of a schema that are references.".
+-doc "Returns those keywords of a schema that are references in the dialect, such as `$ref`.".
 -spec references(map(), erlmcp_schema_dialect:dialect()) -> [Keyword :: binary()].
 references(Schema, Dialect) ->
     [Keyword || Keyword <- [~"$ref", ~"$dynamicRef", ~"$recursiveRef"],
                 is_map_key(Keyword, Schema), erlmcp_schema_dialect:has(Keyword, Dialect)].
 
 -doc """
-Returns the target of the reference `Keyword` in a subschema. Throws `unresolved_ref` or
-`invalid_keyword`.
+Returns the subschema that a reference leads to. `Keyword` is the reference's keyword in the given
+subschema, such as `$ref`. Throws `{unresolved_ref, Location, Ref}` if the reference leads to no
+schema. Throws `{invalid_keyword, Location, Keyword}` if its value is not a string.
 """.
 -spec reference(Keyword :: binary(), subschema(), erlmcp_schema_index:index()) -> subschema().
 reference(Keyword, #place{schema = Schema} = Place, Index) ->
@@ -161,7 +165,10 @@ number(Token) when byte_size(Token) >= 1, byte_size(Token) =< 6 ->
 number(_) ->
     none.
 
--doc "Returns a key that is unique for each subschema and the targets of its dynamic references.".
+-doc """
+Returns a key of a subschema. Two subschemas have the same key only if they are the same place in a
+schema, and their dynamic references have the same targets.
+""".
 -spec key(subschema()) -> key().
 key(#place{uri = Uri, pointer = Pointer, scope = Scope}) ->
     {Uri, Pointer, Scope}.
@@ -188,8 +195,8 @@ escape_byte($/) -> ~"~1";
 escape_byte(C) -> <<C>>.
 
 -doc """
-Returns the location of a subschema, for an error: its address and `#`, if it has an address,
-followed by its JSON pointer.
+Returns the location of a subschema, for an error. The location is a JSON pointer. If the
+subschema's resource has an address, the address and `#` stand before the pointer.
 """.
 -spec location(subschema()) -> binary().
 location(#place{uri = <<"schema:///">>, pointer = Pointer}) ->

@@ -101,7 +101,7 @@ in_turn([A, B, C | Rest]) ->
 
 -doc """
 Returns the part of `Keyword` that consists of one check, and of a finder that runs the same check.
-If the check fails, the error has `Expected`.
+If the check fails, the finder adds an error to the run that has `Expected` in it.
 """.
 -spec leaf(Keyword :: binary(), check(), Expected :: term()) -> part().
 leaf(Keyword, Check, Expected) ->
@@ -115,8 +115,8 @@ leaf(Keyword, Check, Expected) ->
     {[Check], [Finder]}.
 
 -doc """
-Runs a check within the budget of a run. Returns whether the value passes, and the run with the
-remaining budget. Throws `budget` or `pattern` if the check does.
+Runs a check on a value, within the budget of a run. Returns `true` if the value passes, otherwise
+`false`, and the run with the remaining budget. Throws `budget` or `pattern` if the check does.
 """.
 -spec passes(check(), term(), run()) -> {boolean(), run()}.
 passes(Check, V, #run{table = Table, budget = Budget} = Run) ->
@@ -127,8 +127,10 @@ passes(Check, V, #run{table = Table, budget = Budget} = Run) ->
     end.
 
 -doc """
-Runs a finder in place of a check, up to its first error, for a schema whose result depends on
-evaluations. Returns the remaining budget, or `bnot` of it after an error, as a check does.
+Runs `Find` in place of a check, for a schema whose result depends on evaluations. `Find` starts
+with a run of its own, with `Table` and `Budget`, and ends with its first error. Returns the
+remaining budget, or `bnot` of it after an error, as a check does. Throws `pattern` if a pattern
+takes too long, and `budget` if the budget is spent.
 """.
 -spec holds(fun((run()) -> run()), tuple(), non_neg_integer()) -> integer().
 holds(Find, Table, Budget) ->
@@ -141,8 +143,8 @@ holds(Find, Table, Budget) ->
     end.
 
 -doc """
-Adds an error to a run. Throws `{full, Run}` if there is no room for another one after it. In a
-branch, further errors are left out instead.
+Adds an error to a run. Throws `{full, NewRun}` if the run with the error has no room for another
+one. In a branch (`branch/1`), nothing is thrown, and errors without room are left out.
 """.
 -spec fail(erlmcp_schema_error:kind(), Expected :: term(), Value :: term(), Instance :: path(),
            Schema :: path(), run()) -> run().
@@ -165,19 +167,23 @@ errors(#run{errors = Errors}) -> lists:reverse(Errors).
 both({ChecksA, FindersA}, {ChecksB, FindersB}) ->
     {ChecksA ++ ChecksB, FindersA ++ FindersB}.
 
--doc "Subtracts a cost from a budget. Throws `budget` if the cost is higher.".
+-doc "Returns `Budget` less `Cost`. Throws `budget` if `Cost` is higher than `Budget`.".
 -spec spend(non_neg_integer(), non_neg_integer()) -> non_neg_integer().
 spend(Cost, Budget) when is_integer(Cost), is_integer(Budget), Cost =< Budget -> Budget - Cost;
 spend(_, _) -> throw(budget).
 
--doc "Subtracts a cost from the budget of a run. Throws `budget` if the cost is higher.".
+-doc """
+Returns the run with its budget reduced by `Cost`. Throws `budget` if `Cost` is higher than the
+run's budget.
+""".
 -spec spent(non_neg_integer(), run()) -> run().
 spent(Cost, #run{budget = Budget} = Run) ->
     Run#run{budget = spend(Cost, Budget)}.
 
 -doc """
-Runs a finder on parts of the value. Evaluations inside of `Parts` do not count for the value; the
-parts themselves count as evaluated.
+Runs `Find` for parts of a value. Then records the value's properties or items `Parts` as evaluated,
+as `evaluated/2` does. Evaluations inside these parts are not recorded, since they are not of the
+value itself.
 """.
 -spec inside(fun((run()) -> run()), Parts :: evaluated(), run()) -> run().
 inside(Find, _, #run{evaluated = off} = Run) ->
@@ -187,8 +193,8 @@ inside(Find, Parts, #run{evaluated = Evaluated} = Run) ->
     Found#run{evaluated = merge(Evaluated, Parts)}.
 
 -doc """
-Records that the given properties or items were evaluated, or all of them, if a schema around asks
-for evaluations.
+Records the given properties or items as evaluated, or all of them for `all`. Returns the run
+unchanged if no schema around needs to know them.
 """.
 -spec evaluated(evaluated(), run()) -> run().
 evaluated(_, #run{evaluated = off} = Run) -> Run;
@@ -199,16 +205,16 @@ merge(_, all) -> all;
 merge(A, B) -> maps:merge(A, B).
 
 -doc """
-Returns a run for one branch of a keyword such as `anyOf`. The run keeps only its first error, which
-does not fail the value yet.
+Returns a run for one branch of a keyword such as `anyOf`. The new run starts without errors and
+keeps only its first one. An error in a branch does not make the value invalid yet.
 """.
 -spec branch(run()) -> run().
 branch(Run) ->
     Run#run{errors = [], room = 1, branch = true}.
 
 -doc """
-Continues a run after a branch, with the errors of the run and the remaining budget of the branch.
-If the value passed the branch, the branch's evaluations count for the run too.
+Returns `Run`, as it was before a branch, with the budget that remains after `Branch`. The errors of
+the branch are dropped. If the branch has none, its evaluations count for the result too.
 """.
 -spec join(run(), Branch :: run()) -> run().
 join(Run, #run{budget = Balance, errors = [], evaluated = Evaluated}) ->

@@ -11,8 +11,9 @@ Internal.
 -type reason() :: {bad_shorthand, [binary()], term()}.
 
 -doc """
-Expands a shorthand to JSON Schema whose keys are binaries. The error has the part that is neither a
-shorthand nor JSON, and the names of the properties that lead to it.
+Expands a shorthand to JSON Schema whose keys are binaries. In the error
+`{bad_shorthand, Path, Term}`, `Term` is the part that is neither a shorthand nor JSON. `Path` has
+the names of the properties that lead to `Term`.
 """.
 -spec expand(erlmcp_schema:shorthand()) ->
     {ok, #{binary() => erlmcp_schema:json()}} | {error, reason()}.

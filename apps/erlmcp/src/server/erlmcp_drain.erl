@@ -28,8 +28,8 @@ Internal.
 -doc """
 Makes a server lame for `lame_ms`, and then drains it, in the calling process. `Listeners` are the
 listeners that accept no more connections. After `timeout_ms`, calls that still run are ended, and
-tasks go on. Last answers, and the ends of the sessions, take up to two seconds more. Crashes if the
-server is stopped meanwhile.
+tasks go on. After that, the last answers and the ends of the sessions take up to two seconds.
+Crashes if the server is stopped meanwhile.
 """.
 -spec drain(erlmcp_instance:instance(), Listeners, options()) -> drained() when
     Listeners :: [{http | tcp, ranch:ref()}].

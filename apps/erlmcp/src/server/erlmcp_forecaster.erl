@@ -36,7 +36,10 @@ open() ->
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], [{hibernate_after, 1_000}]).
 
--doc "Adds to each of the bounds of `Owner` its forecast, if the bound has one.".
+-doc """
+Returns `Bounds`, the bounds of `Owner`, with the forecast of each bound added. A bound without a
+forecast stays as it is.
+""".
 -spec add_forecasts(owner(), #{Name => erlmcp_bounds:bound()}) ->
     #{Name => #{used := non_neg_integer(), limit := non_neg_integer() | infinity,
                 forecast => erlmcp:forecast()}}

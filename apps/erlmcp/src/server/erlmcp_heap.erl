@@ -22,7 +22,10 @@ Internal.
 of_call(Limits) ->
     [{min_heap_size, ?FIRST}, {max_heap_size, max_of_call(Limits)}].
 
--doc "Returns the least `call_heap_bytes`: the bytes of the first heap of a call.".
+-doc """
+Returns the least value that the limit `call_heap_bytes` may have: the bytes of the first heap of a
+call.
+""".
 -spec least_of_call() -> pos_integer().
 least_of_call() ->
     ?FIRST * erlang:system_info(wordsize).
@@ -37,8 +40,9 @@ max_of_call(#{call_heap_bytes := Bytes}) ->
 
 -doc """
 Bounds the memory of the calling process, which is that of a connection or of a session of HTTP+SSE.
-A process over the bound is killed, with a report in the log. From OTP 28 on, binaries outside of
-the heap count, too. Further calls have no effect until `erlmcp_connection_cache:forget/0` runs.
+If the process exceeds the bound, it is killed, with a report in the log. From OTP 28 on, binaries
+outside of the heap count, too. In the same process, further calls have no effect until
+`erlmcp_connection_cache:forget/0` runs.
 """.
 -spec bound_connection(erlmcp_server_options:limits()) -> ok.
 %% The bound leaves room for the largest answer, for unread bytes, and for the requests that may
@@ -64,7 +68,7 @@ bodies_of_connection(#{message_bytes := Max}) when is_integer(Max) ->
 
 -doc """
 Sets the smallest heap of the calling process, which is that of a connection. `true` is for a
-connection with many calls at once, and sets a larger heap.
+connection with many calls at once, and sets a larger heap than `false`.
 """.
 -spec busy_connection(boolean()) -> ok.
 busy_connection(Busy) ->
@@ -75,8 +79,9 @@ busy_connection(Busy) ->
     ok.
 
 -doc """
-Sets whether every garbage collection of the calling process, which is that of a connection, is a
-full sweep. With few requests, full sweeps make the heap less than half as large.
+Makes every garbage collection of the calling process, which is that of a connection, a full sweep
+if `Slow` is `true`. With `false`, full sweeps are as rare as the node's default says. If there are
+few requests, full sweeps make the heap less than half as large as without them.
 """.
 -spec slow_connection(boolean()) -> ok.
 slow_connection(Slow) ->

@@ -50,8 +50,8 @@ The state that the processes of a server share. These tables are created by `new
 }.
 
 -doc """
-Completes the `Parts` of an instance with the options of the processes of calls, and with the tables
-that no other module creates. The tables belong to the calling process.
+Returns an instance that has `Parts`, and in addition the spawn options of the processes of calls
+and the tables that no other module creates. The tables belong to the calling process.
 """.
 -spec new(Parts :: #{atom() => term()}) -> instance().
 new(#{limits := Limits} = Parts) ->
@@ -68,15 +68,18 @@ new(#{limits := Limits} = Parts) ->
 subscriptions(#{subscriptions := Subscriptions}) ->
     Subscriptions.
 
--doc "Stores the supervisor of a kind: of HTTP sessions, of HTTP+SSE sessions, or of tasks.".
+-doc """
+Stores the supervisor of the processes of a kind: of HTTP sessions, of HTTP+SSE sessions, or of
+tasks.
+""".
 -spec put_supervisor(erlmcp_on_demand_sup:kind(), pid(), instance()) -> ok.
 put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
     true = ets:insert(Supervisors, {Kind, Pid}),
     ok.
 
 -doc """
-Returns the supervisor of a kind, which may have ended, or `undefined` if the server has started
-none. Raises `badarg` if the server has ended.
+Returns the supervisor of the processes of a kind, or `undefined` if the server has started none.
+The supervisor may have ended. Raises `badarg` if the server has ended.
 """.
 -spec supervisor(erlmcp_on_demand_sup:kind(), instance()) -> pid() | undefined.
 supervisor(Kind, #{supervisors := Supervisors}) ->
@@ -84,7 +87,8 @@ supervisor(Kind, #{supervisors := Supervisors}) ->
 
 -doc """
 Stores a persistent term under a name that is unique on the node, and returns the stored term. When
-the server ends, the process of `start_link/2` removes the term, if `Name` is one of its names.
+the server ends, the process of `start_link/2` removes the term, if `Name` was among the `Names` of
+that process.
 """.
 -spec share(Name :: term(), Term) -> Term when Term :: dynamic().
 share(Name, Term) ->
@@ -103,8 +107,8 @@ find(Name) ->
     end.
 
 -doc """
-Removes the terms that are shared under `Key`, the key of a server, and under `Names`. Removes the
-catalog of the server and its state in the log, too.
+Removes the terms that are shared under `Key`, the key of a server, and under `Names`. Also removes
+the server's catalog, and what the log keeps about the server.
 """.
 -spec erase(Key :: reference(), Names :: [term()]) -> ok.
 erase(Key, Names) ->
@@ -113,8 +117,8 @@ erase(Key, Names) ->
     erlmcp_log:forget(Key).
 
 -doc """
-Starts the process that calls `erase/2` when the server ends. The process also logs the end of a
-server that has listeners.
+Starts the process that calls `erase/2` with `Key` and `Names` when the server ends. The process
+also logs the end of a server that has listeners.
 """.
 -spec start_link(Key :: reference(), Names :: [term()]) -> gen_server:start_ret().
 start_link(Key, Names) ->

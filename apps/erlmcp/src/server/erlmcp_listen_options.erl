@@ -4,9 +4,9 @@
 -export([check/1, sse/1, pages/1, has_endpoint/1]).
 
 -doc """
-Checks the listeners, and loads the modules of their pages. An error names a wrong option of a
-listener and what is expected. `{expected, Text}` is about the option `listen` itself. If the fun of
-a secret for JWTs raises an error, so does this function.
+Checks the option `listen`, and loads the modules of the listeners' pages. The error `bad_option`
+names a wrong option of a listener and what is expected. `{expected, Text}` is about the option
+`listen` itself. If the fun of a secret for JWTs raises an error, so does this function.
 """.
 -spec check(term()) ->
     ok | {expected, binary()} | {error, {bad_option, Option :: term(), Expected :: binary()}}.

@@ -16,8 +16,8 @@ of_running(Supervisor, Instance) ->
     [Report || Report <- [report(Instance)], is_process_alive(Supervisor)].
 
 -doc """
-Returns the figures of a running server. Figures of a server that has ended are not valid, so the
-caller checks afterwards that the server still runs.
+Returns the figures of a running server. If the server has ended, the figures are not valid, so the
+caller must check afterwards that the server still runs.
 """.
 -spec report(erlmcp_instance:instance()) -> erlmcp:metrics().
 report(#{key := Key, gate := Gate, meter := Meter, started_ms := Started} = Instance) ->
@@ -73,8 +73,9 @@ state(Gate) ->
     end.
 
 -doc """
-Returns the figures of each tool in the catalog that has figures of its own. If further tools were
-called, `other` has the figures of all of these together. Removed tools are left out.
+Returns the figures of each tool in the catalog for which the meter keeps separate figures. If
+further tools were called, `other` has the figures of all of these together. Removed tools are left
+out.
 """.
 -spec tools(erlmcp_instance:instance()) -> #{binary() | other => erlmcp:tool_info()}.
 tools(#{meter := Meter} = Instance) ->

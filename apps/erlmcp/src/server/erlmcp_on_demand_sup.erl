@@ -16,8 +16,8 @@ Internal.
 -type kind() :: sessions | sse_sessions | tasks.
 
 -doc """
-Starts the supervisor of a kind, which stores itself in the instance. `Module:start_link` starts its
-children, with the instance and the arguments of `start_child/3`.
+Starts the supervisor of the processes of `Kind`. The supervisor stores its pid in the instance.
+`Module:start_link` starts these processes, with the instance and the arguments of `start_child/3`.
 """.
 -spec start_link(kind(), Module :: module(), erlmcp_instance:instance()) ->
     supervisor:startlink_ret().
@@ -25,8 +25,8 @@ start_link(Kind, Module, Instance) ->
     supervisor:start_link(?MODULE, {Kind, Module, Instance}).
 
 -doc """
-Starts a process of `Kind`, with the instance and `Arguments` as its arguments. Exits if the
-supervisor of `Kind` does not run, and raises `badarg` if the server has ended.
+Starts a process of `Kind`. The instance and `Arguments` are the arguments of its `start_link`.
+Exits if the supervisor of `Kind` does not run, and raises `badarg` if the server has ended.
 """.
 -spec start_child(kind(), [term()], erlmcp_instance:instance()) -> supervisor:startchild_ret().
 start_child(Kind, Arguments, Instance) ->

@@ -40,9 +40,10 @@ is_running() ->
     is_pid(erlang:whereis(?MODULE)).
 
 -doc """
-Registers the calling process, a server's supervisor, under `Id` until this process ends. The server
-is found as soon as its instance is shared under `Key`. `already_started` has the supervisor of the
-running server with this id. `not_started` means that the registry's process does not run.
+Registers the calling process, a server's supervisor, under `Id` until this process ends.
+`whereis/1` finds the server as soon as its instance is shared under `Key`. The error
+`already_started` has the supervisor of the running server with this id. `not_started` means that
+the registry's process does not run.
 """.
 -spec register(Id :: term(), Key :: reference()) ->
     ok | {error, {already_started, pid()} | {not_started, erlmcp}}.
@@ -99,9 +100,9 @@ ids() ->
     end.
 
 -doc """
-Returns the supervisor and the instance of a server, or `error` if the server does not run. From now
-on, the calling process is sent `{erlmcp_ready, Server}` whenever the publisher of that server has
-started. Exits if the registry's process does not run.
+Returns the supervisor and the instance of a server, or `error` if the server does not run. In both
+cases, the calling process is sent `{erlmcp_ready, Server}` whenever the publisher of that server
+starts after this call. Exits if the registry's process does not run.
 """.
 -spec watch(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 watch(Server) ->

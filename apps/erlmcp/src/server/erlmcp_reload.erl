@@ -14,8 +14,9 @@ Internal.
 -export([replace/3, reload/2, sentence/1]).
 
 -doc """
-Replaces definitions of the server with the given supervisor, with the errors of `erlmcp:replace/2`.
-Emits the event `reloaded`, and logs the change. Crashes while the server's publisher restarts.
+Replaces definitions of a running server by `Definitions`, with the errors of `erlmcp:replace/2`.
+`Supervisor` is the server's supervisor. Emits the event `reloaded`, and logs the change. Crashes if
+the server's publisher is being restarted.
 """.
 -spec replace(pid(), erlmcp_instance:instance(), erlmcp:definitions()) -> ok | {error, term()}.
 replace(Supervisor, Instance, Definitions) ->
@@ -26,9 +27,10 @@ replace(Supervisor, Instance, Definitions) ->
     end.
 
 -doc """
-Reloads the server with the given supervisor, with the errors of `erlmcp:reload/1`. Reports the
-change as `replace/3` does, and logs errors except `no_handler`. Crashes while the publisher
-restarts.
+Replaces the definitions of a running server by those that its handler module returns now, with the
+errors of `erlmcp:reload/1`. The first argument is the server's supervisor. Emits the event
+`reloaded`, and logs the change, or any error except `no_handler`. Crashes if the server's publisher
+is being restarted.
 """.
 -spec reload(pid(), erlmcp_instance:instance()) -> {ok, erlmcp:reloaded()} | {error, term()}.
 reload(_, #{handler := none}) ->
@@ -126,8 +128,8 @@ runs_old_code(Module) ->
     lists:any(fun(Pid) -> erlang:check_process_code(Pid, Module) end, processes()).
 
 -doc """
-Returns a text for people on the reason of a refused change, or of definitions that are wrong. Any
-other term is printed.
+Returns a text for people that says why a change was refused, or which definition is wrong. `Reason`
+is the reason of the error. A reason that this function does not know is printed as a term.
 """.
 -spec sentence(Reason :: term()) -> binary().
 sentence({bad_option, Option, Expected}) ->

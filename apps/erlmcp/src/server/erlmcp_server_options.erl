@@ -13,8 +13,9 @@ Internal.
 
 -type limits() :: erlmcp:limits().
 -doc """
-The handler module of a server, the definitions that the options add to those of the module, and the
-local funs in other options (`m:erlmcp_reload`).
+The handler module of a server, the definitions of the options, and the local funs in other options
+(`m:erlmcp_reload`). The definitions of the options are those that the server has in addition to
+those of the module.
 """.
 -type handler() :: {
     module(), Besides :: #{erlmcp_definition:kind() => [erlmcp_definition:source()]},
@@ -224,10 +225,10 @@ local_funs(Map) when is_map(Map) -> local_funs(maps:values(Map));
 local_funs(_) -> [].
 
 -doc """
-Returns the lists of definitions in `Given`, a map with some of `tools`, `resources`,
-`resource_templates` and `prompts`, by kind. The error has a key that is unknown or whose value is
-not a list, or `definitions` if `Given` is not a map. The definitions are checked when they are
-compiled.
+Returns the lists of definitions in `Given`, by their kind. `Given` is a map with some of the keys
+`tools`, `resources`, `resource_templates` and `prompts`. The error has a key that is unknown or
+whose value is not a list, or `definitions` if `Given` is not a map. The definitions themselves are
+checked later, when they are compiled.
 """.
 -spec definitions(Given :: erlmcp:definitions()) ->
     {ok, #{erlmcp_definition:kind() => [erlmcp_definition:source()]}}

@@ -55,12 +55,18 @@ log_listeners(Supervisor, Key) ->
                       ok
                   end, lists:sort(listener_ids(Supervisor))).
 
--doc "Returns the process that changes the server's catalog. Crashes if the process does not run.".
+-doc """
+Returns the process that changes the catalog of a server with the given supervisor. Crashes if that
+process does not run.
+""".
 -spec publisher(pid()) -> pid().
 publisher(Supervisor) ->
     child(publisher, Supervisor).
 
--doc "Returns the supervisor of the server's event handlers. Crashes if it does not run.".
+-doc """
+Returns the supervisor of the event handlers of a server with the given supervisor. Crashes if the
+supervisor of the handlers does not run.
+""".
 -spec events(pid()) -> pid().
 events(Supervisor) ->
     child(events, Supervisor).
@@ -82,8 +88,8 @@ listener_ids(Supervisor) ->
     [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Supervisor)].
 
 -doc """
-Takes a server out of service, as `erlmcp:drain/2` describes it. `not_found` means that the server
-has ended meanwhile.
+Takes a server out of service, as `erlmcp:drain/2` describes it, with the options `How`. `not_found`
+means that the server has ended meanwhile.
 """.
 -spec drain(pid(), erlmcp_instance:instance(), erlmcp_drain:options()) ->
     {ok, erlmcp_drain:drained()} | {error, not_found}.

@@ -17,9 +17,9 @@ new() ->
     ets:new(erlmcp_tenant_counts, [public, {write_concurrency, auto}]).
 
 -doc """
-Adds `Amount` to a count. If the sum would exceed `Max`, returns `full` with that sum and adds
-nothing. An `Amount` that is not positive is always added. Raises `badarg` if the owner of the table
-has ended.
+Adds `Amount` to the count of a key, and returns `ok`. If the sum would exceed `Max`, returns `full`
+with that sum and adds nothing. An `Amount` that is not positive is always added. Raises `badarg` if
+the owner of the table has ended.
 """.
 -spec take(key(), Amount :: integer(), Max :: integer(), ets:table()) ->
     ok | {full, Observed :: pos_integer()}.
@@ -44,8 +44,8 @@ add(Key, Amount, Max, Counts) ->
     end.
 
 -doc """
-Subtracts an `Amount` that was added before from a count. Raises `badarg` if the owner of the table
-has ended.
+Subtracts from the count of a key an `Amount` that `take/4` has added. Raises `badarg` if the owner
+of the table has ended.
 """.
 -spec give_back(key(), Amount :: integer(), ets:table()) -> ok.
 give_back(Key, Amount, Counts) ->

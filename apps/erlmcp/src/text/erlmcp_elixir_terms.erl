@@ -67,7 +67,10 @@ digits(Width, Number) ->
     Text = integer_to_binary(Number),
     <<(binary:copy(~"0", max(0, Width - byte_size(Text))))/binary, Text/binary>>.
 
--doc "Returns the name of a module, without the prefix `Elixir.` of Elixir's own.".
+-doc """
+Returns the name of a module as a text. The name of an Elixir module is returned without its prefix
+`Elixir.`.
+""".
 -spec name(module()) -> binary().
 name(Module) ->
     Text = atom_to_binary(Module),

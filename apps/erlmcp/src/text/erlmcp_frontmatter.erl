@@ -46,9 +46,10 @@ Internal.
 -define(OTHER, "^(" ?WORDS ?INTEGERS ?FLOATS ?DATES ")$").
 
 -doc """
-Parses the frontmatter of a Markdown text, which stands between a first line `---` and the next such
-line. Both must be within the first 65,536 bytes. The error has the number of the wrong line, and
-what was expected in it. If no second line `---` comes, that number is 1.
+Parses the frontmatter of a Markdown text: the lines between its first line, which must be `---`,
+and the next line `---`. Both of these lines must be within the first 65,536 bytes. The error has
+the number of the wrong line, and what was expected in it. If there is no second line `---`, this
+number is 1.
 
 ```erlang
 {ok, #{~"name" := ~"tidy", ~"metadata" := #{~"version" := ~"1.0"}}} =

@@ -16,14 +16,18 @@ Internal.
 -compile({inline, [encrypt/4]}).
 
 -doc """
-Seals `Plain` as printable ASCII. `Bound` is authenticated but not part of the seal: `open/3` needs
-the same bytes. `Nonce` is 12 bytes that must never be used twice with a key.
+Seals `Plain` with the first key, as printable ASCII. `Bound` is authenticated but is not in the
+seal, so the caller of `open/3` must give the same `Bound`. `Nonce` is 12 bytes that must never be
+used twice with a key.
 """.
 -spec seal(Plain :: binary(), Bound :: binary(), Nonce :: <<_:96>>, erlmcp:key_ring()) -> binary().
 seal(Plain, Bound, Nonce, Keys) ->
     erlmcp_base64url:encode(encrypt(Plain, Bound, Nonce, Keys)).
 
--doc "Encrypts and authenticates `Plain`. Returns the bytes that `seal/4` encodes as text.".
+-doc """
+Encrypts and authenticates `Plain` as `seal/4` does, with the same arguments. Returns the bytes that
+`seal/4` encodes as text.
+""".
 -spec encrypt(Plain :: binary(), Bound :: binary(), Nonce :: <<_:96>>, erlmcp:key_ring()) ->
     binary().
 encrypt(Plain, Bound, Nonce, [Key | _]) ->

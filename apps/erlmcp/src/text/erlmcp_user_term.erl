@@ -30,12 +30,15 @@ is_proper_list(_) -> false.
 -spec is_list_of(Is :: fun((term()) -> boolean()), term()) -> boolean().
 is_list_of(Is, List) -> is_proper_list(List) andalso lists:all(Is, List).
 
--doc "Returns `true` for an integer of 1 to `longest_wait_ms/0`.".
+-doc """
+Returns `true` for an integer from 1 to 4,294,967,295 (`longest_wait_ms/0`), and `false` for any
+other term.
+""".
 -spec is_wait(term()) -> boolean().
 is_wait(Ms) -> is_integer(Ms) andalso Ms > 0 andalso Ms =< longest_wait_ms().
 
 -doc """
-Returns `true` if `is_wait/1` does, and otherwise a text with the expected value, for an error.
+Returns `true` if `is_wait/1` does, and otherwise a text that says what was expected, for an error.
 """.
 -spec check_wait(term()) -> true | Expected :: binary().
 check_wait(Ms) -> is_wait(Ms) orelse ~"milliseconds, 1 to 4294967295".

@@ -100,7 +100,10 @@ literal(V) when is_binary(V) -> quote(V);
 literal(V) when is_number(V) -> tl(value(V));
 literal(V) -> value(V).
 
--doc "Returns the name of a JSON type with its article, such as `an array`, or `null` without one.".
+-doc """
+Returns the name of a JSON type with its article, such as `an array`. The type `null` has no
+article.
+""".
 -spec type(binary()) -> iodata().
 type(~"null") -> ~"null";
 type(<<C, _/binary>> = Type) when C =:= $a; C =:= $i; C =:= $o -> [~"an ", Type];

@@ -21,8 +21,9 @@ Internal.
     | {members, [{Name :: binary(), required | optional, shape()}]}.
 
 -doc """
-Returns `ok` if `Identity` is an `Implementation` of `Revision`, and otherwise the refusal, which
-calls it `Field`. `undefined` is an absent identity, which is refused.
+Returns `ok` if `Identity` is valid as an `Implementation` of the schema of `Revision`. Otherwise
+returns a refusal, whose message names the identity by `Field`. `undefined` stands for an absent
+identity, which is refused.
 
 ## Examples
 
@@ -39,8 +40,9 @@ identity(Field, Identity, Revision) ->
     checked(Field, Identity, identity(Revision)).
 
 -doc """
-Returns `ok` if `Capabilities` are `ClientCapabilities` of `Revision`, and otherwise the refusal,
-which calls them `Field`. `undefined` are absent capabilities, which are refused.
+Returns `ok` if `Capabilities` are valid as `ClientCapabilities` of the schema of `Revision`.
+Otherwise returns a refusal, whose message names the capabilities by `Field`. `undefined` stands for
+absent capabilities, which are refused.
 """.
 -spec capabilities(Field :: iodata(), Capabilities :: term(),
                    Revision :: erlmcp_revision:revision()) ->

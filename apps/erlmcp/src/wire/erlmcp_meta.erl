@@ -75,8 +75,8 @@ validate(Params, Header) ->
     {error, missing(maps:get(~"_meta", Params, undefined), Header)}.
 
 -doc """
-Validates a request as `validate/2` does. The third argument is the result of `reusable/1` for an
-equal `_meta`, or `none`.
+Validates a request as `validate/2` does, and faster with the result of an earlier `reusable/1`. The
+third argument is that result for an equal `_meta`, or `none`.
 """.
 -spec validate(Params :: map(), Header :: binary() | undefined | none, validated() | none) ->
     {ok, erlmcp_revision:revision(), meta()} | {error, erlmcp_refusal:refusal()}.
@@ -118,8 +118,8 @@ log_level(#{?LOG_LEVEL := Name}) -> level([~"_meta.", ?LOG_LEVEL], Name);
 log_level(_) -> {ok, undefined}.
 
 -doc """
-Returns the progress token of a `_meta` object, which is a string or an integer; `undefined` without
-one, and a refusal if it is of another type.
+Returns the progress token of a `_meta` object, which is a string or an integer, or `undefined` if
+there is none. Returns a refusal if the token is of another type.
 """.
 -spec progress_token(Meta :: map()) ->
     {ok, binary() | integer() | undefined} | {error, erlmcp_refusal:refusal()}.
@@ -146,8 +146,9 @@ level(~"debug") -> {ok, 7};
 level(_) -> error.
 
 -doc """
-Converts the name of a log level in the field `Field`, as `level/1` does, or returns the refusal
-that names the field. `undefined` is an absent field, which is refused.
+Converts the name of a log level, the value of the field `Field`, as `level/1` does. If there is no
+such level, returns a refusal that names the field. `undefined` is an absent field, which is
+refused.
 """.
 -spec level(Field :: iodata(), term()) -> {ok, level()} | {error, erlmcp_refusal:refusal()}.
 level(Field, Name) ->

@@ -39,9 +39,9 @@ are two more attributes, or `none`: the client's port, and the id of the request
 -define(TEXT_BYTES, 256).
 
 -doc """
-Encodes a span that has ended, and adds it to `Part`, the encoded spans of a part of a request. At
-first `Part` is empty. `Offset` is the difference of system time and monotonic time, in
-microseconds.
+Encodes a span that has ended, and returns `Part` with this span at its end. `Part` has the encoded
+spans of one part of a request to a collector (`request/2`), and is empty at first. `Offset` is
+system time minus monotonic time, in microseconds.
 
 ## Examples
 
@@ -124,7 +124,10 @@ request(#{resource := Resource, version := Version}, [<<$,, First/binary>> | Par
      ~B']},"scopeSpans":[{"scope":{"name":"erlmcp","version":"', text(Version), ~B'"},"spans":[',
      First, Parts, ~B']}]}]}'].
 
--doc "Encodes the name of a span, its status, and its first attributes, at least one.".
+-doc """
+Encodes the name, the status and the first attributes of a span, for its member `described`. There
+must be at least one attribute.
+""".
 -spec described(Name :: binary(), ok | {error, atom()}, erlmcp_tracer:attributes()) -> binary().
 described(Name, Status, Attributes) ->
     <<"\"name\":\"", (text(Name))/binary, $", (status(Status))/binary, ",\"attributes\":[",
@@ -140,7 +143,9 @@ first(Attributes) ->
         <<>> -> <<>>
     end.
 
--doc "Encodes attributes of a span that come after its first ones.".
+-doc """
+Encodes further attributes of a span, which come after its first ones, for its member `more`.
+""".
 -spec attributes(erlmcp_tracer:attributes()) -> binary().
 attributes(Attributes) ->
     << <<(attribute(Key, Value))/binary>> || Key := Value <- Attributes >>.

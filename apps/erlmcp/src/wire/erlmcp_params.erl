@@ -110,7 +110,7 @@ bad_cursor() ->
 -doc """
 Returns the refusal for the member `Field`, which does not fit a schema. `data.errors` of the
 refusal lists the errors, each with its `instancePath` (a JSON pointer) and its `message`. `budget`
-means that the validation was too costly, so there is only a `message`.
+means that the validation was too costly. Its entry in `data.errors` has only a `message`.
 """.
 -spec unfit(Field :: iodata(), [erlmcp_schema:error(), ...] | budget) -> erlmcp_refusal:refusal().
 unfit(Field, Found) ->

@@ -153,8 +153,8 @@ not_before(_, Refusal) ->
     Refusal.
 
 -doc """
-Returns the scopes that the request must have; `undefined` if it was not refused for a lack of
-scopes.
+Returns the scopes that the refused request must have. Returns `undefined` if the refusal is not for
+a lack of scopes.
 """.
 -spec scopes(refusal()) -> undefined | [binary(), ...].
 scopes({_, _, _, Details}) ->

@@ -160,9 +160,9 @@ missing_resource_code('2026-07-28') -> -32602;
 missing_resource_code(_) -> -32002.
 
 -doc """
-Returns how a server answers arguments that do not fit a tool's input schema. Since 2025-11-25
-(SEP-1303) the answer is a `result`, which the model can read to correct its call; before, it was an
-`error`.
+Returns how a server answers arguments that do not fit a tool's input schema. From 2025-11-25 on
+(SEP-1303) the answer is a `result`, which the model can read to correct its call. In older
+revisions the answer is an `error`.
 """.
 -spec invalid_arguments(revision()) -> result | error.
 invalid_arguments(Revision) when Revision >= '2025-11-25' -> result;

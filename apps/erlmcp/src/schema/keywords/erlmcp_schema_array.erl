@@ -13,8 +13,9 @@ Internal.
 -import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, inside/3, evaluated/2, fail/6]).
 
 -doc """
-Returns the parts of `Schema` for the keywords of arrays. Throws a reason of
-`t:erlmcp_schema:reason/0` if one of them has an invalid value.
+Compiles those keywords of `Schema` that are for arrays. Each part of the result has the checks and
+finders of one keyword, or of several. Throws a reason of `t:erlmcp_schema:reason/0` if a keyword
+has an invalid value.
 """.
 -spec parts(Schema :: map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
@@ -46,8 +47,8 @@ sized(Least, Most, Items) ->
     end.
 
 -doc """
-Returns `true` if a schema has a keyword for items. If its `type` is `array`, the common check of
-these keywords also refuses all other values.
+Returns `true` if a schema has a keyword for items. Such a schema has the common check of these
+keywords. If its `type` is `array`, this check also refuses values that are not arrays.
 """.
 -spec has_items(map()) -> boolean().
 has_items(Schema) ->

@@ -40,7 +40,8 @@ Internal.
 
 -doc """
 Translates a regular expression of ECMA-262 to one of `m:re`. Returns `error` for syntax that only
-Perl has, and for most malformed expressions. `re:compile/2` refuses the other ones.
+Perl has, and for most malformed expressions. Other malformed expressions are translated, and
+`re:compile/2` refuses the result.
 
 ## Examples
 

@@ -43,8 +43,8 @@ Internal.
 ).
 
 -doc """
-Returns a fun that returns `true` for strings of the format, or `unknown` for a format that is not
-in the table.
+Returns a fun that returns `true` for a string that has the format `Format`, and `false` for any
+other one. Returns `unknown` if `Format` is not in the table.
 
 ## Examples
 

@@ -21,8 +21,8 @@ Internal.
 -type rest() :: [{Keyword :: binary(), Sub :: term(), erlmcp_schema_run:node_pair()}].
 
 -doc """
-Returns `true` if a schema has a keyword for single members. If its `type` is `object`, the common
-check of these keywords also refuses all other values.
+Returns `true` if a schema has a keyword for single members. Such a schema has the common check of
+these keywords. If its `type` is `object`, this check also refuses values that are not objects.
 """.
 -spec has_check(map()) -> boolean().
 has_check(Schema) ->
@@ -31,8 +31,9 @@ has_check(Schema) ->
                ~"unevaluatedProperties"]).
 
 -doc """
-Returns the parts of `Schema` for the keywords of objects. Throws a reason of
-`t:erlmcp_schema:reason/0` if one of them has an invalid value.
+Compiles those keywords of `Schema` that are for objects. Each part of the result has the checks and
+finders of one keyword, or of several. Throws a reason of `t:erlmcp_schema:reason/0` if a keyword
+has an invalid value.
 """.
 -spec parts(Schema :: map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->

@@ -37,8 +37,8 @@ Internal.
 
 -doc """
 Compiles the pattern `Text`, which is at `Tokens` in the current subschema. Throws
-`{pattern_too_long, Location, Limit}` if it has more bytes than the context's `max_pattern`. Throws
-`{invalid_pattern, Location, Text}` if it is no regular expression.
+`{pattern_too_long, Location, Limit}` if `Text` has more bytes than `Limit`, the context's
+`max_pattern`. Throws `{invalid_pattern, Location, Text}` if `Text` is no regular expression.
 """.
 -spec compile(Text :: binary(), Tokens :: [binary()], erlmcp_schema_context:context()) -> pattern().
 compile(Text, Tokens, #{max_pattern := Limit} = Context) ->
@@ -78,9 +78,9 @@ regex(Text) ->
     end.
 
 -doc """
-Matches a text, and returns the remaining budget, or `bnot` of it without a match. Bytes that are
-not UTF-8 do not match. Throws `pattern` if the match takes too long, and `budget` if the budget is
-spent.
+Matches `Text`. Returns what remains of `Budget` if `Text` matches the pattern, and `bnot` of that
+number if not. Bytes that are not UTF-8 do not match. Throws `pattern` if the match takes too long,
+and `budget` if it costs more than `Budget`.
 """.
 -spec match(Text :: binary(), pattern(), Budget :: non_neg_integer()) -> integer().
 match(Text, {shape, Shape}, Budget) when is_binary(Text) ->
@@ -157,8 +157,8 @@ is_long(Counts) ->
     re:run(Counts, "^[0-9]*(?:,[}]|,?[0-9]{3})", [{capture, none}]) =:= match.
 
 -doc """
-Wraps the finder of `Keyword`, whose pattern is `Text`. If the pattern takes too long, the finder
-throws `{halt, Error}`, and the validation ends with that error.
+Wraps a finder that matches the pattern `Text` for `Keyword`. If a match takes too long, the wrapped
+finder throws `{halt, Error}`, and the validation ends with that error.
 """.
 -spec halting(Keyword :: binary(), Text :: binary(), erlmcp_schema_run:finder()) ->
     erlmcp_schema_run:finder().

@@ -15,9 +15,11 @@ Internal.
                ~"dependentSchemas", ~"dependencies"]).
 
 -doc """
-Splits off the `unevaluated` keywords whose result depends on what other keywords evaluate at run
-time. Returns the schema without these keywords, and a map of these keywords alone. A keyword that
-stays in the schema means the same as `additionalProperties`, or as `items` for the other items.
+Splits a schema in two maps. `Sought` has the `unevaluated` keywords whose result depends on what
+other keywords evaluate at run time. The first map has all other keywords. If one of them is
+`unevaluatedProperties`, it means the same here as `additionalProperties`. In the same way,
+`unevaluatedItems` in the first map means the same as `items` for the items that no other keyword is
+for.
 """.
 -spec resolved(map(), erlmcp_schema_dialect:dialect()) -> {map(), Sought :: map()}.
 resolved(Schema, Dialect) when is_map_key(~"unevaluatedProperties", Schema);
@@ -32,8 +34,9 @@ resolved(Schema, _) ->
     {Schema, #{}}.
 
 -doc """
-Returns the finders of the keywords that `resolved/2` has split off, to run after all others. Throws
-a reason of `t:erlmcp_schema:reason/0` if one of the keywords has an invalid value.
+Returns the finders of the keywords in `Sought`, the second map that `resolved/2` returns. They must
+run after the finders of all other keywords. Throws a reason of `t:erlmcp_schema:reason/0` if a
+keyword has an invalid value.
 """.
 -spec finders(map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:finder()].
 finders(Schema, Context) ->

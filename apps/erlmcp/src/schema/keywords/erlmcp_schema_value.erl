@@ -14,8 +14,9 @@ Internal.
 -import(erlmcp_schema_run, [leaf/3, spend/2]).
 
 -doc """
-Returns the parts of `Schema` for the keywords of this module. Throws a reason of
-`t:erlmcp_schema:reason/0` if one of them has an invalid value.
+Compiles those keywords of `Schema` that are for a single value. The only part of the result has the
+checks and finders of all of them. Throws a reason of `t:erlmcp_schema:reason/0` if a keyword has an
+invalid value.
 """.
 -spec parts(Schema :: map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->

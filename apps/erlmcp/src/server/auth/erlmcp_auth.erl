@@ -20,9 +20,9 @@ Internal.
 -type principal() :: erlmcp:principal().
 -doc """
 The principal and the scopes of a request. `claims` are further claims about the client. The
-identity is invalid from `expires_at` on, in seconds of system time. Without it, or with `infinity`,
-the identity stays valid. `scheme` is the token's scheme in `Authorization`, and `dpop_nonce` a new
-nonce for the client. Only `m:erlmcp_bearer` sets these two.
+identity is invalid from `expires_at` on, in seconds of system time. If `expires_at` is absent or
+`infinity`, the identity stays valid. `scheme` is the token's scheme in `Authorization`, and
+`dpop_nonce` a new nonce for the client. Only `m:erlmcp_bearer` sets these two.
 """.
 -type identity() :: #{
     principal := principal(),
@@ -39,8 +39,8 @@ anonymous() ->
     #{principal => anonymous, scopes => all}.
 
 -doc """
-Returns a copy of a principal. Counts, sessions, tasks and subscriptions keep a principal after its
-request, and it is often a part of the request's head, which it would keep in memory.
+Returns a copy of a principal, for a process or table that keeps the principal after its request. A
+principal is often a part of the request's head, and would keep the whole head in memory.
 """.
 -spec own_principal(principal()) -> principal().
 own_principal(anonymous) -> anonymous;
@@ -48,9 +48,9 @@ own_principal(Principal) when is_binary(Principal) -> binary:copy(Principal);
 own_principal(Principal) -> binary_to_term(term_to_binary(Principal)).
 
 -doc """
-Returns the identity of a request, or its refusal: 401 if `Authenticate` refuses or returns an
-`expires_at` that has passed, 500 if it crashes or returns an invalid term. Logs an incident for a
-500. `Key` is the key of the server.
+Returns the identity of a request, or its refusal. The refusal is a 401 if `Authenticate` refuses
+the request or returns an `expires_at` that has passed. It is a 500, with an incident in the log, if
+`Authenticate` crashes or returns an invalid term. `Key` is the key of the server.
 """.
 -spec identity(erlmcp_listen:ask(), erlmcp_listen:request(), Key :: reference()) ->
     {ok, identity()} | {error, erlmcp_refusal:refusal()}.
@@ -94,7 +94,10 @@ unavailable(Milliseconds) ->
     erlmcp_refusal:new(dependency_unavailable, ~"the request was not authenticated in time",
                        #{limit => Milliseconds, retry_after_ms => 1000}).
 
--doc "Returns the refusal of a request whose authenticating process died: 500. Logs an incident.".
+-doc """
+Returns the refusal of a request whose authenticating process died: 500. Logs an incident. `Key` is
+the key of the server.
+""".
 -spec died(Key :: reference()) -> erlmcp_refusal:refusal().
 died(Key) ->
     failed(died, [], Key).
@@ -103,9 +106,9 @@ refused(Reason, #{~"authorization" := _}) -> erlmcp_refusal:new(auth_invalid_cre
 refused(Reason, _) -> erlmcp_refusal:new(auth_missing, Reason).
 
 -doc """
-Runs `Fun`, which calls an authentication fun of the user, and returns its result. If `Fun` crashes,
-returns the refusal, a 500, and logs an incident without arguments, which may be secrets. `Key` is
-the key of the server.
+Runs `Fun`, which calls an authentication fun of the user. Returns the result of `Fun` as
+`{ok, Result}`. If `Fun` crashes, returns the refusal, a 500, and logs an incident. The incident has
+no arguments, since these may be secrets. `Key` is the key of the server.
 """.
 -spec run_guarded(Fun :: fun(() -> Result), Key :: reference()) ->
     {ok, Result} | {error, erlmcp_refusal:refusal()}.
@@ -118,6 +121,7 @@ run_guarded(Fun, Key) ->
 
 -doc """
 Returns the refusal for an invalid return value of an authentication fun: 500. Logs an incident.
+`Key` is the key of the server.
 """.
 -spec bad_return(Key :: reference()) -> erlmcp_refusal:refusal().
 bad_return(Key) ->

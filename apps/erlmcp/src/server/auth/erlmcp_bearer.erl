@@ -24,8 +24,8 @@ Internal.
 -opaque handle() :: #{settings := erlmcp_bearer_options:settings(),
                       tables := erlmcp_bearer_tables:tables()}.
 -doc """
-The process that continues a request which waits. It is sent
-`{Tag, {erlmcp_bearer, Reference, Outcome}}`, and passes the inner tuple to `awaited/3`.
+The process that continues a waiting request, and the tag of the messages to it. The process is sent
+`{Tag, {erlmcp_bearer, Reference, Outcome}}`. It must pass the inner tuple to `awaited/3`.
 """.
 -type owner() :: {pid(), Tag :: term()}.
 -doc """
@@ -57,18 +57,19 @@ new(Settings, Server) ->
     #{settings => Settings#{server => Server}, tables => erlmcp_bearer_tables:new(Settings)}.
 
 -doc """
-Returns the child specification of the handle's process (`m:erlmcp_bearer_keeper`). While it does
-not run, a token for which another machine must be asked is refused with 503, after `wait_ms` at the
-latest.
+Returns the child specification of the handle's process (`m:erlmcp_bearer_keeper`). While this
+process does not run, a token for which another machine must be asked is refused with 503, after
+`wait_ms` at the latest.
 """.
 -spec child_spec(handle()) -> supervisor:child_spec().
 child_spec(#{settings := Settings, tables := Tables}) ->
     #{id => ?MODULE, start => {erlmcp_bearer_keeper, start_link, [Settings, Tables]}}.
 
 -doc """
-Returns the identity of a request, its refusal, or `{wait, Wait}`. After `wait` the owner always
-gets a message, within `wait_ms`. The owner ignores messages for a request that does not wait any
-more. A valid proof of possession is used up, so a request is verified once.
+Returns the identity of a request, or its failure, or `{wait, Wait}` if another machine must be
+asked. After `{wait, Wait}` the owner always gets a message, within the `wait_ms` of the settings.
+The owner must ignore messages for a request that does not wait any more. A valid proof of
+possession is used up, so call this function only once for a request.
 """.
 -spec verify(handle(), erlmcp_listen:request(), owner()) -> answer().
 verify(#{settings := #{wait_ms := WaitMs}} = Handle, Request, Owner) ->
@@ -76,9 +77,10 @@ verify(#{settings := #{wait_ms := WaitMs}} = Handle, Request, Owner) ->
     decided(Handle, Request, none, Owner, Deadline).
 
 -doc """
-Continues a request with the inner tuple of a message that its owner was sent. Returns
-`{wait, Wait}` again if another source must be asked, or if the message belongs to an earlier wait.
-The deadline stays the same. At the deadline the result is a 503.
+Continues a request with the inner tuple of a message that its owner was sent. `Wait` is the state
+of the request from the last `{wait, Wait}`. Returns `{wait, Wait}` again if another source must be
+asked, or if the message belongs to an earlier wait. The deadline stays that of `verify/3`. At the
+deadline the result is a 503.
 """.
 -spec awaited(handle(), {?MODULE, reference(), term()}, wait()) -> answer().
 awaited(Handle, {?MODULE, Reference, Outcome}, #{reference := Reference} = Wait) ->
@@ -232,9 +234,7 @@ of system time.
 proof_used(Proof, Until, #{tables := Tables}) ->
     erlmcp_bearer_tables:proof_used(Proof, Until, Tables).
 
--doc """
-Returns the headers of a refusal (`erlmcp_bearer_failure:headers/3`).
-""".
+-doc "Returns the headers of an answer with the given failure (`erlmcp_bearer_failure:headers/3`).".
 -spec headers(handle(), erlmcp_bearer_failure:failure(),
               #{resource_metadata => binary(), scope => [binary()]}) -> #{binary() => binary()}.
 headers(#{settings := Settings}, Failure, Parameters) ->
@@ -242,7 +242,7 @@ headers(#{settings := Settings}, Failure, Parameters) ->
 
 -doc """
 Returns the listener's metadata as a protected resource (RFC 9728), from its options. `Url` is the
-URL of the endpoint, which is the resource without the option `resource`.
+URL of the endpoint. If the option `resource` is absent, `Url` is the resource.
 """.
 -spec metadata(handle(), Url :: binary()) -> #{binary() => json:encode_value()}.
 metadata(#{settings := Settings}, Url) ->

@@ -35,13 +35,19 @@ A failure: the refusal, and the parts of the challenge. `error` is an error code
 missing() ->
     #{refusal => erlmcp_refusal:new(auth_missing, ~"an access token is needed")}.
 
--doc "Returns the failure for an `Authorization` whose token has a wrong form: 400.".
+-doc """
+Returns the failure for an `Authorization` whose token has a wrong form: 400. `Text` is the message
+of the refusal.
+""".
 -spec malformed(Text :: binary()) -> failure().
 malformed(Text) ->
     #{refusal => erlmcp_refusal:new(invalid_header, Text, #{status => 400}),
       error => ~"invalid_request"}.
 
--doc "Returns the failure for a token that the listener does not accept: 401.".
+-doc """
+Returns the failure for a token that the listener does not accept: 401. `Text` is the message of the
+refusal.
+""".
 -spec invalid(Text :: binary()) -> failure().
 invalid(Text) ->
     #{refusal => erlmcp_refusal:new(auth_invalid_credentials, Text), error => ~"invalid_token"}.
@@ -52,7 +58,10 @@ expired() ->
     #{refusal => erlmcp_refusal:new(auth_expired, ~"the token has expired"),
       error => ~"invalid_token"}.
 
--doc "Returns the failure for a missing, invalid or used proof of possession: 401.".
+-doc """
+Returns the failure for a missing, invalid or used proof of possession: 401. `Text` is the message
+of the refusal.
+""".
 -spec proof(Text :: binary()) -> failure().
 proof(Text) ->
     #{refusal => erlmcp_refusal:new(auth_failed, Text), error => ~"invalid_dpop_proof"}.
@@ -63,28 +72,36 @@ nonce(Nonce) ->
     #{refusal => erlmcp_refusal:new(auth_failed, ~"the proof needs the nonce in DPoP-Nonce"),
       error => ~"use_dpop_nonce", dpop_nonce => Nonce}.
 
--doc "Returns the failure for a valid token that lacks scopes: 403, with the needed ones.".
+-doc """
+Returns the failure for a valid token that lacks scopes: 403. `Text` is the message of the refusal.
+`Scopes` are all scopes that the request needs.
+""".
 -spec insufficient(Text :: binary(), Scopes :: [binary()]) -> failure().
 insufficient(Text, Scopes) ->
     #{refusal => erlmcp_refusal:new(authz_forbidden, Text), error => ~"insufficient_scope",
       scope => Scopes}.
 
 -doc """
-Returns the failure if another machine cannot be asked, or does not answer in time: 503.
+Returns the failure if another machine cannot be asked, or does not answer in time: 503. `Text` is
+the message of the refusal.
 """.
 -spec unavailable(Text :: binary()) -> failure().
 unavailable(Text) ->
     #{refusal => erlmcp_refusal:new(dependency_unavailable, Text, #{retry_after_ms => ?RETRY_MS})}.
 
--doc "Returns the failure if too many tokens wait to be checked: 503.".
+-doc """
+Returns the failure if too many tokens wait to be checked: 503. The refusal has `Limit`, the most
+tokens that may wait.
+""".
 -spec busy(Limit :: pos_integer()) -> failure().
 busy(Limit) ->
     #{refusal => erlmcp_refusal:new(backpressure_active, ~"too many tokens wait to be checked",
                                     #{retry_after_ms => ?RETRY_MS, limit => Limit})}.
 
 -doc """
-Returns the failure if too many proofs are in use: those of the key that signed the proof (429), or
-those of all keys (503).
+Returns the failure if too many proofs are in use. `key` is for those of the key that signed the
+proof (429), and `all` for those of all keys (503). The refusal has `Limit`, the most proofs that
+may be in use.
 """.
 -spec proofs(key | all, Limit :: pos_integer()) -> failure().
 proofs(key, Limit) ->
@@ -95,16 +112,20 @@ proofs(all, Limit) ->
 full(Name, Text, Limit) ->
     #{refusal => erlmcp_refusal:new(Name, Text, #{retry_after_ms => ?SWEEP_MS, limit => Limit})}.
 
--doc "Returns the failure for any other refusal, such as one for a user's fun that crashed.".
+-doc """
+Returns the failure for any other reason, with the given refusal, such as that for a user's fun that
+crashed.
+""".
 -spec refused(erlmcp_refusal:refusal()) -> failure().
 refused(Refusal) ->
     #{refusal => Refusal}.
 
 -doc """
-Returns the headers of an answer with this failure. `DPoP-Nonce` is there if the failure has a
+Returns the headers of an answer with the given failure. `DPoP-Nonce` is there if the failure has a
 nonce, and `WWW-Authenticate` unless the status of the refusal is 429 or at least 500.
-`WWW-Authenticate` has a challenge for each accepted scheme. The error code is in the challenge of
-the failure's `scheme`, or in the first one if the failure has no scheme.
+`WWW-Authenticate` has a challenge for each scheme that the listener accepts, according to `dpop` of
+the settings. The error code is in the challenge of the failure's `scheme`, or in the first one if
+the failure has no scheme.
 
 `resource_metadata` is the URL of the listener's metadata. `scope` has the scopes that the request
 needs, unless the failure has its own.

@@ -52,17 +52,20 @@ Internal.
 %% Words of memory of a flight. An answer has at most a megabyte.
 -define(FLIGHT_HEAP, 4_000_000).
 
--doc "Starts the process that asks other machines for a listener.".
+-doc """
+Starts the process that asks other machines for one listener, which has these settings and tables.
+""".
 -spec start_link(erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
     gen_server:start_ret().
 start_link(Settings, Tables) ->
     gen_server:start_link(?MODULE, {Settings, Tables}, []).
 
 -doc """
-Asks another machine about a subject, and does not wait for the answer. The waiter is sent the
-outcome, unless the process of this module ends before. The outcome is `{error, unavailable}` if no
-valid answer comes by the `Deadline` of the first waiter for it, in monotonic milliseconds. The
-error is a 503: the process of this module has not started yet, or too many requests wait.
+Asks another machine about `Subject`, and does not wait for the answer. `Token` returns the token,
+for a subject that is a token. The waiter is sent the outcome, unless the process of this module
+ends before. The question ends at the `Deadline` of the first waiter for its answer, in monotonic
+milliseconds. Without a valid answer until then, the outcome is `{error, unavailable}`. An error of
+this function is a 503: the process of this module has not started yet, or too many requests wait.
 """.
 -spec ask(erlmcp_bearer_source:subject(), Token :: fun(() -> binary()), waiter(),
           Deadline :: integer(), erlmcp_bearer_tables:tables()) ->
@@ -78,8 +81,9 @@ ask(Subject, Token, Waiter, Deadline, Tables) ->
     end.
 
 -doc """
-Fetches the keys of the source with the number `Index` again, in the background. Does nothing if
-they are being fetched or may not be fetched yet, or if the process of this module has not started.
+Fetches the keys of the source with the number `Index` again, in the background. Does nothing if the
+keys are being fetched or may not be fetched yet. Also does nothing if the process of this module
+has not started.
 """.
 -spec refresh(Index :: pos_integer(), erlmcp_bearer_tables:tables()) -> ok.
 refresh(Index, Tables) ->

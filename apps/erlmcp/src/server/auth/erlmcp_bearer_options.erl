@@ -277,8 +277,9 @@ one_or_more([_ | _] = Values, Is) -> erlmcp_user_term:is_list_of(Is, Values);
 one_or_more(Value, Is) -> Is(Value).
 
 -doc """
-Returns the settings for options that `check/1` accepted. Each call makes new secrets, so it is made
-once for a listener. Calls the fun of a secret for JWTs again, and crashes if that fun fails now.
+Returns the settings for options that `check/1` accepted. Each call makes new secrets, so call this
+function once for each listener. Calls the fun of a secret for JWTs again, and crashes if that fun
+fails now.
 """.
 -spec settings(erlmcp_listen:bearer()) -> settings().
 settings(#{tokens := Tokens} = Options) ->
@@ -301,8 +302,9 @@ settings(#{tokens := Tokens} = Options) ->
       cluster => none}.
 
 -doc """
-Returns the settings of a listener whose server is in a cluster, with the nonces of all nodes. While
-the node is in no cluster, the nonces are its own. With `none` the settings stay as they are.
+Returns the settings with the secrets of DPoP nonces that all nodes of a cluster share. While the
+node is in no cluster, the listener uses secrets of its own. The first argument is the module of the
+option `cluster` and its state. With `none` the settings stay as they are.
 """.
 -spec in_cluster(none | {module(), State :: term()}, settings()) -> settings().
 in_cluster(none, Settings) ->

@@ -35,11 +35,14 @@ The subject of a question to another machine: the keys of a source, or the valid
 -type subject() :: {keys, Index :: pos_integer()}
                  | {token, Index :: pos_integer(), erlmcp_bearer_tables:digest()}.
 -doc """
-The answer to a question. `ok` means that the issuer was asked for its keys recently, which are in
-the table if its answer was valid. `{error, unavailable}` means that no valid answer came in time.
+The answer to a question. `ok` means that the issuer was asked for its keys recently. If the
+issuer's answer was valid, its keys are in the table. `active` and `inactive` are about a token.
+`{error, unavailable}` means that no valid answer came in time.
 """.
 -type outcome() :: ok | {active, erlmcp_token_claims:claims()} | inactive | {error, unavailable}.
--doc "The answer that a request has waited for; `none` if it has not waited.".
+-doc """
+The subject that a request has waited for, with the answer; `none` if the request has not waited.
+""".
 -type answer() :: {subject(), outcome()} | none.
 
 %% Seconds for which a checked signature is not checked again.
@@ -59,10 +62,11 @@ the table if its answer was valid. `{error, unavailable}` means that no valid an
 }).
 
 -doc """
-Returns the identity of a token and its bindings, or the failure of the request. After
-`{wait, Subject, Token}` the caller asks another machine about `Subject`
-(`m:erlmcp_bearer_keeper`), and calls this function again with the `Answer`. Then the sources before
-the one that asked are not tried again.
+Returns the identity of a token and its bindings, or the failure of the request.
+`{wait, Subject, Token}` means that the caller must ask another machine about `Subject`
+(`m:erlmcp_bearer_keeper`). When the answer has come, the caller calls this function again, with
+`Subject` and the answer as `Answer`. Sources that come before the source of `Subject` are not tried
+again.
 """.
 -spec identity(Token :: binary(), erlmcp_listen:request(), Answer :: answer(),
                erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->

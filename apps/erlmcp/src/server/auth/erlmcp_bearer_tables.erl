@@ -49,8 +49,9 @@ new(#{sources := Sources, dpop_proofs := Most, dpop_proofs_per_key := PerKey}) -
       keys => ets:new(erlmcp_keys, [public, {read_concurrency, true}]), words => Words}.
 
 -doc """
-Returns the identity of a token that `remember/5` stored. Returns `unknown` if there is none, if it
-has expired at `Now`, or if the keys of the token's source have changed.
+Returns the identity and the bindings of a token that `remember/5` stored. Returns `unknown` if
+nothing is stored, if the identity has expired at `Now`, or if the keys of the token's source have
+changed.
 """.
 -spec identity(digest(), Now :: integer(), tables()) ->
     {ok, erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()} | unknown.
@@ -71,9 +72,9 @@ is_valid({Index, Generation}, #{keys := Keys}) ->
     ets:lookup_element(Keys, Index, 2, none) =:= Generation.
 
 -doc """
-Remembers the identity of a token until `Until`, unless 10,000 identities are remembered already.
-With `{Index, Generation}` as `Source`, the identity counts only while the keys of the source
-`Index` are of that generation.
+Remembers the identity and the bindings of a token until `Until`, unless 10,000 identities are
+remembered already. With `{Index, Generation}` as `Source`, the identity counts only while the keys
+of the source `Index` are of that generation. With `lasting`, the identity does not depend on keys.
 """.
 -spec remember(digest(), Until :: integer(),
                Source :: lasting | {Index :: pos_integer(), Generation :: reference()},
@@ -83,14 +84,17 @@ remember(Digest, Until, Source, {Identity, Confirmation}, #{identities := Identi
         andalso ets:insert(Identities, {Digest, Until, Source, Identity, Confirmation}),
     ok.
 
--doc "Returns `true` if `remember_inactive/3` stored the token less than 10 seconds before `Now`.".
+-doc """
+Returns `true` if `remember_inactive/3` stored the token for the source `Index` less than 10 seconds
+before `Now`.
+""".
 -spec is_inactive({Index :: pos_integer(), digest()}, Now :: integer(), tables()) -> boolean().
 is_inactive(Key, Now, #{inactive := Inactive}) ->
     Now < ets:lookup_element(Inactive, Key, 2, Now).
 
 -doc """
-Remembers for 10 seconds that a source reported a token as inactive, unless 10,000 such tokens are
-remembered already.
+Remembers from `Now` on for 10 seconds that the source `Index` reported a token as inactive. Does
+nothing if 10,000 such tokens are remembered already.
 """.
 -spec remember_inactive({Index :: pos_integer(), digest()}, Now :: integer(), tables()) -> ok.
 remember_inactive(Key, Now, #{inactive := Inactive}) ->
@@ -99,9 +103,10 @@ remember_inactive(Key, Now, #{inactive := Inactive}) ->
     ok.
 
 -doc """
-Uses up a proof, given by the thumbprint of its key and its id, and remembers it until `Until`.
-Returns `{full, key | all, Limit}` if the key, or all keys together, have as many proofs in use as
-they may. Otherwise returns `used` if the proof was used before. The bound of a key is
+Uses up a proof, given by the thumbprint of its key and its id, and remembers the proof until
+`Until`. Returns `ok` if the proof is new, and `used` if it was used before. Returns
+`{full, key, Limit}` or `{full, all, Limit}` if the key, or all keys together, have as many proofs
+in use as they may (`Limit`). The proof is not used up then. The bound of a key is
 `dpop_proofs_per_key`, and falls as the proofs of other keys fill the table.
 """.
 -spec use_proof({Thumbprint :: binary(), Id :: binary()}, Until :: integer(), tables()) ->
@@ -129,8 +134,8 @@ row({Thumbprint, _} = Proof, Until) ->
     {crypto:hash(sha256, term_to_binary(Proof)), Until, Thumbprint}.
 
 -doc """
-Records that another node has used up a proof, until `Until`. The proof counts in the bounds of
-`use_proof/3`, and is recorded even if they are reached.
+Records that another node has used up a proof, and remembers the proof until `Until`. The proof
+counts in the bounds of `use_proof/3`, and is recorded even if they are reached.
 """.
 -spec proof_used({Thumbprint :: binary(), Id :: binary()}, Until :: integer(), tables()) -> ok.
 proof_used({Thumbprint, _} = Proof, Until, #{proofs := Proofs, provers := Provers}) ->
@@ -152,8 +157,9 @@ released(Thumbprint, Provers) ->
     ok.
 
 -doc """
-Returns the keys of a source at `Now`. Keys that are `stale` are still valid, and should be fetched
-again. Returns `none` if there are no keys, or if stale ones were fetched six hours ago or earlier.
+Returns the keys of the source `Index` at `Now`, and their generation. Keys that are `stale` are
+still valid, and should be fetched again. Returns `none` if there are no keys, or if keys that are
+not fresh were fetched at least six hours ago.
 """.
 -spec keys(Index :: pos_integer(), Now :: integer(), tables()) ->
     {fresh | stale, [erlmcp_jwk:key()], Generation :: reference()} | none.
@@ -164,7 +170,10 @@ keys(Index, Now, #{keys := Keys}) ->
         _ -> none
     end.
 
--doc "Stores the keys of a source, fresh for `Milliseconds`. Different keys are a new generation.".
+-doc """
+Stores the keys of the source `Index`, which are fresh for `Milliseconds`. If the keys differ from
+those stored before, they are a new generation.
+""".
 -spec put_keys(Index :: pos_integer(), [erlmcp_jwk:key()], Milliseconds :: pos_integer(),
                tables()) -> ok.
 put_keys(Index, Set, Milliseconds, #{keys := Keys}) ->
@@ -181,14 +190,17 @@ put_keys(Index, Set, Milliseconds, #{keys := Keys}) ->
 may_fetch(Index, #{words := Words}) ->
     erlmcp_clock:now_ms() >= atomics:get(Words, ?NEXT(Index)).
 
--doc "Allows the keys of a source to be fetched again after `Milliseconds`, and not before.".
+-doc """
+Allows the keys of the source `Index` to be fetched again after `Milliseconds`, and not before.
+""".
 -spec fetch_again(Index :: pos_integer(), Milliseconds :: pos_integer(), tables()) -> ok.
 fetch_again(Index, Milliseconds, #{words := Words}) ->
     atomics:put(Words, ?NEXT(Index), erlmcp_clock:now_ms() + Milliseconds).
 
 -doc """
-Returns `true` to one caller, which then asks for a refresh of the keys, and `false` to others until
-`end_refresh/2`. Returns `false` while the keys may not be fetched.
+Returns `true` to the first caller, which then asks for a refresh of the keys. Returns `false` to
+all other callers until `end_refresh/2`, and to any caller while the keys may not be fetched
+(`may_fetch/2`).
 """.
 -spec begin_refresh(Index :: pos_integer(), tables()) -> boolean().
 begin_refresh(Index, #{words := Words} = Tables) ->
@@ -213,7 +225,7 @@ keeper(#{keys := Keys}) ->
 
 -doc """
 Sets the process that asks other machines, which has just started. Sets the number of waiting
-requests to 0, and ends all refreshes: they have ended with the process before.
+requests to 0, and ends all refreshes, since they have ended with the previous process.
 """.
 -spec set_keeper(pid(), tables()) -> ok.
 set_keeper(Pid, #{keys := Keys, words := Words}) ->
@@ -223,8 +235,9 @@ set_keeper(Pid, #{keys := Keys, words := Words}) ->
     lists:foreach(fun(Word) -> atomics:put(Words, Word, 0) end, lists:seq(3, Size, 2)).
 
 -doc """
-Counts one more waiting request, for which `leave/2` is called later. Returns `{full, Limit}`, and
-counts nothing, if 1,000 requests wait already.
+Adds 1 to the number of waiting requests, and returns `ok`. The caller must see to it that `leave/2`
+subtracts the request later. Returns `{full, Limit}`, and adds nothing, if 1,000 requests (`Limit`)
+wait already.
 """.
 -spec enter(tables()) -> ok | {full, Limit :: pos_integer()}.
 enter(#{words := Words} = Tables) ->
@@ -241,7 +254,10 @@ enter(#{words := Words} = Tables) ->
 leave(Count, #{words := Words}) ->
     atomics:sub(Words, ?WAITERS, Count).
 
--doc "Removes identities, inactive tokens and proofs that have expired at `Now`. Returns how many.".
+-doc """
+Removes identities, inactive tokens and proofs that have expired at `Now`. Returns the number of
+removed entries.
+""".
 -spec sweep(Now :: integer(), tables()) -> non_neg_integer().
 sweep(Now, Tables) ->
     #{identities := Identities, inactive := Inactive, proofs := Proofs,

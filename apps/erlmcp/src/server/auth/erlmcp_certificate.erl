@@ -13,8 +13,8 @@ Internal.
 -export([check/1, identity/3]).
 
 -doc """
-Checks the options of `authenticate => {certificate, Options}`. Returns a wrong option and what was
-expected there, or only what was expected if the options are no map.
+Checks the options of `authenticate => {certificate, Options}`. Returns `ok`, or a wrong option and
+what was expected there. If the options are no map, returns only what was expected.
 """.
 -spec check(term()) -> ok | binary() | {Option :: term(), Expected :: binary()}.
 check(#{} = Options) -> each(maps:to_list(Options));

@@ -77,7 +77,8 @@ media_type(Type) ->
 -doc """
 Checks that one of `Keys` signed the JWT, with an algorithm of `Algorithms`. `algorithm` means that
 the JWT has another algorithm, and `signature` that its signature is wrong. `unknown_key` means that
-a key which was not tried may have signed it. At most 8 keys are tried.
+a key which was not tried may have signed the JWT. Either no key in `Keys` has the JWT's key id and
+algorithm, or the JWT has no key id. At most 8 keys are tried.
 """.
 -spec check_signature(jwt(), Algorithms :: [binary()], Keys :: [erlmcp_jwk:key()]) ->
     ok | {error, algorithm | unknown_key | signature}.

@@ -77,8 +77,9 @@ is_name(Value) ->
     is_binary(Value) andalso Value =/= ~"".
 
 -doc """
-Returns the default principal of checked claims: `{Issuer, Subject}`, or `{Issuer, {client, Id}}` if
-the claims have a `client_id` and no `sub`. Returns `no_subject` if the claims have neither.
+Returns the default principal of claims that `check/2` accepted: `{Issuer, Subject}`, or
+`{Issuer, {client, Id}}` if the claims have a `client_id` and no `sub`. Returns `no_subject` if the
+claims have neither.
 """.
 -spec principal(claims(), wanted()) -> {ok, erlmcp_auth:principal()} | {error, no_subject}.
 principal(Claims, #{issuer := Issuer}) ->
@@ -94,8 +95,9 @@ subject(#{~"client_id" := Id}) when is_binary(Id), Id =/= ~"" -> {ok, {client, I
 subject(_) -> {error, no_subject}.
 
 -doc """
-Returns the identity with a principal, and with the scopes of the claims. The token is not accepted
-from `expires_at` on, in seconds of system time; `infinity` without the claim `exp`.
+Returns the identity with the given principal and the scopes of the claims. The token is not
+accepted from `expires_at` on, in seconds of system time. `expires_at` is `infinity` if the claims
+have no `exp`.
 """.
 -spec identity(erlmcp_auth:principal(), claims(), wanted()) ->
     #{principal := erlmcp_auth:principal(), scopes := [binary()],
@@ -118,7 +120,7 @@ listed(_) ->
 expiry(#{~"exp" := End}, Leeway) -> trunc(min(End, ?LAST)) + Leeway;
 expiry(_, _) -> infinity.
 
--doc "Returns the bindings of a token.".
+-doc "Returns the bindings of a token, or an empty list if the token is not bound.".
 -spec confirmation(claims()) -> confirmation().
 confirmation(#{~"cnf" := #{} = Confirmation}) when map_size(Confirmation) > 0 ->
     Bindings = [binding(Member) || Member <- maps:to_list(Confirmation)],

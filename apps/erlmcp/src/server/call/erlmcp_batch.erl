@@ -11,9 +11,10 @@ Internal.
 -export([start/3, start/4, no_listen/0]).
 
 -doc """
-Starts a batch that is linked to the calling process, and returns `Calls` with the batch. `Given`
-has the calls of the batch, and the answers that are known already. A call over the limit
-`calls_per_connection`, or with an id in use, is refused in the batch's answer.
+Starts a batch that is linked to the calling process, and returns `Calls` with the batch added.
+`Given` has the calls of the batch, and the answers that are known already. `Revision` is the
+revision of the client. A call over the limit `calls_per_connection`, or with an id in use, is
+refused in the batch's answer.
 """.
 -spec start(Given :: [erlmcp_admission:effect(), ...], erlmcp_revision:revision(),
             Calls :: erlmcp_calls:calls()) -> erlmcp_calls:calls().
@@ -39,9 +40,10 @@ start_linked(Items, Instance) ->
     end).
 
 -doc """
-Starts a batch of an HTTP session, and returns its process, which is not linked to the calling one.
-`Waiting` is the connection that waits for the batch's answer. If the session has ended, the calls
-do not begin (`erlmcp_call:not_begun/2`), and `Waiting` is sent an error.
+Starts a batch of an HTTP session, and returns the batch's process, which is not linked to the
+calling one. `Items` are the calls of the batch, and the answers that are known already. `Waiting`
+is the connection that waits for the batch's answer. If the session has ended, the calls do not
+begin (`erlmcp_call:not_begun/2`), and `Waiting` is sent an error.
 """.
 -spec start([erlmcp_admission:effect(), ...], erlmcp_instance:instance(),
             Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> pid().

@@ -43,8 +43,9 @@ call, in milliseconds of `erlmcp_clock:now_ms/0`. `Target` is the requested name
 
 -doc """
 Starts a call that is linked to the calling process, its owner. The owner must trap exits, since the
-call answers with its exit signal. The call's process then holds the permit of the call, if there is
-one. The tag of its messages is `{erlmcp_call, Pid}`, where `Pid` is the returned process.
+call answers with its exit signal. If the call has a permit, the call's process holds the permit
+from now on. The call's messages to its owner have the tag `{erlmcp_call, Pid}`, where `Pid` is the
+returned process.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_instance:instance()) -> Pid :: pid().
 start(Call, Instance) ->
@@ -54,8 +55,8 @@ start(Call, Instance) ->
     end, Call, Instance).
 
 -doc """
-Starts a call that is linked to the calling process, as `start/2` does. `Tag` is the tag of its
-messages.
+Starts a call that is linked to the calling process, as `start/2` does. The call's messages to its
+owner have the tag `Tag`.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_instance:instance(), Tag :: term()) -> pid().
 start(Call, Instance, Tag) ->
@@ -85,10 +86,10 @@ run_linked(Call, {Pid, _} = Owner, Instance) ->
     erlmcp_call_messages:exit_with_answer(Pid, Status, Bytes).
 
 -doc """
-Runs a call in the calling process, counts its request as ended, and returns its answer. A call with
-a permit first waits for its turn at the gate, which may refuse it. The permit is given back when
-this function returns. The answer of a task's call has `ok` or `error` as its status, and is not
-encoded.
+Runs a call in the calling process, counts its request as ended, and returns its answer. `Owner` is
+sent the reports of the handler. A call with a permit first waits for its turn at the gate, which
+may refuse it. The permit is given back when this function returns. The answer of a task's call has
+`ok` or `error` as its status, and is not encoded.
 """.
 -spec run(erlmcp_engine:call(), owner(), erlmcp_instance:instance()) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
@@ -262,8 +263,8 @@ subject(#{context := Context, id := Id, arrival := Arrival} = Call) ->
                                arrival => Arrival, principal => Principal}.
 
 -doc """
-Returns `{permit, Permit}` of a call, for the process that gives the permit back if the call is
-killed; `none` for a call without a permit.
+Returns `{permit, Permit}` with the permit of a call, or `none` if the call has no permit. The
+result is for the process that gives the permit back if the call is killed.
 """.
 -spec permit(erlmcp_engine:call()) -> erlmcp_calls:permit().
 permit(#{permit := Permit}) -> {permit, Permit};
@@ -296,7 +297,7 @@ leave(#{permit := Permit}) -> erlmcp_gate:leave(Permit);
 leave(_) -> ok.
 
 -doc """
-Counts the request of a call that will not begin as cancelled, and gives the call's permit back.
+Gives back the permit of a call that will not begin, and counts the call's request as cancelled.
 """.
 -spec not_begun(erlmcp_engine:call(), erlmcp_instance:instance()) -> ok.
 not_begun(Call, Instance) ->
@@ -326,10 +327,10 @@ refuse(#{id := Id, context := #{revision := Revision}} = Call, Refusal, Instance
                           Instance).
 
 -doc """
-Returns the answer to a request whose linked call did not end within `Milliseconds`; for the call of
-a task, the refusal. The caller is the owner of the call, and has just killed it. Logs an incident,
-and counts the request as ended. If the call's own answer waits in the mailbox, only returns that
-answer.
+Returns the answer to a request whose linked call `Call` did not end within `Milliseconds`. For the
+call of a task, the answer is the refusal itself, not encoded. The caller is the owner of the call,
+and has just killed it. Logs an incident, and counts the request as ended. If the call's own answer
+waits in the mailbox, does neither, and returns that answer.
 """.
 -spec timed_out(Call :: pid(), Milliseconds :: non_neg_integer(), subject(),
                 erlmcp_instance:instance()) ->
@@ -351,8 +352,9 @@ unless_answered(Call, Subject, Instance, Refusal) ->
     end.
 
 -doc """
-Returns the answer to a request whose call died without one; for the call of a task, the refusal.
-Counts the request as ended. Logs an incident, unless a drain has ended the call.
+Returns the answer to a request whose call died without one. For the call of a task, the answer is
+the refusal itself, not encoded. `Reason` is the reason of the call's exit signal. Counts the
+request as ended. Logs an incident, unless a drain has ended the call.
 """.
 -spec died(Reason :: term(), subject(), erlmcp_instance:instance()) ->
     {reply, erlmcp_reply:status(), iodata()} | {reply, error, erlmcp_refusal:refusal()}.
@@ -360,9 +362,10 @@ died(Reason, Subject, Instance) ->
     ended(why(Reason, Subject, Instance), Subject, Instance).
 
 -doc """
-Returns the answer to a request whose linked call an operator has ended; for the call of a task, the
-refusal. The caller is the owner of the call, and has just killed it. Counts the request as ended.
-If the call's own answer waits in the mailbox, only returns that answer.
+Returns the answer to a request whose linked call `Call` an operator has ended. For the call of a
+task, the answer is the refusal itself, not encoded. The caller is the owner of the call, and has
+just killed it. Counts the request as ended. If the call's own answer waits in the mailbox, counts
+nothing, and returns that answer.
 """.
 -spec cancelled_by_operator(Call :: pid(), subject(), erlmcp_instance:instance()) ->
     {reply, erlmcp_reply:status(), iodata()} | {reply, ok | error, Outcome :: term()}.

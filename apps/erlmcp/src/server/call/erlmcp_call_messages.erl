@@ -84,8 +84,8 @@ the `last` event, an answer or `cancelled` nothing more is sent.
 -doc """
 A message of a task's process to a call that waits for the end of the task. The 1 is the version of
 the message's form, since the call may be on a node with another release. For a call on another
-node, a notification has the task's process in place of the window. The call confirms it to that
-process.
+node, a notification has the task's process in place of the window. The call confirms the
+notification to that process.
 """.
 -type to_task_waiter() ::
     {erlmcp_task, 1,
@@ -112,13 +112,17 @@ answer (`died`).
 -define(GIVEN_BACK, 1).
 -define(REPORTED, 2).
 
--doc "Returns the owner of the calling process, a call that is linked to the process `Pid`.".
+-doc """
+Returns the owner of the calling process, which is a call. The process `Pid` owns this call, and is
+linked to it.
+""".
 -spec linked_owner(Pid :: pid()) -> erlmcp_call:owner().
 linked_owner(Pid) ->
     {Pid, {erlmcp_call, self()}}.
 
 -doc """
-Returns the owner of the calling process, a call of the HTTP session whose process is `Session`.
+Returns the owner of the calling process, which is a call of an HTTP session. `Session` is the
+session's process, and owns this call. `Marks` are the marks of the call.
 """.
 -spec session_owner(Session :: pid(), marks()) -> erlmcp_call:owner().
 session_owner(Session, Marks) ->
@@ -137,7 +141,10 @@ Sends the owner a notification for the client. The caller has taken room for it 
 notification(Owner, Bytes, Window) ->
     pass_on(Owner, {notification, Bytes, Window}).
 
--doc "Sends the owner a request to the client, whose answer goes to the calling process.".
+-doc """
+Sends the owner a request to the client. The client's answer to the request goes to the calling
+process.
+""".
 -spec request(erlmcp_call:owner(), client_request(), iodata()) -> ok.
 request(Owner, Asked, Bytes) ->
     pass_on(Owner, {request, Asked, self(), Bytes}).
@@ -165,9 +172,10 @@ task_input(Owner, Requests) ->
     pass_on(Owner, {input, self(), Requests}).
 
 -doc """
-Sends an owner a message, which may be of another call. A call of a session of Streamable HTTP has
-then reported something (`has_reported/1`). A message for the owner of an inline call is kept until
-the call's answer, or dropped if another process sends it.
+Sends an owner a message. The message may come from another call than the one that has this owner.
+After the message, a call of a session of Streamable HTTP counts as one that has reported something
+(`has_reported/1`). A message for the owner of an inline call is kept until the call's answer. If
+another process than the call's sends the message, it is dropped.
 """.
 -spec pass_on(erlmcp_call:owner(), message()) -> ok.
 pass_on({Pid, {erlmcp_call, _, Marks} = Tag}, Message) ->
@@ -185,8 +193,8 @@ pass_on({Pid, Tag}, Message) ->
     ok.
 
 -doc """
-Runs `Run` and returns its result. If `Run` takes longer than `Milliseconds`, the owner is sent
-`deadline`.
+Runs `Run` and returns its result. If `Run` takes longer than `Milliseconds`, the owner is sent the
+message `deadline`. `Run` itself goes on, and the owner must end the call.
 """.
 -spec within(Milliseconds :: non_neg_integer(), erlmcp_call:owner(), Run :: fun(() -> Result)) ->
     Result.
@@ -205,9 +213,9 @@ cancelled_by_operator(Call, {Pid, Tag}) ->
     ok.
 
 -doc """
-Sends the answer of the calling process, a call, as an exit signal to its owner's process `Pid`, and
-unlinks the two. The caller then ends with the reason `normal`, so that processes which its handler
-has linked go on.
+Sends the answer of the calling process, which is a call, as an exit signal to its owner's process
+`Pid`, and unlinks the two. The caller must end with the reason `normal` after that, so that
+processes which its handler has linked go on.
 """.
 -spec exit_with_answer(Pid :: pid(), erlmcp_reply:status() | ok | error, Answer :: term()) -> ok.
 exit_with_answer(Pid, Status, Answer) ->
@@ -239,7 +247,8 @@ has_reported(Marks) ->
 
 -doc """
 Marks a call as one that does not count among its session's running calls any more. Returns `true`
-to the first caller, which subtracts the call from that count, and alone may answer the request.
+to the first caller, and `false` to all others. The first caller subtracts the call from that count,
+and alone may answer the request.
 """.
 -spec give_back(marks()) -> boolean().
 give_back(Marks) ->
@@ -250,14 +259,18 @@ give_back(Marks) ->
 is_given_back(Marks) ->
     atomics:get(Marks, ?GIVEN_BACK) =:= 1.
 
--doc "Sends the call `Asking` the client's answer to the request `Id`, or why there is none.".
+-doc """
+Sends the call `Asking` the client's answer to the call's request `Id`, or the reason why there is
+no answer.
+""".
 -spec response(Asking :: pid(), Id :: erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
 response(Asking, Id, Outcome) ->
     Asking ! {erlmcp_response, Id, Outcome},
     ok.
 
 -doc """
-Sends the call of a task the client's answers to its questions, or the refusal that it gets instead.
+Sends the call of a task the client's answers to its questions, or the refusal that the call gets
+instead of answers.
 """.
 -spec input(Call :: pid(), {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}) -> ok.
 input(Call, Outcome) ->
@@ -277,7 +290,8 @@ answer({Pid, Tag}, Status, Bytes) ->
     ok.
 
 -doc """
-Sends a connection an event of its stream. The connection confirms the event by its key.
+Sends a connection an event of its stream. The connection confirms the event by its key. After the
+`last` event the connection is sent no more, and after `more` it may be sent others.
 """.
 -spec event(Connection :: erlmcp_call:owner(), erlmcp_session_streams:key(), erlmcp_sse:event(),
             more | last) -> ok.

@@ -13,14 +13,15 @@ Internal.
 %% The member of `_meta` that says how many notifications before this one were left out.
 -define(LEFT_OUT, ~"erlmcp/leftOut").
 
--doc "Returns the context of a call with its owner, for a call that sends no notifications.".
+-doc "Returns the context of a call with its owner added, for a call that sends no notifications.".
 -spec owned(erlmcp_call:owner(), erlmcp_engine:context()) -> erlmcp_engine:context().
 owned(Owner, #{call := Call} = Context) ->
     Context#{call := Call#{owner => Owner}}.
 
 -doc """
-Returns the context of a call whose reports go to an owner, with the window of its notifications.
-For an inline call, `Window` is the limits of its server: the window begins with a notification.
+Returns the context of a call with its owner and `Window` added. The owner gets the call's reports,
+and the window bounds its notifications. For an inline call, `Window` is the limits of its server:
+the call's first notification makes the window from them.
 """.
 -spec owned(erlmcp_call:owner(), Window :: term(), erlmcp_engine:context()) ->
     erlmcp_engine:context().
@@ -29,8 +30,8 @@ owned(Owner, Window, #{call := Call} = Context) ->
 
 -doc """
 Reports progress, if the client asked for it. In a task, the message of `Details` also becomes the
-task's status message, even if the client did not ask. Does nothing if `Progress` is not greater
-than the value before.
+task's status message, even if the client did not ask for progress. Does nothing if `Progress` is
+not greater than the value that the call has reported before.
 """.
 -spec progress(erlmcp_engine:context(), Progress :: number(),
                Details :: #{total => number(), message => binary()}) -> ok.
@@ -62,8 +63,8 @@ ordinal(Progress) ->
     end.
 
 -doc """
-Returns the context of a call with a place for the progress that was reported last. Returns the
-context as it is if its call cannot report progress.
+Returns the context of a call with a place where `progress/3` keeps the value that was reported
+last. If the call cannot report progress, returns the context unchanged.
 """.
 -spec before_progress(erlmcp_engine:context()) -> erlmcp_engine:context().
 before_progress(#{progress_token := undefined} = Context) when not is_map_key(task, Context) ->
@@ -87,8 +88,8 @@ progressed(#{progress_token := Token} = Context, Progress, Params) ->
          Params#{progressToken => Token, progress => Progress}).
 
 -doc """
-Sends the client a log message, if the client's log level is `Level` or a less severe one. A client
-without a log level gets none. Crashes if MCP has no such level.
+Sends the client a log message with `Data`, if the client's log level is `Level` or a less severe
+one. A client without a log level gets no message. Crashes if MCP has no level `Level`.
 """.
 -spec log(erlmcp_engine:context(), Level :: binary(), Data :: term(), #{logger => binary()}) -> ok.
 log(#{log_level := Wanted} = Context, Level, Data, Details) ->

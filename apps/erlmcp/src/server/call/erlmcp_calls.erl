@@ -50,14 +50,17 @@ count(#{running := Running}) ->
 running(#{running := Running}) ->
     Running.
 
--doc "Returns `true` if one more call may run. Each request of a batch counts as a call.".
+-doc """
+Returns `true` if one more call may run under the limit `calls_per_connection`. Each request of a
+batch counts as a call.
+""".
 -spec has_room(calls()) -> boolean().
 has_room(#{ids := Ids, instance := #{limits := #{calls_per_connection := Max}}}) ->
     map_size(Ids) < Max.
 
 -doc """
-Returns the ids of the requests that a running call or batch answers, or `[]` if the process has no
-call here.
+Returns the ids of the requests that the running call or batch `Call` answers, or `[]` if `Call` is
+none of these calls.
 """.
 -spec ids(Call :: pid(), calls()) -> [erlmcp_message:id()].
 ids(Call, #{running := Running}) ->
@@ -80,9 +83,9 @@ check_id(Id, #{ids := Ids}) when is_map_key(Id, Ids) -> {refuse, id_in_use()};
 check_id(_, _) -> ok.
 
 -doc """
-Starts a call that is linked to the calling process. If the id of its request is in use, or
-`calls_per_connection` calls run, returns the answer that refuses the call. The permit is then given
-back, and the request counts as ended.
+Starts a call that is linked to the calling process, and returns `Calls` with the call added. If the
+id of its request is in use, or `calls_per_connection` calls run, returns the answer that refuses
+the call. The permit of a refused call is given back, and its request counts as ended.
 """.
 -spec start(erlmcp_engine:call(), calls()) ->
     {ok, calls()} | {reply, erlmcp_reply:status(), iodata()}.
@@ -129,7 +132,8 @@ instance(#{instance := Instance}) ->
     Instance.
 
 -doc """
-Adds a call or a batch whose process is linked to the calling one.
+Adds a call or a batch, which runs already. `Pid` is its process, which must be linked to the
+calling one.
 """.
 -spec adopt(pid(), entry(), calls()) -> calls().
 adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls) ->
@@ -172,7 +176,8 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
     end.
 
 -doc """
-Gives the client's answer to the request `Id` to the call that waits for it, if there is one.
+Gives the client's answer to the request `Id`, or the reason why there is none, to the call that
+waits for it. Does nothing if no call waits.
 """.
 -spec response(Id :: erlmcp_message:id(), {ok, term()} | {error, term()}, calls()) -> calls().
 response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
@@ -185,8 +190,8 @@ response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
     end.
 
 -doc """
-Withdraws the requests of a call to its client, which is gone and cannot answer them. The call gets
-the error `gone` for each.
+Withdraws the requests of the call `Call` to its client, which is gone and cannot answer them. For
+each request, the call gets the error `gone`.
 """.
 -spec abandon(Call :: pid(), calls()) -> {withdrawn(), calls()}.
 abandon(Call, Calls) ->
@@ -211,8 +216,8 @@ unanswered(Why, Is, #{asked := Asked} = Calls) ->
 
 -doc """
 Handles the exit signal of a linked process. Returns the withdrawn requests, the answer for the
-client, and the new value of the calls. The answer is an error if the call died without one; the
-call's permit is then given back. The answer is empty if it went to another process, or if the
+client, and the new value of the calls. If the call died without an answer, the answer is an error,
+and the call's permit is given back. The answer is empty if it went to another process, or if the
 process has no call here.
 """.
 -spec exited(pid(), Reason :: term(), calls()) -> {withdrawn(), iodata(), calls()}.
@@ -234,7 +239,7 @@ exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
 -doc """
 Ends the call of the request with the id `Id`, if it runs, without an answer. Gives the call's
 permit back, and counts the request as cancelled. Returns the withdrawn requests of the call. If the
-request is part of a batch, the batch ends the call and withdraws its requests.
+request is part of a batch, returns no requests: the batch ends the call and withdraws its requests.
 """.
 -spec cancel(Id :: erlmcp_message:id(), calls()) -> {withdrawn(), calls()}.
 cancel(Id, #{running := Running, instance := Instance} = Calls) ->
@@ -264,8 +269,9 @@ of_task(none, Params) -> Params;
 of_task(Task, Params) -> erlmcp_task_view:related(Task, Params).
 
 -doc """
-Ends the calls of a session whose client has started over, as `stop/1` does. Forgets their requests
-to the client. The calls of stateless requests go on.
+Ends the calls of a session whose client has started over, and returns the other calls. The calls
+end as with `stop/1`, and their requests to the client are forgotten. The calls of stateless
+requests go on.
 """.
 -spec end_session(calls()) -> calls().
 end_session(#{running := Running, instance := Instance} = Calls) ->

@@ -32,9 +32,9 @@ is_in_turn(Since) ->
     Now - Since =< ?TURN.
 
 -doc """
-Runs a call in the calling process, which is that of its connection. Returns the answer and the
-reports of the call, in their order. Gives the call's permit back, and counts the request as ended.
-If the call needs a process of its own, only returns `start`.
+Runs a call in the calling process, which is that of its connection. Returns the answer of the call,
+and its reports in their order. Gives the call's permit back, and counts the request as ended. If
+the call needs a process of its own, does none of this, and returns `start`.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_instance:instance()) ->
     {{reply, erlmcp_reply:status(), iodata()}, Reports :: [erlmcp_call_messages:message()]} | start.
@@ -106,9 +106,10 @@ outcome(#{kind := Kind, definition := #{handler := Handler} = Definition,
     end.
 
 -doc """
-Sends a session's client the reports of an inline call and then its answer, as other calls with
-reports do. `Waiting` is the connection that waits for the answer. Returns at once. Until the answer
-the call counts among the running calls of the session, even above the limit.
+Sends a session's client first the reports and then the answer of an inline call, which has ended. A
+new process sends them, and this function returns at once. `Waiting` is the connection that waits
+for the answer. Until the answer is sent, the call counts among the running calls of the session,
+even above the limit.
 """.
 -spec tell(Reports :: [erlmcp_call_messages:message()], {reply, erlmcp_reply:status(), iodata()},
            erlmcp_engine:call(),

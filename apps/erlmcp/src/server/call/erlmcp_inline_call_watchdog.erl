@@ -133,8 +133,8 @@ longest_ms() ->
     ?LONGEST.
 
 -doc """
-Records how many reductions an inline call used. After more than 40,000 its definition is not quick
-for a minute.
+Records that an inline call used `Reductions`. If these are more than 40,000, the call's definition
+is not quick for the next minute.
 """.
 -spec used(Reductions :: non_neg_integer(), watched()) -> ok.
 used(Reductions, {Mark, Whose}) when Reductions > ?MOST ->
@@ -144,7 +144,8 @@ used(_, _) ->
 
 -doc """
 Watches the calling process, which runs an inline call that has to end by `DeadlineMs`, in monotonic
-milliseconds. Returns the call for `end_of_call/1`, or `none` if the application has stopped.
+milliseconds. Returns the watched call, which `end_of_call/1` needs, or `none` if the application
+has stopped.
 """.
 -spec watch(DeadlineMs :: integer(), watched()) -> call() | none.
 watch(Deadline, Watched) ->
@@ -202,7 +203,10 @@ ask_for_look(Due, Look, Deadline) ->
         _ -> ok
     end.
 
--doc "Ends the watch over a call that has ended. Waits if the watchdog has found the call late.".
+-doc """
+Ends the watch over a call that has ended. If the watchdog has found the call late, waits until the
+watchdog confirms that the call is over.
+""".
 -spec end_of_call(call()) -> ok.
 end_of_call({Word, Deadline}) ->
     case atomics:compare_exchange(Word, 1, Deadline, ?OVER + Deadline) of

@@ -28,8 +28,9 @@ Internal.
 -doc """
 Runs a call and returns its result or a refusal. If the call becomes a task, the result describes
 the task. `Owner` is sent the messages of the call, and `deadline` if one run of the handler takes
-too long. Raises the exception of a handler that crashes, and an error for a return that does not
-fit. Exits with `shutdown` if `Owner` ends while its client is asked.
+too long. Raises the exception of a handler that crashes, and an error if the handler returns
+something that does not fit. Exits with `shutdown` if `Owner` ends while the client is asked for
+input.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_engine:context(), Owner :: erlmcp_call:owner(),
           erlmcp_instance:instance()) ->
@@ -283,8 +284,9 @@ ask_client(Requests, {Pid, _} = Owner, #{input_timeout_ms := Timeout}) ->
     Answers.
 
 -doc """
-Sends the client a request, which belongs to the task `Task` unless that is `none`. Returns the id
-of the request. The answer is sent to the calling process (`t:erlmcp_call_messages:to_call/0`).
+Sends the client a request through `Owner`, and returns the id of the request. The request belongs
+to the task `Task`, or to no task if `Task` is `none`. The client's answer is sent to the calling
+process (`t:erlmcp_call_messages:to_call/0`).
 """.
 -spec send(Method :: binary(), Params :: map(), Task :: erlmcp_task_store:id() | none,
            erlmcp_call:owner()) -> erlmcp_message:id().

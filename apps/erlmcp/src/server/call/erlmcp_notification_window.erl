@@ -35,14 +35,15 @@ Internal.
 
 -doc """
 Returns an empty window, with room for `unread_messages` messages, and for a sixteenth of
-`unread_bytes` bytes. A message may exceed these bytes if there was room before it.
+`unread_bytes` bytes. If a byte of room is left, a message may be larger than the rest of the room.
 """.
 -spec new(#{unread_messages := pos_integer(), unread_bytes := pos_integer(), _ => _}) -> window().
 new(#{unread_messages := Messages, unread_bytes := Bytes}) ->
     {atomics:new(5, []), Messages, max(1, Bytes div ?CALLS)}.
 
 -doc """
-Returns an empty window as `new/1` does, whose handler never waits, for an inline call.
+Returns an empty window as `new/1` does, for an inline call. The handler of such a call never waits
+for room.
 """.
 -spec without_waiting(#{unread_messages := pos_integer(), unread_bytes := pos_integer(),
                         _ => _}) -> window().
@@ -53,8 +54,9 @@ without_waiting(Limits) ->
     Window.
 
 -doc """
-Takes room for a message, and waits for it as the module describes. Returns how many messages were
-left out since the last one with room, or `none` if this message is to be left out, too.
+Takes room for a message. If there is none, waits for room as the module describes. Returns
+`{ok, LeftOut}` with the number of messages left out since the last one that had room. Returns
+`none` if there is still no room: then this message must be left out, too.
 """.
 -spec room(window()) -> {ok, LeftOut :: non_neg_integer()} | none.
 room(Window) ->
@@ -111,7 +113,9 @@ leave_out({Words, _, _}) ->
     ok = atomics:add(Words, ?LEFT_OUT, 1),
     none.
 
--doc "Counts the bytes of a message for which `room/1` has taken room.".
+-doc """
+Counts the `Bytes` of a message as unread. The caller has taken room for the message with `room/1`.
+""".
 -spec sent(Bytes :: non_neg_integer(), window()) -> ok.
 sent(Bytes, {Words, _, _}) ->
     atomics:add(Words, ?BYTES, Bytes).

@@ -12,8 +12,9 @@ Internal.
 -define(MOST, 100).
 
 -doc """
-Returns the calls of a gate, the oldest first, 100 at most. May wait for a process that has no
-processor time. Raises `badarg` if the server has ended.
+Returns the calls of a gate, the oldest first, 100 at most. Asks the process of each call for its
+stack, and may have to wait for a process that gets no processor time. Raises `badarg` if the server
+has ended.
 """.
 -spec list(erlmcp_gate:gate()) -> [erlmcp:running_call()].
 list(Gate) ->
@@ -36,9 +37,9 @@ seen({Id, Pid}) ->
     end.
 
 -doc """
-Kills the process of the call with the id `Id` in `list/1`. Its owner then answers its client.
-Returns `ok` when the process has ended, or `{error, not_found}` if there is no such call. Raises
-`badarg` if the server has ended.
+Kills the process of the call that has the id `Id` in `list/1`. The call's owner then answers the
+client. Returns `ok` when the process has ended, or `{error, not_found}` if there is no such call.
+Raises `badarg` if the server has ended.
 """.
 -spec cancel(erlmcp_gate:gate(), Id :: binary()) -> ok | {error, not_found}.
 cancel(Gate, Id) ->

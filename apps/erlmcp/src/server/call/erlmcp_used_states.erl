@@ -21,11 +21,11 @@ new() ->
      erlmcp_tenant_counts:new()}.
 
 -doc """
-Records that the state `Id` was used, until `Expires`, in milliseconds of system time. Returns
-`again` if the state was used before. Returns `expired` after `Expires`, since an earlier use may be
-forgotten. Returns `full`, and records nothing, if the bound of all states or that of the tenant is
-reached. `Limit` is that bound, and `Observed` the number of states that would be remembered. Raises
-`badarg` if the server has ended.
+Records that the state `Id` was used, and remembers this until `Expires`, in milliseconds of system
+time. Returns `ok` if the state was not used before, and `again` if it was. Returns `expired` if
+`Expires` has passed, since an earlier use may be forgotten. Returns `full`, and records nothing, if
+the bound of all states or that of the tenant is reached. `Limit` is that bound, and `Observed` the
+number of states that would be remembered. Raises `badarg` if the server has ended.
 """.
 -spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
           erlmcp_instance:instance()) ->

@@ -38,9 +38,10 @@ start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, []).
 
 -doc """
-Adds or removes a definition, with the errors of `erlmcp:add/3` and `erlmcp:remove/3`. Lists and
-calls see the change when this function returns, also those of a server that mounts this one, unless
-its publisher takes more than five seconds. Exits if the publisher does not run.
+Adds or removes a definition, with the errors of `erlmcp:add/3` and `erlmcp:remove/3`. When this
+function returns, lists and calls of the server see the change. So do those of servers that mount
+this one. Only a mounting server whose publisher takes more than five seconds may follow later.
+Exits if `Publisher` does not run.
 """.
 -spec change(pid(), {add, erlmcp_definition:kind(), erlmcp_definition:source()}
                     | {remove, erlmcp_definition:kind(), binary()}) -> ok | {error, term()}.
@@ -54,7 +55,8 @@ change(Publisher, Change) ->
 -doc """
 Replaces the server's own definitions of the kinds in `Sources`, with the errors of
 `erlmcp:replace/2`. Returns how many definitions were added, were removed, and have changed for
-clients. Lists and calls see the change as with `change/2`. Exits if the publisher does not run.
+clients. Lists and calls see the replacement when this function returns, as with `change/2`. Exits
+if `Publisher` does not run.
 """.
 -spec replace(pid(), Sources :: #{erlmcp_definition:kind() => [erlmcp_definition:source()]}) ->
     {ok, #{added | removed | changed := non_neg_integer()}} | {error, term()}.

@@ -12,21 +12,24 @@ Internal.
 -export_type([mount/0, server/0]).
 
 -doc """
-A server to mount: the pid or `id` of one that runs on this node, the options of one, or a module
-with `-behaviour(erlmcp_server)`.
+A server to mount: the pid or `id` of a server that runs on this node, or the options of a new
+server. A module with `-behaviour(erlmcp_server)` stands for such options.
 """.
 -type server() :: pid() | module() | erlmcp:options() | term().
--doc "A mounted server: its pid or `id`, and the options to start it with unless it runs already.".
+-doc """
+A mounted server: its pid or `id`. If the server does not run already, `start` has the options to
+start it with.
+""".
 -type mount() :: #{
     prefix := erlmcp_mount:prefix(), server := pid() | term(),
     start => erlmcp:options()
 }.
 
 -doc """
-Returns the settings and the catalog of a server with `Options`, with the definitions of all servers
-that it mounts. The error of a mounted server is `{mount, Prefix, Reason}`. `{not_started, erlmcp}`
-means that the server mounts others, and the application does not run. If
-`erlmcp_server_options:check/1` raises an error, so does this function.
+Returns the settings and the catalog of a server with `Options`. The catalog includes the
+definitions of all servers that it mounts. An error of a mounted server is
+`{mount, Prefix, Reason}`. `{not_started, erlmcp}` means that the server mounts others, and the
+application does not run. If `erlmcp_server_options:check/1` raises an error, so does this function.
 """.
 -spec compose(erlmcp:options()) ->
     {ok, erlmcp_server_options:settings(), erlmcp_catalog:catalog()} | {error, term()}.
@@ -157,8 +160,8 @@ resource_updated(Uri, Instance) ->
     end.
 
 -doc """
-Records that the server `Mounting`, whose publisher calls this function, mounts the server `Mounted`
-under a prefix. Raises `badarg` if the server `Mounted` has ended.
+Records that the server `Mounting` mounts the server `Mounted` under the given prefix. The caller
+must be the publisher of `Mounting`. Raises `badarg` if the server `Mounted` has ended.
 """.
 -spec put_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
                    Mounted :: erlmcp_instance:instance()) -> ok.
@@ -178,9 +181,9 @@ delete_mounting(Prefix, #{key := Key}, #{mounting := Table}) ->
     end.
 
 -doc """
-Returns the servers that mount the given one: the prefix under which each mounts it, its publisher
-and its instance. Servers whose publisher has ended are left out. Raises `badarg` if the given
-server has ended.
+Returns the servers that mount the given server. Each has the prefix under which it mounts the given
+server, its publisher and its instance. Servers whose publisher has ended are left out. Raises
+`badarg` if the given server has ended.
 """.
 -spec mounting(erlmcp_instance:instance()) ->
     [{erlmcp_mount:prefix(), pid(), erlmcp_instance:instance()}].

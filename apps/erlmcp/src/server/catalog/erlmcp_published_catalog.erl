@@ -133,9 +133,9 @@ is_changing(#{key := Key, changing := Table}) ->
     persistent_term:get({?MODULE, Key}, none) =:= {changing, Table}.
 
 -doc """
-Stores changes of which clients are not notified yet: topics, each with the principals that it has
-changed for. Changes that are stored already stay. If the publisher restarts, it finds them, too.
-Raises `badarg` if the server has ended.
+Stores changes of which clients are not notified yet, and keeps those that are stored already. A
+change is a topic with the principals for which the topic has changed. If the publisher restarts, it
+finds the stored changes. Raises `badarg` if the server has ended.
 """.
 -spec wait(Changed, erlmcp_instance:instance()) -> ok when
     Changed :: #{Topic :: atom() => #{erlmcp_changes:whose() => []}}.
@@ -173,7 +173,7 @@ tell_waiting(Tell, #{changing := Table}) ->
         error:badarg -> ok
     end.
 
--doc "Erases the catalog of the server with the key `Key`, which ends or could not start.".
+-doc "Erases the catalog of the server with the key `Key`. The server ends, or could not start.".
 -spec erase(Key :: reference()) -> ok.
 erase(Key) ->
     _ = persistent_term:erase({?MODULE, Key}),

@@ -16,9 +16,9 @@ Internal.
 
 -doc """
 Returns the skills of `Sources`, values of the option `skills`. A skill with a `path` gets the files
-of that folder. All skills together may have at most `Max` bytes of files. The folder of one skill
-may have at most `erlmcp_skill:max_files/0` files with `erlmcp_skill:max_bytes/0` bytes, and 511
-folders in 32 levels. `m:erlmcp_skill` describes the error.
+of the folder at that path. All skills together may have at most `Max` bytes of files. The folder of
+one skill may have at most `erlmcp_skill:max_files/0` files with `erlmcp_skill:max_bytes/0` bytes in
+all, and 511 folders inside, in 32 levels. `m:erlmcp_skill` describes the error.
 """.
 -spec load(Sources :: [term()], Max :: pos_integer()) ->
     {ok, [erlmcp:skill()]} | {error, erlmcp_skill:error()}.

@@ -16,8 +16,10 @@ Internal.
 -define(QUIET, 60).
 
 -doc """
-Returns `Source`, a definition of the server with the key `Key`, with a `visible` that never crashes
-and returns `true` or `false`. A definition without such a fun is returned as it is.
+Returns `Source`, a definition of the server with the key `Key`, with another fun `visible`. This
+fun calls the given `visible`, but never crashes and always returns `true` or `false`. The new fun
+returns `false` if the given fun crashes or returns another term. A definition without a fun
+`visible` of one argument is returned as it is.
 """.
 -spec guarded(erlmcp_definition:kind(), Source :: erlmcp_definition:source(), Key :: reference()) ->
     erlmcp_definition:source().

@@ -47,13 +47,14 @@ start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, [{hibernate_after, 1000}]).
 
 -doc """
-Returns a fun for the catalog of the server with the key `Server`. `breakers` are the server's
-breakers, and `workers` the names of its pools of workers.
+Returns a fun that the catalog of the server with the key `Server` calls for each of its
+definitions. `breakers` are the server's breakers, and `workers` the names of its pools of workers.
 
-The fun returns a list with the middleware that guards a definition. The list is empty for a
-definition without `max_calls`, `rates`, `breaker` and `workers`. A field `breaker` becomes
-`{Name, Breaker}`, with the definition's key as the name of a breaker of its own. The error names a
-wrong field, and what was expected there.
+The fun returns the middleware that guards a definition, in a list, and the definition. The list is
+empty for a definition without `max_calls`, `rates`, `breaker` and `workers`. In the returned
+definition the field `breaker` is `{Name, Breaker}`. `Name` is the name of a shared breaker, or the
+definition's key for a breaker of its own. The error names a wrong field, and what was expected
+there.
 """.
 -spec around(Server :: reference(), #{breakers := breakers(), workers := [atom()]}) ->
     fun((erlmcp_definition:kind(), erlmcp_definition:definition()) ->

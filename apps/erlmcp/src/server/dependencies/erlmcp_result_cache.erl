@@ -28,9 +28,10 @@ start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, [{hibernate_after, 1000}]).
 
 -doc """
-Returns a fun for the catalog of the server with the key `Server`. The fun returns the middleware
-that caches the results of a definition with the field `cache`. `Place` is a number that no other
-definition has had, so that a later one with the same name does not get the results of this one.
+Returns a fun that the catalog of the server with the key `Server` calls for a definition with the
+field `cache`. This fun returns the middleware that caches the definition's results. `Place` is a
+number that no other definition has had. So a later definition with the same name does not get the
+results of this one.
 """.
 -spec around(Server :: reference()) ->
     fun((erlmcp_definition:kind(), Place :: non_neg_integer(), erlmcp_definition:definition()) ->
@@ -146,24 +147,24 @@ is_result(Kind, Return, Definition, Context) ->
     end.
 
 -doc """
-Deletes all cached results of a server. No call that begins after this function returns gets them,
-or results of calls that run now.
+Deletes all cached results of a server. A call that begins after this function has returned gets no
+deleted result, and no result of a call that runs now.
 """.
 -spec forget(erlmcp_instance:instance()) -> ok.
 forget(Instance) ->
     forget_rows('_', '_', Instance).
 
 -doc """
-Deletes the cached contents of the resource at `Uri`. No call that begins after this function
-returns gets them, or results of calls that run now.
+Deletes the cached contents of the resource at `Uri`. A call that begins after this function has
+returned gets no deleted result, and no result of a call that runs now.
 """.
 -spec forget(Uri :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Uri, Instance) ->
     forget_rows(target(Uri), '_', Instance).
 
 -doc """
-Deletes the cached results of the definition with the key `Key`. No call that begins after this
-function returns gets them, or results of calls that run now.
+Deletes the cached results of the definition with the key `Key`. A call that begins after this
+function has returned gets no deleted result, and no result of a call that runs now.
 """.
 -spec forget(erlmcp_definition:kind(), Key :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Kind, Key, Instance) ->
@@ -188,8 +189,9 @@ tell(Process, Message) ->
     end.
 
 -doc """
-Returns how many results a running server has cached (`entries`) and their bytes. Since the cache
-started, `hits` calls have got a result of another call, and `misses` calls had to run.
+Returns the number of results that a running server has cached (`entries`), and their bytes. `hits`
+is how many calls have got a result of another call since the cache started, and `misses` how many
+had to run.
 """.
 -spec info(erlmcp_instance:instance()) -> erlmcp:cache_info().
 info(#{key := Server, cache := Table}) ->

@@ -46,13 +46,16 @@ new(Size) ->
     {ets:new(?MODULE, [public, {write_concurrency, true}, {decentralized_counters, true}]),
      atomics:new(?SEAT(Size), []), Size}.
 
--doc "Adds `Worker`, with its process, at a seat.".
+-doc "Adds `Worker`, whose process is `Pid`, at the seat `Number`.".
 -spec seat(seat(), pid(), Worker :: term(), seats()) -> ok.
 seat(Number, Pid, Worker, {Table, _, _} = Seats) ->
     true = ets:insert(Table, {Number, Pid, Worker}),
     worth_a_try(Number, Seats).
 
--doc "Removes a worker from its seat, and from the call that has the worker, if there is one.".
+-doc """
+Removes the worker whose process is `Pid` from the seat `Number`, and from the call that has the
+worker, if there is one.
+""".
 -spec unseat(seat(), pid(), seats()) -> ok.
 unseat(Number, Pid, {Table, Words, _}) ->
     %% The order matters. A call that takes the worker at the same time either sees the new count,
@@ -74,8 +77,9 @@ worth_a_try(Number, {_, Words, _} = Seats) ->
     end.
 
 -doc """
-Takes a worker for the call `Borrower`, which gives the worker back later (`give_back/2`). Returns
-`none` if no worker is free, or other calls wait for one. Raises `badarg` if the pool has ended.
+Takes a worker for the call `Borrower`, and returns the claim on it. The call must give the worker
+back later (`give_back/2`). Returns `none` if no worker is free, or if other calls wait for one.
+Raises `badarg` if the pool has ended.
 """.
 -spec borrow(Borrower :: pid(), seats()) -> {ok, claim(), Worker :: term()} | none.
 borrow(Borrower, Seats) ->
@@ -85,8 +89,8 @@ borrow(Borrower, Seats) ->
     end.
 
 -doc """
-Gives back a worker, and counts its use. Returns `true` if calls wait for a worker: the caller then
-tells the pool's process. Raises `badarg` if the pool has ended.
+Gives back the worker of a claim, and counts its use. Returns `true` if calls wait for a worker: the
+caller must then tell the pool's process. Raises `badarg` if the pool has ended.
 """.
 -spec give_back(claim(), seats()) -> Awaited :: boolean().
 give_back({_, _, Since, _, _} = Claim, Seats) ->
@@ -96,8 +100,8 @@ give_back({_, _, Since, _, _} = Claim, Seats) ->
     awaited(Seats).
 
 -doc """
-Takes a worker for the process `Borrower`, even if calls wait for one. Returns `none` if no worker
-is free.
+Takes a worker for the process `Borrower`, as `borrow/2` does, but even if calls wait for one.
+Returns `none` if no worker is free.
 """.
 -spec take(Borrower :: pid(), seats()) -> {ok, claim(), Worker :: term()} | none.
 take(Borrower, {_, _, Size} = Seats) ->
@@ -133,7 +137,7 @@ claimed(Number, Word, Borrower, {Table, Words, _}) ->
         end
     end.
 
--doc "Makes a worker free again, without counting a use.".
+-doc "Makes the worker of a claim free again, without counting a use of the worker.".
 -spec leave(claim(), seats()) -> ok.
 leave({_, _, _, Number, Word} = Claim, {Table, Words, _} = Seats) ->
     true = ets:delete_object(Table, Claim),
@@ -143,7 +147,7 @@ leave({_, _, _, Number, Word} = Claim, {Table, Words, _} = Seats) ->
         _ -> worth_a_try(Number, Seats)
     end.
 
--doc "Adds a use of a worker, since the time `Since` (`now_us/0`), to the mean time of a loan.".
+-doc "Counts a loan that began at `Since` (`now_us/0`) and ends now in the mean time of a loan.".
 -spec used(Since :: integer(), seats()) -> ok.
 used(Since, {_, Words, _}) ->
     Used = atomics:get(Words, ?USED),
@@ -151,8 +155,8 @@ used(Since, {_, Words, _}) ->
     atomics:put(Words, ?USED, Used + (now_us() - Since - Used) div ?PART).
 
 -doc """
-Takes a worker away from its call, and from its seat, and returns `true`. Returns `false`, and does
-nothing, if the call does not have the worker any more.
+Takes the worker of a claim away from its call, and from its seat, and returns `true`. If the call
+does not have the worker any more, does nothing, and returns `false`.
 """.
 -spec withdraw(claim(), seats()) -> boolean().
 withdraw({{taken, Pid}, _, _, Number, _} = Claim, Seats) ->
@@ -170,8 +174,8 @@ is_taken({Key, _, _, _, _} = Claim, {Table, _, _}) ->
     ets:lookup(Table, Key) =:= [Claim].
 
 -doc """
-Returns the claims on workers with the calls that have them, except the claims of the process
-`Except`.
+Returns the claims on all workers that calls have, each with the call. Claims of the process
+`Except` are left out.
 """.
 -spec taken(Except :: pid(), seats()) -> #{claim() => Borrower :: pid()}.
 taken(Except, {Table, _, _}) ->
@@ -186,8 +190,8 @@ worker({{taken, Pid}, _, _, _, _}) ->
     Pid.
 
 -doc """
-Makes all free workers visible to `take/2` again. A call that is killed while it takes a worker or
-gives it back can hide that worker.
+Makes all free workers visible to `take/2` again. If a call is killed while it takes a worker or
+gives it back, `take/2` may not see that worker any more.
 """.
 -spec mend(seats()) -> ok.
 mend({Table, _, _} = Seats) ->

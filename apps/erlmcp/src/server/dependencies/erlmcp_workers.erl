@@ -86,8 +86,8 @@ lent(Process, Seats, Deadline) ->
     end.
 
 -doc """
-Gives a worker back. The pool replaces a `doubtful` worker, such as one whose call has crashed. Has
-no effect if the worker or the pool has ended.
+Gives a worker back to its pool. A `good` worker is lent again. The pool replaces a `doubtful`
+worker, such as one whose call has crashed. Has no effect if the worker or the pool has ended.
 """.
 -spec give_back(loan(), good | doubtful) -> ok.
 give_back({{Process, _}, {lent, Monitor}}, State) ->
@@ -106,8 +106,8 @@ give_back({{Process, Seats}, {taken, Claim}}, good) ->
     end.
 
 -doc """
-Returns the pool `Name`, or `gone` if its server has ended or has not started it. The process of the
-pool, and its table, may have ended.
+Returns the pool `Name`, or `gone` if its server has ended or has not started the pool yet. The
+process of the returned pool, and its table, may have ended.
 """.
 -spec pool(Name :: atom(), erlmcp_instance:instance()) -> {ok, pool()} | gone.
 pool(Name, #{key := Key}) ->

@@ -39,8 +39,9 @@ union(One, Other) ->
     lists:sublist(lists:uniq(One ++ Other), ?SCOPES).
 
 -doc """
-Returns the scopes to request in the first authorization: those of the challenge and of the client's
-configuration or, if neither has any, those of the resource's metadata.
+Returns the scopes to request in the first authorization: those of the challenge (`Challenged`) and
+those of the client's configuration (`Configured`). If both lists are empty, returns `Supported`,
+the scopes of the resource's metadata. `none` stands for metadata without scopes.
 """.
 -spec first(Challenged :: [binary()], Configured :: [binary()], Supported :: [binary()] | none) ->
     [binary()].
@@ -50,8 +51,9 @@ first([], Configured, _) -> Configured;
 first(Challenged, Configured, _) -> union(Challenged, Configured).
 
 -doc """
-Returns the scopes to request in a step-up: the earlier ones, and those of the challenge or, if it
-has none, of the metadata. Returns `none` if these add no scope.
+Returns the scopes to request in a step-up: `Before`, those requested until now, and `Challenged`,
+those of the challenge. If `Challenged` is empty, `Supported` takes its place: the scopes of the
+resource's metadata, or `none`. Returns `none` if no scope is added to `Before`.
 """.
 -spec more(Before :: [binary()], Challenged :: [binary()], Supported :: [binary()] | none) ->
     {ok, [binary()]} | none.

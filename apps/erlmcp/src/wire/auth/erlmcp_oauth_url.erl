@@ -38,8 +38,8 @@ canonical(Url) ->
     end.
 
 -doc """
-Returns the scheme and the host of a URL, in lower case, and its port. If the URL has no port, the
-scheme's is returned. Returns `{error, invalid_url}` if the URL is not valid.
+Returns the scheme and the host of a URL, in lower case, and its port. If the URL has no port,
+returns the default port of its scheme. Returns `{error, invalid_url}` if the URL is not valid.
 """.
 -spec origin(binary()) -> {ok, origin()} | {error, invalid_url}.
 origin(Url) ->
@@ -57,8 +57,9 @@ same_origin(One, Other) ->
     end.
 
 -doc """
-Returns `true` if `Url` has the origin of the URL `Resource`, and its path or a path below it. If
-`Resource` has a query, `Url` must have the same one. Returns `false` if a path has a segment `..`.
+Returns `true` if `Url` has the origin of the URL `Resource`, and the path of `Resource` or one
+below that path. If `Resource` has a query, `Url` must have the same query. Returns `false` in any
+other case, and if one of the two paths has a segment `..`.
 """.
 -spec within(Url :: binary(), Resource :: binary()) -> boolean().
 within(Url, Resource) ->
@@ -146,8 +147,8 @@ loopback(Host) ->
     end.
 
 -doc """
-Returns the URLs at which an MCP server may have its metadata, in the order to try them. `ServerUrl`
-must be valid.
+Returns the URLs at which the protected resource metadata of an MCP server may be (RFC 9728), in the
+order to try them. `ServerUrl` must be valid.
 """.
 -spec resource_metadata(ServerUrl :: binary()) -> [binary(), ...].
 resource_metadata(ServerUrl) ->
@@ -173,8 +174,8 @@ server_metadata(Issuer) ->
     [under_origin(Issuer, Path) || Path <- Paths].
 
 -doc """
-Returns the URL of the path `Path`, without a query, on the origin of `Url`, which must be valid.
-`Path` may have any bytes. Those that a URL cannot have are percent-encoded.
+Returns the URL that has the origin of `Url`, the path `Path` and no query. `Url` must be valid.
+`Path` may have any bytes: those that a URL cannot have are percent-encoded.
 """.
 -spec under_origin(Url :: binary(), Path :: binary()) -> binary().
 under_origin(Url, Path) ->
@@ -211,7 +212,8 @@ with_query(Url, Parameters) ->
 
 -doc """
 Returns the parameters of a URL's query, decoded. Returns `{error, invalid_url}` if the URL is not
-valid, or if its query is malformed, has more than 64 parameters, one without `=`, or one twice.
+valid or its query is malformed. The error is the same if the query has more than 64 parameters, a
+parameter without `=`, or the same parameter twice.
 """.
 -spec query(binary()) -> {ok, #{binary() => binary()}} | {error, invalid_url}.
 query(Url) ->

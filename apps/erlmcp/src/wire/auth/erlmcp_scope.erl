@@ -11,7 +11,7 @@ Internal.
 
 -export_type([implied/0]).
 
--doc "For each broader scope, the narrower ones that it includes.".
+-doc "The narrower scopes that a scope includes, by that scope.".
 -type implied() :: #{erlmcp:scope() => [erlmcp:scope()]}.
 
 -doc """
@@ -40,8 +40,8 @@ are_scope_bytes(Rest) ->
     Rest =:= <<>>.
 
 -doc """
-Returns `ok` if `Scopes`, those of a request, include all of `Needed`, or are `all`. The refusal
-names all of `Needed`, even those that the request has.
+Returns `ok` if `Scopes`, those of a request, are `all` or include each of `Needed`. Otherwise
+returns a refusal that names all of `Needed`, even those that the request has.
 """.
 -spec check(Needed :: [erlmcp:scope()], Scopes :: erlmcp:scopes()) ->
     ok | {error, erlmcp_refusal:refusal()}.

@@ -22,7 +22,10 @@ Internal.
 -opaque state() :: #state{}.
 -type line() :: binary() | {too_large, Observed :: pos_integer()}.
 
--doc "Returns a framing for lines of up to `Max` bytes, not counting their end.".
+-doc """
+Returns the state at the beginning of the input, for lines of at most `Max` bytes, not counting
+their ends.
+""".
 -spec new(Max :: pos_integer()) -> state().
 new(Max) ->
     #state{max = Max, newline = binary:compile_pattern(~"\n")}.
@@ -116,8 +119,8 @@ is_blank(<<C, Rest/binary>>) when C =:= $\s; C =:= $\t; C =:= $\r -> is_blank(Re
 is_blank(Rest) -> Rest =:= ~"".
 
 -doc """
-Returns `true` if a line with more than whitespace has begun and not ended. A line whose rest is
-dropped counts, too.
+Returns `true` if a line with more than whitespace has begun and not ended. This includes a line
+over the bound, whose rest is dropped.
 """.
 -spec is_partial(state()) -> boolean().
 is_partial(#state{held = swallow}) -> true;

@@ -103,8 +103,8 @@ shown(Given) -> erlmcp_printable:quoted(Given).
 
 -doc """
 Checks that the declared `Mcp-Param-*` headers of a tool call, decoded, equal its arguments. An
-argument that is there and not null must have its header, and another argument must not have one.
-Numbers are compared as numbers; a number beyond 2^53 - 1, of either sign, equals no header.
+argument that is there and not null must have its header. An absent or null argument must not have
+one. Numbers are compared as numbers. A number beyond 2^53 - 1, of either sign, equals no header.
 """.
 -spec check_arguments(Arguments :: map(), [declaration()], headers()) ->
     ok | {error, erlmcp_refusal:refusal()}.

@@ -17,8 +17,9 @@ Internal.
 -type headers() :: [{Name :: binary(), Value :: binary()}].
 
 -doc """
-Returns `MCP-Protocol-Version`, for all messages after the revision is agreed on. The list is empty
-for the two oldest revisions, which do not have that header.
+Returns the header `MCP-Protocol-Version` in a list. All messages have this header after the client
+and the server have agreed on the revision. The list is empty for the two oldest revisions, which do
+not have the header.
 """.
 -spec version(erlmcp_revision:revision()) -> headers().
 version(Revision) when Revision >= '2025-06-18' ->

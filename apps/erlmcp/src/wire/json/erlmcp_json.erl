@@ -170,10 +170,11 @@ decode(Binary, #{depth := Depth, members := Most}, _) ->
     read(Binary, Depth, Most).
 
 -doc """
-Decodes only `params`, the last of a request's four members, which may be any JSON value. The first
-`At` bytes, with the version and the id, are skipped and not checked. Then comes `Text`, which has
-the method and the key `params`. Returns `other` for a binary of another form, with an invalid
-`params`, over a limit, or of more than 65,536 bytes. `decode/3` may be able to decode it.
+Decodes only the value of `params` in a request with four members, whose last member is `params`.
+The value may be any JSON. `Known` is used as in `decode/3`. The first `At` bytes, with the version
+and the id, are skipped and not checked. `Text` must follow them, and has the method and the key
+`params`. Returns `other` if the binary has another form, an invalid `params`, or more than 65,536
+bytes, or is over a limit. `decode/3` may be able to decode such a binary.
 
 ## Examples
 
@@ -201,10 +202,10 @@ params(_, _, _, _) ->
     other.
 
 -doc """
-Returns the first object that is a member `_meta` in a JSON text, for `decode/3` of later texts.
-`decode/2` must have accepted the text. The object does not keep the text in memory. Returns `none`
-if there is no such object, or it has more than 1,024 bytes. An object with whitespace between
-`"_meta"` and its `{` is not found.
+Returns the first object that is a member `_meta` in a JSON text, for use with `decode/3` on other
+texts. `decode/2` must have accepted the text. The object does not keep the text in memory. Returns
+`none` if there is no such object, or it has more than 1,024 bytes. An object with whitespace
+between `"_meta"` and its `{` is not found.
 
 ## Examples
 
@@ -244,11 +245,14 @@ measures(Array) when is_list(Array) ->
 measures(_) ->
     {0, 0}.
 
--doc "Returns the object, decoded, that is recognised by its text.".
+-doc "Returns the decoded object of a known object, without its text and measures.".
 -spec known_object(known_object()) -> #{binary() => json_term()}.
 known_object({_, Object, _, _}) -> Object.
 
--doc "Returns `true` if an object equals the known one.".
+-doc """
+Returns `true` if `Object` equals the decoded object of the known one. Returns `false` for any other
+term, and always for `none`.
+""".
 -spec is_known(json_term(), known_object() | none) -> boolean().
 is_known(Object, {_, Object, _, _}) -> true;
 is_known(_, _) -> false.
