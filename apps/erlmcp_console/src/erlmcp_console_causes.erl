@@ -15,9 +15,8 @@ The facts about a server.
 - `windows`: those of the error budget.
 - `requests`: how many ended in the last `seconds`.
 - `refused`: how many of these were refused, by the number of the refusal.
-- `flood`: how many requests come `per_second`, and how many `times` as many these are as the mean
-  from the start of the server until some seconds ago. `none` if they are fewer than four times as
-  many.
+- `flood`: how many requests come `per_second`, and how many `times` the mean since the server's
+  start that is. `none` if it is less than four times the mean.
 - `p95_us`: a time that 5 of 100 of the `timed` requests exceeded. These are the recent ones that
   had a result without `isError`, except runs of tasks and `subscriptions/listen`.
 - `tools`: the tools, each with the figures of its own last seconds.
@@ -29,8 +28,8 @@ The facts about a server.
 - `open_breakers`: names of breakers, and the definitions that are not called for a while.
 - `pools`: pools of clients, how many of their members are not called for a while, and how many
   members they have.
-- `upstreams`: servers that clients of the node call, their requests of the last seconds, how many
-  of these got no answer, and why most of them did not.
+- `upstreams`: servers that clients of the node call, with their requests of the last `seconds`
+  (`calls`). `failed` of these got no answer, most often for the `reason`.
 - `mounts_gone`: prefixes of mounted servers that do not run.
 - `cluster`: the nodes of the server's cluster, if it has one.
 - `processors`: the share of the processors' time that the node uses; `undefined` while the readings

@@ -98,8 +98,8 @@ leave(Permits) ->
     lists:foreach(fun erlmcp_gate:leave/1, Permits).
 
 -doc """
-Returns the tenant of messages that a principal sends from an address. It is the principal or, for
-`anonymous`, the network of the address.
+Returns the tenant of messages that a principal sends from an address. The tenant is the principal
+or, for `anonymous`, the network of the address.
 """.
 -spec tenant(erlmcp_auth:principal(), inet:ip_address() | local) -> tenant().
 tenant(anonymous, Address) -> {anonymous, erlmcp_gate:network(Address)};
@@ -111,10 +111,11 @@ is_open(#{gate := Gate}) -> erlmcp_gate:state(Gate) =:= open.
 
 -doc """
 Lets a decoded message enter, and returns it for the engine. Returns a batch without those of its
-messages that may not enter. Counts each message that may not enter in the meter. The caller gives
+messages that may not enter. Counts in the meter each message that may not enter. The caller gives
 `admitted()` to `effects/4`, or to `abandon/1` if the message is not handled.
 
-- `refuse`: the message is a request that may not enter. It is returned as its id and the refusal.
+- `refuse`: the message is a request that may not enter. Its id is `undefined` if it has no valid
+  one.
 - `unanswered`: the message is a notification or a response that may not enter. For a batch of such
   messages, none of which may enter, the refusal is that of the first one.
 - `answer`: no message of a batch may enter, and there are requests among them. The answer has an
@@ -159,9 +160,9 @@ enter_one(Kind, Asked, {_, Bytes, _} = Arrival, Tenant, #{gate := Gate} = Instan
 -doc """
 Gives the calling process a permit to pass a message on to the home of the message's session. The
 message has `Bytes` bytes, and will enter there. A request is refused if this node takes no requests
-now. It is refused, too, if its tenant has too many requests on their way, or too many bytes of
-requests. Any message is refused if all messages that are on their way are too many, or have too
-many bytes (`erlmcp_gate:forward/3`). Does not count a refused message in the meter.
+now. It is refused, too, if the requests of its tenant that are on their way are too many, or have
+too many bytes. Any message is refused if all messages that are on their way are too many, or have
+too many bytes (`erlmcp_gate:forward/3`). Does not count a refused message in the meter.
 """.
 -spec forward(Json :: term(), Bytes :: non_neg_integer(), tenant(), erlmcp_instance:instance()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -182,9 +183,9 @@ forward(Json, Bytes, Tenant, #{gate := Gate} = Instance) ->
     end.
 
 -doc """
-Returns `true` if a decoded message counts as a request of its tenant. This is so for a request and
-for a batch. It is so for a term that is not a message, too, since such a term is answered with an
-error. Returns `false` for a notification or a response.
+Returns `true` if a decoded message counts as a request of its tenant. Requests, batches and terms
+that are not messages do so, since all of these are answered. Returns `false` for a notification or
+a response.
 """.
 -spec is_request(Json :: term()) -> boolean().
 is_request(Json) ->
@@ -353,7 +354,7 @@ announced(_, Accept) ->
     {post, Accept}.
 
 -doc """
-Decides by the head of a request, which asks for the action `Asked`, whether the request may go on.
+Decides whether a request may go on, by its head. `Asked` is the action that the head asks for.
 Returns `ok` if it may. Otherwise returns the refusal, with further headers of its answer:
 
 - A message outside a session, or a new stream of HTTP+SSE, is refused if the server takes no
@@ -362,8 +363,8 @@ Returns `ok` if it may. Otherwise returns the refusal, with further headers of i
   (`erlmcp_gate:connect_tenant/2`).
 
 Does not count a refused request in the meter. Only the process of the connection may call this
-function. The connection counts as one of each of its first 100 principals, from the principal's
-first request until the process ends.
+function. The connection counts as a connection of each of its first 100 principals, from the
+principal's first request until the process ends.
 """.
 -spec check_head(erlmcp_httpd_route:action() | announced() | {sse, erlmcp_httpd_sse:asks()},
                  cowboy_req:req(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->

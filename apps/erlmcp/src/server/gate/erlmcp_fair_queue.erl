@@ -48,8 +48,8 @@ new() ->
 
 -doc """
 Adds the request `Value` behind the other requests of `Tenant`. No other waiting request of this
-tenant may have the same `Id`. `Now` is the time by the clock of the caller, which `since/2` may
-return later.
+tenant may have the same `Id`. `Now` is the present time by a clock of the caller. `since/2` returns
+a time of this clock.
 """.
 -spec add(Tenant :: term(), Id :: term(), Value :: term(), Now :: integer(), queue()) ->
     queue().

@@ -566,7 +566,7 @@ accounts(#{principal_rates := Rates, counters := Counters}) ->
     erlmcp_gate_counters:accounts(Rates, Counters).
 
 -doc """
-Counts `Count` messages of the tenant `Key` in all rates of a tenant. Another node has let these
+Counts `Count` messages of the tenant `Key` in all rates of this tenant. Another node has let these
 messages in (`erlmcp_gate_counters:count_heard/5`).
 """.
 -spec count_heard(erlmcp_gate_counters:key(), Count :: integer(), gate()) -> ok.

@@ -82,7 +82,7 @@ A tenant whose messages count in the rates of a cluster: its key, its counts, an
 -doc """
 A period of a rate, and for how many nanoseconds from now the messages of a tenant are paid for in
 it. Each message pays for a part of the period: for 100 ms if the rate is `{second, 10}`. A message
-is refused if all would then be paid for longer than a whole period.
+is refused if all messages would then be paid for longer than a whole period.
 """.
 -type paid() :: {second | minute | day, pos_integer()}.
 -type generation() :: 0 | 1.

@@ -42,7 +42,7 @@ removed.
 -callback open() -> State :: term().
 -doc """
 Measures how much of the resource is used. Returns the measurement, the milliseconds until the next
-call of this callback, and the new state. If the callback returns `none`, a message may bring the
+call of this callback, and the new state. With the measurement `none`, a message may bring the
 measurement later (`c:received/3`).
 """.
 -callback look(bounds(), State) -> {seen(), PauseMs :: pos_integer(), State}.
@@ -77,7 +77,8 @@ start_link(Module) ->
 
 -doc """
 Returns `true` if the node's use has reached a bound of the guard `Module`, and has not fallen well
-below that bound since. Also returns `false` if the guard has not started, or was stopped.
+below that bound since. Returns `false` in any other case, also if the guard has not started, or was
+stopped.
 """.
 -spec is_over(Module :: module()) -> boolean().
 is_over(Module) ->

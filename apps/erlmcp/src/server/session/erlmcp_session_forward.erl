@@ -143,7 +143,8 @@ waits(_) -> false.
 
 -doc """
 Starts the process of a request that is passed on. The process is linked to the calling process,
-which is the connection. It sends the answer or the refusal to the owner `waiting` of the request.
+which is the connection. The new process sends the answer or the refusal to the owner `waiting` of
+the request.
 """.
 -spec start(request(), erlmcp_instance:instance()) -> pid().
 start(Request, #{key := Key}) ->

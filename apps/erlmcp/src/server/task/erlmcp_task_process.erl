@@ -92,10 +92,10 @@ end_other(Process, Incarnation) ->
     gen_server:cast(Process, {end_other, Incarnation}).
 
 -doc """
-Answers requests that the task has sent to its client. `Responses` has the answers by the keys of
-these requests; other keys are ignored. Returns `over` if the process has ended. Returns
-`unavailable` if a process of another node cannot be reached, or does not answer within two seconds.
-Waits for a process of this node for as long as its store takes.
+Answers requests of the task to its client. `Responses` has the answers by the keys of these
+requests; other keys are ignored. Returns `over` if the process has ended. Returns `unavailable` if
+a process of another node cannot be reached, or does not answer within two seconds. Waits for a
+process of this node for as long as its store takes.
 """.
 -spec update(pid(), #{Key :: binary() => map()}) -> ok | over | erlmcp_task_store:unavailable().
 update(Process, Responses) ->

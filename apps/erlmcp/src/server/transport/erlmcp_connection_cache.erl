@@ -46,8 +46,8 @@ Internal.
 
 -doc """
 Decodes a message as `erlmcp_json:decode/2` does. Also learns the `_meta` of the message, to
-recognise it in later messages. Learns no further one when the client has repeated one that was
-learnt, or when three were tried.
+recognise it in later messages. Learns no further `_meta` once the client has repeated a learnt one,
+or three were tried.
 """.
 -spec decode(binary(), erlmcp_json:limits()) ->
     {ok, erlmcp_json:json_term()} | {error, erlmcp_json:decode_error()}.

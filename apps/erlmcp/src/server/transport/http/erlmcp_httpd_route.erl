@@ -478,7 +478,7 @@ kept(Request, _) ->
     Request.
 
 -doc """
-Returns the refusal of a request that is answered by a stream, if its client accepts no streams.
+Returns the refusal of a request that only a stream can answer, and whose client accepts none.
 """.
 -spec no_stream(Headers :: #{binary() => binary()}) -> erlmcp_refusal:refusal().
 no_stream(#{~"accept" := Header}) ->

@@ -70,7 +70,7 @@ new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
 -doc """
 Returns a new connection with `Framing`. With a state of `m:erlmcp_line`, messages are lines, as
 with `new/3`. With `events`, messages arrive decoded (`message/4`), and answers are returned as
-events. Only connections of lines have `data/2`, `end_of_input/1`, `held/1` and `give_up/1`.
+events. `data/2`, `end_of_input/1`, `held/1` and `give_up/1` are only for a connection of lines.
 """.
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),
           inet:ip_address() | local) -> connection().
@@ -279,7 +279,7 @@ without_room(#{~"id" := Id, ~"method" := Method} = Json, Line, Arrival,
 
 -doc """
 Handles a decoded message from a sender with this identity, and returns the answers that are ready.
-Refuses a call over the limit of calls, which would wait if it had come through `data/2`.
+Refuses a call over the limit of calls. After `data/2` such a call would wait.
 """.
 -spec message(Json :: term(), erlmcp_meter:arrival(), erlmcp_auth:identity(), connection()) ->
     {iodata(), connection()}.

@@ -79,8 +79,8 @@ start(Id, Stream, Who, Instance) ->
 
 -doc """
 Hands a message that has arrived to the session `Id`. Returns `gone` if the sender has no such
-session, and a refusal if `calls_per_connection` messages already wait for the session. `Owner` must
-be one of the calling process. It is sent `{Tag, taken}` when the session has taken the message, or
+session, and a refusal if `calls_per_connection` messages already wait for the session. `Owner` has
+the pid of the calling process. It is sent `{Tag, taken}` when the session has taken the message, or
 `{Tag, gone}` if the session ends before that. If the session is killed, `Owner` may be sent
 neither.
 """.
