@@ -27,8 +27,8 @@ The options of the console. A value in parentheses is the default.
 
 - `token`: the secret that browsers must send, at least 16 bytes (none). A person who has the token
   may see the console from any machine, and act in it. `token/0` generates one.
-- `latency_ms`: the server is not well if more than one in twenty of at least 20 recent requests
-  took longer than these milliseconds (150).
+- `latency_ms`: a time in milliseconds (150). The server is not well if more than one in twenty
+  recent requests took longer than this time. Fewer than 20 recent requests do not count.
 - `payloads`: `true` shows the arguments and results of recent requests, without secrets (`false`).
 - `redact`: secrets of your own, in addition to those that are known by their names and forms. Each
   is the name of a member, or a JSON pointer that begins at the arguments or at the result (`[]`).

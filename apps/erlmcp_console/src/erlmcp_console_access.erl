@@ -99,8 +99,8 @@ login(Given, #{path := Path, below := Below, scheme := Scheme, headers := Header
 
 -doc """
 Returns `own` if a page of the same origin has sent a request, as its `Origin` says. Returns `other`
-if another page has, as its `Origin` or `Sec-Fetch-Site` says. A link that a person follows is no
-request of another page. Returns `none` for all other requests.
+if a page of another origin has sent the request, as its `Origin` or `Sec-Fetch-Site` says. Returns
+`none` for any other request, such as that of a link that a person follows.
 """.
 -spec origin(erlmcp_page:request()) -> own | other | none.
 origin(#{headers := #{~"origin" := Origin} = Headers, scheme := Scheme} = Request) ->

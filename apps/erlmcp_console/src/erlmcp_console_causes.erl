@@ -15,20 +15,21 @@ The facts about a server.
 - `windows`: those of the error budget.
 - `requests`: how many ended in the last `seconds`.
 - `refused`: how many of these were refused, by the number of the refusal.
-- `flood`: how many come `per_second`, if these are at least four `times` as many as before, or
-  `none`.
+- `flood`: how many requests come `per_second`, and how many `times` the mean since the server's
+  start that is. `none` if it is less than four times the mean.
 - `p95_us`: a time that 5 of 100 of the `timed` requests exceeded. These are the recent ones that
   had a result without `isError`, except runs of tasks and `subscriptions/listen`.
-- `tools`: the tools, each with its own last seconds.
+- `tools`: the tools, each with the figures of its own last seconds.
 - `running`: the calls of tools that run; `[]` while no page shows the server.
-- `bounds`: how much of each is used. `forecast_ms`: milliseconds until it is met, or `none`.
+- `bounds`: how much of each bound is used. `forecast_ms`: milliseconds until the bound is met, or
+  `none`.
 - `growth`: what grows steadily, however far its bound is.
 - `troubles`: errors of the machine, which the log has.
 - `open_breakers`: names of breakers, and the definitions that are not called for a while.
-- `pools`: pools of clients, how many of their members are not called for a while, and how many they
-  have.
-- `upstreams`: servers that clients of the node call, their requests of the last seconds, how many
-  of these got no answer, and why most of them did not.
+- `pools`: pools of clients, how many of their members are not called for a while, and how many
+  members they have.
+- `upstreams`: servers that clients of the node call, with their requests of the last `seconds`
+  (`calls`). `failed` of these got no answer, most often for the `reason`.
 - `mounts_gone`: prefixes of mounted servers that do not run.
 - `cluster`: the nodes of the server's cluster, if it has one.
 - `processors`: the share of the processors' time that the node uses; `undefined` while the readings
@@ -85,8 +86,8 @@ failed.
 -doc """
 Something that grows, by `per_second`: bytes of memory, or processes, ports or atoms. Its bound has
 the name `name`, and is met in `met_ms` milliseconds if the growth goes on. `place` says where most
-of the growth is, or is `none` if nothing was found. `tool` is the tool that was called meanwhile,
-or `none` if there was not exactly one.
+of the growth is, or is `none` if nothing was found. `tool` is the only tool that was called in this
+time, with the number of its calls. `tool` is `none` if no tool, or more than one, was called.
 """.
 -type growth() :: #{
     name := memory | processes | ports | atoms, per_second := number(),

@@ -62,7 +62,7 @@ start_link() ->
 
 -doc """
 Makes the calling process a viewer of a server until the process ends. Returns the first message for
-its page as JSON. The process asks for each further one with `ask/1`, and gets it as
+its page as JSON. The process asks for each further message with `ask/1`, and gets it as
 `{erlmcp_console, snapshot, Json}`. Returns `{error, not_found}` if no such server runs, and
 `{error, full}` if all servers together have 90 viewers already. Exits if the collector does not
 run, or does not answer within five seconds.

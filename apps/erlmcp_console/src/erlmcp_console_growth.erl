@@ -27,8 +27,8 @@ growth([#{places := Places} | _] = Readings) ->
      || {Name, PerSecond, Room} <- growing(?STEPS, Samples)].
 
 -doc """
-Returns `true` if a value has begun to grow, so that it is worthwhile to find out where
-(`erlmcp_console_places:look/0`).
+Returns `true` if a value has begun to grow. Then it is worthwhile to find out where it grows
+(`erlmcp_console_places:look/0`). The readings are those of the last minute, the newest first.
 """.
 -spec is_suspected([erlmcp_console_view:reading()]) -> boolean().
 is_suspected(Readings) ->

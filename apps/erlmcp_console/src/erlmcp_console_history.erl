@@ -25,8 +25,8 @@ new() ->
     [].
 
 -doc """
-Adds a point. Removes the points that are at least 15 minutes older, and the oldest of more than
-900.
+Adds a point that is later than all others. Removes the points that are at least 15 minutes older
+than this one. Also removes the oldest point if there are more than 900 points.
 """.
 -spec add(point(), history()) -> history().
 add([At | _] = Point, Points) ->

@@ -11,9 +11,9 @@ handlers report it only to standard error.
 -export_type([row/0]).
 
 -doc """
-An error that was in the log, how often, and the system time in milliseconds of the last time.
-`Server` is the `id` of the server that the error concerns, or `none`. The place is the tool whose
-call had the error, or `none`.
+An error that was in the log, how often it was there, and the system time in milliseconds at which
+it was last there. `Server` is the `id` of the server that the error concerns, or `none`. The place
+is the tool whose call had the error, or `none`.
 """.
 -type row() :: {{Server :: term(), error(), place()}, Count :: pos_integer(), AtMs :: integer()}.
 -type error() :: enospc | edquot | erofs | eio | emfile | enfile | enomem.

@@ -45,8 +45,8 @@ read() ->
       at_ms => erlmcp_clock:now_ms()}.
 
 -doc """
-Returns the share of the processors' time that the node used between two readings, the earlier of
-which is the first argument: 0.0 to 1.0.
+Returns the share of the processors' time that the node used between two readings: 0.0 to 1.0. The
+first argument is the earlier reading.
 """.
 -spec processors(reading(), reading()) -> float().
 processors(#{runtime_ms := Before, at_ms := Then},

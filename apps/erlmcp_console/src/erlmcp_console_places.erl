@@ -8,7 +8,9 @@ of which function. Compares the last two looks at all tables and at 100,000 proc
 
 -export_type([places/0]).
 
--doc "The places where memory and processes have grown most, in words. A kind may be missing.".
+-doc """
+The places where memory and processes have grown most, in words. The map lacks what has not grown.
+""".
 -type places() :: #{memory | processes => binary()}.
 %% Bytes and entries of each table, and what the processes of each function have.
 -type seen() :: #{
@@ -30,8 +32,9 @@ open() ->
     ok.
 
 -doc """
-Takes a look in another process, unless the last one has begun less than 4.5 seconds ago, or still
-runs. Does not wait for the look. Raises `badarg` once the owner of the table (`open/0`) has ended.
+Starts a look at the node's tables and processes, in a process of its own, and does not wait for its
+end. Does nothing if the look before this one still runs, or began less than 4.5 seconds ago. Raises
+`badarg` once the owner of the table (`open/0`) has ended.
 """.
 -spec look() -> ok.
 look() ->
@@ -58,9 +61,9 @@ looked(Now) ->
     ets:insert(?MODULE, {seen, Now, Seen}).
 
 -doc """
-Returns what the last two looks have found. The map is empty if they are more than 30 seconds apart,
-or the last one has begun 30 seconds ago or earlier. Raises `badarg` once the owner of the table
-(`open/0`) has ended.
+Returns where memory and processes have grown between the last two looks (`look/0`). The map is
+empty if the two looks are 30 seconds or more apart, or if the last one began 30 seconds ago or
+earlier. Raises `badarg` once the owner of the table (`open/0`) has ended.
 """.
 -spec found() -> places().
 found() ->

@@ -40,10 +40,10 @@ tools(Server) ->
 sentence(Reason) -> unicode:characters_to_binary(erlmcp_client:format_error(Reason)).
 
 -doc """
-Takes one of 20 places for calls of pages, and returns the fun of a stream (`m:erlmcp_page`). The
-fun calls a tool, and sends lines until the call has ended. The calling process must call the fun,
-since `answer/1` sends the user's answers to that process. The place is free when the fun has
-returned or the process has ended. Returns `full` if no place is free.
+Takes one of 20 places for calls of pages, and returns the fun of a stream (`m:erlmcp_page`). This
+fun calls `Tool` of `Server` with `Arguments`, and sends lines until the call has ended. The calling
+process must call the fun, since `answer/1` sends the user's answers to that process. The place is
+free when the fun has returned or the process has ended. Returns `full` if no place is free.
 """.
 -spec call(Tool :: binary(), Arguments :: map(), erlmcp:server()) ->
     {ok, fun((fun((iodata()) -> ok)) -> ok)} | full.
@@ -118,8 +118,9 @@ to_url({accept, _}) -> accept;
 to_url(Other) -> Other.
 
 -doc """
-Passes on the answer to a question of a call. Returns `error` if `Body` is not an answer, or no call
-has its id. An answer to a question that does not wait is dropped, and `ok` is returned.
+Passes on the answer to a question of a call. `Body` is the decoded body of the request that brings
+the answer. Returns `error` if `Body` is not an answer, or if the call that it names does not run.
+An answer to a question that does not wait is dropped, and `ok` is returned.
 """.
 -spec answer(Body :: term()) -> ok | error.
 answer(#{~"call" := Id, ~"question" := Question, ~"action" := Action} = Answer) when

@@ -240,8 +240,8 @@ code_loaded(Modules, At, View) ->
     add_mark(mark(At, deploy, [~"Code was loaded: ", Shown, Others, ~"."]), View).
 
 -doc """
-Returns the view of a server that has ended, for one that starts with its id. The view keeps its
-history, marks and incidents.
+Returns the view of a server that has ended. It is meant for a server that starts with the same id.
+The view keeps its history, marks and incidents.
 """.
 -spec ended(view()) -> view().
 ended(#{readings := []} = View) -> View;

@@ -52,7 +52,7 @@ The requests of a method, or for a definition, that ended within the window.
 -define(LONGEST_US, 300_000_000).
 
 -doc """
-Returns the requests that ended between two readings, the earlier of which is the first argument.
+Returns the requests that ended between two readings. The first argument is the earlier reading.
 """.
 -spec between(erlmcp:metrics(), erlmcp:metrics()) -> window().
 between(#{at_ms := Before} = Earlier, #{at_ms := At} = Later) ->
@@ -70,7 +70,7 @@ between(#{at_ms := Before} = Earlier, #{at_ms := At} = Later) ->
 
 -doc """
 Returns the requests of clients that ended between two readings, by the servers that they call. The
-earlier reading is the first argument.
+first list is from the earlier reading.
 """.
 -spec upstreams([erlmcp_client_metrics:upstream()], [erlmcp_client_metrics:upstream()]) -> [row()].
 upstreams(Earlier, Later) ->

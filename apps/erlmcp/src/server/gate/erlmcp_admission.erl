@@ -19,15 +19,19 @@ Internal.
 
 -export_type([tenant/0, admitted/0, announced/0, effect/0]).
 
--doc "The client whose limits are counted: a principal, or the network of anonymous clients.".
+-doc """
+The client whose limits are counted: a principal or, for an anonymous client, its network
+(`erlmcp_gate:network/1`). The network is `local` if the client has no IP address, or is behind a
+trusted proxy on TCP.
+""".
 -type tenant() :: erlmcp_auth:principal() | {anonymous, Network :: tuple() | local}.
 -type permit() :: erlmcp_gate:permit().
 -opaque admitted() ::
     {erlmcp_meter:arrival(),
      permit() | {batch, [{erlmcp_message:id() | undefined, permit()}], Refused :: [iodata()]}}.
 -doc """
-An effect for the transport. A reply is counted already. Calls, subscriptions and their ends are
-counted when they are answered.
+An effect for the transport. The request of a reply has been counted in the meter already. A call is
+counted when it is answered, and so is a request that begins or ends a subscription.
 """.
 -type effect() ::
     erlmcp_reply:reply()
@@ -39,8 +43,9 @@ counted when they are answered.
     | {response, erlmcp_message:id(), {ok, term()} | {error, term()}}
     | accepted.
 -doc """
-A stateless request of `Method`. `Text` is the part of the body that most clients write between the
-id and the params.
+A stateless request of `Method`. `Text` is what most clients write in the body of such a request
+between the id and the params. For example, it is `,"method":"tools/call","params":` for the method
+`tools/call`.
 """.
 -type announced() :: {announced, Method :: binary(), Text :: binary()}.
 
@@ -58,9 +63,11 @@ id and the params.
 }).
 
 -doc """
-Gives the calling process permits for a connection whose principal is known from the start. Refuses
-the connection as `erlmcp_gate:connect/2` and `erlmcp_gate:connect_tenant/2` do. The process holds
-the permits until it gives them back (`leave/1`) or ends.
+Gives the calling process permits for a connection from the address `Ip` whose `Principal` is known
+from the start. There is one permit for the connection. There is another one for the principal,
+unless this is `anonymous`. Refuses the connection if `erlmcp_gate:connect/2` or
+`erlmcp_gate:connect_tenant/2` does so. The process holds the permits until it gives them back
+(`leave/1`) or ends.
 """.
 -spec connect(inet:ip_address() | local, erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     {ok, [permit()]} | {refuse, erlmcp_refusal:refusal()}.
@@ -90,7 +97,10 @@ connect_principal(Principal, Gate) ->
 leave(Permits) ->
     lists:foreach(fun erlmcp_gate:leave/1, Permits).
 
--doc "Returns the tenant of messages that a principal sends from an address.".
+-doc """
+Returns the tenant of messages that a principal sends from an address. The tenant is the principal
+or, for `anonymous`, the network of the address.
+""".
 -spec tenant(erlmcp_auth:principal(), inet:ip_address() | local) -> tenant().
 tenant(anonymous, Address) -> {anonymous, erlmcp_gate:network(Address)};
 tenant(Principal, _) -> Principal.
@@ -100,15 +110,18 @@ tenant(Principal, _) -> Principal.
 is_open(#{gate := Gate}) -> erlmcp_gate:state(Gate) =:= open.
 
 -doc """
-Lets a decoded message enter, and returns it for the engine. A batch is returned without the
-messages that may not enter. Counts each message that may not enter. The caller gives `admitted()`
-to `effects/4`, or to `abandon/1` if the message is not handled.
+Lets a decoded message enter, and returns it for the engine. Returns a batch without those of its
+messages that may not enter. Counts in the meter each message that may not enter. The caller gives
+`admitted()` to `effects/4`, or to `abandon/1` if the message is not handled.
 
-- `refuse`: a request may not enter.
-- `unanswered`: a notification or a response may not enter, or a batch of these.
-- `answer`: no message of a batch may enter. The answer has the errors of its requests.
+- `refuse`: the message is a request that may not enter. Its id is `undefined` if it has no valid
+  one.
+- `unanswered`: the message is a notification or a response that may not enter. For a batch of such
+  messages, none of which may enter, the refusal is that of the first one.
+- `answer`: no message of a batch may enter, and there are requests among them. The answer has an
+  error for each request.
 
-A batch with more messages than `erlmcp_engine:max_batch/0` counts as one message.
+A batch with more messages than `erlmcp_engine:max_batch/0` enters, or is refused, as one message.
 """.
 -spec enter(Json :: term(), erlmcp_meter:arrival(), tenant(), erlmcp_instance:instance()) ->
     {ok, Json :: term(), admitted()}
@@ -145,10 +158,11 @@ enter_one(Kind, Asked, {_, Bytes, _} = Arrival, Tenant, #{gate := Gate} = Instan
     end.
 
 -doc """
-Gives the calling process a permit for a message that it passes on to the home of its session, where
-the message will enter. A request is refused if this node takes no requests now, or if its tenant
-has too many on their way. Any message is refused if too many, or too many bytes, are on their way
-(`erlmcp_gate:forward/3`). Does not count a refusal.
+Gives the calling process a permit to pass a message on to the home of the message's session. The
+message has `Bytes` bytes, and will enter there. A request is refused if this node takes no requests
+now. It is refused, too, if the requests of its tenant that are on their way are too many, or have
+too many bytes. Any message is refused if all messages that are on their way are too many, or have
+too many bytes (`erlmcp_gate:forward/3`). Does not count a refused message in the meter.
 """.
 -spec forward(Json :: term(), Bytes :: non_neg_integer(), tenant(), erlmcp_instance:instance()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -169,26 +183,27 @@ forward(Json, Bytes, Tenant, #{gate := Gate} = Instance) ->
     end.
 
 -doc """
-Returns `true` if a decoded message counts as a request of its tenant. A batch does, and so does a
-term that is not a message, since it is answered with an error.
+Returns `true` if a decoded message counts as a request of its tenant. Requests, batches and terms
+that are not messages do so, since all of these are answered. Returns `false` for a notification or
+a response.
 """.
 -spec is_request(Json :: term()) -> boolean().
 is_request(Json) ->
     kind(Json) =:= request.
 
 -doc """
-Returns the id and the method of a decoded message, and no parameters. The id or the method is
-`undefined` if the message has no valid one. The id of a response is left out, since it is that of a
-request of the server.
+Returns the id and the method of a decoded message, with an empty map in place of its parameters.
+The id or the method is `undefined` if the message has no valid one. Both are `undefined` for a
+response, since its id is that of a request of the server.
 """.
 -spec summary(Json :: term()) -> erlmcp_engine:summary().
 summary(#{~"method" := Method} = Json) when is_binary(Method) -> {id(Json), Method, #{}};
 summary(Json) -> {id(Json), undefined, #{}}.
 
 -doc """
-Raises the `retry_after_ms` of a refusal of the gate to at least a limit of the server. The limit is
-`rate_retry_ms` for a rate or a quota, and `queue_retry_ms` for any other refusal. Returns a refusal
-without `retry_after_ms` unchanged.
+Returns a refusal of the gate with a `retry_after_ms` that is at least a limit of the server. The
+limit is `rate_retry_ms` if a rate or a quota was exceeded, and `queue_retry_ms` for any other
+refusal. Returns a refusal without `retry_after_ms` unchanged.
 """.
 -spec not_before(erlmcp_refusal:refusal(), erlmcp_instance:instance()) -> erlmcp_refusal:refusal().
 not_before(Refusal, #{limits := #{rate_retry_ms := RateMs, queue_retry_ms := QueueMs}}) ->
@@ -299,6 +314,8 @@ counted(Effect, _, _) ->
 
 -doc """
 Counts a request that begins or ends a subscription, with its outcome, and returns the answer to it.
+The answer to `ok` is an empty result. The answer to `{ok, Acknowledged}` is the encoded message
+`Acknowledged`. The answer to a refusal is an error of the given revision.
 """.
 -spec watched(Outcome, erlmcp_meter:about(), erlmcp_revision:revision(),
               erlmcp_meter:server()) -> erlmcp_reply:reply() when
@@ -337,16 +354,17 @@ announced(_, Accept) ->
     {post, Accept}.
 
 -doc """
-Returns `ok`, or a refusal with further headers of its answer, by the head of a request:
+Decides whether a request may go on, by its head. `Asked` is the action that the head asks for.
+Returns `ok` if it may. Otherwise returns the refusal, with further headers of its answer:
 
 - A message outside a session, or a new stream of HTTP+SSE, is refused if the server takes no
-  requests now. The state is checked later for an announced request (`enter_announced/5`).
+  requests now. For an announced request, `enter_announced/5` decides this later.
 - Any request is refused if its principal may have no further connection
   (`erlmcp_gate:connect_tenant/2`).
 
-Does not count a refusal. Only the process of the connection may call this function. The connection
-counts for each of its first 100 principals, from the principal's first request until the process
-ends.
+Does not count a refused request in the meter. Only the process of the connection may call this
+function. The connection counts as a connection of each of its first 100 principals, from the
+principal's first request until the process ends.
 """.
 -spec check_head(erlmcp_httpd_route:action() | announced() | {sse, erlmcp_httpd_sse:asks()},
                  cowboy_req:req(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
@@ -408,9 +426,10 @@ keep(Connection) ->
 
 -doc """
 Lets an announced request enter before it is decoded, if `erlmcp_message:first_id/1` finds its id in
-the body. Returns the id with the number of bytes up to its end, or with the refusal. Counts a
-refusal, and gives the caller `admitted()`, as `enter/4` does. Returns `undecoded` for any other
-message, which enters after it is decoded.
+the body. Returns the id. If the request enters, also returns `admitted()` (`enter/4`), and the
+number of bytes of the body up to the end of the id. If the request is refused, returns the refusal,
+and counts the request in the meter. Returns `undecoded` for any other message: it enters after it
+is decoded (`enter/4`).
 """.
 -spec enter_announced(announced() | {post, erlmcp_httpd_route:accept()}, binary(),
                       erlmcp_meter:arrival(), tenant(), erlmcp_instance:instance()) ->
@@ -431,9 +450,9 @@ enter_announced(_, _, _, _, _) ->
     undecoded.
 
 -doc """
-Returns the refusal for the method that the head of a request names. The status of `server/discover`
-is 503 in place of 429. A client that explores a server's era would take 429 for the answer of an
-older server.
+Returns a refusal with the status for the method that the head of the request names. For
+`server/discover` the status is 503 in place of 429. A client that explores a server's era would
+take 429 for the answer of an older server. For any other method the refusal is unchanged.
 """.
 -spec refused_by_head(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}) ->
     erlmcp_refusal:refusal().
@@ -447,9 +466,10 @@ unavailable(Refusal) ->
     end.
 
 -doc """
-Returns the answer of HTTP to a message that may not enter. For a request in a session its status is
-200, since some clients take another status for the end of the session. `server/discover` is refused
-with 503 in place of 429, as by `refused_by_head/2`.
+Returns the answer of HTTP to the message `Json` with this id, which may not enter. `InSession` is
+`true` if the HTTP request names a session. Then the answer to a request with an id has the status
+200, unless the request is stateless. Some clients take another status for the end of the session.
+`server/discover` is refused with 503 in place of 429, as by `refused_by_head/2`.
 """.
 -spec refused(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(), Json :: term(),
               erlmcp_engine:request_context(), InSession :: boolean()) -> erlmcp_reply:reply().
@@ -465,9 +485,9 @@ refused(Id, Refusal, _, _, _) ->
 
 -doc """
 Returns how many milliseconds to wait before a refusal is sent. A refusal with a retry time waits
-until a second after the last such refusal on the same connection. Each connection leaves out a
-different part of its waits, up to a half. Any other refusal does not wait. The process of the
-connection calls this function once for each refusal.
+until a second after the previous such refusal of the same connection was to be sent. Each
+connection leaves out a different part of its waits, up to a half. Any other refusal does not wait.
+The process of the connection calls this function once for each refusal.
 
 No refusal waits on the connection of a proxy, which many clients share. If the listener trusts
 proxies, only these count as proxies. Otherwise the headers of a request show that it came through a

@@ -89,9 +89,10 @@ Internal.
 -doc """
 A window of measurements.
 
-- `started`: how many processes began to run: requests, and one process of the limiter.
-- `waited`: the nanoseconds for which all of them together waited for a scheduler.
-- `pressed`: `true` if the limit was reached.
+- `started`: how many processes began to run. These are the requests, and one process of the
+  limiter.
+- `waited`: the nanoseconds for which all of these processes together waited for a scheduler.
+- `pressed`: `true` if a request found the limit of requests in flight reached.
 - `part`: the part of the node's recent work that requests have done, from 0.0 to 1.0.
 - `in_flight`, `ready`: the number of requests in flight, and of processes that were ready to run,
   at one moment of the window.
@@ -308,13 +309,14 @@ lasting(#{limits := #{queue_ms := Longest}}) ->
     erlmcp_queue_delay:lasting(Longest).
 
 -doc """
-Returns the state before any window. Its limit is `first`, or the nearest value from `min` to `max`.
+Returns the state before the first window. Its limit is `first` or, if that is less than `min` or
+greater than `max`, the nearer of these two.
 """.
 -spec new(bounds()) -> concurrency().
 new(#{min := Min, max := Max, first := First} = Bounds) when Min =< Max ->
     #concurrency{limit = between(Min, Max, First), bounds = Bounds}.
 
--doc "Returns the state after a window, which is unchanged if `started` is 0.".
+-doc "Returns the state after a window. Returns the state unchanged if `started` is 0.".
 -spec update(window(), concurrency()) -> concurrency().
 update(#{started := 0}, Concurrency) ->
     Concurrency;
@@ -348,7 +350,8 @@ smooth(Factor, Before, Now) ->
     (1 - Factor) * Before + Factor * Now.
 
 -doc """
-Returns how many requests may be in flight at once, including those that wait for something else.
+Returns how many requests may be in flight at once. Those that wait for something other than a
+scheduler are included.
 """.
 -spec limit(concurrency()) -> pos_integer().
 limit(#concurrency{limit = Limit, idle = Idle, bounds = #{max := Max}}) ->

@@ -47,8 +47,9 @@ new() ->
     #{length => 0, due => gb_trees:empty(), clock => 0, order => 0, tenants => #{}, ended => #{}}.
 
 -doc """
-Adds the request `Value` behind the others of its tenant, under an id that is unique for the tenant.
-`Now` is a time of the caller's clock (`since/2`).
+Adds the request `Value` behind the other requests of `Tenant`. No other waiting request of this
+tenant may have the same `Id`. `Now` is the present time by a clock of the caller. `since/2` returns
+a time of this clock.
 """.
 -spec add(Tenant :: term(), Id :: term(), Value :: term(), Now :: integer(), queue()) ->
     queue().
@@ -72,8 +73,8 @@ due(Tenant, Clock, {Length, Since, Waiting}, Queue) ->
            tenants := Tenants#{Tenant => {Length, Since, When, Waiting}}}.
 
 -doc """
-Removes the request with this key from the queue, and returns its value. Returns `error` if there is
-no such request.
+Removes the request with this key from the queue, and returns its value and the remaining queue.
+Returns `error` if there is no such request.
 """.
 -spec take(key(), queue()) -> {ok, Value :: term(), queue()} | error.
 take({Tenant, Id}, #{tenants := Tenants} = Queue) ->
@@ -109,8 +110,8 @@ later(_, _, #{ended := Ended}) ->
     Ended.
 
 -doc """
-Drops requests from the front of each tenant's queue, until the fun returns `false` for the key of
-the first one that is left. Returns the values of the dropped requests, in no order.
+Drops requests from the front of each tenant's queue while the fun returns `true` for their keys.
+Returns the values of the dropped requests, in no particular order, and the remaining queue.
 """.
 -spec drop(fun((key()) -> boolean()), queue()) -> {Dropped :: [Value :: term()], queue()}.
 drop(Is, #{tenants := Tenants} = Queue) ->
@@ -140,7 +141,10 @@ next(#{due := Due, tenants := Tenants}) ->
     {Id, Value} = queue:get(Waiting),
     {{Tenant, Id}, Value}.
 
--doc "Records that a request, which was taken out before, has had the turn of its tenant.".
+-doc """
+Records that the request with this key has had the turn of its tenant. The request has been taken
+out of the queue before (`take/2`).
+""".
 -spec served(key(), queue()) -> queue().
 served({Tenant, _}, #{due := Due, tenants := Tenants, ended := Ended, clock := Clock} = Queue) ->
     Turn = ?TURN div max(?OTHERS, map_size(Tenants)),
@@ -184,8 +188,8 @@ round(#{tenants := Tenants}) ->
     map_size(Tenants).
 
 -doc """
-Returns the time since which `Tenant` has always had a waiting request. The tenant must have one
-now.
+Returns the time, as given to `add/5`, since which `Tenant` has always had a waiting request. The
+tenant must have a waiting request now.
 """.
 -spec since(Tenant :: term(), queue()) -> integer().
 since(Tenant, #{tenants := Tenants}) ->

@@ -69,7 +69,10 @@ one.
     tenant := tenant(), kind := request | notification | response, bytes := non_neg_integer(),
     atom() => term()
 }.
--doc "A limit of one definition of a server: its calls that run at once, or a rate of its calls.".
+-doc """
+A limit of one definition of a server, with the key of its counter. The limit is the most calls of
+the definition that run at once, or a rate of its calls.
+""".
 -type definition_limit() ::
     {erlmcp_gate_counters:key(), {at_once, pos_integer()} | erlmcp_gate_counters:rate()}.
 
@@ -104,7 +107,8 @@ new(Limits) ->
     new(Limits, none).
 
 -doc """
-Makes a gate as `new/1` does. With the `Cluster` of its server, the rates of a tenant count its
+Makes a gate as `new/1` does. `Cluster` is the module of the server's cluster
+(`m:erlmcp_server_cluster`) with the state of the cluster. With it, the rates of a tenant count its
 messages on all nodes together.
 """.
 -spec new(limits(), Cluster :: none | {module(), State :: term()}) -> gate().
@@ -196,8 +200,8 @@ connection(Limited, #{counters := Counters} = Gate) ->
 Gives the calling process a permit for an HTTP request that it passes on to the home of its session.
 `Bytes` is the length of the body. Refuses the request if more requests would be on their way than
 the limit `in_flight` allows, or more bytes than `queue_bytes` allows. One tenant may have as many
-of these requests as are still free, or ten if fewer are free, and as many bytes as are still free.
-`none` is for messages that do not count as those of a tenant.
+of these requests as are still free in the limit, and ten in any case. Its requests may have as many
+bytes as are still free. `none` is for messages that do not count as those of a tenant.
 """.
 -spec forward(tenant() | none, Bytes :: non_neg_integer(), gate()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -214,10 +218,10 @@ forward(Tenant, Bytes, #{limits := #{in_flight := Most, queue_bytes := MostBytes
                                            max(1, LeftBytes)}]]], Gate).
 
 -doc """
-Gives the calling process a permit to wait until the session of its request has another home, or the
-task can be reached again. At most 1,000 requests of the server wait so, and others are refused. A
-tenant may have as many of them as could still wait, and ten in any case. `none` is for messages
-that do not count as those of a tenant.
+Gives the calling process a permit for a request that waits for the cluster. The request waits until
+its session has another home, or until the task that it names can be reached again. At most 1,000
+requests of the server wait so, and others are refused. A tenant may have as many of these as are
+still free, and ten in any case. `none` is for messages that do not count as those of a tenant.
 """.
 -spec wait_for_cluster(tenant() | none, gate()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -231,14 +235,15 @@ permit(InFlight, Taken, Since, #{permits := Permits} = Gate) ->
     {Gate, erlmcp_gate_permits:add(InFlight, Taken, Permits), Since}.
 
 -doc """
-Lets a message of a tenant enter, and gives the calling process its permit. A request is in flight
-then, or has to wait (`await/2`).
+Lets a message of a tenant enter, and gives the calling process its permit. If the message is a
+request, it is then in flight, or has to wait (`await/2`).
 
 - A request is refused if the server drains, if its node is overloaded, or if it may neither run nor
   wait. Other messages enter in any state of the server, and take no share of a limit.
 - A message of any kind is refused if it exceeds a rate. Only messages that enter count in the
   rates.
-- A message is refused, too, if its tenant needs a count and the limit `principals` is reached.
+- A message is refused, too, if its tenant needs a new counter and the limit `principals` is
+  reached.
 """.
 -spec enter(gate(), message()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 enter(#{rates := [], principal_rates := [],
@@ -344,8 +349,9 @@ waits(_) -> false.
 -doc """
 Waits until a request is in flight, for up to `Milliseconds` or the limit `queue_ms`, whichever is
 less. Returns at once if the request need not wait. If the request cannot run in time, gives its
-permit back and returns the refusal. Also counts the time until a process has begun to run the
-request, so each such process calls this function once, when it begins.
+permit back and returns the refusal. Each process that runs a request calls this function once, when
+it begins, even if the request need not wait. So the gate learns how long the request was in flight
+before a process ran it.
 """.
 -spec await(permit(), Milliseconds :: non_neg_integer()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -362,8 +368,8 @@ await({#{counters := Counters}, _, Since} = Permit, _) ->
     {ok, Permit}.
 
 -doc """
-Gives the calling process a permit for a call of one definition. Refuses the call if it would exceed
-a limit of that definition.
+Gives the calling process a permit for a call of one definition. The limits are those of this
+definition. Refuses the call if it would exceed one of them.
 """.
 -spec enter_definition(gate(), [definition_limit()]) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
@@ -404,9 +410,9 @@ count_each([{Key, Rate} | Rates], Now, Counters) ->
     end.
 
 -doc """
-Takes a request out of flight that is about to ask its client. The request keeps its permit, which
-has no share of a limit until `resume/2`. Has no effect if the permit was given back before. Only
-the process that runs the request may call this function, and `resume/2`.
+Takes a request, which is about to ask its client, out of flight until `resume/2`. The request keeps
+its permit, but the permit has no share of a limit in this time. Has no effect if the permit was
+given back before. Only the process that runs the request may call this function and `resume/2`.
 """.
 -spec pause(permit()) -> ok.
 pause({#{counters := Counters, permits := Permits}, Id, _}) ->
@@ -414,8 +420,9 @@ pause({#{counters := Counters, permits := Permits}, Id, _}) ->
     erlmcp_gate_permits:exchange(Id, 0, Asking, Permits).
 
 -doc """
-Brings a request of `Tenant` in flight again whose client has answered (`pause/1`). The request does
-not wait: it may exceed the limits `in_flight` and `in_flight_per_principal`, and counts in both.
+Brings a request of `Tenant` in flight again after `pause/1`, since its client has answered. The
+request does not wait: it may exceed the limits `in_flight` and `in_flight_per_principal`, and
+counts in both.
 """.
 -spec resume(permit(), Tenant :: tenant()) -> ok.
 resume({#{counters := Counters, permits := Permits, limits := Limits}, Id, _}, Tenant) ->
@@ -514,8 +521,8 @@ limit(#{counters := Counters, permits := Permits, limits := #{in_flight := Most}
 
 -doc """
 Sets a limit on waiting requests, in addition to `queue`, `queue_bytes` and `queue_per_principal`.
-`none` removes it. A tenant may have as many waiting requests as are still free in this limit, or
-ten if fewer are free.
+`none` removes this limit. A tenant may have as many waiting requests as are still free in this
+limit, and ten in any case.
 """.
 -spec limit_queue(gate(), pos_integer() | none) -> ok.
 limit_queue(#{counters := Counters}, none) ->
@@ -532,17 +539,17 @@ held(#{counters := Counters}, Name) ->
     erlmcp_gate_counters:held(Name, Counters).
 
 -doc """
-Returns the processes whose requests are in flight, wait or ask their clients, once for each
-request. Raises `badarg` if the process that made the gate has ended.
+Returns the processes whose requests are in flight, wait or ask their clients. A process is in the
+list once for each of its requests. Raises `badarg` if the process that made the gate has ended.
 """.
 -spec calls(gate()) -> [pid()].
 calls(#{permits := Permits}) ->
     erlmcp_gate_permits:calls(Permits).
 
 -doc """
-Returns the ids and the processes of requests that are in flight or wait. Of the requests that
-entered on one scheduler, only the `Most` oldest are returned. Raises `badarg` if the process that
-made the gate has ended.
+Returns the ids and the processes of requests that are in flight or wait. For each scheduler,
+returns only the `Most` oldest of the requests that entered on it. Raises `badarg` if the process
+that made the gate has ended.
 """.
 -spec oldest_calls(gate(), Most :: pos_integer() | infinity) -> [{Id :: binary(), pid()}].
 oldest_calls(#{permits := Permits}, Most) ->
@@ -559,16 +566,17 @@ accounts(#{principal_rates := Rates, counters := Counters}) ->
     erlmcp_gate_counters:accounts(Rates, Counters).
 
 -doc """
-Counts `Count` messages of the tenant `Key`, which another node has let in, in all rates of a tenant
-(`erlmcp_gate_counters:count_heard/5`).
+Counts `Count` messages of the tenant `Key` in all rates of this tenant. Another node has let these
+messages in (`erlmcp_gate_counters:count_heard/5`).
 """.
 -spec count_heard(erlmcp_gate_counters:key(), Count :: integer(), gate()) -> ok.
 count_heard(Key, Count, #{principal_rates := Rates, counters := Counters} = Gate) ->
     erlmcp_gate_counters:count_heard(Key, Count, Rates, now(Gate), Counters).
 
 -doc """
-Moves the time until which the messages of the tenant `Key` are paid for, in each rate. The new time
-is at least the one that another node has reported as `Paid` (`erlmcp_gate_counters:pay/5`).
+Moves the time until which the messages of the tenant `Key` are paid for
+(`t:erlmcp_gate_counters:paid/0`), in each rate. The new time is at least the one that another node
+has reported as `Paid` (`erlmcp_gate_counters:pay/5`).
 """.
 -spec pay(erlmcp_gate_counters:key(), [erlmcp_gate_counters:paid()], gate()) -> ok.
 pay(Key, Paid, #{principal_rates := Rates, counters := Counters} = Gate) ->

@@ -73,13 +73,17 @@ The key of a counter: its kind, and a tenant, an address or a definition. The ki
 -type taken() :: {counter(), share()}.
 -doc "An amount of a counter, and the counter's limit.".
 -type limited() :: {name(), Amount :: pos_integer(), Limit :: pos_integer()}.
--doc "A number of messages in a period.".
+-doc "A period, and the most messages in it.".
 -type rate() :: {second | minute | day, pos_integer()}.
 -doc """
 A tenant whose messages count in the rates of a cluster: its key, its counts, and these rates.
 """.
 -opaque account() :: {key(), atomics:atomics_ref(), [rate()], counters()}.
--doc "A period, and for how many nanoseconds from now the messages in it are paid for.".
+-doc """
+A period of a rate, and for how many nanoseconds from now the messages of a tenant are paid for in
+it. Each message pays for a part of the period: for 100 ms if the rate is `{second, 10}`. A message
+is refused if all messages would then be paid for longer than a whole period.
+""".
 -type paid() :: {second | minute | day, pos_integer()}.
 -type generation() :: 0 | 1.
 -doc """
@@ -142,9 +146,9 @@ The number of requests that have started until a moment, and the sum of their wa
 
 -doc """
 Makes counters with up to `Keys` keys of tenants and addresses. The limits of requests in flight and
-of waiting requests are `most/0` until `limit/2` and `queue_limit/2` set others. With a `Cluster`,
-the rates of a tenant are those of all its nodes. The tables of the counters belong to the calling
-process.
+of waiting requests are `most/0` until `limit/2` and `queue_limit/2` set others. `Cluster` has the
+module (`m:erlmcp_server_cluster`) and the state of a cluster. With it, the rates of a tenant count
+its messages on all nodes of the cluster. The tables of the counters belong to the calling process.
 """.
 -spec new(Keys :: pos_integer(), Cluster :: none | {module(), State :: term()}) -> counters().
 new(Keys, Cluster) ->
@@ -212,8 +216,8 @@ limit(Limit, Counters) ->
     ok.
 
 -doc """
-Returns the limit of waiting requests that `queue_limit/2` has set, or `most/0` before. The gate
-applies this limit (`erlmcp_gate:limit_queue/2`).
+Returns the limit of waiting requests. It is `most/0` until `queue_limit/2` sets another one. The
+gate applies this limit (`erlmcp_gate:limit_queue/2`).
 """.
 -spec queue_limit(counters()) -> pos_integer().
 queue_limit(#counters{words = Words}) ->
@@ -242,9 +246,9 @@ queued(Count, Counters) ->
 
 -doc """
 Takes a share of the requests in flight for a new request, and returns it with the time (`now/1`).
-As many shares as there are requests in the queue stay free for these. Otherwise returns `full`,
-with the limit and the number of requests that would be in flight. Returns `draining` if the gate
-drains.
+As many shares as there are requests in the queue stay free for these requests. If no other share is
+free, returns `full` with the limit and the number of requests that would be in flight. Returns
+`draining` if the gate drains.
 """.
 -spec enter(counters()) ->
     {ok, share(), Now :: pos_integer()}
@@ -314,9 +318,9 @@ take_word(Words, Index, Amount, Generation, Limit, Word) ->
     end.
 
 -doc """
-Takes all amounts of `Limited`, or none. Returns `full` with the first one that exceeds its limit,
-and with the value that its counter would have. Returns `keys_full` if there is no room for another
-key.
+Takes all amounts of `Limited`, or none, and returns the shares. If an amount would exceed the limit
+of its counter, returns `full` with the first such amount and the value that the counter would have.
+Returns `keys_full` if there is no room for another key.
 """.
 -spec take([limited()], counters()) ->
     {ok, [taken()]} | {full, limited(), Observed :: pos_integer()} | keys_full.
@@ -393,10 +397,14 @@ add_key(Key, #counters{keyed = Bounded, keys = Most} = Counters) ->
     end.
 
 -doc """
-Takes a share of a tenant's requests in flight if these have a limit. Counts the message in all
-rates of the tenant, at `Now` (`now/1`). Other nodes of a cluster will hear of the message
-(`c:erlmcp_server_cluster:counted/2`). Returns `full` if the limit is reached, and otherwise refuses
-as `count_rates/4` does. A refused message has no share and is counted in no rate.
+Counts a message of the tenant with this key in all of its rates, at the time `Now` (`now/1`). Also
+takes a share of the tenant's requests in flight, unless `Limit` is `infinity`. Returns the shares
+that were taken. Other nodes of a cluster will hear of the message
+(`c:erlmcp_server_cluster:counted/2`).
+
+Returns `full`, with the number of requests that would be in flight, if this number exceeds `Limit`.
+Returns `wait` or `keys_full` as `count_rates/4` does. In these cases takes no share, and counts the
+message in no rate.
 """.
 -spec take_tenant(key(), [rate()], Limit :: pos_integer() | infinity,
                   Now :: pos_integer(), counters()) ->
@@ -445,9 +453,10 @@ take_share(Array, Limit, Counters) ->
     end.
 
 -doc """
-Counts a message of the server, or of a key, in all of `Rates`. If one of them is used up, counts it
-in none, and returns that rate and the milliseconds to wait. Returns `keys_full` if there is no room
-for another key.
+Counts a message of the server, or of a key, in all of `Rates`, at the time `Now` (`now/1`). If one
+of the rates is used up, counts the message in none of them. Then returns this rate, and the
+milliseconds after which it has room for a message. Returns `keys_full` if there is no room for
+another key.
 """.
 -spec count_rates(server | key(), Rates :: [rate()], Now :: pos_integer(), counters()) ->
     ok | {wait, rate(), Milliseconds :: pos_integer()} | keys_full.
@@ -547,16 +556,16 @@ accounts(Rates, #counters{keyed = Keyed} = Counters) ->
 client({Key, _, _, _}) -> Key.
 
 -doc """
-Returns how many messages of an account other nodes have not heard of. The number is negative if a
-message was taken back after they had heard of it.
+Returns the number of an account's messages of which other nodes have not heard. The number is
+negative if a message was taken back after they had heard of it.
 """.
 -spec unheard(account()) -> integer().
 unheard({_, Array, _, _}) ->
     atomics:get(Array, ?UNHEARD).
 
 -doc """
-Records that all other nodes have heard of `Count` messages of an account, each of which has paid
-for `Nodes` messages. From now on each has paid for itself alone.
+Records that all other nodes have heard of `Count` messages of an account. Each of these messages
+has paid for `Nodes` messages (`t:paid/0`). From now on it has paid for itself alone.
 """.
 -spec heard_by_all(account(), Count :: integer(), Nodes :: pos_integer()) -> ok.
 heard_by_all({_, Array, Rates, _}, Count, Nodes) ->
@@ -564,8 +573,9 @@ heard_by_all({_, Array, Rates, _}, Count, Nodes) ->
     uncount_all(Rates, Array, ?HELD_AT, Count * (Nodes - 1)).
 
 -doc """
-Counts `Count` messages of the tenant `Key`, which another node has let in, even if they exceed
-`Rates`. A negative `Count` takes messages back. Counts nothing if there is no room for another key.
+Counts `Count` messages of the tenant `Key`, which another node has let in, at the time `Now`
+(`now/1`). Counts them even if they exceed `Rates`. A negative `Count` takes messages back. Counts
+nothing if there is no room for another key.
 """.
 -spec count_heard(key(), Count :: integer(), Rates :: [rate()], Now :: pos_integer(),
                   counters()) -> ok.
@@ -589,8 +599,8 @@ change(Words, Index, Change) ->
 
 -doc """
 Returns for how many nanoseconds from now the messages of an account are paid for, in each period.
-Each message counts as if it had paid for itself alone. Leaves out the periods that are not paid
-beyond now.
+Each message counts as if it had paid for itself alone. Leaves out a period in which the messages
+are paid for until now at most.
 """.
 -spec paid(account()) -> [paid()].
 paid({_, Array, Rates, Counters}) ->
@@ -603,9 +613,9 @@ paid({_, Array, Rates, Counters}) ->
 
 -doc """
 Moves the time until which the messages of the tenant `Key` are paid for, in each rate. The new time
-is at least the one that another node has reported as `Paid` (`paid/1`). Messages of this node of
-which others have not heard are added to the reported time. Does nothing if there is no room for
-another key.
+is at least the one that another node has reported as `Paid` (`paid/1`), counted from `Now`.
+Messages of this node of which others have not heard are added to the reported time. Does nothing if
+there is no room for another key.
 """.
 -spec pay(key(), [paid()], Rates :: [rate()], Now :: pos_integer(), counters()) -> ok.
 pay(Key, Paid, Rates, Now, Counters) ->
@@ -683,8 +693,8 @@ count_of(Generation, Word) ->
     ?COUNT(Word bsr (?BITS * Generation)).
 
 -doc """
-Returns by how much the counts of a generation exceed the sums of its permits, for each counter
-where they differ. The number is negative if a count is less than the sum.
+Returns by how much the counts of a generation exceed the sums of its permits (`add_up/3`), for each
+counter where they differ. The number is negative if a count is less than the sum.
 """.
 -spec unwritten(generation(), Sums :: #{counter() => pos_integer()}, counters()) ->
     #{counter() => integer()}.
@@ -750,8 +760,8 @@ starts(#counters{load = Load}) ->
     counters:get(Load, ?STARTS).
 
 -doc """
-Returns how many requests have started between two moments, and how many nanoseconds they waited
-together. The result is wrong for more than 16,777,215 starts.
+Returns how many requests have started between two moments, and for how many nanoseconds these
+requests together waited before they started. The result is wrong for more than 16,777,215 starts.
 """.
 -spec starts_between(Earlier :: starts(), Later :: starts()) ->
     {Count :: non_neg_integer(), Nanoseconds :: non_neg_integer()}.

@@ -95,9 +95,9 @@ grant({Table, Id}, InFlight, {Held, Waiting}, #permits{counters = Counters}) ->
         andalso erlmcp_gate_counters:give(Waiting, Counters) =:= ok.
 
 -doc """
-Gives back the shares of a permit, which has the shares `InFlight` and `Held` from now on. If the
-permit was given back before, gives these back instead. Only the process that runs the request may
-call this function, after the request came in flight.
+Replaces the shares of a permit by `InFlight` and `Held`, and gives the former shares back. If the
+permit was given back before, gives `InFlight` and `Held` back instead. Only the process that runs
+the request may call this function, after the request came in flight.
 """.
 -spec exchange(id(), in_flight(), Held :: taken(), permits()) -> ok.
 exchange({Table, Id}, InFlight, Held, Permits) ->
@@ -134,14 +134,14 @@ give_back({_, _, InFlight, Held}, #permits{counters = Counters} = Permits) ->
         false -> ok
     end.
 
--doc "Returns `true` if a permit was not given back yet.".
+-doc "Returns `true` if a permit has not been given back yet.".
 -spec is_held(id()) -> boolean().
 is_held({Table, Id}) ->
     ets:member(Table, Id).
 
 -doc """
-Returns the holders of requests that are in flight, wait or ask their clients, once for each
-request.
+Returns the holders of requests that are in flight, wait or ask their clients. A process is in the
+list once for each of its requests.
 """.
 -spec calls(permits()) -> [pid()].
 calls(Permits) ->
@@ -149,8 +149,8 @@ calls(Permits) ->
                is_call(Row) orelse lists:keymember(asking, 1, Held)].
 
 -doc """
-Returns the ids, as texts, and the holders of requests that are in flight or wait. Of the requests
-that entered on one scheduler, only the `Most` oldest are returned.
+Returns the ids, as texts, and the holders of requests that are in flight or wait. For each
+scheduler, returns only the `Most` oldest of the requests that entered on it.
 """.
 -spec oldest_calls(permits(), Most :: pos_integer() | infinity) -> [{Id :: binary(), pid()}].
 oldest_calls(#permits{tables = Tables}, Most) ->
@@ -189,7 +189,10 @@ put_queue(Pid, LongestMs, #permits{tables = Tables, counters = Counters}) ->
     true = ets:insert(element(1, Tables), {queue, {Pid, LongestMs}}),
     erlmcp_gate_counters:queued(0, Counters).
 
--doc "Sends `look` to the process of the queue if requests wait there.".
+-doc """
+Sends the message `look` to the process of the queue if requests wait there. The process then lets
+requests run if there is room.
+""".
 -spec tell_queue(permits()) -> ok.
 tell_queue(#permits{counters = Counters} = Permits) ->
     case erlmcp_gate_counters:queued(Counters) of

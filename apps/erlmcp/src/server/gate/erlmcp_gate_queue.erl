@@ -49,9 +49,10 @@ start_link(Gate) ->
 
 -doc """
 Waits in the calling process until a request may run, for up to `Milliseconds` or the limit
-`queue_ms`, whichever is less. Returns the time at which the request came in flight, or at which it
-began to wait if there was room at once. Returns `refused` if the request cannot run in time, if its
-permit was given back, or if the queue does not run. It is worthwhile to try again after `RetryMs`
+`queue_ms`, whichever is less. The first argument is the id of the request's permit. Returns
+`granted` with the time at which the request came in flight. If there was room at once, this is the
+time at which it began to wait. Returns `refused` if the request cannot run in time, if its permit
+was given back, or if the queue does not run. Then it is worthwhile to try again after `RetryMs`
 milliseconds.
 """.
 -spec wait(erlmcp_gate_permits:id(), waiting(), Milliseconds :: non_neg_integer(),

@@ -42,7 +42,10 @@ Internal.
 new(Longest) ->
     #{longest => Longest, empty => 0, turn => 0, distance => 0}.
 
--doc "Returns the milliseconds after which a queue that is never empty is a standing queue.".
+-doc """
+Returns the milliseconds after which a queue that is never empty is a standing queue. `Longest` is
+the longest time for which a request may wait in this queue.
+""".
 -spec lasting(Longest :: pos_integer()) -> pos_integer().
 lasting(Longest) ->
     max(1, Longest div ?LASTING).
@@ -60,8 +63,9 @@ turned(Now, #{turn := Turn, distance := Distance} = Delay) ->
     Delay#{turn := Now, distance := Distance + ?WEIGHT * (Now - Turn - Distance)}.
 
 -doc """
-Returns the milliseconds for which a request may have waited when it has its turn at `Now`. Its
-tenant has always had a waiting request since `Since`. A round has `Round` turns.
+Returns for how many milliseconds a request may have waited at most when it has its turn at `Now`.
+The request's tenant has always had a waiting request since `Since`. `Round` is the number of turns
+in a round (`erlmcp_fair_queue:round/1`).
 """.
 -spec allowed(Now :: integer(), Since :: integer(), Round :: non_neg_integer(), delay()) ->
     pos_integer().
@@ -76,8 +80,8 @@ allowed(Now, Since, Round, #{longest := Longest, empty := Empty, turn := Turn} =
     end.
 
 -doc """
-Returns how many milliseconds `Turns` turns take by the recent mean. Returns 0 before a turn was
-recorded (`turned/2`).
+Returns how many milliseconds `Turns` turns take, by the recent mean time of a turn. Returns 0 if no
+turn was recorded yet (`turned/2`).
 """.
 -spec needed(Turns :: non_neg_integer(), delay()) -> non_neg_integer().
 needed(Turns, #{distance := Distance}) ->

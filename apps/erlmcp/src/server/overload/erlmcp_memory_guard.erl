@@ -38,7 +38,7 @@ refusal(RetryAfterMs) ->
     erlmcp_overload_guard:refusal(?MODULE, resource_exhausted, ~"the server is short of memory",
                                   RetryAfterMs).
 
--doc "Starts the guard, with the error of `erlmcp_overload_guard:start_link/1`.".
+-doc "Starts the guard. The error is that of `erlmcp_overload_guard:start_link/1`.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     erlmcp_overload_guard:start_link(?MODULE).

@@ -38,15 +38,16 @@ removed.
 """.
 -callback events() ->
     {Over :: erlmcp_event_table:name(), Under :: erlmcp_event_table:name(), Lower :: 1..99}.
--doc "Returns the state before the first look. The function is called in the guard's process.".
+-doc "Returns the guard's state before the first call of `c:look/2`. Runs in the guard's process.".
 -callback open() -> State :: term().
 -doc """
 Measures how much of the resource is used. Returns the measurement, the milliseconds until the next
-look, and the new state. With `none`, a message may bring the measurement later (`c:received/3`).
+call of this callback, and the new state. With the measurement `none`, a message may bring the
+measurement later (`c:received/3`).
 """.
 -callback look(bounds(), State) -> {seen(), PauseMs :: pos_integer(), State}.
 -doc """
-Handles any message to the guard, such as the result of a measurement that a look has started.
+Handles any message to the guard, such as the result of a measurement that `c:look/2` has started.
 Since the guard traps exits, exit signals are among these messages. Returns the measurement, or
 `none`, and the new state.
 """.
@@ -75,8 +76,9 @@ start_link(Module) ->
     gen_server:start_link({local, Module}, ?MODULE, Module, []).
 
 -doc """
-Returns `true` if the node has reached a bound of the guard `Module`, and is not well below it
-again. Returns `false` if the guard has not started, or was stopped.
+Returns `true` if the node's use has reached a bound of the guard `Module`, and has not fallen well
+below that bound since. Returns `false` in any other case, also if the guard has not started, or was
+stopped.
 """.
 -spec is_over(Module :: module()) -> boolean().
 is_over(Module) ->
@@ -107,8 +109,8 @@ figures(Module) ->
     end.
 
 -doc """
-Returns the refusal `Name` of new work, with the last figures of the guard `Module`. A client may
-try again after `RetryAfterMs`.
+Returns the refusal `Name` of new work with the text `Message`, and with the last figures of the
+guard `Module` (`figures/1`). A client may try again after `RetryAfterMs`.
 """.
 -spec refusal(Module :: module(), Name :: erlmcp:refusal_name(), Message :: binary(),
               RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().

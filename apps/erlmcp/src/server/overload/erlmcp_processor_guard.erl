@@ -41,7 +41,7 @@ refusal(RetryAfterMs) ->
     erlmcp_overload_guard:refusal(?MODULE, service_unavailable,
                                   ~"the server is short of processor time", RetryAfterMs).
 
--doc "Starts the guard, with the error of `erlmcp_overload_guard:start_link/1`.".
+-doc "Starts the guard. The error is that of `erlmcp_overload_guard:start_link/1`.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     erlmcp_overload_guard:start_link(?MODULE).

@@ -79,7 +79,10 @@ bounds() ->
       ~"percent of the node's memory that messages may fill which have begun and not ended"},
      {unfinished_bytes, infinity, ~"bytes of these messages"}].
 
--doc "Makes the node's sum and bound, and the table, which belongs to the calling process.".
+-doc """
+Makes the counters of the node's sum and bound, and the table of unfinished messages. The table
+belongs to the calling process.
+""".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, public, {write_concurrency, auto}]),
@@ -97,20 +100,20 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc """
-Counts `Now` bytes of a message in place of the `Before` bytes that were counted last. A message
-with 0 bytes is no longer counted. Returns `wait` if the bytes grow and the node's sum then exceeds
-the bound. After `wait` the owner reads no more of the message until it is sent `go_on`. An owner
-that is sent `refused`, at any time, refuses the message and counts 0 bytes. Counts nothing, and
-returns `ok`, if the application does not run.
+Counts `Now` bytes of a message of this owner, in place of the `Before` bytes that were counted
+last. A message with 0 bytes is no longer counted. Returns `wait` if the bytes grow and the node's
+sum then exceeds the bound. After `wait` the owner reads no more of the message until it is sent
+`go_on`. An owner that is sent `refused`, at any time, refuses the message and counts 0 bytes.
+Counts nothing, and returns `ok`, if the application does not run.
 """.
 -spec count(owner(), Before :: non_neg_integer(), Now :: non_neg_integer()) -> ok | wait.
 count(_, Held, Held) -> ok;
 count(Owner, Before, Now) -> count(Owner, Before, Now, first).
 
 -doc """
-Counts the bytes of several messages as `count/3` does those of one. The oldest of them began at
-`SinceMs`, in monotonic milliseconds. `first` stands for the time of the first count, and `infinity`
-is for 0 bytes.
+Counts the bytes of several messages as `count/3` counts those of one. The oldest of the messages
+began at `SinceMs`, in monotonic milliseconds. With `first`, this is the time at which bytes of this
+owner were counted first. For 0 bytes `SinceMs` is ignored, and may be `infinity`.
 """.
 -spec count(owner(), Before :: non_neg_integer(), Now :: non_neg_integer(),
             SinceMs :: integer() | first | infinity) -> ok | wait.
@@ -323,8 +326,11 @@ is_quiet(none, _) -> true;
 is_quiet({Pid, At}, Now) -> Now - At >= ?QUIET_MS andalso not is_process_alive(Pid).
 
 -doc """
-Returns the owners whose messages are to be refused, and the waiting owners that may go on. No
-message is refused while all fit within the bound and no owner waits. Otherwise the largest and
+Returns the owners whose messages are to be refused, and the waiting owners that may go on. Each row
+is an owner with the bytes of its message, the time at which the message began, and its state: the
+owner reads, waits, or was sent `refused` at `AtMs`. `sum` counts the bytes of all messages.
+
+No message is refused while all fit within the bound and no owner waits. Otherwise the largest and
 slowest are refused until an eighth of the bound is free.
 
 ## Examples

@@ -65,7 +65,8 @@ find(Key, #{events := Events}) ->
     maps:find(Key, Events).
 
 -doc """
-Drops the events that are too old at `Now`, on the clock of `append/4`, and returns their keys.
+Drops the events that are at least `stored_ms` old at `Now`, and returns their keys. `Now` is a time
+on the clock of `append/4`.
 """.
 -spec expire(Now :: integer(), log()) -> {Dropped :: [key()], log()}.
 expire(Now, Log) ->

@@ -63,12 +63,12 @@ Internal.
 
 -doc """
 Opens a session for a tenant and returns its id. Returns a refusal if the limit of sessions, or that
-of the tenant's sessions, is reached and all of these are in use (`reserve/5`). In a cluster, also
+of the tenant's sessions, is reached, and no session can make room (`reserve/5`). In a cluster, also
 returns a refusal in these cases:
 
 - This node may not serve sessions now.
 - The id has no room for the client's declaration, and the cluster cannot store it (`change/3`).
-- The session made room for another one before its declaration was stored.
+- The new session has ended, to make room for another one, before its declaration was stored.
 """.
 -spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
@@ -203,8 +203,8 @@ Adds the row of a session, within the limits. `Pid` is the process of the sessio
 starts the session, or `none`.
 
 If a limit is reached, the oldest session that was never used ends to make room. It is one of the
-same tenant if the tenant's limit is reached, or else one of any tenant. Returns a refusal if all
-are in use. Adds nothing, and returns `exists`, if the session has a row already.
+same tenant if the tenant's limit is reached, or else one of any tenant. Returns a refusal if there
+is no such session. Adds nothing, and returns `exists`, if the session has a row already.
 """.
 -spec reserve(erlmcp_session_table:session_id(), pid() | none, erlmcp_session_table:session(),
               erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
@@ -331,9 +331,9 @@ close(Pid) ->
     gen_server:cast(Pid, close).
 
 -doc """
-Returns the open sessions of Streamable HTTP, the most recently used ones first, and last those that
-were never used. Of more than 100 sessions, any 100 are returned. Raises `badarg` if the server has
-ended.
+Returns the open sessions of Streamable HTTP. The most recently used ones come first, and those that
+were never used come last. If there are more than 100 sessions, returns only 100, which may be any
+of them. Raises `badarg` if the server has ended.
 """.
 -spec list(erlmcp_instance:instance()) -> [erlmcp:open_session()].
 list(Instance) ->
@@ -370,9 +370,9 @@ open_stream(Pid, Owner) ->
 
 -doc """
 Attaches a connection to the stream of the event `EventId`, in place of the connection that the
-stream has. Sends the new connection the later events. Returns `gone` if the stream of a call does
-not keep these any more, or if no stream has sent the event. Returns `closed` or a refusal as
-`open_stream/2` does.
+stream has. Sends the new connection the events after `EventId`. Returns `gone` if the stream of a
+call does not keep these events any more, or if no stream has sent `EventId`. Returns `closed` or a
+refusal as `open_stream/2` does.
 """.
 -spec resume_stream(pid(), EventId :: binary(), erlmcp_call:owner()) ->
     ok | {error, gone | closed | erlmcp_refusal:refusal()}.
@@ -392,7 +392,9 @@ attach(Pid, Owner, Request) ->
             Answer
     end.
 
--doc "Confirms that a connection has written an event.".
+-doc """
+Tells the session's process that a connection has written the event with this key to its client.
+""".
 -spec written(pid(), erlmcp_session_streams:key()) -> ok.
 written(Pid, Key) ->
     gen_server:cast(Pid, {written, Key}).
@@ -409,7 +411,7 @@ detach(Pid, Owner) ->
 Subscribes the session to changes of a resource. `IsNew` is `false` if the session has this
 subscription already. Returns `ended` if the session has ended. Returns a refusal if the limit
 `subscriptions` or `subscriptions_per_principal` is reached. Also returns a refusal if the session
-does not answer within five seconds, and may subscribe later.
+does not answer within five seconds. In this case the session may still make the subscription later.
 """.
 -spec subscribe(pid(), Uri :: binary()) ->
     {ok, IsNew :: boolean()} | ended | {error, erlmcp_refusal:refusal()}.
@@ -418,8 +420,9 @@ subscribe(Pid, Uri) ->
 
 -doc """
 Ends a new subscription that could not be stored, unless the client has subscribed to the same
-resource again since. Returns `ended` if the session has ended. Returns a refusal if the session
-does not answer within five seconds, and may end the subscription later.
+resource again since `subscribe/2`. Returns `ended` if the session has ended. Returns a refusal if
+the session does not answer within five seconds. In this case the session may still end the
+subscription later.
 """.
 -spec undo_subscribe(pid(), Uri :: binary()) -> ok | ended | {error, erlmcp_refusal:refusal()}.
 undo_subscribe(Pid, Uri) ->
@@ -427,8 +430,8 @@ undo_subscribe(Pid, Uri) ->
 
 -doc """
 Ends the session's subscription to changes of a resource. Returns `ended` if the session has ended.
-Returns a refusal if the session does not answer within five seconds, and may end the subscription
-later.
+Returns a refusal if the session does not answer within five seconds. In this case the session may
+still end the subscription later.
 """.
 -spec unsubscribe(pid(), Uri :: binary()) -> ok | ended | {error, erlmcp_refusal:refusal()}.
 unsubscribe(Pid, Uri) ->
@@ -450,14 +453,14 @@ late() ->
                        #{limit => ?ANSWER_MS, retry_after_ms => 1000}).
 
 -doc """
-Passes the client's answer to the request `Id` on to the call that sent this request. A session
-without a process has sent none.
+Passes the client's answer to the request `Id` on to the call that sent this request. Does nothing
+if the session has no process, since such a session has sent no request.
 """.
 -spec response(pid() | none, Id :: erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
 response(none, _, _) -> ok;
 response(Pid, Id, Outcome) -> gen_server:cast(Pid, {response, Id, Outcome}).
 
--doc "Ends the call of the request with the id `Id`, if it runs or is about to.".
+-doc "Ends the call of the request with the id `Id`, if the call runs or is about to run.".
 -spec cancel(pid() | none, Id :: erlmcp_message:id()) -> ok.
 cancel(none, _) -> ok;
 %% The process may keep the id until the call begins.

@@ -63,9 +63,10 @@ start(#{id := Id} = Call, Instance, Waiting, Session) ->
 
 -doc """
 Runs a call or a batch of a session in the calling process. `Run` gets the owner of the call's
-reports, and returns the call's status and answer. If the session has ended, `Waiting` is sent the
-answer of `lost/2` instead. Returns `ended` if the caller has to count the requests as ended, and
-`ok` otherwise.
+reports, and returns the call's status and answer. The answer is sent to `Waiting`, or through the
+session if the call has reported something. If the session has ended, `Run` is not called, and
+`Waiting` is sent the answer of `lost/2`. Then the function returns `ended` if the caller has to
+count the requests as ended. Otherwise it returns `ok`.
 """.
 -spec run(session(), erlmcp_calls:entry(), Waiting :: erlmcp_call:owner(),
           Run :: fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok | ended.
@@ -142,8 +143,8 @@ give_back(Marks, Count, Id, Instance) ->
 
 -doc """
 Returns `true` if a call that the session's process is about to adopt has already sent its answer
-itself and ended. Then the session need not adopt the call, whose exit signal this function takes
-out of the mailbox.
+itself and ended. Then the session need not adopt the call. In this case the function takes the
+call's exit signal out of the mailbox.
 """.
 -spec has_ended(Call :: pid(), erlmcp_call_messages:marks()) -> boolean().
 has_ended(Call, Marks) ->

@@ -61,7 +61,7 @@ node may serve no sessions now. Otherwise it is as `c:erlmcp_server_cluster:find
 A request, as its connection has it: the decoded message with its arrival, GET with its
 `Last-Event-ID` or `none`, or DELETE. `home` is what `place/4` has found. `from` has the version of
 HTTP and the client's address. `waiting` is the owner that waits for the answer, and `streams` is
-`true` if its client reads streams.
+`true` if the client reads streams.
 """.
 -type request() :: #{
     session := binary(), home := home(),
@@ -98,10 +98,11 @@ HTTP and the client's address. `waiting` is the owner that waits for the answer,
 }).
 
 -doc """
-Decides where a request is handled. Returns `here` if its connection handles the request, with the
-session if one was found. Returns `away`, with the session's home, if the request is passed on.
-Without a cluster, every request is handled here. In a cluster, so is a stateless request, and one
-of a session that does not exist. `Asks` is the decoded message, `get` or `delete`.
+Decides where a request of the session `Id` is handled. `Asks` is the decoded message, `get` or
+`delete`. Returns `here` if the connection of the request handles it, with the session if one was
+found. Returns `away`, with the session's home, if the request is passed on. Without a cluster,
+every request is handled here. In a cluster, a stateless request and a request of a session that
+does not exist are handled here.
 """.
 -spec place(Asks :: term(), Id :: binary(), erlmcp_engine:request_context(),
             erlmcp_instance:instance()) ->
@@ -141,8 +142,9 @@ waits(#{~"method" := ~"resources/unsubscribe"}) -> true;
 waits(_) -> false.
 
 -doc """
-Starts the process of a request that is passed on. The process is linked to the calling one, the
-connection. The new process sends the answer or the refusal to the owner `waiting` of the request.
+Starts the process of a request that is passed on. The process is linked to the calling process,
+which is the connection. The new process sends the answer or the refusal to the owner `waiting` of
+the request.
 """.
 -spec start(request(), erlmcp_instance:instance()) -> pid().
 start(Request, #{key := Key}) ->

@@ -22,9 +22,9 @@ Internal.
 -doc "A session that was found: its id, its process if it had one then, and its state.".
 -type session() :: {Id :: binary(), pid() | none, erlmcp_engine:session()}.
 -doc """
-The data that come with a message. `waiting` is the owner that waits for the answer: the connection
-or, if the request was passed on, the process that did so. `streams` is `true` if its client reads
-streams. A quick call may run in the calling process if `quick` is `true`.
+The data that come with a message. `waiting` is the owner that waits for the answer. It is the
+connection or, if the request was passed on, the process that has passed it on. `streams` is `true`
+if the client reads streams. A quick call may run in the calling process if `quick` is `true`.
 """.
 -type request() :: #{
     context := erlmcp_engine:request_context(), tenant := erlmcp_gate:tenant(),
@@ -271,7 +271,8 @@ stream. Returns the session's process, or a refusal in these cases:
 
 - The session does not exist here, or does not answer within five seconds.
 - `LastEventId` is `none`, and the session's own stream has a connection already.
-- No stream has sent the event, or its stream is that of a call and does not keep the later events.
+- No stream has sent the event `LastEventId`.
+- The stream of this event is that of a call, and does not keep the events after `LastEventId`.
 """.
 -spec get(Id :: binary(), erlmcp_auth:principal(),
           {erlmcp_call:owner(), LastEventId :: binary() | none}, erlmcp_instance:instance()) ->
@@ -319,8 +320,9 @@ delete(Id, Principal, Instance) ->
 %% Visits.
 
 -doc """
-Handles a request that was passed on, in a process of its own, which exits with
-`{erlmcp_visited, Outcome}`. The outcome is `unsupported` for a `Version` other than 1.
+Handles a request that was passed on. The function runs in a process of its own, which it ends by an
+exit with the reason `{erlmcp_visited, Outcome}`. The outcome is `unsupported` for a `Version` other
+than 1.
 """.
 -spec visit({visit, Version :: pos_integer(), visit()}) -> no_return().
 visit({visit, 1, Visit}) -> exit({erlmcp_visited, visited(Visit)});

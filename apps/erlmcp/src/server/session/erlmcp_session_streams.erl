@@ -76,8 +76,8 @@ new_stream(Requests) ->
     #{last => 0, ended => false, lost => false, requests => Requests, connection => undefined}.
 
 -doc """
-Adds a call, for whose answer a connection waits. `Streams` is `true` if the client of the
-connection reads streams.
+Adds a call that answers the requests of `Entry`. The connection `Owner` waits for its answer.
+`Streams` is `true` if the client of this connection reads streams.
 """.
 -spec expect(Call :: pid(), erlmcp_calls:entry(), erlmcp_call:owner(), Streams :: boolean(),
              streams()) -> streams().
@@ -102,8 +102,8 @@ has_room(#{streams := #{0 := Stream}}) ->
     end.
 
 -doc """
-Returns `true` if a connection waits for a call or is attached to the call's stream, or if the call
-is over and needs none. Also returns `true` for a call whose client reads no streams.
+Returns `true` if a connection waits for a call or is attached to the call's stream. Also returns
+`true` if the call is over and needs no connection, or if its client reads no streams.
 """.
 -spec is_attended(Call :: pid(), streams()) -> boolean().
 is_attended(Call, #{calls := Calls} = State) ->
@@ -117,8 +117,9 @@ has_connection(Number, #{streams := Streams}) ->
     Connection =/= undefined.
 
 -doc """
-Sends a message of a call before its answer, on the call's stream, which begins now if it has not
-begun before. Returns `refused` if the client reads no streams, or the call has ended.
+Sends a message that comes before the answer of a call. The message goes out on the call's stream,
+which begins now if it has not begun before. Returns `refused` if the client reads no streams, or if
+the call has ended.
 """.
 -spec message(Call :: pid(), binary(), streams()) -> {sent | refused, streams()}.
 message(Call, Bytes, #{calls := Calls} = State) ->
@@ -168,8 +169,8 @@ cancel(Call, #{calls := Calls} = State) ->
     answered(Call, State).
 
 -doc """
-Removes a call that has sent its answer to its connection itself, or has none. Ends the call's
-stream, if that has begun.
+Removes a call that has sent its answer to its connection itself, or that has no answer. Ends the
+call's stream, if that has begun.
 """.
 -spec answered(Call :: pid(), streams()) -> streams().
 answered(Call, #{calls := Calls} = State) ->
@@ -184,9 +185,9 @@ answered(Call, #{calls := Calls} = State) ->
     end.
 
 -doc """
-Ends the connection of a call's stream, but not the stream, which begins now if it has not begun
-before. The client reconnects for the rest. Has an effect only in 2025-11-25, whose clients
-reconnect, and for a client that reads streams.
+Ends the connection of a call's stream, and keeps the stream. The stream begins now if it has not
+begun before. The client reconnects for the remaining events. Has an effect only in 2025-11-25,
+whose clients reconnect, and for a client that reads streams.
 """.
 -spec close_connection(Call :: pid(), streams()) -> streams().
 close_connection(Call, #{primes := true, calls := Calls} = State) ->
@@ -224,11 +225,12 @@ open(Owner, #{streams := #{0 := Stream}} = State) ->
 
 -doc """
 Attaches a connection to the stream of the event `EventId`, in place of the connection that the
-stream has. Sends the new connection the later events. Returns `gone` if a call's stream does not
-keep all of these any more, or if the stream has sent no such event.
+stream has. Sends the new connection the events after `EventId`. Returns `gone` if a call's stream
+does not keep all of these any more, or if the stream has not sent `EventId`.
 
-The session's own stream goes on from now if later events are not kept, or if an earlier home has
-sent the event. The result is then `missed`: the client has missed notifications of changes.
+The session's own stream goes on from now if events after `EventId` are not kept, or if an earlier
+home has sent `EventId`. The result is then `missed`: the client has missed notifications of
+changes.
 
 A call's stream of an earlier home ends after the events that were copied from there. If the call
 still runs at a node that is leaving, the client reconnects for its later events.
@@ -331,7 +333,7 @@ written({Number, Position}, #{streams := Streams} = State) ->
 -doc """
 Detaches a connection, which has ended, from its stream. If the connection waits for the answer of a
 call, and its client reads streams, the stream of the call begins now. Returns the calls whose
-streams have lost their connection with it.
+streams have lost this connection.
 """.
 -spec detach(erlmcp_call:owner(), streams()) -> {[pid()], streams()}.
 detach(Owner, #{calls := Calls} = State) ->
@@ -340,7 +342,10 @@ detach(Owner, #{calls := Calls} = State) ->
     lost(fun(#{owner := Other}) -> Other =:= Owner end,
          lists:foldl(fun begin_stream/2, State, Waiting)).
 
--doc "Detaches a connection, which has ended, by its monitor. Returns the same as `detach/2`.".
+-doc """
+Detaches a connection from its stream after `Monitor` has reported the end of the connection's
+process. Returns the same as `detach/2`.
+""".
 -spec down(Monitor :: reference(), streams()) -> {[pid()], streams()}.
 down(Monitor, State) ->
     lost(fun(#{monitor := Other}) -> Other =:= Monitor end, State).
@@ -376,9 +381,9 @@ retry_ms(#{retry_ms := Milliseconds}) ->
     Milliseconds + rand:uniform(max(1, Milliseconds div 2)).
 
 -doc """
-Answers a call that ends with its session here. If the session goes on at another node of a cluster
-(`GoesOn`), a call whose stream has begun is not answered. Its client gets the rest from the next
-home (`resume/3`).
+Answers a call, which ends with its session here, with the message `Bytes`. If the session goes on
+at another node of a cluster (`GoesOn`), a call whose stream has begun is not answered. Its client
+gets the remaining events from the next home (`resume/3`).
 """.
 -spec end_call(Call :: pid(), binary(), GoesOn :: boolean(), streams()) -> streams().
 end_call(Call, Bytes, GoesOn, #{home := Home, calls := Calls} = State) ->

@@ -86,8 +86,8 @@ ids(Bytes) ->
 
 -doc """
 Adds the row of a new session, with its process if it has one. Returns the number of open sessions.
-Returns `exists` if the session has a row already. Returns `full` if the tenant has
-`sessions_per_principal` sessions already, and would have `Observed`.
+Returns `exists` if the session has a row already. Returns `full` if the tenant would have more than
+`sessions_per_principal` sessions. `Observed` is the number that it would have.
 
 A session of Streamable HTTP is counted as opened now (`m:erlmcp_meter`), and as ended when its row
 is deleted.
@@ -183,9 +183,11 @@ put_process(Id, Pid, #{sessions := #sessions{rows = Rows}}) ->
     ets:update_element(Rows, Id, {2, Pid}).
 
 -doc """
-Makes the calling process the process of a session that has none. Returns the lists that have
-changed since the session was opened, as a number (`erlmcp_subscriptions:changed/1`). Returns
-`error` if the session has a process, or has ended. The calling process has subscribed before.
+Makes the calling process the process of the session with this id, if the session has none. Returns
+the lists that have changed since the session was opened, as a number
+(`erlmcp_subscriptions:changed/1`). Returns `error` if the session has a process, or has ended. The
+calling process subscribes to the lists (`erlmcp_subscriptions:add/5`) before it calls this
+function, so that it misses no change.
 """.
 -spec attend(binary(), erlmcp_instance:instance()) -> {ok, Missed :: non_neg_integer()} | error.
 attend(Id, #{sessions := #sessions{rows = Rows}}) ->
@@ -210,8 +212,9 @@ lookup(Id, #{sessions := #sessions{rows = Rows}}) ->
     end.
 
 -doc """
-Records that `List` has changed, for the sessions of `Audience` that have no process. Their clients
-are notified when the sessions have a process, and a connection on their own streams.
+Records that `List` has changed, for the sessions without a process whose principals are in
+`Audience`. Their clients are notified when the sessions have a process, and a connection on their
+own streams.
 """.
 -spec note_change(erlmcp_subscriptions:listed(), erlmcp_definition:audience(),
                   erlmcp_instance:instance()) -> ok.
@@ -325,8 +328,8 @@ is_member(Id, #{sessions := #sessions{rows = Rows}}) ->
     ets:member(Rows, Id).
 
 -doc """
-Changes members of the state of a session. Members that other messages change at the same time keep
-those changes. Has no effect if the session has ended.
+Sets the members `Changes` of the state of a session. A change that another process makes to other
+members at the same time is kept. Has no effect if the session has ended.
 """.
 -spec update(session_id(), Changes :: map(), erlmcp_instance:instance()) -> ok.
 update(Id, Changes, #{sessions := #sessions{rows = Rows}} = Instance) ->
@@ -439,10 +442,10 @@ pids(#{sessions := #sessions{rows = Rows}}) ->
     ets:select(Rows, [{{'_', '$1', '_', '_', '_', '_', '_'}, [{is_pid, '$1'}], ['$1']}]).
 
 -doc """
-Returns up to `Most` open sessions of Streamable HTTP, in no order. Each has its id, its state, how
-long it was not used, and the number of its running calls. `IdleMs` may be too great by a hundredth
-of `session_idle_ms`, and is `unused` if the session was never used. Raises `badarg` if the server
-has ended.
+Returns up to `Most` open sessions of Streamable HTTP, in no particular order. Each has its id, its
+state, how long it was not used, and the number of its running calls. `IdleMs` may be too great by a
+hundredth of `session_idle_ms`, and is `unused` if the session was never used. Raises `badarg` if
+the server has ended.
 """.
 -spec list(Most :: pos_integer(), erlmcp_instance:instance()) ->
     [{binary(), erlmcp_engine:session(), IdleMs :: non_neg_integer() | unused,
@@ -461,8 +464,8 @@ idle_ms({unused, _}, _) -> unused;
 idle_ms(Used, Now) -> max(0, Now - Used).
 
 -doc """
-Returns the milliseconds until a session ends if it stays unused, and 0 or less if they are over. A
-session that has ended, or was never used, counts as used just now.
+Returns the milliseconds until a session ends if it stays unused, and 0 or less if this time is
+over. A session that has ended, or was never used, counts as used just now.
 """.
 -spec ms_until_idle(session_id(), erlmcp_instance:instance()) -> integer().
 ms_until_idle(Id, #{sessions := #sessions{rows = Rows}, limits := #{session_idle_ms := Idle}}) ->

@@ -69,8 +69,8 @@ notification(Topic) ->
     iolist_to_binary(erlmcp_message:notification(method(Topic), params(Topic))).
 
 -doc """
-Adds a subscriber, with its principal, to topics. These are not counted for a tenant. A session that
-is added to one list is added to all three.
+Adds a subscriber, with its principal, to topics, and counts them for no tenant. A session that is
+added to one list is added to all three.
 """.
 -spec add([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), erlmcp_auth:principal(),
           ets:table()) -> ok.
@@ -141,15 +141,15 @@ remove_task(Id, Table) ->
     true = ets:match_delete(Table, {{{task, '_', Id}, '_', session}, '_', '_', '_'}),
     ok.
 
--doc "Publishes a change of a topic, which is a list or a resource, to subscribers in `Audience`.".
+-doc "Publishes to the subscribers in `Audience` that `Topic`, a list or a resource, has changed.".
 -spec publish(erlmcp_engine:topic(), Audience :: erlmcp_definition:audience(), ets:table()) -> ok.
 publish(Topic, Audience, Table) ->
     Notification = {method(Topic), params(Topic)},
     publish(Topic, Audience, fun() -> {Notification, Notification} end, Table).
 
 -doc """
-Publishes a change of a topic to the subscribers in `Audience`, with the notifications that a fun
-returns. The fun is called only if there are subscribers.
+Publishes to the subscribers in `Audience` that `Topic` has changed, with the notifications that the
+fun returns. The fun is called only if there are subscribers.
 """.
 -spec publish(erlmcp_engine:topic(), Audience :: erlmcp_definition:audience(),
               fun(() -> notifications()), ets:table()) -> ok.
@@ -197,8 +197,8 @@ watched(Table) ->
     lists:usort(ets:select(Table, [{{{{uri, '$1'}, '_', '_'}, '_', '_', '_'}, [], ['$1']}])).
 
 -doc """
-Returns the session that the process `Pid` has, as a subscriber. `Pid` is the process of a session,
-or of a connection on lines. Returns `none` if the session has ended, or if `Pid` has none.
+Returns the session of the process `Pid`, as a subscriber `{Pid, Tag}`. `Pid` is the process of a
+session, or of a connection on lines. Returns `none` if the session has ended, or if `Pid` has none.
 """.
 -spec session(Pid :: pid(), ets:table()) -> erlmcp_call:owner() | none.
 session(Pid, Table) ->

@@ -64,9 +64,9 @@ Internal.
 
 -doc """
 Stores the task of `Process`, and waits for the store for as long as it takes. The task's call
-starts when the calling process has ended. If that was before the task is stored, the task is
-deleted instead, and `Process` ends. If the task cannot be stored, `Process` ends, too, and the
-error is that of `c:erlmcp_task_store:put/2`. Exits if `Process` has ended.
+starts when the calling process has ended. If the calling process has ended before the task is
+stored, the task is deleted instead, and `Process` ends. If the task cannot be stored, `Process`
+ends, too, and the error is that of `c:erlmcp_task_store:put/2`. Exits if `Process` has ended.
 """.
 -spec open(Process :: pid()) ->
     ok | {error, {full | too_large, pos_integer()}} | erlmcp_task_store:unavailable().
@@ -74,9 +74,9 @@ open(Process) ->
     gen_server:call(Process, open, infinity).
 
 -doc """
-Lets `Process` take the task over, with the record that it was started with, and run its call. If
-the record cannot be swapped, `Process` ends, and the error is that of `t:erlmcp_tasks:swap/0`.
-Exits if `Process` does not answer within five seconds.
+Lets `Process` take over the task whose record it was started with, and run the task's call.
+`Process` stores the record by `Swap`. If that fails, `Process` ends, and the error is that of
+`t:erlmcp_tasks:swap/0`. Exits if `Process` does not answer within five seconds.
 """.
 -spec take_over(Process :: pid(), erlmcp_tasks:swap()) ->
     ok | {error, changed | {full, pos_integer()} | unavailable}.
@@ -84,17 +84,18 @@ take_over(Process, Swap) ->
     gen_server:call(Process, {take_over, Swap}).
 
 -doc """
-Tells `Process` to end, with its call, if the record of its task is of an incarnation other than
-`Incarnation`. Does not wait for the end. The record stays as it is.
+Tells `Process` to end, and to end its call, if the record of its task is of an incarnation other
+than `Incarnation`. Does not wait for the end. The record stays as it is.
 """.
 -spec end_other(Process :: pid(), Incarnation :: pos_integer()) -> ok.
 end_other(Process, Incarnation) ->
     gen_server:cast(Process, {end_other, Incarnation}).
 
 -doc """
-Answers requests of the task, by their keys; other keys are ignored. Returns `over` if the process
-has ended. Returns `unavailable` if a process of another node cannot be reached, or does not answer
-within two seconds. Waits for a process of this node for as long as its store takes.
+Answers requests of the task to its client. `Responses` has the answers by the keys of these
+requests; other keys are ignored. Returns `over` if the process has ended. Returns `unavailable` if
+a process of another node cannot be reached, or does not answer within two seconds. Waits for a
+process of this node for as long as its store takes.
 """.
 -spec update(pid(), #{Key :: binary() => map()}) -> ok | over | erlmcp_task_store:unavailable().
 update(Process, Responses) ->
@@ -102,8 +103,8 @@ update(Process, Responses) ->
 
 -doc """
 Cancels the task, and returns it. Returns `over` if the task or its process has ended before.
-Returns `unavailable` if its record cannot be written now, or if there is no answer from another
-node, for which it waits as `update/2` does.
+Returns `unavailable` if the task's record cannot be written now, or if a process of another node
+does not answer. Waits as `update/2` does.
 """.
 -spec cancel(pid()) ->
     {ok, erlmcp_task_store:task()} | over | erlmcp_task_store:unavailable().
@@ -136,16 +137,16 @@ wait(Process) ->
     gen_server:cast(Process, {wait, 1, self()}).
 
 -doc """
-Tells the task's process that the client of the calling process, which waits, cannot be asked. The
-requests go to another process that waits, if there is one whose client can be asked.
+Tells the task's process that the calling process, which waits (`wait/1`), cannot ask its client.
+The requests go to another process that waits, if there is one whose client can be asked.
 """.
 -spec cannot_ask(pid()) -> ok.
 cannot_ask(Process) ->
     gen_server:cast(Process, {cannot_ask, 1, self()}).
 
 -doc """
-Tells the task's call that the client has refused the request `Key`, and removes all requests of
-the call from the record. A `Key` without a waiting request has no effect.
+Tells the task's call that the client has refused the request `Key`, and removes all requests of the
+call from the record. Has no effect if no request with this key waits for an answer.
 """.
 -spec refused(pid(), Key :: binary()) -> ok.
 refused(Process, Key) ->

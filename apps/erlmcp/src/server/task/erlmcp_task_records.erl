@@ -29,27 +29,28 @@ module({Module, _}) ->
 state({_, State}) ->
     State.
 
--doc "Stores a new task, with the errors of `c:erlmcp_task_store:put/2`.".
+-doc "Stores a new task. The errors are those of `c:erlmcp_task_store:put/2`.".
 -spec put(erlmcp_task_store:task(), store()) ->
     ok | {error, {full | too_large, pos_integer()}} | erlmcp_task_store:unavailable().
 put(Task, {Module, State}) ->
     Module:put(Task, State).
 
--doc "Returns a task, with the errors of `c:erlmcp_task_store:get/2`.".
+-doc "Returns the task with this id. The errors are those of `c:erlmcp_task_store:get/2`.".
 -spec get(erlmcp_task_store:id(), store()) ->
     {ok, erlmcp_task_store:task()} | error | erlmcp_task_store:unavailable().
 get(Id, {Module, State}) ->
     Module:get(Id, State).
 
--doc """
-Replaces a task by its next version, with the errors of `c:erlmcp_task_store:update/2`.
-""".
+-doc "Replaces a task by its next version. The errors are those of `c:erlmcp_task_store:update/2`.".
 -spec update(erlmcp_task_store:task(), store()) ->
     ok | {error, changed | {full, pos_integer()}} | erlmcp_task_store:unavailable().
 update(Task, {Module, State}) ->
     Module:update(Task, State).
 
--doc "Returns a page of an owner's tasks, with the errors of `c:erlmcp_task_store:list/4`.".
+-doc """
+Returns a page of an owner's tasks, with the arguments and the errors of
+`c:erlmcp_task_store:list/4`.
+""".
 -spec list(erlmcp_task_store:owner(), erlmcp_task_store:position() | first, pos_integer(),
            store()) ->
     {[erlmcp_task_store:task()], More :: boolean()} | erlmcp_task_store:unavailable().
@@ -79,7 +80,7 @@ now_ms({Module, State}) ->
 
 -doc """
 Returns how many tasks a store keeps (`c:erlmcp_task_store:count/1`). Returns `error` if the store
-does not count them, cannot now, or crashes.
+does not count them, cannot be reached now, or crashes.
 """.
 -spec count(store()) -> {ok, non_neg_integer()} | error.
 count({Module, State}) ->

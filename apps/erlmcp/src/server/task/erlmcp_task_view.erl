@@ -71,7 +71,10 @@ outcome(#{status := failed, error := Refusal}) ->
 outcome(#{status := cancelled}) ->
     {error, erlmcp_refusal:new(protocol_error, ~"the task was cancelled", #{code => -32603})}.
 
--doc "Adds the id of a task to the `_meta` of a result or of parameters that belong to the task.".
+-doc """
+Adds the id of a task to the `_meta` of `Object`. This is a result that belongs to the task, or the
+parameters of a request of the task.
+""".
 -spec related(erlmcp_task_store:id(), map()) -> map().
 related(Id, Object) ->
     Meta = maps:get(~"_meta", Object, #{}),

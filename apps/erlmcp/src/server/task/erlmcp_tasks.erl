@@ -62,11 +62,11 @@ now_ms(Instance) ->
     erlmcp_task_records:now_ms(store(Instance)).
 
 -doc """
-Makes a task of a call, and returns the result that names the task. The task is stored then, and its
-call starts when the calling process has ended. Returns a refusal if the task cannot be stored, or
-if the cluster lets this node begin no task now. If the store takes longer than the call may, the
-call's owner is sent `deadline` (`m:erlmcp_call_messages`). Crashes if the task's process cannot
-start.
+Makes a task of a call, and returns the result that names the task. When the function returns this
+result, the task is stored. The task's call starts when the calling process has ended. Returns a
+refusal if the task cannot be stored, or if the cluster lets this node begin no task now. If the
+store takes longer than the call may take, the call's owner is sent `deadline`
+(`m:erlmcp_call_messages`). Crashes if the task's process cannot start.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_instance:instance()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
@@ -525,9 +525,10 @@ lost(#{version := Version} = Task, Message, Instance) ->
 -doc """
 Takes over a task whose process was lost, for the reason in the text `Why`. If the tool is
 `repeatable`, a new process runs the task again, and its time of expiry stays. Otherwise, or if no
-process can start, the task fails. Does nothing if another node has taken the task over, or if the
-record would exceed a bound. Returns `unavailable` if the record cannot be written now. Exits if the
-new process does not answer within five seconds. Exits, or raises `badarg`, if the server has ended.
+process can start, the task fails. `Swap` stores the new record. Does nothing, and returns `ok`, if
+another node has taken the task over, or if the record would exceed a bound. Returns `unavailable`
+if the record cannot be written now. Exits if the new process does not answer within five seconds.
+Exits, or raises `badarg`, if the server has ended.
 """.
 -spec take_over(erlmcp_task_store:task(), Why :: binary(), swap(), erlmcp_instance:instance()) ->
     ok | erlmcp_task_store:unavailable().
@@ -572,8 +573,8 @@ run_again(Call, #{version := Version} = Task, Why, Swap, Instance) ->
     end.
 
 -doc """
-Tells the task processes to end that this node started in incarnations other than `Incarnation`, and
-does not wait for their ends. Raises `badarg` if the server has ended.
+Tells those task processes of this node to end whose tasks' records are of incarnations other than
+`Incarnation`. Does not wait for their ends. Raises `badarg` if the server has ended.
 """.
 -spec end_others(Incarnation :: pos_integer(), erlmcp_instance:instance()) -> ok.
 end_others(Incarnation, #{tasks := {_, Processes}}) ->

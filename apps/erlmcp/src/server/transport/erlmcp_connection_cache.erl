@@ -45,8 +45,9 @@ Internal.
 -compile({inline, [cache/0, meta/0]}).
 
 -doc """
-Decodes a message as `erlmcp_json:decode/2` does. Learns its `_meta`, until the client has repeated
-one, or three were tried.
+Decodes a message as `erlmcp_json:decode/2` does. Also learns the `_meta` of the message, to
+recognise it in later messages. Learns no further `_meta` once the client has repeated a learnt one,
+or three were tried.
 """.
 -spec decode(binary(), erlmcp_json:limits()) ->
     {ok, erlmcp_json:json_term()} | {error, erlmcp_json:decode_error()}.
@@ -173,8 +174,8 @@ bound_once() ->
     end.
 
 -doc """
-Forgets everything, and the generator of span ids. The calling process hibernates next, and runs no
-inline call.
+Forgets everything in the cache, and the generator of span ids. The calling process hibernates next,
+and runs no inline call.
 """.
 -spec forget() -> ok.
 forget() ->

@@ -19,9 +19,9 @@ Internal.
 first_ms() -> ?FIRST.
 
 -doc """
-Returns the next delay, in milliseconds, of a connection that waited for `Waited`, hibernated, and
-was woken after `Slept`. It is nine seconds at most, and a second again if the client was silent for
-more than six seconds.
+Returns the next delay, in milliseconds, of a connection that heard nothing for `Waited`
+milliseconds, hibernated, and was woken after `Slept` milliseconds. The delay is nine seconds at
+most. It is a second again if the client was silent for more than six seconds.
 """.
 -spec next_ms(Waited :: pos_integer(), Slept :: non_neg_integer()) -> pos_integer().
 next_ms(Waited, Slept) when Waited + Slept =< ?SOON -> (Waited + Slept) * 3 div 2;

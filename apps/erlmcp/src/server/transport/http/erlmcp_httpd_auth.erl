@@ -26,7 +26,9 @@ other fun in that of the connection. `erlmcp_bearer:new/2` makes the handle of `
 -opaque wait() ::
     {process, pid(), Timer :: reference(), Milliseconds :: pos_integer(), Key :: reference()}
     | {bearer, erlmcp_bearer:wait()}.
--doc "The timer that ends a stream with its client's identity, or `none`.".
+-doc """
+The timer that ends a stream when the identity of its client expires. `none` if it does not expire.
+""".
 -type expiry() :: none | reference().
 
 %% Milliseconds that a process has to end by itself when its request has ended.
@@ -36,8 +38,8 @@ other fun in that of the connection. `erlmcp_bearer:new/2` makes the handle of `
 
 -doc """
 Finds the identity of a request's sender. `url` of the request is the endpoint's URL. The calling
-process must be the owner's, and trap exits. After `wait`, the caller passes messages to
-`answered/3`, and calls `forget/1` if the request ends before.
+process must be the owner's, and trap exits. If the answer is `wait`, the caller passes messages to
+`answered/3`. It calls `forget/1` if the request ends before there is another answer.
 """.
 -spec ask(auth(), erlmcp_listen:request(), erlmcp_call:owner(), erlmcp_instance:instance()) ->
     answer().
@@ -72,9 +74,9 @@ identified({error, Refusal}) ->
     end.
 
 -doc """
-Returns the answer that follows from a message of the owner without its tag, or from the exit of the
-process that was asked. The answer may be another wait. Returns `ignored` for any other message.
-Kills a process that has not answered in time.
+Returns the answer that follows from a message to the owner, which is given without its tag. The
+message may also be the exit signal of the process that was asked. The answer may be another wait.
+Returns `ignored` for any other message. Kills a process that has not answered in time.
 """.
 -spec answered(auth(), Message :: term(), wait()) -> answer() | ignored.
 answered({bearer, Handle}, {erlmcp_bearer, _, _} = Message, {bearer, Wait}) ->

@@ -138,7 +138,8 @@ closing(_) -> #{~"connection" => ~"close"}.
 -doc """
 Adds the next bytes of a body, or drops them if the request was refused before. Refuses a body with
 more than `message_bytes` bytes. If the bodies of an HTTP/2 connection exceed their bound together,
-the largest is refused. The owner of another body is sent its refusal as a verdict (`verdict/2`).
+the largest is refused. If that is the body of another request, its owner is sent the refusal, and
+passes it to `verdict/2`.
 """.
 -spec data(cowboy_stream:fin(), binary(), body()) -> progress().
 data(IsFin, Data, #body{parts = forgotten, size = Size} = Body) ->

@@ -54,8 +54,9 @@ init(Parent, Given, Transport) ->
     end.
 
 -doc """
-Makes the next response of a connection of HTTP/1.1 its last one: it says `connection: close`. A
-connection of HTTP/2 drops the message, like any message for a stream that it does not have.
+Makes the next response of a connection of HTTP/1.1 its last one. This response has the header
+`connection: close`. A connection of HTTP/2 drops the message, like any message for a stream that it
+does not have.
 """.
 -spec last_response(pid()) -> ok.
 last_response(Pid) ->
@@ -67,8 +68,8 @@ Asks connections to end as soon as their requests are answered, and returns at o
 
 - HTTP/2: the connection announces its end with GOAWAY, and still serves requests that come within
   `erlmcp_httpd:last_requests_ms/0`.
-- HTTP/1.1: a connection without a request ends now. If its client has sent no request yet, or a
-  part of the next one, that request is served first.
+- HTTP/1.1: a connection that waits for the next request ends now. If its client has not sent its
+  first request yet, or has sent a part of the next one, the connection serves that request first.
 
 Streams that do not end by themselves end now, and those of HTTP+SSE as soon as none of their calls
 runs.

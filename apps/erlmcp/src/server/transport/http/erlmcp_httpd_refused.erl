@@ -17,9 +17,9 @@ Internal.
 -define(ENDS, 5_000).
 
 -doc """
-Starts a timer of `milliseconds/0` that ends the calling process, a connection without a permit, as
-if its listener `Parent` had stopped. The timer stops while pages are answered, and begins again
-after the last.
+Starts a timer of `milliseconds/0`, which ends the calling process as if its listener `Parent` had
+stopped. The calling process is a connection without a permit. The timer stops while pages are
+answered, and begins again after the last page.
 """.
 -spec end_later(Parent :: pid()) -> ok.
 end_later(Parent) ->

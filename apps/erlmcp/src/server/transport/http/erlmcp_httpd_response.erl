@@ -13,10 +13,10 @@ Internal.
 -type headers() :: #{binary() => iodata()}.
 
 -doc """
-Returns the commands for an encoded answer. An open stream (`Streaming`) gets the answer as its last
-event, and no `Headers`. Otherwise the answer is a response in JSON. With the status 200, a client
-that reads only streams gets a stream of one event. The status 202 means that there is no answer
-(`ended/2`).
+Returns the commands for an encoded answer. If the request's stream is open (`Streaming`), the
+answer is its last event, and no `Headers` are sent. Otherwise the answer is a response in JSON or,
+with the status 200 and a client that reads only streams, a stream of one event. The status 202
+means that there is no answer (`ended/2`).
 """.
 -spec answer(erlmcp_reply:status(), headers(), iodata(), erlmcp_httpd_route:accept(),
              Streaming :: boolean()) -> cowboy_stream:commands().
@@ -85,7 +85,7 @@ length_of(Body) ->
 stream(First) ->
     [{headers, 200, stream_headers()}, {data, nofin, First}].
 
--doc "Returns the commands that send an event of an open stream.".
+-doc "Returns the commands that send an encoded message as an event of an open stream.".
 -spec event(iodata()) -> cowboy_stream:commands().
 event(Bytes) ->
     [{data, nofin, erlmcp_sse:event(Bytes)}].

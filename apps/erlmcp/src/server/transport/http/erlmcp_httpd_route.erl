@@ -228,7 +228,7 @@ question(#{request := #{scheme := Scheme, cert := Certificate} = Request}, Optio
         _ -> Head#{tls => true, certificate => Certificate}
     end.
 
--doc "Decides about a request whose identity was asked for, from its head and the answer.".
+-doc "Decides about a request, from its head and the answer about the identity of its sender.".
 -spec identified({ok, erlmcp_auth:identity()} | {error, erlmcp_bearer_failure:failure()},
                  question(), cowboy:opts()) -> resolved().
 identified({ok, Identity}, #{request := Request, extra := Extra} = Question, Options) ->
@@ -477,7 +477,9 @@ kept(#{method := ~"POST"} = Request, #{erlmcp_route := #{auth := none}} = Option
 kept(Request, _) ->
     Request.
 
--doc "Returns the refusal of a request whose answer is a stream, which its client does not accept.".
+-doc """
+Returns the refusal of a request that only a stream can answer, and whose client accepts none.
+""".
 -spec no_stream(Headers :: #{binary() => binary()}) -> erlmcp_refusal:refusal().
 no_stream(#{~"accept" := Header}) ->
     not_acceptable(~"text/event-stream", Header).

@@ -90,9 +90,10 @@ patterns() ->
       forbidden => binary:compile_pattern([~"\r", ~"\n", <<0>>])}.
 
 -doc """
-Splits `Bytes` into the first head, without the empty lines around it, and the bytes behind it. If
-the head is incomplete, the next call gets all bytes again, and the `Seen` of `more` in place of 0.
-The error is the status of the refusal, and can come before the head is complete.
+Splits `Bytes` into the first head, without the empty lines around it, and the bytes behind it.
+`Seen` is 0 in the first call. If the head is incomplete, returns `more` with another `Seen`. For
+the next call, the caller passes this `Seen`, and the same bytes with later ones behind them. The
+error is the status of the refusal, and can come before the head is complete.
 """.
 -spec split({Bytes :: binary(), Seen :: non_neg_integer()}, patterns()) ->
     {ok, Head :: binary(), Behind :: binary()} | {more, Seen :: non_neg_integer()}
@@ -150,7 +151,7 @@ begun(Bytes, #{line_end := LineEnd} = Patterns) ->
             end
     end.
 
--doc "Returns `true` if `Bytes` have a whole line after any empty ones. The line is not checked.".
+-doc "Returns `true` if `Bytes` have a whole line after any empty lines. The line is not checked.".
 -spec has_line(binary()) -> boolean().
 has_line(<<"\r\n", Bytes/binary>>) -> has_line(Bytes);
 has_line(Bytes) -> binary:match(Bytes, ~"\r\n") =/= nomatch.
@@ -402,9 +403,11 @@ framing(#{body_length := undefined}) -> chunk;
 framing(#{body_length := Length}) -> {length, Length}.
 
 -doc """
-Reads the part of a body that has arrived. If the body is not complete, returns `more` with the data
-that was read, and the bytes to pass again, in front of later ones. Returns `broken` for a body in
-chunks that are not framed correctly, or exceed a bound.
+Reads the part of a body that has arrived. If the body is complete, returns `done` with the data
+that was read, and the bytes behind the body. Otherwise returns `more` with the data that was read,
+and the part of the body that is still to be read. The caller passes the bytes `Again` in the next
+call, in front of later ones. Returns `broken` for a body in chunks that are not framed correctly,
+or exceed a bound.
 """.
 -spec body(Bytes :: binary(), body(), patterns()) ->
     {done, Data :: binary(), Behind :: binary()}

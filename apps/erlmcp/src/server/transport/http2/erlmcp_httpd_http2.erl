@@ -89,8 +89,8 @@ port(undefined, _, ~"https") -> 443;
 port(Port, _, _) -> Port.
 
 -doc """
-Counts a call of the calling process, an HTTP/2 connection. The call begins to run in a process of
-its own, and would end with the connection.
+Counts a call of the calling process, which must be an HTTP/2 connection. The call begins to run in
+a process of its own, and would end with the connection.
 """.
 -spec call_began() -> ok.
 call_began() ->
@@ -107,9 +107,9 @@ count_calls(More) ->
     ok.
 
 -doc """
-Returns `true` if calls of the calling process, an HTTP/2 connection, run in processes of their own.
-Then no quick call may run in the connection's process (`m:erlmcp_inline_call`). A quick call that
-did not end in time would end the connection, and these calls with it.
+Returns `true` if calls of the calling process, which must be an HTTP/2 connection, run in processes
+of their own. Then no quick call may run in the connection's process (`m:erlmcp_inline_call`). A
+quick call that did not end in time would end the connection, and these calls with it.
 """.
 -spec has_calls() -> boolean().
 has_calls() ->
@@ -117,8 +117,9 @@ has_calls() ->
     Calls > 0.
 
 -doc """
-Registers a stream of the calling process, which is sent `{Stream, closing}` when its connection
-begins to close. Has no effect in a connection of HTTP/1.1, which sends that message itself.
+Registers a stream of the calling process. The process is sent `{Stream, closing}` when its
+connection begins to close. Has no effect in a connection of HTTP/1.1, which sends that message
+itself.
 """.
 -spec stream_lasts(Stream :: {pid(), cowboy_stream:streamid()}) -> ok.
 stream_lasts(Stream) ->
@@ -141,10 +142,10 @@ change_lasting(Change) ->
     end.
 
 -doc """
-Counts the bytes of a request's unfinished body in place of those that were counted before. A body
-with 0 bytes is no longer counted. More bytes of a body that is refused (`refuse_largest_body/0`)
-are not counted. Returns the bytes of all unfinished bodies of the calling process, an HTTP/2
-connection.
+Counts the bytes of the unfinished body of the owner's request, in place of those that were counted
+before. A body with 0 bytes is no longer counted. Further bytes of a body that was refused
+(`refuse_largest_body/0`) are not counted. Returns the bytes of all unfinished bodies of the calling
+process, which must be an HTTP/2 connection.
 """.
 -spec count_body(erlmcp_call:owner(), non_neg_integer()) -> Sum :: non_neg_integer().
 count_body(Owner, Bytes) ->
@@ -163,8 +164,8 @@ change_bodies(Bodies, Sum) ->
     Sum.
 
 -doc """
-Returns the request with the largest unfinished body that the calling process counts
-(`count_body/2`). That body is refused: it is no longer counted. There must be one.
+Refuses the largest unfinished body that the calling process counts (`count_body/2`), and returns
+the owner of its request. The body is no longer counted. At least one body must be counted.
 """.
 -spec refuse_largest_body() -> erlmcp_call:owner().
 refuse_largest_body() ->

@@ -68,9 +68,9 @@ new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
     new(erlmcp_line:new(Max), Instance, Principal, Address).
 
 -doc """
-Returns a new connection with `Framing`. With `events`, its messages arrive decoded (`message/4`),
-and its answers are returned as events. `data/2`, `end_of_input/1`, `held/1` and `give_up/1` are
-only for lines.
+Returns a new connection with `Framing`. With a state of `m:erlmcp_line`, messages are lines, as
+with `new/3`. With `events`, messages arrive decoded (`message/4`), and answers are returned as
+events. `data/2`, `end_of_input/1`, `held/1` and `give_up/1` are only for a connection of lines.
 """.
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),
           inet:ip_address() | local) -> connection().
@@ -125,8 +125,8 @@ input(Lines, #{framing := Framing}) ->
     end.
 
 -doc """
-Counts and returns the refusal of a message that did not arrive in time. The caller ends the
-connection after it.
+Counts and returns the refusal of a message that did not arrive in time. The caller writes the
+refusal, and ends the connection after that.
 """.
 -spec receive_timeout(connection()) -> iodata().
 receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}} = Connection) ->
@@ -279,7 +279,7 @@ without_room(#{~"id" := Id, ~"method" := Method} = Json, Line, Arrival,
 
 -doc """
 Handles a decoded message from a sender with this identity, and returns the answers that are ready.
-A call over the limit of calls does not wait, as after `data/2`: it is refused.
+Refuses a call over the limit of calls. After `data/2` such a call would wait.
 """.
 -spec message(Json :: term(), erlmcp_meter:arrival(), erlmcp_auth:identity(), connection()) ->
     {iodata(), connection()}.

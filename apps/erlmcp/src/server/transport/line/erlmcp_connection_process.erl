@@ -40,11 +40,11 @@ connection ends.
 -callback pause(transport()) -> ok.
 -doc "Resumes reading after `c:pause/1`, or after `passive`.".
 -callback read_on(transport()) -> ok.
--doc "Waits a moment for the client to read the last answer, before the transport is closed.".
+-doc "Waits a moment for the client to read the last answer. Called before `c:close/1`.".
 -callback linger(transport()) -> ok.
 -doc """
-Closes the transport, to which nothing more is written. Also called after `lost` and after an error
-of `c:write/2`, when the transport may be closed already.
+Closes the transport. Nothing more is written to it. Also called after `lost` and after an error of
+`c:write/2`, when the transport may be closed already.
 """.
 -callback close(transport()) -> ok.
 
@@ -79,10 +79,10 @@ of `c:write/2`, when the transport may be closed already.
 
 -doc """
 Serves `Transport` with the callbacks of `Module`, in the calling process, until the connection
-ends. Nothing may follow this call, since the process hibernates and loses its stack. A message that
-has begun must arrive within `ReceiveTimeout` milliseconds, or its client gets a refusal and the
-connection ends. If `Parent` is linked to the calling process and ends, the connection ends, and the
-process exits with the same reason.
+ends. The caller must do nothing after this call, since the process hibernates and loses its stack.
+A message that has begun must arrive within `ReceiveTimeout` milliseconds. Otherwise its client gets
+a refusal, and the connection ends. If `Parent` is linked to the calling process and ends, the
+connection ends, and the process exits with the same reason.
 """.
 -spec run(Module :: module(), Transport :: transport(), Parent :: pid(),
           erlmcp_connection:connection(), ReceiveTimeout :: timeout()) -> ok.

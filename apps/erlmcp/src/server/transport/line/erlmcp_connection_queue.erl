@@ -26,7 +26,7 @@ Internal.
 -type limits() :: #{queue_per_connection := non_neg_integer(),
                     queue_bytes_per_connection := pos_integer(), atom() => term()}.
 
--doc "Returns `ok` if no request with the id `Id` waits, or a refusal.".
+-doc "Returns `ok` if no request with the id `Id` waits, and otherwise a refusal.".
 -spec check_id(Id :: erlmcp_message:id(), queue()) -> ok | {refuse, erlmcp_refusal:refusal()}.
 check_id(Id, #queue{ids = Ids}) when is_map_key(Id, Ids) -> {refuse, erlmcp_calls:id_in_use()};
 check_id(_, _) -> ok.

@@ -22,11 +22,11 @@ Internal.
 }).
 
 -doc """
-Starts a connection for the calling process, the client, and returns the connection's process, which
-ends when the process `Server` ends. Each side sends its bytes as `{erlmcp_memory, Pid, Bytes}`,
-with its own pid, and confirms those of the other side with `{erlmcp_memory, Pid, taken}`. A client
-that does not confirm a piece within 30 seconds loses the connection. A client that leaves sends
-`{erlmcp_memory, Pid, lost}`.
+Starts a connection for the calling process, which is the client, and returns the connection's
+process. This process ends when the process `Server` ends. Each side sends its bytes as
+`{erlmcp_memory, Pid, Bytes}`, with its own pid, and confirms those of the other side with
+`{erlmcp_memory, Pid, taken}`. A client that does not confirm a piece within 30 seconds loses the
+connection. A client that leaves sends `{erlmcp_memory, Pid, lost}`.
 """.
 -spec start(Server :: pid(), erlmcp_instance:instance(), erlmcp_auth:principal()) -> pid().
 start(Server, #{limits := Limits, key := Key} = Instance, Principal) ->

@@ -60,9 +60,10 @@ acceptors() ->
     erlmcp_descriptors:acceptors(erlmcp_descriptors:measure(erlmcp_machine:facts("/"))).
 
 -doc """
-Accepts connections until the node has a descriptor to spare for one, and closes the others. Waits
-while there is no descriptor at all. Both are logged (`erlmcp_descriptors:report/0`). Returns other
-errors of `Accept`. `acceptors/0` must have been called.
+Returns the first connection that `Accept` accepts while the node has a descriptor to spare for it.
+Closes earlier ones by `Close`. Waits while there is no descriptor at all. Both cases are logged
+(`erlmcp_descriptors:report/0`). Returns an error of `Accept` that is no lack of descriptors.
+`acceptors/0` must have been called before.
 """.
 -spec accept(fun(() -> {ok, Socket} | {error, atom()}), Close :: fun((Socket) -> term())) ->
     {ok, Socket} | {error, atom()}.

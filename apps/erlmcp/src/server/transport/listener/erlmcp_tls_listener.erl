@@ -73,7 +73,8 @@ hidden_in(Pair) ->
     Pair.
 
 -doc """
-Changes the child specification of a listener, so that its error names a wrong option of TLS.
+Changes the child specification of a listener that has these options of TLS and of its socket. If
+the listener cannot start because of a wrong option of TLS, the error then names this option.
 `ssl:listen/2` itself only fails with `badarg`. Without options of TLS, returns the specification
 unchanged.
 """.

@@ -80,8 +80,9 @@ client({error, _}, _, _) ->
     closed.
 
 -doc """
-Adds the other end of a connection to the proxies of its listener, and whether that end is a trusted
-proxy. Adds nothing if the listener trusts no proxy, so that all of its connections share one value.
+Adds the other end of a connection to the proxies of its listener. Also adds whether that end is a
+trusted proxy. Adds nothing if the listener trusts no proxy, so that all of its connections share
+one value.
 """.
 -spec of_connection(peer(), proxies()) -> proxies().
 of_connection(_, #{networks := []} = Proxies) ->
@@ -90,7 +91,7 @@ of_connection({Ip, _} = Peer, #{networks := Networks} = Proxies) ->
     Proxies#{peer => Peer, proxied => erlmcp_ip_network:has(Ip, Networks)}.
 
 -doc """
-Returns the address for which a connection from this other end is counted. Returns `local` for a
+Returns the address for which a connection with this other end is counted. Returns `local` for a
 trusted proxy: its connections belong to many clients, and count for no address.
 """.
 -spec counted(peer(), proxies()) -> inet:ip_address() | local.
@@ -101,8 +102,8 @@ counted({Ip, _}, #{networks := Networks}) ->
     end.
 
 -doc """
-Returns `true` if the other end of a connection (`of_connection/2`) is a trusted proxy, which sends
-requests of many clients. The listener must be one that trusts proxies.
+Returns `true` if the other end of a connection (`of_connection/2`) is a trusted proxy. Such a proxy
+sends requests of many clients. The listener must be one that trusts proxies.
 """.
 -spec is_proxied(proxies()) -> boolean().
 is_proxied(#{proxied := Proxied}) ->

@@ -42,10 +42,11 @@ Internal.
 }).
 
 -doc """
-Opens a session for a stream, or refuses it. The stream is sent `{Tag, {write, Bytes}}`, one piece
-at a time, and calls `written/1` when it has written a piece. When the server ends the session, the
-stream is sent all remaining bytes at once. The session is linked to the stream's process, and ends
-with `{shutdown, slow_consumer}` if the client does not read.
+Opens a session for a stream and returns its process and its id, or refuses it. The stream is sent
+`{Tag, {write, Bytes}}`, one piece at a time, and calls `written/1` when it has written a piece.
+When the server ends the session, the stream is sent all remaining bytes at once. The session is
+linked to the stream's process, and ends with `{shutdown, slow_consumer}` if the client does not
+read.
 """.
 -spec open(erlmcp_call:owner(), erlmcp_auth:principal(), inet:ip_address(),
            erlmcp_instance:instance()) ->
@@ -78,9 +79,10 @@ start(Id, Stream, Who, Instance) ->
 
 -doc """
 Hands a message that has arrived to the session `Id`. Returns `gone` if the sender has no such
-session, and a refusal if `calls_per_connection` of its messages wait. `Owner`, of the calling
-process, is sent `{Tag, taken}` when the session has taken the message, or `{Tag, gone}` if the
-session ends before. If the session is killed, `Owner` may be sent neither.
+session, and a refusal if `calls_per_connection` messages already wait for the session. `Owner` has
+the pid of the calling process. It is sent `{Tag, taken}` when the session has taken the message, or
+`{Tag, gone}` if the session ends before that. If the session is killed, `Owner` may be sent
+neither.
 """.
 -spec message(Id :: binary(), {Json :: term(), erlmcp_meter:arrival()},
               Owner :: erlmcp_call:owner(), erlmcp_auth:identity(), erlmcp_instance:instance()) ->
@@ -121,7 +123,7 @@ written(Pid) ->
 close_when_idle(Pid) ->
     gen_server:cast(Pid, close_when_idle).
 
--doc "Deletes the row of a session, which the session cannot do itself if it is killed.".
+-doc "Deletes the row of a session. A session that is killed cannot do so itself.".
 -spec forget(Id :: binary(), erlmcp_instance:instance()) -> ok.
 forget(Id, Instance) ->
     erlmcp_session_table:delete({sse, Id}, Instance).
