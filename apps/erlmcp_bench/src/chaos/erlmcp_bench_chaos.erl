@@ -37,7 +37,8 @@ run_scenario(Id) ->
     run_scenario(Id, #{}).
 
 -doc """
-Runs the fault `Id` as `run_scenario/1` does, with options such as `short` for a shorter run.
+Runs the fault `Id` as `run_scenario/1` does, but with `Options`. One of them is `short`, for a
+shorter run.
 """.
 -spec run_scenario(Id :: binary(), erlmcp_chaos_run:options()) ->
     {ok, erlmcp_chaos_run:outcome()} | {error, {unknown_scenario, term()}}.
@@ -47,12 +48,16 @@ run_scenario(Id, Options) ->
         [] -> {error, {unknown_scenario, Id}}
     end.
 
--doc "Runs all faults, one after the other, each for its full time.".
+-doc """
+Runs all faults, one after the other, each for its full time. Returns their outcomes in this order.
+""".
 -spec run_all_scenarios() -> {ok, [erlmcp_chaos_run:outcome()]}.
 run_all_scenarios() ->
     run_all_scenarios(#{}).
 
--doc "Runs all faults, one after the other, each as `run_scenario/2` does.".
+-doc """
+Runs all faults as `run_all_scenarios/0` does, but each with `Options`, as `run_scenario/2` does.
+""".
 -spec run_all_scenarios(erlmcp_chaos_run:options()) -> {ok, [erlmcp_chaos_run:outcome()]}.
 run_all_scenarios(Options) ->
     {ok, [erlmcp_chaos_run:run(Module, Options) || #{module := Module} <- scenarios()]}.

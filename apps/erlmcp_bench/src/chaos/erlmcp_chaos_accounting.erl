@@ -12,8 +12,9 @@ did, on a connection with ordered answers.
 -export_type([accounting/0, counts/0, outcome/0]).
 
 -doc """
-The outcome of a request, as an observer of `m:erlmcp_load` receives it. The details of a refusal
-are the `data` of its error, the result of a tool error, or empty.
+The outcome of a request, as an observer of `m:erlmcp_load` receives it. `Details` of a refusal is
+the `data` of its error, or otherwise an empty map. If a tool has returned an error, `Code` is
+`tool_error`, and `Details` is the result of the tool.
 """.
 -type outcome() ::
     answered | {refused, Code :: integer() | atom(), Details :: map()} | {failed, Reason :: term()}
@@ -32,8 +33,9 @@ are the `data` of its error, the result of a tool error, or empty.
 new() -> #{}.
 
 -doc """
-Counts a request by its source and its outcome. After a hundred different codes, reasons of
-failures, or kinds of wrong answers of a source, others of that sort count as `other`.
+Counts a request by its source and its outcome. Each source has separate counts for its first
+hundred codes of refusals, reasons of failures, and kinds of wrong answers. Any further code, reason
+or kind counts as `other`.
 """.
 -spec add(erlmcp_chaos_scenario:source(), outcome(), accounting()) -> accounting().
 add(Source, Outcome, Accounting) ->
@@ -63,12 +65,15 @@ code, or else the code of the error.
 code({refused, _, #{~"refusal" := Number}}) when is_integer(Number) -> Number;
 code({refused, Code, _}) -> Code.
 
--doc "Returns how many requests of one source have had each outcome.".
+-doc """
+Returns how many requests of one source have had each outcome. A source without requests has empty
+counts.
+""".
 -spec counts(erlmcp_chaos_scenario:source(), accounting()) -> counts().
 counts(Source, Accounting) ->
     maps:get(Source, Accounting, #{answered => 0, refused => #{}, failed => #{}, wrong => #{}}).
 
--doc "Returns how many requests have an outcome of any kind.".
+-doc "Returns the sum of the counts of a source: how many of its requests have an outcome.".
 -spec sent(counts()) -> non_neg_integer().
 sent(#{answered := Answered, refused := Refused, failed := Failed, wrong := Wrong}) ->
     sum([Answered | lists:append([maps:values(Kinds) || Kinds <- [Refused, Failed, Wrong]])]).
@@ -76,7 +81,10 @@ sent(#{answered := Answered, refused := Refused, failed := Failed, wrong := Wron
 sum([]) -> 0;
 sum([Count | Counts]) when is_integer(Count) -> Count + sum(Counts).
 
--doc "Returns how many requests were lost.".
+-doc """
+Returns how many requests of a source were lost. A lost request timed out, or waited behind such a
+request on its connection.
+""".
 -spec lost(counts()) -> non_neg_integer().
 lost(#{failed := Failed}) ->
     sum(maps:values(maps:with([timeout, behind_timeout], Failed))).

@@ -20,8 +20,8 @@ and wait.
 -define(LOOK_MS, 5).
 
 -doc """
-Reports the step `inject` (`on_progress`), marks the beginning of the fault, and returns its time in
-monotonic microseconds. The harm must follow at once.
+Reports the step `inject` to the option `on_progress`, and marks the beginning of the fault. Returns
+the marked time in monotonic microseconds. The scenario must do the harm right after this call.
 """.
 -spec inject(context()) -> AtUs :: integer().
 inject(#{journal := Journal, tell := Tell}) ->
@@ -39,7 +39,7 @@ harm(#{harm := Way}, Harm, Unharmed, Do) ->
 
 -doc """
 Records `Value` as the figure `Figure` that shows the harm `Harm`. The name of the figure ends with
-the unit. Returns `unseen` if the value is out of its bound `Limit`.
+the unit. Returns `ok` if the value is within the bound `Limit`, and `unseen` if it is not.
 """.
 -spec seen(context(), Harm :: atom(), Figure :: atom(), Value :: number(),
            erlmcp_chaos_verdict:limit()) -> ok | unseen.
@@ -51,8 +51,8 @@ seen(#{journal := Journal}, Harm, Figure, Value, Limit) ->
     end.
 
 -doc """
-Marks the end of the fault, reports the step `heal` (`on_progress`), and returns the marked time in
-monotonic microseconds. The harm must have ended just before.
+Marks the end of the fault, and reports the step `heal` to the option `on_progress`. Returns the
+marked time in monotonic microseconds. The harm must have ended right before this call.
 """.
 -spec heal(context()) -> AtUs :: integer().
 heal(#{journal := Journal, tell := Tell}) ->
@@ -61,16 +61,16 @@ heal(#{journal := Journal, tell := Tell}) ->
     At.
 
 -doc """
-Starts a process for the `observer` of a further load, linked to the caller. The outcomes of the
-load count under `Source`.
+Starts a process that is linked to the caller, and returns it. The process can be the `observer` of
+a load that the scenario itself starts. The outcomes of that load's requests count under `Source`.
 """.
 -spec observer(context(), Source :: erlmcp_chaos_scenario:source()) -> pid().
 observer(#{journal := Journal}, Source) ->
     erlmcp_chaos_journal:tap(Journal, Source).
 
 -doc """
-Records the outcome of a request that was sent at `SentUs`, in monotonic microseconds, and ended
-now.
+Records the outcome of a request that was sent at `SentUs`, in monotonic microseconds, and that ends
+at the time of this call.
 """.
 -spec outcome(context(), erlmcp_chaos_scenario:source(), erlmcp_chaos_accounting:outcome(),
               SentUs :: integer()) -> ok.
@@ -92,8 +92,8 @@ noticed(#{journal := Journal}, Name) ->
     erlmcp_chaos_journal:event(Journal, #{event => Name}, now_us()).
 
 -doc """
-Records `Value` as the figure `Name` of the fault. The name ends with the unit, and the last value
-counts.
+Records `Value` as the figure `Name` of the fault. The name ends with the unit. A later value of the
+same figure replaces the earlier one.
 """.
 -spec fact(context(), Name :: atom(), Value :: number()) -> ok.
 fact(#{journal := Journal}, Name, Value) ->
@@ -107,7 +107,8 @@ counts(#{journal := Journal}, Source) ->
     erlmcp_chaos_accounting:counts(Source, Accounting).
 
 -doc """
-Returns how many connections of the load have ended unexpectedly until now. Fails without a load.
+Returns how many connections of the load have ended unexpectedly until now. Fails if the scenario
+runs without a load.
 """.
 -spec lost_connections(context()) -> non_neg_integer().
 lost_connections(#{load := Load}) ->
@@ -115,8 +116,8 @@ lost_connections(#{load := Load}) ->
     Lost.
 
 -doc """
-Waits until `Awaited` has happened, or returns `timeout` after `Milliseconds`
-(`erlmcp_chaos_journal:await/3`).
+Waits until `Awaited` has happened, as `erlmcp_chaos_journal:await/3` does, and returns `ok` then.
+Returns `timeout` after `Milliseconds`.
 """.
 -spec await(context(), Awaited :: erlmcp_chaos_journal:awaited(),
             Milliseconds :: non_neg_integer()) -> ok | timeout.
@@ -124,18 +125,18 @@ await(#{journal := Journal}, Awaited, Milliseconds) ->
     erlmcp_chaos_journal:await(Journal, Awaited, Milliseconds).
 
 -doc """
-Waits until the fault is detected, or returns `timeout`. The wait lasts twenty times the bound
-`detect_ms`, which must not be `none`, but at least ten seconds. The option `patience_ms` replaces
-that time.
+Waits until the fault is detected, and returns `ok` then. Returns `timeout` after twenty times the
+bound `detect_ms`, or after ten seconds if that is longer. The option `patience_ms` replaces these
+times. Without this option, the bound must not be `none`.
 """.
 -spec await_detected(context()) -> ok | timeout.
 await_detected(#{bounds := #{detect_ms := Bound}} = Context) ->
     await(Context, detected, patience(Bound, Context)).
 
 -doc """
-Waits until the server has recovered (`erlmcp_chaos_journal:recovered_at/1`), or returns `timeout`.
-The wait lasts twenty times the bound `recover_ms`, but at least ten seconds. The option
-`patience_ms` replaces that time.
+Waits until the server has recovered (`erlmcp_chaos_journal:recovered_at/1`), and returns `ok` then.
+Returns `timeout` after twenty times the bound `recover_ms`, or after ten seconds if that is longer.
+The option `patience_ms` replaces these times.
 """.
 -spec await_recovered(context()) -> ok | timeout.
 await_recovered(#{bounds := #{recover_ms := Bound}} = Context) ->
@@ -151,7 +152,10 @@ Calls a function in the server's node, and returns its value, as `erlmcp_bench_t
 call(#{target := Target}, Module, Function, Arguments) ->
     erlmcp_bench_target:call(Target, Module, Function, Arguments).
 
--doc "Polls until `Is` returns `true`, or returns `timeout` after ten seconds.".
+-doc """
+Calls `Is` again and again until its value is `true`, and returns `ok` then. If that takes more than
+ten seconds, the function returns `timeout`.
+""".
 -spec until(Is :: fun(() -> boolean())) -> ok | timeout.
 until(Is) ->
     until(Is, erlang:monotonic_time(millisecond) + ?LEAST_MS).
@@ -167,7 +171,7 @@ until(Is, End) ->
             end
     end.
 
--doc "Returns the term `private` of the scenario's setup, or `none`.".
+-doc "Returns the term `private` of the scenario's setup, or `none` if the setup has no such term.".
 -spec private(context()) -> term().
 private(#{private := Private}) -> Private.
 

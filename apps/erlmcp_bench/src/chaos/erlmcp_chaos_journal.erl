@@ -25,8 +25,13 @@ each later request that is not answered.
 -type signal() ::
     {event, atom()} | {refused, integer() | atom()} | {failed, term()} | {wrong, term()}.
 -doc """
-The record of one injection of the fault and of the time after it. A missing key means that the
-event has not happened.
+The record of one injection of the fault and of the time after it. All times are in monotonic
+microseconds. A missing key means that the event has not happened.
+
+- `detected` has the time of the detection, and the signal that showed the fault.
+- `probed`: a probe has ended in this round.
+- `good` is the time of the first good reply to a probe after the end of the fault.
+- `settled` is the time at which the load has recovered.
 """.
 -type round() :: #{
     injected := integer(), detected => {integer(), signal()}, healed => integer(),
@@ -77,7 +82,10 @@ event has not happened.
     taps = [] :: [pid()]
 }).
 
--doc "Starts a journal, linked to the caller. `Code` is that of the fault's refusals, or `none`.".
+-doc """
+Starts a journal that is linked to the caller. `Code` is the code of the fault's refusals, or `none`
+if the fault has no such code.
+""".
 -spec start_link(Code :: integer() | none) -> {ok, pid()}.
 start_link(Code) ->
     {ok, _} = gen_server:start_link(?MODULE, Code, []).
@@ -88,8 +96,8 @@ stop(Journal) ->
     gen_server:stop(Journal).
 
 -doc """
-Starts a process that can be the `observer` of a load, linked to the caller. It records the outcomes
-of the load's requests under `Source`.
+Starts a process that is linked to the caller, and returns it. The process can be the `observer` of
+a load. Then it records the outcomes of the load's requests in the journal, under `Source`.
 """.
 -spec tap(pid(), Source :: erlmcp_chaos_scenario:source()) -> pid().
 tap(Journal, Source) ->
@@ -118,21 +126,23 @@ microseconds.
 outcome(Journal, Source, Outcome, DueUs, DoneUs) ->
     gen_server:cast(Journal, {outcome, Source, Outcome, DueUs, DoneUs}).
 
--doc "Records an event of the server that came at `AtUs`, in monotonic microseconds.".
+-doc "Records an event that the server reported at `AtUs`, in monotonic microseconds.".
 -spec event(pid(), Event :: map(), AtUs :: integer()) -> ok.
 event(Journal, Event, AtUs) ->
     gen_server:cast(Journal, {event, Event, AtUs}).
 
 -doc """
-Starts to measure the time before the fault. Every event, refusal, failure or wrong answer until the
-fault begins is a broken promise. A second call discards the measurements of the first one.
+Starts to measure how fast the load is answered before the fault. From this call until the fault
+begins, every event, refusal, failure or wrong answer is a broken promise. A second call discards
+what was measured since the first one.
 """.
 -spec steady(pid()) -> ok.
 steady(Journal) ->
     gen_server:call(Journal, steady).
 
 -doc """
-Marks that the fault begins or has ended now. Returns the recorded time in monotonic microseconds.
+Marks that the fault begins now (`inject`), or has ended now (`heal`). Returns the marked time in
+monotonic microseconds.
 """.
 -spec mark(pid(), inject | heal) -> integer().
 mark(Journal, Mark) ->
@@ -141,21 +151,25 @@ mark(Journal, Mark) ->
     At.
 
 -doc """
-Marks that the fault began or ended at `AtUs`, in monotonic microseconds. Each beginning starts a
-round; the next end belongs to it.
+Marks that the fault began (`inject`) or ended (`heal`) at `AtUs`, in monotonic microseconds. Each
+beginning starts a round, and an end belongs to the newest round.
 """.
 -spec mark(pid(), inject | heal, AtUs :: integer()) -> ok.
 mark(Journal, Mark, At) ->
     gen_server:call(Journal, {mark, Mark, At}).
 
--doc "Records `Value` as the figure `Name` of the fault, for its result. The last value counts.".
+-doc """
+Records `Value` as the figure `Name` of the fault, for the fault's result. A later value of the same
+figure replaces the earlier one.
+""".
 -spec fact(pid(), Name :: atom(), Value :: number()) -> ok.
 fact(Journal, Name, Value) ->
     gen_server:cast(Journal, {fact, Name, Value}).
 
 -doc """
-Records `Value` as the figure `Figure` that shows the harm `Harm`, with its bound `Limit`. The worst
-value of a figure counts.
+Records `Value` as the figure `Figure` that shows the harm `Harm`. `Limit` is the bound of the
+figure. If the figure has several values, the journal keeps the worst one: the lowest for
+`at_least`, and the highest for `at_most`.
 """.
 -spec seen(pid(), Harm :: atom(), Figure :: atom(), Value :: number(),
            Limit :: erlmcp_chaos_verdict:limit()) -> ok.
@@ -163,9 +177,12 @@ seen(Journal, Harm, Figure, Value, Limit) ->
     gen_server:cast(Journal, {seen, Harm, Figure, {Value, Limit}}).
 
 -doc """
-Waits until `Awaited` has happened, or returns `timeout` after `Milliseconds`. `detected` and
-`recovered` are those of the newest round. `{answered, More}` waits for `More` answers of the load
-from now on.
+Waits until `Awaited` has happened, and returns `ok` then. Returns `timeout` after `Milliseconds`.
+
+- `detected`: the fault of the newest round is detected.
+- `recovered`: the server has recovered from the fault of the newest round.
+- `{answered, More}`: `More` further requests of the load are answered, without a refusal or a
+  failure.
 """.
 -spec await(pid(), Awaited :: awaited(), Milliseconds :: non_neg_integer()) -> ok | timeout.
 await(Journal, Awaited, Milliseconds) ->
@@ -175,7 +192,10 @@ await(Journal, Awaited, Milliseconds) ->
 -spec answers() -> pos_integer().
 answers() -> ?WINDOW.
 
--doc "Returns everything that was recorded, with all that has come to the processes of `tap/2`.".
+-doc """
+Returns everything that was recorded, including all outcomes that the processes of `tap/2` have
+received until now.
+""".
 -spec report(pid()) -> report().
 report(Journal) ->
     Taps = gen_server:call(Journal, taps, infinity),
@@ -222,8 +242,9 @@ is_there(recovered, #state{rounds = [Round | _]}) -> recovered_at(Round) =/= not
 is_there(_, _) -> false.
 
 -doc """
-Returns when the server had recovered in a round, in monotonic microseconds. The load must have
-recovered and, if the round has probes, one of them must have had a good reply.
+Returns the time at which the server had recovered in a round, in monotonic microseconds. The load
+must have recovered. If the round has probes, one of them must also have had a good reply after the
+end of the fault. Until then the function returns `not_recovered`.
 """.
 -spec recovered_at(round()) -> {ok, integer()} | not_recovered.
 recovered_at(#{settled := Settled, good := Good}) -> {ok, max(Settled, Good)};

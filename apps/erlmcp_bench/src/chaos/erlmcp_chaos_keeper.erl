@@ -14,8 +14,8 @@ A shell that was itself killed leaves its resource behind. If `name/1` made the 
 
 -opaque keeper() :: port().
 -doc """
-The exit status of a shell, and the beginning of its output. The status is `timeout` after 30
-seconds, and `gone` if the shell had ended before `release/1`.
+The exit status of a shell, and the beginning of its output. The status is `timeout` if the script
+took longer than 30 seconds, and `gone` if the shell had ended before `release/1`.
 """.
 -type reason() :: {keeper, Status :: integer() | timeout | gone, Output :: binary()}.
 
@@ -25,9 +25,11 @@ seconds, and `gone` if the shell had ended before `release/1`.
 -define(OUTPUT_BYTES, 2_000).
 
 -doc """
-Runs the script `Make`, which may take 30 seconds. The script `Unmake` runs on `release/1`, or when
-the caller ends. It also runs after `Make` has failed, or has taken too long. Both get `Words` as
-`$1`, `$2`, ...
+Runs the script `Make`, which may take 30 seconds. Returns a keeper for `release/1` if `Make` has
+succeeded, and an error otherwise.
+
+The script `Unmake` runs on `release/1`, or when the caller ends. It also runs after `Make` has
+failed, or has taken too long. Both scripts get `Words` as `$1`, `$2`, ...
 """.
 -spec keep(Make :: iodata(), Unmake :: iodata(), Words :: [string()]) ->
     {ok, keeper()} | {error, reason()}.

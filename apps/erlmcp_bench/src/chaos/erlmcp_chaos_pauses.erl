@@ -16,7 +16,9 @@ timer, with a high priority, and takes each delay of the timer for a pause.
 -define(BEAT_MS, 2).
 -define(KEPT_US, 2_000).
 
--doc "Starts the process, which ends with the caller.".
+-doc """
+Starts the process that measures pauses. The process is linked to the caller, and ends with it.
+""".
 -spec start_link() -> pid().
 start_link() ->
     Caller = self(),
@@ -37,7 +39,10 @@ longest_us(Pid) ->
     {_, Longest} = measured(Pid),
     Longest.
 
--doc "Returns `true` if a pause that ended after `SinceUs` lasted `LeastUs` or longer.".
+-doc """
+Returns `true` if there was a pause of at least `LeastUs` microseconds that ended after `SinceUs`,
+in monotonic microseconds.
+""".
 -spec stood_still(SinceUs :: integer(), LeastUs :: pos_integer(), pid()) -> boolean().
 stood_still(SinceUs, LeastUs, Pid) ->
     [] =/= [Pause || {From, To} = Pause <- pauses(Pid), To > SinceUs, To - From >= LeastUs].

@@ -16,9 +16,10 @@ Runs a program of the machine, such as `ip` or `mount`, and waits at most ten se
 -define(OUTPUT_BYTES, 1_000_000).
 
 -doc """
-Runs the program `Name`, which is found on the path, with the arguments `Words`. Returns its output,
-of which about the first megabyte is kept. A program that has not ended after ten seconds has the
-status `timeout`, and may still run.
+Runs the program `Name`, which is found on the path, with the arguments `Words`. Returns the output
+of the program if its exit status is 0, and an error otherwise. About the first megabyte of the
+output is kept. A program that has not ended after ten seconds has the status `timeout`, and may
+still run.
 """.
 -spec run(Name :: string(), Words :: [string()]) -> {ok, binary()} | {error, reason()}.
 run(Name, Words) ->
@@ -46,7 +47,10 @@ output(Port, Name, Output, Deadline) ->
         {error, {failed, Name, timeout, Output}}
     end.
 
--doc "Returns a text for an error of this module, of `m:erlmcp_chaos_keeper`, or of another one.".
+-doc """
+Returns a text for the reason of an error: a reason of this module, of `m:erlmcp_chaos_keeper`, or
+any other term.
+""".
 -spec reason(reason() | erlmcp_chaos_keeper:reason() | term()) -> binary().
 reason(Reason) ->
     <<Text/binary>> = unicode:characters_to_binary(sentence(Reason)),

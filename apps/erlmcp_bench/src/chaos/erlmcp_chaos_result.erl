@@ -66,8 +66,9 @@ text(Number) when is_integer(Number) -> integer_to_binary(Number);
 text(Term) -> unicode:characters_to_binary(io_lib:format("~0tp", [Term])).
 
 -doc """
-Writes a result into `Folder` for each scenario that came to its end, and returns the files. The
-error is that of the first result that could not be written; the files before it stay.
+Writes a result into `Folder` for each of `Outcomes`, and returns the files. Scenarios that did not
+run, or that were broken off, have no result. The error is that of the first result that could not
+be written. The files of the results before that one stay.
 """.
 -spec write([erlmcp_chaos_run:outcome()], Folder :: file:filename()) ->
     {ok, [file:filename()]} | {error, erlmcp_bench_result:reason()}.

@@ -10,9 +10,14 @@ The teardown runs after every successful setup, even if the caller ends.
 -export_type([outcome/0, progress/0, options/0]).
 
 -doc """
-The outcome of a scenario. `violations` lists every broken promise. A scenario that was broken off
-has violations, but no figures. `reason` says why a scenario did not run, and `lacks` has a sentence
-for each need that the machine lacks.
+The outcome of a scenario.
+
+- `violations` lists every broken promise. A scenario that was broken off, such as one that took too
+  long, has violations, but no figures.
+- `reason` says why a scenario did not run, and `lacks` has a sentence for each need that the
+  machine lacks. Only a scenario with the status `not_run` has these two members.
+- `earlier`, `events`, `facts` and `seen` are those of the journal
+  (`t:erlmcp_chaos_journal:report/0`).
 """.
 -type outcome() :: #{
     scenario := binary(), title := binary(), status := passed | failed | not_run,
@@ -31,11 +36,11 @@ The options of a run.
 
 - `short` (`false`) shortens the fault.
 - `preload` (`true`) loads all code first. Otherwise the measured times include the loading of code.
-- `undisturbed` (`true`) measures the time before the fault again if the machine has paused
-  meanwhile, nine times at most.
-- `on_progress` is called at each step, in the process that runs the scenario.
-- `harm` takes harms out, and `patience_ms` limits the waits for a detection or a recovery. Both are
-  for test suites.
+- `undisturbed` (`true`) repeats the measurement that precedes the fault if the machine has paused
+  during the measurement, nine times at most.
+- `on_progress` is called with each step, in the process that runs the scenario.
+- `harm` takes harms out, and `patience_ms` is how long a wait for a detection or a recovery may
+  last. Both are for test suites.
 """.
 -type options() :: #{
     short => boolean(), preload => boolean(), undisturbed => boolean(),
@@ -63,8 +68,8 @@ The options of a run.
 -define(OPEN_TRIES, 5).
 
 -doc """
-Runs a scenario to its end, and returns its outcome. A scenario that takes longer than five minutes
-has failed.
+Runs the scenario of a module to its end, and returns its outcome. A scenario that takes longer than
+five minutes is broken off, and has the status `failed`.
 """.
 -spec run(module(), options()) -> outcome().
 run(Module, Given) ->
@@ -95,7 +100,10 @@ run_for(Module, Options, Caller) ->
             not_run(Module, iolist_to_binary(lists:join(", ", Missing)), Missing)
     end.
 
--doc "Returns a sentence for each thing of `Needs` that the machine lacks.".
+-doc """
+Returns a sentence for each of `Needs` that the machine does not meet, and an empty list if it meets
+all.
+""".
 -spec missing(Needs :: [erlmcp_chaos_scenario:need()]) -> [binary()].
 missing(Needs) ->
     lists:append([missing_one(Need) || Need <- Needs]).

@@ -19,15 +19,15 @@ where it is done. A scenario has failed if one of its harms was not seen.
 The promises for a fault.
 
 - `code`: the code of its refusals, or `none`.
-- `detect_ms`: milliseconds from the injection until the fault is detected
-  (`m:erlmcp_chaos_journal`), or `none` if it need not be.
-- `recover_ms`: milliseconds from the end of the fault until the load is served as before it
-  (`m:erlmcp_chaos_journal`).
+- `detect_ms`: the most milliseconds from the injection until the fault is detected
+  (`m:erlmcp_chaos_journal`), or `none` if the fault need not be detected.
+- `recover_ms`: the most milliseconds from the end of the fault until the load is served as before
+  the fault (`m:erlmcp_chaos_journal`).
 - `load`: what may happen to the requests of the load. `undisturbed`: all are answered. `refused`:
   some are refused with the code. `failed`: some are refused with any code, or fail. `unreachable`:
   some may also get no answer in their time.
-- `pauses`: `own` if the fault itself takes the machine's processors. Then only the longest pause
-  moves a bound, by its own time.
+- `pauses`: `own` if the fault itself takes the machine's processors. Then only the longest pause of
+  the machine moves a bound, by the length of this pause (`m:erlmcp_chaos_verdict`).
 """.
 -type bounds() :: #{
     code := 1001..1089 | none, detect_ms := pos_integer() | none,
@@ -36,8 +36,9 @@ The promises for a fault.
 }.
 
 -doc """
-A requirement on the machine: the rights of root, with those to administer networks and to mount, or
-a program of this name on the path.
+A requirement on the machine. `root` stands for the rights of root, including the rights to
+administer networks and to mount file systems. `{program, Name}` stands for a program `Name` on the
+path.
 """.
 -type need() :: root | {program, string()}.
 
@@ -47,10 +48,11 @@ a program of this name on the path.
 -doc """
 The preparation of a scenario:
 
-- `server`: options of the server, merged over those of the fixture on HTTP and TCP;
+- `server`: options of the server. They replace the usual options of the same name, which offer the
+  fixture on HTTP and TCP;
 - `target`: the other members of `t:erlmcp_bench_target:options/0`;
 - `load`: changes to the usual plan of `m:erlmcp_load`, a fun from the target to these changes, or
-  `none`;
+  `none` for a scenario without a load;
 - `private`: a term for `run/1`, which finds it in its context, and for `teardown/1`;
 - `restarts`: which supervised processes are meant to restart: `none` (default), `children` of the
   server, or the `server` itself.
@@ -82,8 +84,8 @@ fun may instead do no harm and return `Unharmed`.
 The source of a request: `load` runs during the fault, `fault` belongs to the fault itself, and
 `probe` is a good request that checks what the load does not.
 
-In a round with probes, the server has recovered when the load has, and a probe after the fault has
-had a good reply.
+In a round with probes, the server has recovered when two things have happened after the end of the
+fault: the load has recovered, and a probe has had a good reply.
 """.
 -type source() :: load | fault | probe.
 
@@ -95,7 +97,11 @@ had a good reply.
 -callback needs() -> [need()].
 -doc "Returns the promises for the fault.".
 -callback bounds() -> bounds().
--doc "Returns the names of the fault's harms. Each of them has to be seen.".
+-doc """
+Returns the names of the fault's harms. `run/1` must record each of them with
+`erlmcp_chaos_context:seen/5`. The scenario has failed if a harm has no figure, or one that is out
+of its bound.
+""".
 -callback harms() -> [atom(), ...].
 -doc """
 Prepares the scenario before the server starts, or returns why this machine cannot run the scenario.
@@ -103,14 +109,15 @@ Prepares the scenario before the server starts, or returns why this machine cann
 """.
 -callback setup(options()) -> {ok, setup()} | {not_run, Reason :: binary()}.
 -doc """
-Injects the fault and ends it. The scenario has failed after an error or a crash, and after
-`unseen`, which says that a harm was not seen. `not_run` says that the fault cannot be injected on
-this machine.
+Injects the fault and ends it. `ok` says that the scenario came to its end, and
+`m:erlmcp_chaos_verdict` judges the server. The scenario has failed after an error or a crash, and
+after `unseen`, which says that a harm was not seen. `not_run` says that the fault cannot be
+injected on this machine.
 """.
 -callback run(context()) -> ok | unseen | {error, term()} | {not_run, Reason :: binary()}.
 -doc """
-Undoes a `setup/1` that returned `ok`, even if the scenario failed or was killed. `Private` is that
-of the setup, or `none`.
+Undoes a `setup/1` that returned `ok`, even if the scenario failed or was killed. `Private` is the
+term `private` of the setup, or `none` if the setup has no such term.
 """.
 -callback teardown(Private :: term()) -> ok.
 

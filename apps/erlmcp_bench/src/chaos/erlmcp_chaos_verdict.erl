@@ -25,7 +25,8 @@ over after a pause of ten milliseconds or more, which adds at most a second in a
 -doc """
 The number of rounds, and the worst value that a figure has in any of them.
 
-- `detection_us` and `recovery_us` are missing if a round has none, or if there is no round.
+- `detection_us` and `recovery_us` are the longest times until the detection and until the recovery.
+  Such a figure is missing if a round has no detection or no recovery, or if there is no round.
 - `signal` is the first detected event, refusal, failure or wrong answer.
 - `resolution_us` is the shortest recovery that the load can measure: the time of three of its
   requests and a quick answer.
@@ -39,7 +40,7 @@ The number of rounds, and the worst value that a figure has in any of them.
     pause_us := non_neg_integer(),
     detection_moved_us => pos_integer(), recovery_moved_us => pos_integer()
 }.
--doc "The bound of a figure that shows a harm.".
+-doc "The bound of a figure that shows a harm: the least or the most that the figure may be.".
 -type limit() :: {at_least | at_most, number()}.
 -type violation() ::
     {unseen, Harm :: atom()}
@@ -69,7 +70,10 @@ Facts that are not in the journal.
     pause_us := non_neg_integer()
 }.
 
--doc "Returns the figures of a report.".
+-doc """
+Returns the figures of a fault from its journal's report, its bounds, and the facts that are not in
+the journal.
+""".
 -spec figures(erlmcp_chaos_journal:report(), erlmcp_chaos_scenario:bounds(), facts()) -> figures().
 figures(#{rounds := Rounds} = Report, Bounds, #{pause_us := Longest} = Facts) ->
     Times = [times(Round, Report, Bounds, Facts) || Round <- Rounds],
@@ -143,7 +147,10 @@ moved(Began, At, Within, Anew, Pauses) ->
 again(Us, Pause, More) when Pause >= ?SLOW_US -> max(0, min(Us, More));
 again(_, _, _) -> 0.
 
--doc "Returns every broken promise. If there is none, the server has passed.".
+-doc """
+Returns every broken promise of a fault, from the same arguments as `figures/3`. If the list is
+empty, the server has passed.
+""".
 -spec violations(erlmcp_chaos_journal:report(), erlmcp_chaos_scenario:bounds(), facts()) ->
     [violation()].
 violations(#{accounting := Accounting, before := Before} = Report, Bounds, Facts) ->

@@ -43,8 +43,8 @@ run(Plan) ->
     end.
 
 -doc """
-Starts a load. Returns it when each of its connections was opened or has failed to open; then the
-requests begin. The errors are those of `run/1`.
+Starts a load. Returns the load as soon as each of its connections was opened or has failed to open.
+The requests begin at that time. The errors are those of `run/1`.
 """.
 -spec start(plan()) -> {ok, load()} | {error, reason()}.
 start(Plan) ->
@@ -71,8 +71,8 @@ stop(Load) ->
 
 -doc """
 Changes the rate of an open loop to `RequestsPerSecond`, from now on. It is an error if the loop is
-not open, or if the rate is not above 0. A load with a rate in per cent sets it again when its
-warm-up ends.
+not open, or if the rate is not above 0. A load with a rate in per cent sets its own rate when its
+warm-up ends. From then on, the rate of an earlier call no longer holds.
 """.
 -spec set_rate(load(), RequestsPerSecond :: number()) -> ok | {error, {bad_option, loop}}.
 set_rate(Load, Rate) ->

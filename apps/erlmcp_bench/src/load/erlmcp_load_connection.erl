@@ -55,16 +55,17 @@ open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}
     end.
 
 -doc """
-Gives an open connection to the process `To`, which calls `take/1`. Returns the connection's
-messages that the calling process had already received.
+Gives an open connection to the process `To`, which must then call `take/1`. Returns the messages of
+the connection that the calling process had already received. `To` must handle them first.
 """.
 -spec give(To :: pid(), connection()) -> [Message :: term()].
 give(To, #connection{socket = Socket}) ->
     erlmcp_load_socket:give(To, Socket).
 
 -doc """
-Takes a connection that was given, so that its messages come to the calling process. Returns a
-message that says so if the connection is already closed.
+Takes a connection that `give/2` gave to the calling process. From now on, the messages of the
+connection come to this process. If the connection is already closed, returns a message that says
+that it is closed, and otherwise an empty list.
 """.
 -spec take(connection()) -> [Message :: term()].
 take(#connection{socket = Socket}) ->
@@ -81,8 +82,8 @@ closed(#{counts := Counts}, #connection{socket = Socket} = Connection) ->
     Connection#connection{socket = closed}.
 
 -doc """
-Ends the sessions of a connection, until `DeadlineMs` at the latest, in monotonic milliseconds, and
-closes it. The sessions are not ended if the peer takes no more requests.
+Ends the sessions of a connection, until `DeadlineMs` at the latest, in monotonic milliseconds. Then
+closes the connection. The sessions are not ended if the peer takes no more requests.
 """.
 -spec ended(DeadlineMs :: integer(), settings(), connection()) -> ok.
 ended(Deadline, Settings, #connection{socket = Socket, sessions = Sessions, state = State,
@@ -117,7 +118,8 @@ is_leaving(#connection{closing = Closing}) ->
 
 -doc """
 Returns how many more requests may be sent now, if at most `Window` may be in flight. The number is
-0 if the connection is closed or the peer takes no more, and negative if more are in flight.
+0 if the connection is closed, or if the peer takes no more requests. The number is negative if more
+than `Window` requests are in flight.
 """.
 -spec room(Window :: pos_integer(), connection()) -> integer().
 room(Window, #connection{socket = Socket, closing = false, pending = Pending})
@@ -126,7 +128,7 @@ room(Window, #connection{socket = Socket, closing = false, pending = Pending})
 room(_, _) ->
     0.
 
--doc "Returns how many requests have not ended.".
+-doc "Returns how many requests of the connection have not ended.".
 -spec in_flight(connection()) -> non_neg_integer().
 in_flight(#connection{pending = Pending}) ->
     erlmcp_load_pending:count(Pending).
@@ -285,10 +287,12 @@ dropped(Reason, Settings, Connection, Tally) ->
 %% Requests that time out.
 
 -doc """
-Gives up the requests that timed out by `Now`. Returns the next deadline, or `none` if no request
-waits. Times are in monotonic microseconds. If replies are ordered, the first timeout closes the
-connection, and its other requests fail with `behind_timeout`. Otherwise the bytes of the wire's
-`abandoned/2` are written.
+Gives up the requests that timed out by `Now`. Returns the deadline of the request that times out
+next, or `none` if no request waits. Times are in monotonic microseconds.
+
+If replies are ordered, the first timeout closes the connection, and the other requests of the
+connection fail with `behind_timeout`. Otherwise the connection stays open, and the bytes of the
+wire's `abandoned/2` are written.
 """.
 -spec expired(Now :: integer(), settings(), connection(), tally()) ->
     {Next :: integer() | none, connection(), tally()}.

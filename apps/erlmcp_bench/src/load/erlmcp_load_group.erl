@@ -36,8 +36,8 @@ mebibyte unread delays its whole group.
 -type settings() :: erlmcp_load_plan:settings().
 
 -doc """
-A connection that is not open, with the milliseconds of the last pause before an attempt to open it:
-`none` if there was no pause yet, and `now` if the connection is opened at once.
+A connection that is not open, with the milliseconds of the last pause before an attempt to open it.
+`none` stands for no pause so far, and `now` for a connection that must be opened without a pause.
 """.
 -opaque closed() :: {erlmcp_load_connection:connection(), none | now | pos_integer()}.
 
@@ -58,14 +58,14 @@ A connection that is not open, with the milliseconds of the last pause before an
 -define(AT_ONCE, 64).
 
 -doc """
-Starts a group of connections to `Endpoints`, linked to the calling process.
+Starts a group with a connection to each of `Endpoints`. The group is linked to the calling process.
 
 The group `Pid` sends the calling process:
 
 - `{Pid, {opened, OsPid}}` or `{Pid, {open_failed, Reason}}` after the first attempt to open each
   connection. `OsPid` is the operating system's id of a started program, or `none`.
-- `{Pid, {closed, Closed}}` for a connection that another group must open.
-- `{Pid, {finished, Course}}` at its end.
+- `{Pid, {closed, Closed}}` for a connection that another group must open (`reopen/2`).
+- `{Pid, {finished, Course}}` at the end of the group.
 """.
 -spec start_link(settings(), Endpoints :: [erlmcp_load_socket:endpoint(), ...]) -> pid().
 start_link(Settings, Endpoints) ->
@@ -78,8 +78,8 @@ start_link(Settings, Endpoints) ->
     end.
 
 -doc """
-Starts a group for the connection of a message `closed`, linked to the calling process. The group
-reports only its end.
+Starts a group with a single connection, which is that of a message `closed`. The group is linked to
+the calling process, and sends it only the message `finished`.
 """.
 -spec reopen(settings(), closed()) -> pid().
 reopen(Settings, Closed) ->
@@ -87,8 +87,8 @@ reopen(Settings, Closed) ->
 
 -doc """
 Starts the warm-up that measures the server's capacity, at `Begin` in monotonic microseconds. The
-warm-up is a closed loop until `go/4`. It has at most one request in flight on each connection, and
-on no more connections than `callers` of the settings.
+warm-up is a closed loop until `go/4`. There is at most one request in flight on each connection. At
+most as many connections as `callers` of the settings have a request in flight at once.
 """.
 -spec warm(pid(), Begin :: integer()) -> ok.
 warm(Pid, Begin) ->
@@ -105,7 +105,8 @@ go(Pid, Begin, From, Until) ->
     ok.
 
 -doc """
-Makes the group drop a due time that it has taken and that has not come yet, and take another one.
+Makes the group take its due time from the schedule anew, after a change of the rate. The group
+drops the due time that it has taken, unless this time has already come.
 """.
 -spec renew(pid()) -> ok.
 renew(Pid) ->

@@ -8,16 +8,16 @@ Checks the plan of a load, fills in its defaults, and draws the kind of each req
 -export_type([plan/0, settings/0]).
 
 -doc """
-The plan of a load.
+The plan of a load. The defaults of the options are in parentheses.
 
 - `protocol` (`http1`) is that of an HTTP target. HTTP/2 in the clear begins without negotiation.
 - `tls` has options of `ssl` for `https` URLs. Without `cacerts` or `cacertfile` the system's roots
   are trusted.
 - `era` (`stateless`) may also be `{session, Revision}`. A connection then has
   `sessions_per_connection` (1) sessions, and more than one only on HTTP.
-- `requests` are drawn by their weights. Their parameters are terms that `json:encode/1` takes, and
-  a `_meta` among them is a map. Without `requests` the tool `echo` is called with a text of
-  `payload_bytes` (64) bytes.
+- `requests` are those that the load sends. Each request is chosen at random, by the weights. The
+  parameters are terms that `json:encode/1` takes, and a `_meta` among them is a map. Without
+  `requests` the tool `echo` is called with a text of `payload_bytes` (64) bytes.
 - `connections` (1) are opened before the load begins.
 - `loop` (`{closed, 1}`): `{closed, Window}` keeps `Window` requests in flight on each connection.
   `{open, Rate, poisson | even}` sends `Rate` requests a second over all connections. `hold` sends
@@ -28,18 +28,19 @@ The plan of a load.
   connection was used twelve times on average. Such a load needs a `warmup_ms` of at least 100.
 - `in_flight` is the most requests that an open loop has on a connection at once (1 on HTTP/1.1, 100
   on HTTP/2, and 32 otherwise).
-- `duration_ms` (10,000) is measured, after `warmup_ms` (0).
+- `duration_ms` (10,000) is how long the load is measured, after a warm-up of `warmup_ms` (0).
 - `timeout_ms` (10,000) is how long a request waits for its reply, and how late it may be sent. It
   also bounds the opening of a connection and that of its sessions.
 - `headers` belong to every HTTP request, and the last one of each name counts. `host`, `accept` and
   `content-type` replace the usual ones. `{id}` in a value is the request's id.
-- `sources` are addresses to connect from, in turn. By default the system chooses one, and for a
-  target in 127.0.0.0/8 with over 5,000 connections as many of that network are used as needed.
-- `environment` changes the environment of a program, as a port's `env`. By default it removes only
-  `ERLMCP_TOKEN`.
-- `server_os_pid` is the process whose processor time and memory are read. By default it is the
-  first program of a target on stdio with a single connection. A program that is started after its
-  end is not watched.
+- `sources` are addresses to connect from, in turn. By default the system chooses one. For more than
+  5,000 connections to a target in 127.0.0.0/8, the default is as many addresses of that network as
+  are needed.
+- `environment` changes the environment of a program, as the option `env` of `open_port/2` does. By
+  default it removes only `ERLMCP_TOKEN`.
+- `server_os_pid` is the operating system's id of the process whose processor time and memory are
+  read. By default it is the first program of a target on stdio with a single connection. A program
+  that is started after the end of the first one is not watched.
 - `since` is when the windows of errors begin, in monotonic microseconds. By default it is the time
   when measuring begins.
 - `on_second` is called with the sample of each second, in a process of the load.
@@ -75,8 +76,8 @@ The plan of a load.
 
 -doc """
 The settings of a load's processes. In a load that measures the server's capacity, `callers` is how
-many connections may be busy in the warm-up: of the whole load, or of the group that has the
-settings.
+many connections may have requests in flight at once in the warm-up. In the settings of a group,
+`callers` is the number for this group.
 """.
 -type settings() :: #{
     wire := module(), wire_options := erlmcp_load_wire:options(), ordered := boolean(),
@@ -271,8 +272,8 @@ drawn(Number, [{UpTo, Kind} | _]) when Number =< UpTo -> Kind;
 drawn(Number, [_ | Weights]) -> drawn(Number, Weights).
 
 -doc """
-Returns when the windows of errors begin for a load that begins to measure at `From`, both in
-monotonic microseconds.
+Returns the time at which the windows of errors begin: `since` of the plan, or else `From`, at which
+the load begins to measure. Times are in monotonic microseconds.
 """.
 -spec since(From :: integer(), settings()) -> integer().
 since(From, #{since := begin_of_measuring}) -> From;

@@ -11,8 +11,13 @@ same verdict. All others are decoded, so each reply is checked to its last byte.
 -export_type([outcome/0, verdict/0, expectation/0, pattern/0]).
 
 -doc """
-The content that a result must have: `text` that contains these words, text that is this `number`,
-text of this many `bytes`, or a `member` that is a list or an object. `any` accepts every object.
+The content that a result must have.
+
+- `text`: a text that contains the given one.
+- `number`: a text that is the given number in JSON.
+- `bytes`: a text of the given number of bytes.
+- `member`: a member with the name `Name`, which is a list or an object.
+- `any`: the result may be any object.
 """.
 -type expectation() ::
     {text, binary()} | {number, number()} | {bytes, non_neg_integer()}
@@ -23,8 +28,9 @@ The judgement of a reply.
 
 - `refused` has the code of an error: its `data.refusal`, or else its JSON-RPC code. The code of a
   body that is no JSON-RPC response is the HTTP status, from 400 on. `tool_error` is a result with
-  `isError`. The details are the `data` of the error, the result of the tool error, or empty.
-- `wrong` is a reply that does not match its request, with what is wrong about it.
+  `isError`. `Details` is the `data` of the error, or the result with `isError`, or otherwise an
+  empty map.
+- `wrong` is a reply that does not match its request. `What` says what is wrong about the reply.
 """.
 -type verdict() ::
     answered
@@ -95,9 +101,9 @@ is_reply(Bytes) ->
     id(Bytes) =/= none.
 
 -doc """
-Judges the reply `Body` to the request with the id `Id`. The result says `known` if the reply
-matches a pattern, and `read` if it was decoded. The patterns must be of replies to requests with
-the same expectation.
+Judges the reply `Body` with the HTTP status `Status` to the request with the id `Id`. The result
+says `known` if the reply matches one of the patterns, and `read` if the reply was decoded. The
+patterns must be those of replies to requests with the same expectation.
 """.
 -spec check(Body :: binary(), Status :: erlmcp_load_wire:event_status(), Id :: binary(),
             expectation(), [pattern()]) -> {known | read, verdict()}.
@@ -119,8 +125,8 @@ fits(Body, Status, Id, [_ | Patterns]) ->
     fits(Body, Status, Id, Patterns).
 
 -doc """
-Returns the pattern of a decoded reply. Returns `none` if the reply is wrong, or if its id does not
-occur in it exactly once.
+Returns the pattern of a decoded reply to the request with the id `Id`. Returns `none` if the reply
+is wrong, or if `Id` does not occur in `Body` exactly once.
 """.
 -spec pattern({Body :: binary(), erlmcp_load_wire:event_status()}, Id :: binary(), verdict()) ->
     {ok, pattern()} | none.

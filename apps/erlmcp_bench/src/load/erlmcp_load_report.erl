@@ -10,7 +10,7 @@ The outcome of a load.
 
 - `sent` is the sum of `answered`, `wrong`, and the counts in `refused` and `failed`. It counts the
   requests that were due in the measured time (`duration_s`). `unsent` requests were due, but no
-  connection was free before their timeout or the end.
+  connection was free before their timeout or the end of the load.
 - `refused`, `failed` and `wrong_by` have the counts by code or reason. `wrong` is the sum of
   `wrong_by`.
 - `latency` has the times of answered requests, `refusal_latency` those of refused ones. A latency

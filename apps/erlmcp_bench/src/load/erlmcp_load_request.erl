@@ -36,9 +36,10 @@ echo(PayloadBytes) ->
                       ~"arguments" => #{~"text" => binary:copy(~"x", PayloadBytes)}}}.
 
 -doc """
-Returns the requests of a load as text. A request is its method, the name or URI that it asks for,
-its other parameters as JSON, and its weight unless that is 1. An example is
-`tools/call add {"a": 1, "b": 2}=9,ping`. JSON of more than 100 bytes is shown by its hash.
+Returns the requests of a load as text, separated by commas. A request begins with its method, and
+with the name or URI that it asks for. Its other parameters follow as JSON, and its weight unless
+that is 1. An example is `tools/call add {"a": 1, "b": 2}=9,ping`. JSON of more than 100 bytes is
+shown by its hash.
 """.
 -spec mix([{Weight :: pos_integer(), {Method :: binary(), Params :: map()}}, ...]) -> binary().
 mix(Requests) ->
@@ -113,7 +114,7 @@ goodbye(Revision, Session) ->
     in_session(Session, #{method => delete, pieces => [~""], headers => version(Revision)}).
 
 -doc """
-Adds the id `Session` of a session to the headers of a message. Without an id, `none`, the message
+Adds the id `Session` of a session to the headers of a message. If `Session` is `none`, the message
 stays as it is.
 """.
 -spec in_session(Session :: binary() | none, erlmcp_load_wire:message()) ->

@@ -12,8 +12,8 @@ have that resolution.
 -export_type([schedule/0, arrivals/0]).
 
 -doc """
-The distances between requests: exponentially distributed, like those of many independent callers,
-or equal.
+The distances between requests. With `poisson` they are exponentially distributed, like those of
+many independent callers. With `even` they are equal.
 """.
 -type arrivals() :: poisson | even.
 
@@ -75,8 +75,8 @@ back(Passed, Last, Cells) ->
     end.
 
 -doc """
-Sets the time when the schedule begins, in monotonic microseconds, and keeps the rate. No request
-may be taken before.
+Sets the time `Us` at which the schedule begins, in monotonic microseconds, and keeps the rate. No
+request may be taken (`next/1`) before this call.
 """.
 -spec begins(Us :: integer(), schedule()) -> ok.
 begins(Us, #schedule{cells = Cells}) ->
@@ -85,8 +85,8 @@ begins(Us, #schedule{cells = Cells}) ->
     atomics:put(Cells, ?LAST, 0).
 
 -doc """
-Sets the rate, in requests a second, and the time when the schedule begins, in monotonic
-microseconds. No request may be taken before.
+Sets the rate to `Rate` requests a second, and the time `Us` at which the schedule begins, in
+monotonic microseconds. No request may be taken (`next/1`) before this call.
 """.
 -spec begins(Rate :: number(), Us :: integer(), schedule()) -> ok.
 begins(Rate, Us, #schedule{cells = Cells} = Schedule) ->
@@ -134,8 +134,8 @@ period(Last, Change, Oldest, Period, Cells) ->
 
 -doc """
 Takes the requests that are due before `Until`, in monotonic microseconds, at most 100 million of
-them. Folds `Fun` over their due times from `Start` on, and returns the result. The due time after
-those is lost.
+them. Folds `Fun` over their due times, beginning with the value `Start`, and returns the last
+value. The call also takes the first request that is due at `Until` or later, and drops it.
 """.
 -spec fold_remaining(Fun :: fun((DueUs :: integer(), Value) -> Value), Start :: Value,
                      Until :: integer(), schedule()) -> Value.

@@ -25,9 +25,11 @@ request.
 -define(CONNECT_MS, 10_000).
 
 -doc """
-Connects, and opens the sessions of the era. A program in the stateless era must answer
-`server/discover` instead, which shows that it has started. Returns the socket, the sessions, the
-state of the wire, and the number of the next request; the first one has the number `Tag`.
+Connects to `Endpoint`, and opens the sessions of the era. In the stateless era there are no
+sessions to open. Then a program must answer `server/discover`, which shows that it has started.
+
+`Tag` is the number of the first request of the connection. Returns the socket, the sessions, the
+state of the wire, and the number of the request that comes next.
 
 Connecting may take the timeout of a request, but at most ten seconds, and the handshake of TLS as
 long again. All sessions together, or the answer of a program, may take the timeout of a request.

@@ -150,7 +150,8 @@ sources(#{sources := Sources}, _) ->
     Sources.
 
 -doc """
-Returns the addresses of the connection `Number`, from 0 on, or the program that it starts.
+Returns the addresses of the connection `Number`, or the program that this connection starts. The
+first connection has the number 0.
 """.
 -spec endpoint(Number :: non_neg_integer(), way()) -> erlmcp_load_socket:endpoint().
 endpoint(_, #{connect := {stdio, _, _} = Program}) ->

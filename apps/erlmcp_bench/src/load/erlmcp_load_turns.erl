@@ -10,7 +10,9 @@ there is no next turn while that many are. Pure.
 
 -export_type([turns/0, callers/0]).
 
--doc "The most connections that may have requests in flight at once.".
+-doc """
+The most connections that may have requests in flight at once. `all` stands for no such limit.
+""".
 -type callers() :: pos_integer() | all.
 
 -record(turns, {
@@ -31,8 +33,8 @@ there is no next turn while that many are. Pure.
 -type key() :: erlmcp_load_socket:key().
 
 -doc """
-Returns an empty set of connections. Each may have `Window` requests in flight, and `Callers` of the
-connections may be busy.
+Returns an empty set of connections. Each connection may have `Window` requests in flight, and at
+most `Callers` connections may have requests in flight at once.
 """.
 -spec new(Window :: pos_integer(), Callers :: callers()) -> turns().
 new(Window, Callers) ->
@@ -40,7 +42,7 @@ new(Window, Callers) ->
 
 -doc """
 Changes how many requests may be in flight on each connection (`Window`), and how many connections
-may be busy (`Callers`).
+may have requests in flight at once (`Callers`).
 """.
 -spec limited(Window :: pos_integer(), Callers :: callers(), turns()) -> turns().
 limited(Window, Callers, #turns{connections = Connections} = Turns) ->
@@ -54,7 +56,7 @@ added(Connection, #turns{connections = Connections, free = Free} = Turns) ->
     Key = erlmcp_load_connection:key(Connection),
     Turns#turns{connections = Connections#{Key => Connection}, free = queue:in(Key, Free)}.
 
--doc "Stores the current state of the connection with the key `Key`, which is in the set.".
+-doc "Stores the current state of the connection with the key `Key`, which must be in the set.".
 -spec kept(Key :: key(), connection(), turns()) -> turns().
 kept(Key, Connection, #turns{connections = Connections, free = Free, taken = Taken} = Turns) ->
     #{Key := Was} = Connections,
@@ -81,7 +83,7 @@ busy(Was, Is, #turns{busy = Busy}) ->
 is_busy(Connection) ->
     erlmcp_load_connection:in_flight(Connection) > 0.
 
--doc "Removes the connection with the key `Key`, which is in the set.".
+-doc "Removes the connection with the key `Key`, which must be in the set.".
 -spec removed(Key :: key(), turns()) -> turns().
 removed(Key, #turns{connections = Connections, busy = Busy} = Turns) ->
     {Was, Others} = maps:take(Key, Connections),
@@ -119,8 +121,8 @@ is_idle(#turns{busy = Busy}) ->
     Busy =:= 0.
 
 -doc """
-Returns `true` if the queue for a turn is empty. The connection that `next/1` has taken is not in
-the queue; others in it may have lost their room.
+Returns `true` if no connection waits for its turn. The connection that `next/1` has taken does not
+wait. If the result is `false`, the connections that wait may still have no room for a request.
 """.
 -spec is_alone(turns()) -> boolean().
 is_alone(#turns{free = Free}) ->
@@ -134,8 +136,8 @@ room(Connection, #turns{window = Window}) ->
     erlmcp_load_connection:room(Window, Connection).
 
 -doc """
-Takes the connection whose turn it is, until `kept/3` stores it again. Returns `none` if no
-connection may have a request now.
+Takes the connection whose turn it is. The connection has no other turn until `kept/3` stores it
+again. Returns `none` if no connection may have a request now.
 """.
 -spec next(turns()) -> {key(), connection(), turns()} | none.
 %% `all` is greater than any number.

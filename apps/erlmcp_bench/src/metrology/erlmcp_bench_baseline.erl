@@ -32,9 +32,9 @@ the `environment` of the first run, and `figures`. Each figure has `median`, `mi
 
 -doc """
 Makes a baseline from the results of files and folders, all of one kind of machine. Each workload
-needs at least three runs, or only runs of half an hour or more. Its runs are of one known commit
-without changed files, and no run of a fault has failed. A figure that a run lacks, or whose median
-is not above 0, is left out.
+needs at least three runs, or only runs of half an hour or more. All runs of a workload must be of
+one known commit without changed files, and no run of a fault may have failed. A figure is left out
+if one of the runs lacks the figure, or if its median is not above 0.
 """.
 -spec make([file:filename()]) -> {ok, baseline()} | {error, reason()}.
 make(Paths) ->
@@ -119,9 +119,10 @@ figure(Values) ->
       ~"max" => lists:max(Values), ~"values" => Values}.
 
 -doc """
-Makes a baseline as `make/1` does, with only the figures that can be compared on any machine of its
-kind, however busy it is (`erlmcp_bench_compare:is_stable/1`). Workloads without such figures are
-left out. The commit may be unknown or have changed files.
+Makes a baseline as `make/1` does, but only of the figures for which
+`erlmcp_bench_compare:is_stable/1` returns `true`. They can be compared on any machine of the same
+kind, however busy the machine is. Workloads without such figures are left out. In contrast to
+`make/1`, the commit may be unknown or have changed files.
 """.
 -spec stable([file:filename()]) -> {ok, baseline()} | {error, reason()}.
 stable(Paths) ->
@@ -137,9 +138,9 @@ stable(Paths) ->
     end.
 
 -doc """
-Writes a baseline into the file of its kind in `Folder`, which is made if it is missing, and returns
-the file. Workloads that only the file has stay in it. A file that is no baseline is left as it is,
-with the error of `read/1`.
+Writes a baseline into the file of its kind in `Folder`, and returns the file. A missing folder is
+made. If the file already exists, the workloads that only this file has stay in it. An existing file
+that is no baseline is not changed, and the error is that of `read/1`.
 """.
 -spec write(baseline(), Folder :: file:filename()) ->
     {ok, file:filename()} | {error, reason()}.
@@ -172,8 +173,8 @@ written({error, Posix}, File) -> {error, {Posix, File}}.
 
 -doc """
 Reads the baseline in a file. For a folder, reads the file of this machine's kind. The error is
-`{Posix, File}` for a file that cannot be read. It is `{no_baseline, File}` for any other file that
-is not a baseline, or has more than 64 MiB.
+`{Posix, File}` for a file that cannot be read. The error is `{no_baseline, File}` for a file that
+can be read, but is not a baseline or has more than 64 MiB.
 """.
 -spec read(file:filename()) -> {ok, baseline()} | {error, reason()}.
 read(Path) ->

@@ -22,10 +22,11 @@ each other.
     | {other_machine, OfBaseline :: binary(), OfResults :: [binary()]}.
 
 -doc """
-Returns the rules of the comparison. `Of` names a rule, `Regex` matches a figure's name after its
-last `/`, and `Worse` is the direction that is worse. A change by `Percent` or more in that
-direction is a regression, and a change by half of that or more is a warning. Changes within the
-spread of the baseline's runs do not count. For example, twice the recovery time is 100 % worse.
+Returns the rules of the comparison. `Of` is the name of a rule. `Regex` matches the part of a
+figure's name after the last `/`. `Worse` is the direction in which the figure gets worse. A change
+by `Percent` or more in that direction is a regression, and a change by half of that or more is a
+warning. Changes within the spread of the baseline's runs do not count. For example, twice the
+recovery time is 100 % worse.
 """.
 -spec judged() -> [{Of :: binary(), Regex :: binary(), Worse :: lower | higher,
                     Percent :: pos_integer()}].
@@ -62,10 +63,10 @@ the baseline must be of one kind of machine. Only figures with a rule in `judged
 a measurement lacks such a figure of the baseline, the verdict is `not_measured`. If nothing can be
 compared, the error is `nothing_to_compare`.
 
-Of several results of one measurement, only those of the newest result's commit count, by their
-median, and a figure that one of them lacks was not measured. If the sources of the newest result
-were not all committed, or their commit is not known, that result counts alone. `unknown` lists
-measurements that are not in the baseline.
+If there are several results of one measurement, only those with the commit of the newest result
+count. Their median is compared, and a figure that one of them lacks is `not_measured`. If the
+sources of the newest result were not all committed, or their commit is not known, that result
+counts alone. `unknown` lists measurements that are not in the baseline.
 """.
 -spec compare(file:filename() | [file:filename()] | [erlmcp_bench_result:result()],
               erlmcp_bench_baseline:baseline()) ->
@@ -154,9 +155,9 @@ worst(Findings) ->
                    lists:member(Verdict, Verdicts)]).
 
 -doc """
-Returns the numbers of a result, except those of its identity, its environment and its timestamp. A
-number in an object is called `phases/peak/latency_p99_us`, for example. Arrays are series, and
-their numbers are left out.
+Returns the numbers of a result by their names, except those of its identity, its environment and
+its timestamp. If a number is in an object, its name begins with that of the object, as in
+`phases/peak/latency_p99_us`. Arrays are series, and their numbers are left out.
 """.
 -spec figures(#{binary() => term()}) -> #{binary() => number()}.
 figures(Result) ->

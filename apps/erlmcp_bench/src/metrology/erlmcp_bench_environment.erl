@@ -23,8 +23,8 @@ determined is `unknown`, and never left out.
 -define(SECRETS, ["--token", "--header", "--env"]).
 
 -doc """
-Finds the commit of the sources for the results of a measurement that begins. A commit that is made
-while it runs, which may be a day, is not theirs.
+Finds the commit of the sources, and keeps it for the results of the measurement that begins now. A
+measurement may run for a day. A commit that is made in this time does not belong to its results.
 """.
 -spec begins() -> ok.
 begins() ->
@@ -32,8 +32,9 @@ begins() ->
 
 -doc """
 Returns the environment of this node. `erlmcp_commit` ends in `-changed` if files that Git tracks
-have changes that are not committed. The commit is determined once in the life of the node.
-`load_generator` is not included: only the workload knows it.
+have changes that are not committed. The commit is that of the last `begins/0`. If there was none,
+the first call of `read/0` finds the commit. `load_generator` is not included, since only the
+workload knows it.
 """.
 -spec read() -> environment().
 read() ->
@@ -57,7 +58,8 @@ kind() ->
 
 -doc """
 Returns the kind of the machine that a result's `Environment` describes. A kind becomes part of a
-file name, so an `architecture` that is not of letters, digits and underscores is `unknown`.
+file name. So an `architecture` with other characters than letters, digits and underscores counts as
+`unknown`.
 """.
 -spec kind(Environment :: #{binary() => term()}) -> binary().
 kind(#{~"cores" := Cores, ~"architecture" := Architecture}) when is_binary(Architecture) ->
@@ -72,8 +74,8 @@ kind(Cores, Architecture) ->
     <<(integer_to_binary(Cores))/binary, "-core-", Architecture/binary>>.
 
 -doc """
-Returns `true` if the commit of a result's `Environment` is known, and all its sources were
-committed.
+Returns `true` if the commit of a result's `Environment` is known, and all changes of the sources
+were committed.
 """.
 -spec is_committed(Environment :: #{binary() => term()}) -> boolean().
 is_committed(#{~"erlmcp_commit" := Commit}) ->

@@ -10,8 +10,8 @@ An object or array that does not fit into one line has a line for each member. P
 -define(CHARACTERS, 160).
 
 -doc """
-Encodes `Value` as JSON that ends in a line break. An object or array of more than 160 characters
-has a line for each member.
+Encodes `Value` as JSON that ends in a line break. An object or array of at most 160 characters is
+in one line. A longer one has a line for each member.
 
 ## Examples
 

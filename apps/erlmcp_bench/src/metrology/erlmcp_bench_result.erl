@@ -35,9 +35,9 @@ The members of a result: the measurement (`workload_id`, `benchmark`, `transport
 -define(MIB, 1_048_576).
 
 -doc """
-Returns a result of `Fields`. The time, the precision (`microsecond`) and the environment are added
-unless `Fields` has them. `load_generator` is `out_of_node` by default, or `in_node` for the
-transport `in_process`.
+Returns a result with the members `Fields`. The time, the precision (`microsecond`) and the
+environment are added unless `Fields` has them. `load_generator` is `out_of_node` by default, or
+`in_node` for the transport `in_process`.
 """.
 -spec new(Fields :: fields()) -> result().
 new(Fields) ->
@@ -62,8 +62,8 @@ now_as_text() ->
                                                    [{offset, "Z"}])).
 
 -doc """
-Returns a result of the load generator's report, with the additions of `new/1`. `Base` says what was
-measured, and its members overrule those of the report.
+Returns a result with the figures of the load generator's report, and with the additions of `new/1`.
+`Base` says what was measured. A member of `Base` replaces that of the report with the same name.
 """.
 -spec from_load(Base :: fields(), Report :: erlmcp_load_report:report()) -> result().
 from_load(Base, #{answered := Answered, duration_s := Seconds, latency := Latency} = Report) ->
@@ -107,8 +107,8 @@ text({Kind, Reason}) when is_atom(Kind), is_integer(Reason) orelse is_atom(Reaso
 text(Reason) -> unicode:characters_to_binary(io_lib:format("~0tp", [Reason])).
 
 -doc """
-Returns the windows of a load or a scenario. Each has its number of errors by kind, such as
-`failed timeout`, under `errors_count`.
+Returns the windows of a load or a scenario in the form that a result has. `errors_count` of a
+window is the number of its errors of each kind. A kind is a text, such as `failed timeout`.
 """.
 -spec windows([erlmcp_load_course:window()]) -> [#{atom() => term()}].
 windows(Windows) ->
@@ -138,7 +138,7 @@ latency(Histogram) -> latency(~"latency", Histogram).
 -doc """
 Returns the latencies of a histogram in microseconds, under names that begin with `Prefix`. They are
 percentiles, the maximum, the counts of the histogram's buckets, and the standard deviation if the
-times differ. An empty histogram has none.
+times differ. The map is empty for an empty histogram.
 """.
 -spec latency(Prefix :: binary(), erlmcp_bench_histogram:histogram()) -> #{binary() => term()}.
 latency(Prefix, Histogram) ->
@@ -236,8 +236,8 @@ files(Path) ->
     end.
 
 -doc """
-Returns those members of a result that identify its measurement. A result with a `loop`, as of
-`erlmcp load`, is also identified by the rate and the window of that loop.
+Returns those members of a result that identify its measurement. A result with a `loop`, such as one
+of `erlmcp load`, is also identified by the members that describe the loop.
 """.
 -spec identity(#{binary() => term()}) -> #{binary() => term()}.
 identity(#{~"loop" := _} = Result) -> maps:with(?IDENTITY ++ ?LOOP, Result);

@@ -70,8 +70,8 @@ expected(object) -> ~"an object";
 expected(timestamp) -> ~"an RFC 3339 time, or the seconds since 1970".
 
 -doc """
-Returns the kinds of rejected names. Each has examples, the pattern that all its names match in
-lower case, and what to use instead.
+Returns the kinds of rejected names. `Names` are examples of a kind. `Regex` is the pattern that all
+names of the kind match, in lower case. `Instead` says what to use instead of such a name.
 """.
 -spec rejected() -> [{Names :: [binary()], Regex :: binary(), Instead :: binary()}].
 rejected() ->
@@ -88,7 +88,9 @@ rejected() ->
       ~"^(.*_)?(kb|mb|gb)(_.*)?$",
       ~"kib, mib or gib: units of 1,024"}].
 
--doc "Returns what to use instead of a rejected name; `fine` for a name that is not rejected.".
+-doc """
+Returns what to use instead of `Name` if this name is rejected. Returns `fine` if it is not.
+""".
 -spec rejection(Name :: binary()) -> {rejected, Instead :: binary()} | fine.
 rejection(Name) ->
     Lower = string:lowercase(Name),
@@ -126,21 +128,21 @@ unit(Name) ->
     end.
 
 -doc """
-Returns `true` if a number is 0, or from 1e-30 to 1e30 in size. No measurement gives another one,
-and computations with it could fail.
+Returns `true` if a number is 0, or if its absolute value is from 1e-30 to 1e30. No measurement
+gives another number, and computations with such a number could fail.
 """.
 -spec is_in_range(number()) -> boolean().
 is_in_range(Number) ->
     Number == 0 orelse abs(Number) >= 1.0e-30 andalso abs(Number) =< 1.0e30.
 
--doc "Returns `true` if a text is a number of decimal bytes, such as `512 MB`.".
+-doc "Returns `true` if a text is an amount of bytes in a decimal unit, such as `512 MB`.".
 -spec is_amount_in_decimal(binary()) -> boolean().
 is_amount_in_decimal(Text) ->
     matches(Text, ~"^[0-9][0-9.,]* ?([kKMG]B|kb|mb|gb)$").
 
 -doc """
-Returns `true` if `Name` does not begin with `memory_`, or says what uses the memory and in which
-unit.
+Returns `true` if `Name` says what uses the memory, and in which unit. Also returns `true` for every
+name that does not begin with `memory_`.
 """.
 -spec memory_of(Name :: binary()) -> boolean().
 memory_of(<<"memory_", _/binary>> = Name) ->
@@ -149,8 +151,9 @@ memory_of(_) ->
     true.
 
 -doc """
-Returns the family of a percentile and its share: `{{~"latency_", ~"_us"}, 0.95}` for
-`latency_p95_us`. The maximum has the share 1.0. Returns `none` for other names.
+Returns the family and the share of the percentile with the name `Name`. The family is what stands
+before and after the percentile in the name. For `latency_p95_us`, the result is
+`{{~"latency_", ~"_us"}, 0.95}`. A maximum has the share 1.0. Returns `none` for other names.
 """.
 -spec percentile(Name :: binary()) -> {Family :: {binary(), binary()}, float()} | none.
 percentile(Name) ->
@@ -163,7 +166,7 @@ percentile(Name) ->
         nomatch -> none
     end.
 
--doc "Returns the names of figures that are `sample_count` over `duration_s`.".
+-doc "Returns the names of the figures that must be `sample_count` over `duration_s`.".
 -spec throughputs() -> [binary()].
 throughputs() -> [~"throughput_msg_per_s", ~"throughput_workflows_per_s"].
 

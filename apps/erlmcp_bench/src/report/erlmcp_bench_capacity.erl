@@ -13,8 +13,8 @@ a shared store, is not included.
 -export_type([model/0]).
 
 -doc """
-A model. `parts` says what the N of a point counts. `cores` is the number of cores of one part, if
-the points come from CPU time.
+A model of the throughput of N parts. `parts` says what the parts are. `fit` is the law that was
+fitted to the points. `cores` is the number of cores of one part, if the points come from CPU time.
 """.
 -type model() :: #{
     id := binary(), title := binary(), parts := binary(), points := [erlmcp_bench_usl:point()],
@@ -25,7 +25,10 @@ the points come from CPU time.
 %% No machine, and no sweep, has more schedulers or nodes.
 -define(MOST_PARTS, 1_000_000).
 
--doc "Returns the models for which the results have points of at least two different N.".
+-doc """
+Returns the models of schedulers, nodes and machines. A model is left out if the results have points
+for fewer than two different numbers of its parts.
+""".
 -spec models([erlmcp_bench_figures:result()]) -> [model()].
 models(Results) ->
     [Model#{fit => erlmcp_bench_usl:fit(Points)}

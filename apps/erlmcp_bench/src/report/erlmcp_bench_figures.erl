@@ -21,8 +21,8 @@ requests, and is written as the percentage of the others: 100 as `99 %`.
 
 -doc """
 A figure of a report: a diagram, and the table of its values. `columns` has one list for each
-series, with its values at each of `xs`. A series without a value there has `null`. `model` is
-`true` if a series is predicted.
+series. The list has a value for each of `xs`, which is `null` if the series has no value there.
+`model` is `true` if one of the series is a prediction.
 """.
 -type figure() :: #{
     id := binary(), title := binary(), caption := iodata(), model := boolean(),

@@ -10,8 +10,9 @@ relative to another server in the same run, relative to another figure of erlmcp
 
 -doc """
 A goal, named `what`, for the figure `field`. `match` selects workloads of erlmcp, of which the best
-counts. `is` has the bound: a number, or a factor of the figure of `beside`. `beside` is another
-server in the same workload, another workload of erlmcp, or `none` if the bound is a number.
+counts. `is` has the bound: a number, or a factor by which the figure of `beside` is multiplied.
+`beside` is another server in the same workload, another workload of erlmcp, or `none` if the bound
+is a number.
 """.
 -type goal() :: #{
     what := binary(), match := match(), field := binary(),
@@ -132,10 +133,11 @@ number(What, Match, Field, Is) ->
     #{what => What, match => Match, field => Field, is => Is, beside => none}.
 
 -doc """
-Judges a goal by the workloads that were not shortened. The goal is not reached if more than one
-percent of erlmcp's answers were refusals, or a run of our workload has failed. If the runs of
-another server differ too much for a median (`has_median/1`), its run that is hardest to beat
-counts.
+Judges a goal by those of `Workloads` that were not shortened. The goal is not reached if more than
+one percent of erlmcp's answers were refusals, or a run of erlmcp's workload has failed.
+
+The figure of a workload is the median of its runs. If the runs of another server differ too much
+for a median (`has_median/1`), the run that is hardest to beat counts instead.
 """.
 -spec judged(goal(), Workloads :: [#{binary() => term()}]) -> verdict().
 judged(#{match := Match, field := Field, is := {How, Factor}, beside := Beside}, Given) ->

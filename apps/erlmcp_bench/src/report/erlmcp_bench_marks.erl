@@ -9,7 +9,10 @@ what was really measured by the program that a mark is ascribed to. The marks th
 
 -export_type([mark/0, origin/0, verdict/0]).
 
--doc "A published figure: of a workload, of a component, or of all stress workloads.".
+-doc """
+A published figure. `name` is the name of its workload or its component. A mark of all stress
+workloads has the name `stress`.
+""".
 -type mark() :: #{name := binary(), benchmark := binary(), field := binary(), mark := number(),
                   origin := origin()}.
 
@@ -41,8 +44,9 @@ all() ->
         {Field, Mark} <- Marks].
 
 -doc """
-Returns `true` if a mark is for a workload: for its component or its id. A mark of stress is for
-every stress workload. A mark for one core is not for a workload on several cores.
+Returns `true` if a mark belongs to a workload. A mark has the name of the workload's component or
+the id of the workload. A mark with the name `stress` is for every stress workload. A mark for one
+core is not for a workload on several cores.
 """.
 -spec is_for(mark(), Workload :: #{binary() => term()}) -> boolean().
 is_for(#{name := Name, benchmark := Benchmark, field := Field, mark := Mark},
@@ -93,8 +97,8 @@ network(_, _) ->
     unknown.
 
 -doc """
-Returns whether a figure beats a mark, by the median of its runs. `level` means that the mark is
-between the least and the most of the runs.
+Returns `level` if the mark is between the least and the most of the runs. Otherwise returns
+`beaten` if the median of the runs is better than the mark (`better/1`), and `not_beaten` if not.
 """.
 -spec compared(Field :: binary(), Mark :: number(),
                {Least :: number(), Median :: number(), Most :: number()}) -> verdict().

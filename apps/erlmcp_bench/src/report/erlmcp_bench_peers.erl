@@ -31,8 +31,8 @@ The section of `docs/performance.md` that compares erlmcp with the servers of ot
          {~"peers_tcp_64", ~"echo on one TCP connection, 64 in flight"}]).
 
 -doc """
-Returns the other servers. Each has its name, as in the field `against` of a result, and a
-description with its settings.
+Returns the servers with which erlmcp is compared. Each has its name, as in the field `against` of a
+result, and a description with its settings.
 """.
 -spec servers() -> [{Name :: binary(), Is :: binary()}].
 servers() ->
@@ -56,7 +56,10 @@ servers() ->
 -spec is_of_peers(#{binary() => term()}) -> boolean().
 is_of_peers(Workload) -> maps:get(~"benchmark", Workload, none) =:= ~"peers".
 
--doc "Returns the section for the workloads of a baseline, as Markdown.".
+-doc """
+Returns the section for the workloads of a baseline, as Markdown. The sources are those of
+`erlmcp_bench_sources:new/2` for these workloads.
+""".
 -spec section(Workloads :: [#{binary() => term()}], erlmcp_bench_sources:sources()) -> iodata().
 section(Workloads, Sources) ->
     Judged = [{Goal, erlmcp_bench_goals:judged(Goal, Workloads)}

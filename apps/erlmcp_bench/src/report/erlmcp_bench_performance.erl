@@ -330,7 +330,10 @@ shown({Least, Median, Most}) ->
 
 %% Models.
 
--doc "Returns the models of each baseline for `docs/capacity.md`, as Markdown.".
+-doc """
+Returns the generated part of `docs/capacity.md`, as Markdown. The part has the models of each
+baseline.
+""".
 -spec model([baseline()]) -> iodata().
 model(Baselines) ->
     [~"Made from `bench/baselines` by `", ?CAPACITY, ~"`.\n",

@@ -32,9 +32,9 @@ of the documentation from a folder of baselines (`m:erlmcp_bench_performance`).
 -define(END, ~"<!-- end of model -->\n").
 
 -doc """
-Writes an HTML page of the results in `Folder` into the file `Out`. The folder has at most 2,000
-`.json` files. Invalid results are left out, and listed in the page and in the return value. The
-library uPlot is fetched if it is not in the cache (`m:erlmcp_bench_uplot`).
+Writes an HTML page of the results in `Folder` into the file `Out`. The folder may have at most
+2,000 `.json` files. Invalid results are left out, but the page and the return value list them.
+The library uPlot is fetched if it is not in the cache (`m:erlmcp_bench_uplot`).
 """.
 -spec write(Folder :: file:filename(), Out :: file:filename()) ->
     {ok, #{results := non_neg_integer(), figures := non_neg_integer(), refused := refused()}}
@@ -63,9 +63,9 @@ assets(Library) ->
     #{style => Style, script => Script, library => Library}.
 
 -doc """
-Writes the page `docs/performance.md` of the baselines in `Folder` into the file `Out`. The folder
-has at most 2,000 `.json` files. Each of them is a baseline, except `as_of.json`, which has the ages
-of commits and may be missing.
+Writes the text of `docs/performance.md` for the baselines in `Folder` into the file `Out`. The
+folder may have at most 2,000 `.json` files. Each of them must be a baseline, except `as_of.json`,
+which has the ages of commits and may be missing.
 """.
 -spec performance(Folder :: file:filename(), Out :: file:filename()) -> ok | {error, reason()}.
 performance(Folder, Out) ->
@@ -76,9 +76,9 @@ performance(Folder, Out) ->
     end.
 
 -doc """
-Writes the models of the baselines in `Folder` into the file `Page`. The folder is that of
-`performance/2`. The models replace the text between the lines `<!-- model: generated -->` and
-`<!-- end of model -->`, which the file must have.
+Writes the models of the baselines in `Folder` into the file `Page`. The folder has the same files
+as for `performance/2`. The models replace the text between the lines `<!-- model: generated -->`
+and `<!-- end of model -->`, which the file must have.
 """.
 -spec capacity(Folder :: file:filename(), Page :: file:filename()) -> ok | {error, reason()}.
 capacity(Folder, Page) ->

@@ -45,10 +45,10 @@ model(Results) ->
                                                                    || Result <- Results])].
 
 -doc """
-Runs a sweep. `duration_s` is the time of each point. `connections` is the number of connections to
-each server, except in `scaling_connections` and `overload`, which have numbers of their own.
-`transports` may name `http1`, which is the default, and `tcp`. Points of more schedulers than this
-node has are left out.
+Runs a sweep with the given options. `duration_s` is the time of each point. `connections` is the
+number of connections to each server, except in `scaling_connections` and `overload`, which have
+numbers of their own. `transports` may name `http1`, which is the default, and `tcp`. Points with
+more schedulers than this node has are left out.
 """.
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().

@@ -9,8 +9,9 @@ and its age. Pure.
 -export_type([sources/0, as_of/0]).
 
 -doc """
-A commit, its day as `YYYY-MM-DD`, and how many commits it is ahead of each measured commit, as
-`bench/as_of.sh` writes them. The map is empty if the script has not written them.
+The ages of commits, as `bench/as_of.sh` writes them. `commit` is the commit of that time, and `day`
+its day as `YYYY-MM-DD`. `commits_since` has the number of commits from each measured commit to
+`commit`. The map is empty if the script has not written the ages.
 """.
 -type as_of() :: #{binary() => binary() | #{binary() => non_neg_integer()}}.
 
@@ -65,8 +66,8 @@ days(_) ->
     unknown.
 
 -doc """
-Returns the cells `length` and `source` of a workload's row, as Markdown. The sources are those of
-`new/2` for workloads that include the given one.
+Returns the cells `length` and `source` of a workload's row, as Markdown. The sources must be those
+of `new/2` for workloads that include the given one.
 """.
 -spec cells(#{binary() => term()}, sources()) -> iodata().
 cells(Workload, Sources) -> [length_of(Workload), ~" | ", number(Workload, Sources)].

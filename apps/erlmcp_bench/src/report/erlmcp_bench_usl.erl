@@ -25,9 +25,9 @@ three coefficients, "A General Theory of Computational Scalability Based on Rati
 -type law() :: #{lambda := float(), sigma := float(), kappa := float(), atom() => term()}.
 
 -doc """
-The coefficients, and in `errors` the standard error of each. A coefficient that the fit holds at
-zero has none. `off` is the distance of the model from the points, in percent of each point's
-throughput: the root mean square, and the worst.
+The coefficients that fit the points best. `errors` has the standard error of each coefficient,
+except those that the fit holds at zero. `off` is the distance of the model from the points, in
+percent of each point's throughput: the root mean square of all distances, and the worst one.
 """.
 -type model() :: #{
     lambda := float(), sigma := float(), kappa := float(),
@@ -40,8 +40,8 @@ throughput: the root mean square, and the worst.
 -define(STEPS, 200).
 
 -doc """
-Fits the law to the points. With fewer than four different N, the error is `too_few_points`: the law
-fits three exactly.
+Fits the law to the points. The error is `too_few_points` if the points have fewer than four
+different N. The law fits any three points exactly, so only a fourth point can disagree.
 
 ```erlang
 > {ok, #{sigma := Sigma}} = erlmcp_bench_usl:fit([{1, 65}, {18, 996}, {36, 1652}, {72, 1853}]).
@@ -121,8 +121,9 @@ throughput(#{lambda := Lambda} = Model, N) -> Lambda * N / divisor(Model, N).
 
 -doc """
 Returns the number of parts with the highest throughput, at least 1, and that throughput. Without
-coherence costs there is no such number. The result is then the `ceiling`, which the throughput
-approaches, or `unlimited` if there is no contention either.
+coherence costs (`kappa`) there is no such number. Then the result is the `ceiling`, which the
+throughput approaches. Without contention (`sigma`) there is no ceiling either, and the result is
+`unlimited`.
 """.
 -spec peak(law()) -> {peak, N :: float(), MsgPerS :: float()} | {ceiling, MsgPerS :: float()}
                    | unlimited.

@@ -93,8 +93,8 @@ cores(unknown) -> erlang:system_info(schedulers_online);
 cores(Cores) -> Cores.
 
 -doc """
-Runs in the server's node: starts `Processes` processes for each scheduler that compute for
-`Milliseconds`. Returns a process that ends after the last of them.
+Runs in the server's node: starts processes that compute for `Milliseconds`. For each scheduler
+there are `Processes` of them. Returns another process, which ends when all of them have ended.
 """.
 -spec compute(Processes :: pos_integer(), Milliseconds :: pos_integer()) -> pid().
 compute(Processes, Milliseconds) ->
@@ -108,8 +108,8 @@ compute(Processes, Milliseconds) ->
     end).
 
 -doc """
-Runs in the server's node: waits until the processes of `compute/2` have ended. Returns at once for
-`none`.
+Runs in the server's node: waits until the processes of `compute/2` have ended. `Computing` is the
+result of `compute/2`. Returns at once if `Computing` is `none`.
 """.
 -spec await_idle(Computing :: pid() | none) -> ok.
 await_idle(none) ->

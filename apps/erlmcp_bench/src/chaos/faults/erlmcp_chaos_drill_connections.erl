@@ -80,13 +80,14 @@ await_connections(Context, Looks) ->
         _ -> receive after ?LOOK_MS -> await_connections(Context, Looks - 1) end
     end.
 
--doc "Runs in the server's node: returns how many connections it has.".
+-doc "Runs in the server's node: returns how many connections the server has.".
 -spec connections() -> non_neg_integer().
 connections() ->
     length(erlmcp_chaos_inside:pids(connections)).
 
 -doc """
-Runs in the server's node: closes at most `Count` connections, in parts within `Milliseconds`.
+Runs in the server's node: closes `Count` connections of the server, or all of them if there are
+fewer. Closes them in about ten parts, with pauses, within `Milliseconds`.
 """.
 -spec close(Count :: pos_integer(), Milliseconds :: pos_integer()) -> ok.
 close(Count, Milliseconds) ->

@@ -24,7 +24,7 @@ can be read. HTTP/1.1 takes one request at a time, and TCP any number.
 connect(Transport, Target) ->
     connect(Transport, Target, []).
 
--doc "Connects as `connect/2` does, with further options of the socket.".
+-doc "Connects as `connect/2` does, with `Options` of the socket in addition to the usual ones.".
 -spec connect(transport(), erlmcp_bench_target:target(), [gen_tcp:connect_option()]) ->
     {ok, connection()} | {error, inet:posix() | timeout}.
 connect(Transport, Target, Options) ->
@@ -49,7 +49,10 @@ close({_, Socket}) ->
 send({_, Socket}, Bytes) ->
     gen_tcp:send(Socket, Bytes).
 
--doc "Returns a stateless request. Members that `_meta` already has are kept.".
+-doc """
+Returns a request of the stateless era. Adds the members of `_meta` that such a request must have to
+`Params`. Members that `_meta` in `Params` already has are kept.
+""".
 -spec request(Id :: integer(), Method :: binary(), Params :: map()) -> map().
 request(Id, Method, Params) ->
     Meta = #{~"io.modelcontextprotocol/protocolVersion" => ?VERSION,
@@ -57,7 +60,7 @@ request(Id, Method, Params) ->
     #{jsonrpc => ~"2.0", id => Id, method => Method,
       params => Params#{'_meta' => maps:merge(Meta, maps:get('_meta', Params, #{}))}}.
 
--doc "Returns a stateless request that calls a tool.".
+-doc "Returns a request of the stateless era that calls the tool `Tool` with `Arguments`.".
 -spec call(Id :: integer(), Tool :: binary(), Arguments :: map()) -> map().
 call(Id, Tool, Arguments) ->
     request(Id, ~"tools/call", #{name => Tool, arguments => Arguments}).
@@ -71,7 +74,10 @@ bytes(http, #{method := Method, params := Params} = Message) ->
     posted([~"mcp-protocol-version: ", ?VERSION, ~"\r\nmcp-method: ", Method, ~"\r\n", Name],
            json:encode(Message)).
 
--doc "Encodes a body with additional header lines as an HTTP request.".
+-doc """
+Returns an HTTP request with the body `Body`. Its head has the usual header lines and those of
+`Headers`, each of which ends with CR LF.
+""".
 -spec posted(Headers :: iodata(), Body :: iodata()) -> iodata().
 posted(Headers, Body) ->
     [head(Headers, iolist_size(Body)), Body].
@@ -90,9 +96,12 @@ head(Headers, Bytes) ->
      integer_to_binary(Bytes), ~"\r\n\r\n"].
 
 -doc """
-Sends a request, reads its reply as `reply/2` does, records the outcome under `Source`, and returns
-it. If the request could not be sent, or no reply could be read, the outcome is `{failed, Reason}`.
-An error may come without an id. Any other message without the id of the request is `{wrong, id}`.
+Sends the request `Message`, reads its reply as `reply/2` does, and records the outcome under
+`Source`. Returns the outcome.
+
+If the request could not be sent, or no reply could be read, the outcome is `{failed, Reason}`. The
+reply may be an error without an id. For any other message that does not have the id of the request,
+the outcome is `{wrong, id}`.
 """.
 -spec ask(connection(), erlmcp_chaos_context:context(), Source :: erlmcp_chaos_scenario:source(),
           Message :: map(), Milliseconds :: pos_integer()) -> erlmcp_chaos_accounting:outcome().
@@ -178,8 +187,8 @@ discard({_, Socket} = Connection, Bytes, Milliseconds) ->
     end.
 
 -doc """
-Drops incoming data until the connection ends, and returns 1. Returns 0 if nothing comes within
-`Milliseconds`.
+Drops incoming data until the connection ends, and returns 1 then. Returns 0 if neither data nor the
+end comes within `Milliseconds`.
 """.
 -spec ended(connection(), Milliseconds :: non_neg_integer()) -> 0 | 1.
 ended({_, Socket} = Connection, Milliseconds) ->

@@ -8,14 +8,17 @@ datagram is not sent again.
 -export([init/2]).
 
 -doc """
-Runs in the server's node, once: starts the process, which receives datagrams at a free port of
-`Ip`, and returns the port.
+Runs in the server's node: starts the process that counts datagrams. Returns the free port of `Ip`
+at which the process receives them. The function may be called once in a node.
 """.
 -spec open(Ip :: inet:ip_address()) -> {ok, inet:port_number()}.
 open(Ip) ->
     proc_lib:start(?MODULE, init, [self(), Ip]).
 
--doc "Runs in the server's node: returns how many datagrams have arrived. Fails before `open/1`.".
+-doc """
+Runs in the server's node: returns how many datagrams have arrived since `open/1`. Fails if `open/1`
+was not called.
+""".
 -spec arrived() -> non_neg_integer().
 arrived() ->
     ?MODULE ! {arrived, self()},

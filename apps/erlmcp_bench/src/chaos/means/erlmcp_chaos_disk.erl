@@ -13,9 +13,9 @@ handler writes to a file.
 -define(KEPT, 2).
 
 -doc """
-Adds the tool to the server of this node, and the log handler to the node, with their files in
-`Folder`. Stores a value for `check/0`, and writes to the log. The error is that of the step that
-failed.
+Adds the tool `keep` to the server of this node, and a log handler to the node. Both have their
+files in `Folder`. Then stores a value, which `check/0` reads, and writes a line to the log. The
+error is that of the first step that failed.
 """.
 -spec start(Folder :: string()) -> ok | {error, term()}.
 start(Folder) ->
@@ -54,7 +54,8 @@ kept() ->
     atomics:get(Counters, ?KEPT).
 
 -doc """
-Checks that the value of `start/1` is still stored, and that the log is written again.
+Checks that the value of `start/1` is still stored, and that a new line of the log comes into its
+file. Returns an error if the value or the line is missing.
 """.
 -spec check() -> ok | {error, term()}.
 check() ->

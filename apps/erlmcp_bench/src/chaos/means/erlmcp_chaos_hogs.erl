@@ -21,16 +21,16 @@
     wait").
 
 -doc """
-Starts `Count` operating system processes that compute all the time. They end with the calling
-process, or with `stop/1`. `erlmcp_chaos_program:reason/1` words the error.
+Starts `Count` operating system processes that compute all the time. They end when the calling
+process ends, or with `stop/1`. `erlmcp_chaos_program:reason/1` returns a text for the error.
 """.
 -spec start(Count :: non_neg_integer()) -> {ok, erlmcp_chaos_keeper:keeper()} | {error, term()}.
 start(Count) ->
     erlmcp_chaos_keeper:keep(?MAKE, ?UNMAKE, [integer_to_list(Count)]).
 
 -doc """
-Returns the processor time that the processes have taken so far, in microseconds. Fails once their
-shell has ended.
+Returns the processor time that all processes of `start/1` have taken together so far, in
+microseconds. Fails if the shell that started them has ended.
 """.
 -spec cpu_us(erlmcp_chaos_keeper:keeper()) -> non_neg_integer().
 cpu_us(Hogs) ->

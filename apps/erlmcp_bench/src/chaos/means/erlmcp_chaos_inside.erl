@@ -11,8 +11,13 @@ processes.
 -type state() :: #{supervisor := string(), processes := pos_integer(), ports := non_neg_integer(),
                    atoms := pos_integer(), memory_bytes := pos_integer()}.
 -doc """
-A group of the processes of a server. `connections` has none of stdio, `catalog` is the process that
-publishes the catalog, and `Id` is the id of a child of the server's supervisor.
+A group of the processes of a server.
+
+- `calls`: the processes of running calls.
+- `connections`: the processes of all connections, except on stdio.
+- `catalog`: the process that publishes the catalog.
+- `supervisor`: the server's supervisor.
+- `{child, Id}`: the child of the server's supervisor with the id `Id`.
 """.
 -type kind() :: calls | connections | catalog | supervisor | {child, Id :: atom()}.
 
@@ -39,8 +44,8 @@ state() ->
       atoms => erlang:system_info(atom_count), memory_bytes => erlang:memory(total)}.
 
 -doc """
-Sends all processes of a kind the exit signal `kill`, without waiting for their ends. Returns their
-number. Fails as `pids/1` does.
+Sends all processes of a kind the exit signal `kill`, without waiting for their ends. Returns the
+number of these processes. Fails whenever `pids/1` fails.
 """.
 -spec kill(kind()) -> non_neg_integer().
 kill(Kind) ->
@@ -49,8 +54,8 @@ kill(Kind) ->
     length(Pids).
 
 -doc """
-Returns the processes of a kind. While the server restarts there is no `supervisor`, and the
-function fails for any other kind.
+Returns the processes of a kind. While the server restarts, the list for `supervisor` is empty, and
+the function fails for any other kind.
 """.
 -spec pids(kind()) -> [pid()].
 pids(supervisor) ->
@@ -68,7 +73,8 @@ pids({child, Id}) ->
     [Pid || {Of, Pid, _, _} <- children(), Of =:= Id, is_pid(Pid)].
 
 -doc """
-Starts to watch processes. A single call of `killed/2` returns how many of them were killed.
+Starts a process that watches the given processes, and returns it. `killed/2` may be called once
+with this process, and returns how many of the given processes were killed.
 """.
 -spec watch([pid()]) -> Watcher :: pid().
 watch(Pids) ->
@@ -96,8 +102,8 @@ count_killed(More, Killed, Deadline) ->
     end.
 
 -doc """
-Returns how many of the processes that `Watcher` watches were killed. Waits until all have ended,
-but at most `Milliseconds`. `Watcher` ends then.
+Returns how many of the processes that `Watcher` watches were killed since `watch/1`. Waits until
+all of them have ended, but at most `Milliseconds`. `Watcher` ends with this call.
 """.
 -spec killed(Watcher :: pid(), Milliseconds :: non_neg_integer()) -> non_neg_integer().
 killed(Watcher, Milliseconds) ->

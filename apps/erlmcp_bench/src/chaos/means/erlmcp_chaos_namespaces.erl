@@ -28,8 +28,8 @@ The addresses are from 198.18.0.0/15, which is reserved for network tests (RFC 2
     ip netns delete \"$1\" 2>/dev/null").
 
 -doc """
-Makes a namespace and the link to it, after a `sweep/0`. Both end with the calling process, or with
-`stop/1`.
+Calls `sweep/0`, and then makes a namespace and the link to it. Both are removed when the calling
+process ends, or by `stop/1`.
 """.
 -spec start() -> {ok, link()} | {error, term()}.
 start() ->
@@ -58,8 +58,8 @@ address(Number) ->
     {A, B, C, D}.
 
 -doc """
-Removes the link and the namespace. Only the process that made them may do so. A process in the
-namespace keeps it until the process ends.
+Removes the link and the namespace. Only the process that made them may do so. If a process still
+runs in the namespace, the kernel keeps the namespace until that process ends.
 """.
 -spec stop(link()) -> ok | {error, term()}.
 stop(#{keeper := Keeper}) ->
@@ -91,7 +91,7 @@ prefix(#{namespace := Namespace}) ->
 host(#{host := Host}) ->
     Host.
 
--doc "Removes the namespaces of instruments that were killed.".
+-doc "Removes the namespaces that killed nodes had made with `start/0` and left behind.".
 -spec sweep() -> ok.
 sweep() ->
     case erlmcp_chaos_program:run("ip", ["netns", "list"]) of

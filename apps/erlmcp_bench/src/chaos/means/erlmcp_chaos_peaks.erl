@@ -8,15 +8,18 @@ value of each. It has a high priority, so that it also runs while every schedule
 
 -export_type([figures/0]).
 
--doc "The function that returns each figure, with its arguments.".
+-doc """
+The figures by their names. Each name has the module, the name and the arguments of a function that
+returns the current value of the figure, a number.
+""".
 -type figures() :: #{Name :: atom() => {module(), atom(), [term()]}}.
 
 %% Milliseconds between two looks.
 -define(LOOK_MS, 10).
 
 -doc """
-Starts the process that follows `Figures`, and that outlives the caller. Fails if the node has such
-a process already.
+Starts the process that reads the figures `Figures` again and again. The process outlives the
+caller. Fails if the node has such a process already.
 """.
 -spec follow(Figures :: figures()) -> ok.
 follow(Figures) ->
@@ -49,7 +52,10 @@ look(Figures) ->
     #{Name => apply(Module, Function, Arguments)
       || Name := {Module, Function, Arguments} <- Figures}.
 
--doc "Returns the highest value of each figure so far. Fails if no process follows figures.".
+-doc """
+Returns the highest value of each figure since `follow/1`. Fails if the process of `follow/1` does
+not run.
+""".
 -spec highest() -> #{Name :: atom() => number()}.
 highest() ->
     ?MODULE ! {highest, self()},

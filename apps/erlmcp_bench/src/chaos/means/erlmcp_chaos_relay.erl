@@ -20,7 +20,10 @@ start() ->
     {ok, _} = proc_lib:start(?MODULE, init, [self()]),
     ok.
 
--doc "Records an event, as the function `on_event` of a server. Does nothing without a relay.".
+-doc """
+Records an event of a server. A server calls this function if the function is its option `on_event`.
+Does nothing if the node has no relay.
+""".
 -spec event(map()) -> ok.
 event(Event) ->
     _ = [Pid ! {event, Event, os:system_time(microsecond)} || Pid <- [whereis(?MODULE)],
@@ -35,9 +38,12 @@ log(_, _) ->
     ok.
 
 -doc """
-Returns the events after number `After`, oldest first, and the number of the newest one. If there
-are none, waits for one, and returns `{After, []}` if none comes within `Milliseconds`. The newest
-thousand events are kept. One process may wait at a time. Fails without a relay.
+Returns the events whose numbers are above `After`, oldest first, and the number of the newest one.
+The relay's first event has the number 1.
+
+If there is no such event, waits for one. Returns `{After, []}` if none comes within `Milliseconds`.
+Only the newest thousand events are kept. Only one process may wait at a time. Fails if the node has
+no relay.
 """.
 -spec fetch(After :: non_neg_integer(), Milliseconds :: non_neg_integer()) ->
     {Newest :: non_neg_integer(), [{Event :: map(), SystemUs :: integer()}]}.

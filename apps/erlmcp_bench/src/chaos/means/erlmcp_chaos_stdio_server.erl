@@ -16,7 +16,7 @@ its own.
 
 -doc """
 Starts the server, which takes messages of at most `MessageBytes` bytes. Only the calling process
-may read the server's messages (`reply/2`), and the server ends with it.
+may read the server's messages (`reply/2`). The server ends when the calling process ends.
 """.
 -spec open(MessageBytes :: pos_integer()) -> server().
 open(MessageBytes) ->
@@ -41,8 +41,8 @@ serve() ->
     ok.
 
 -doc """
-Writes to the server's standard input. Waits while too many earlier bytes are unread. The error is
-`closed` if the server has ended. Any process may call the function.
+Writes `Bytes` to the server's standard input. Waits while the server leaves too many earlier bytes
+unread. The error is `closed` if the server has ended. Any process may call the function.
 """.
 -spec send(server(), iodata()) -> ok | {error, closed}.
 send(Port, Bytes) ->

@@ -20,8 +20,8 @@ A small file system in memory that can be filled, in a folder of its own. Needs 
     rmdir \"$1\" 2>/dev/null").
 
 -doc """
-Mounts a file system of `Bytes` bytes, after a `sweep/0`. It ends with the calling process, or with
-`stop/1`.
+Calls `sweep/0`, and then mounts a file system of `Bytes` bytes. The file system is removed when the
+calling process ends, or by `stop/1`.
 """.
 -spec start(Bytes :: pos_integer()) -> {ok, tmpfs()} | {error, term()}.
 start(Bytes) ->
@@ -64,7 +64,8 @@ fill(File, Bytes) ->
     end.
 
 -doc """
-Deletes the file of `fill/1`, so that there is room again. Without one the error is `enoent`.
+Deletes the file of `fill/1`, so that there is room again. The error is `enoent` if there is no such
+file.
 """.
 -spec free(tmpfs()) -> ok | {error, file:posix()}.
 free(Tmpfs) ->
@@ -84,7 +85,7 @@ attempt(#{folder := Folder}, Bytes) ->
 ballast(#{folder := Folder}) ->
     filename:join(Folder, "ballast").
 
--doc "Removes the file systems of instruments that were killed.".
+-doc "Removes the file systems that killed nodes had mounted with `start/1` and left behind.".
 -spec sweep() -> ok.
 sweep() ->
     case file:read_file("/proc/self/mounts") of

@@ -79,7 +79,8 @@ stop(#{keeper := Keeper, gun := Gun}) ->
     erlmcp_chaos_keeper:release(Keeper).
 
 -doc """
-Adds a proxy in front of an address. Returns the proxy, and the local address at which it listens.
+Adds a proxy that forwards its connections to the given address. Returns the proxy, and the local
+address at which the proxy listens.
 """.
 -spec proxy(toxiproxy(), {inet:ip_address(), inet:port_number()}) ->
     {ok, proxy(), {inet:ip_address(), inet:port_number()}} | {error, term()}.

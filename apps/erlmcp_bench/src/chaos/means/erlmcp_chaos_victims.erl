@@ -15,8 +15,8 @@ comes back on the same ports.
 -define(ENDED_MS, 200).
 
 -doc """
-Returns the setup of a scenario whose server restarts. Its ports are chosen first, so that they are
-the same after the restart.
+Returns the setup of a scenario whose server restarts. This function chooses the ports of the
+server, so that they are the same after the restart.
 """.
 -spec setup() -> erlmcp_chaos_scenario:setup().
 setup() ->
@@ -36,9 +36,10 @@ port(Socket) ->
     Port.
 
 -doc """
-Runs a drill while `Callers` callers make calls of 100 ms. The fault begins when `Ready` returns
-`ok`, and ends when `Kill` has killed processes and returned their number. The result is `unseen`
-for a number below `Least`. The errors are those of `Ready` and of `erlmcp_load:start/1`.
+Runs a fault that kills processes, while `Callers` callers make calls of 100 ms. The fault begins
+when `Ready` returns `ok`, and ends when `Kill` has killed processes and returned their number. The
+result is `unseen` if this number is below `Least`, and `ok` otherwise. The errors are those of
+`Ready` and of `erlmcp_load:start/1`.
 """.
 -spec drill(Callers :: pos_integer(), Ready :: fun(() -> ok | {error, term()}),
             Kill :: fun(() -> Killed :: non_neg_integer()), Least :: pos_integer(),
@@ -59,7 +60,7 @@ drill(Callers, Ready, Kill, Least, Context) ->
 
 -doc """
 Kills `Count` random processes of the server at once, as the harm `processes`. Returns how many were
-killed, which may be fewer.
+killed. The number is below `Count` if the server has fewer processes, or if some of them end first.
 """.
 -spec strike(Count :: pos_integer(), erlmcp_chaos_scenario:context()) -> non_neg_integer().
 strike(Count, Context) ->
@@ -84,7 +85,7 @@ sleeping(Callers, #{target := Target} = Context) ->
 
 -doc """
 Returns at most `Count` random processes: calls, connections and children of the server's
-supervisor. While the server restarts, there may be only the supervisor, or none.
+supervisor. While the server restarts, the list may have only the supervisor, or be empty.
 """.
 -spec choose(Count :: pos_integer()) -> [pid()].
 choose(Count) ->

@@ -24,8 +24,8 @@ The buckets are those of HdrHistogram (Gil Tene), with 128 steps for each power 
 -opaque histogram() :: #histogram{}.
 
 -doc """
-The counts of a histogram: each entry counts the times above those of the entry before it, up to its
-own time. Entries with a count of 0 are left out.
+The counts of a histogram, in the order of their times. An entry counts the times that are at most
+`UpToUs` and above the `UpToUs` of the entry before it. Entries with a count of 0 are left out.
 """.
 -type entries() :: [{UpToUs :: pos_integer(), Count :: pos_integer()}].
 
@@ -121,8 +121,8 @@ max(#histogram{longest = Longest}) ->
     atomics:get(Longest, 1).
 
 -doc """
-Returns the time in microseconds that `Percent` per cent of all times do not exceed. It is too long
-by less than 1 %, and 0 if the histogram is empty. 100 per cent gives the longest time exactly.
+Returns the time in microseconds that `Percent` per cent of all times do not exceed. The result is
+too long by less than 1 %. The result is exact for 100 per cent, and 0 if the histogram is empty.
 
 ## Examples
 
@@ -170,7 +170,8 @@ to_list(Histogram) ->
      || {Bucket, Count} <- buckets(Histogram)].
 
 -doc """
-Returns the histogram of a list of `to_list/1`. Its mean is too long by less than 1 %.
+Returns a new histogram with the counts of a list from `to_list/1`. A list has rounded times, so the
+mean of the new histogram is too long by less than 1 %.
 """.
 -spec from_list(entries()) -> histogram().
 from_list(Entries) ->

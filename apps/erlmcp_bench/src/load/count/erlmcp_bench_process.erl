@@ -20,7 +20,7 @@ self() ->
 
 -doc """
 Returns the processor time of all threads of a process, in user and kernel mode, in microseconds.
-The time grows in steps of 10 ms.
+The time grows in steps of 10 ms. Returns `undefined` if there is no such process, or no `/proc`.
 """.
 -spec cpu_us(os_pid()) -> non_neg_integer() | undefined.
 cpu_us(OsPid) ->
@@ -37,8 +37,9 @@ cpu_us(OsPid) ->
     end.
 
 -doc """
-Returns the resident memory of a process, in bytes. Returns `undefined` also for a process that has
-ended, if its parent has not read its status.
+Returns the resident memory of a process, in bytes. Returns `undefined` if there is no such process,
+or no `/proc`. Also returns `undefined` for a process that has ended, and whose exit status its
+parent has not read yet.
 """.
 -spec rss_bytes(os_pid()) -> non_neg_integer() | undefined.
 rss_bytes(OsPid) ->

@@ -11,7 +11,8 @@
 Counters of a load.
 
 - Of measured requests: `sent` ones, and their outcomes `answered`, `refused`, `failed` and `wrong`.
-  `unsent` requests were due, but no connection was free before their timeout or the end.
+  `unsent` requests were due, but no connection was free before their timeout or the end of the
+  load.
 - Of messages: `late` replies came after their request had timed out, `strays` answer no request,
   and `messages` are no replies, such as notifications.
 - Of connections: `opened` and `open_failed` attempts to open one, `lost` connections that ended

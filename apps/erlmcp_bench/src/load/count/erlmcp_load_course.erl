@@ -15,14 +15,18 @@ course began is in no window.
 
 -doc """
 A kind of error. `unsent` requests were due, but no connection was free before their timeout or the
-end.
+end of the load.
 """.
 -type kind() :: {refused, Code :: integer() | tool_error} | {failed, Reason :: atom()}
               | {wrong, What :: atom()} | unsent.
 
 -doc """
-A window of ten seconds, or the rest of one, that ended `at_s` seconds after the course began. It
-has the number of errors of each kind, and the backlog at its end.
+A window of a course. A window lasts ten seconds, except the last one, which may be shorter.
+
+- `at_s` is the end of the window, in seconds since the course began.
+- `duration_s` is how long the window lasts.
+- `backlog_requests` is how many requests were due and had not ended, at the end of the window.
+- `errors` has the number of errors of each kind.
 """.
 -type window() :: #{at_s := float(), duration_s := float(), backlog_requests := non_neg_integer(),
                     errors := #{kind() => pos_integer()}}.
@@ -55,8 +59,8 @@ new(SinceUs) ->
     #course{since_us = SinceUs}.
 
 -doc """
-Counts a request that was due at `DueUs` and ended at `EndUs`, in monotonic microseconds, with an
-answer or an error.
+Counts a request that was due at `DueUs` and ended at `EndUs`, in monotonic microseconds. The first
+argument is the outcome of the request: `answered`, or the kind of its error.
 """.
 -spec ended(answered | kind(), DueUs :: integer(), EndUs :: integer(), course()) -> course().
 ended(Outcome, DueUs, EndUs, #course{since_us = Since} = Course) ->
@@ -111,7 +115,10 @@ merged(#course{since_us = Since, errors = Errors, tenths = Tenths},
 sum(One, Other) ->
     maps:merge_with(fun(_, Number, More) -> Number + More end, One, Other).
 
--doc "Returns how many requests were refused, failed or wrong, by their code or reason.".
+-doc """
+Returns how many requests have an outcome of the given sort (`refused`, `failed` or `wrong`), by the
+code or the reason of the outcome.
+""".
 -spec reasons(refused | failed | wrong, course()) -> #{integer() | atom() => pos_integer()}.
 reasons(Of, #course{errors = Errors}) ->
     #{Reason => Count || {Kind, Reason} := Count <- all(Errors), Kind =:= Of}.
@@ -124,8 +131,9 @@ unsent(#course{errors = Errors}) ->
 all(Errors) -> lists:foldl(fun sum/2, #{}, maps:values(Errors)).
 
 -doc """
-Returns all windows until `UntilUs`, in monotonic microseconds. The last one ends there, and also
-has the errors of all later requests. There are none if the course begins at `UntilUs` or later.
+Returns all windows until `UntilUs`, in monotonic microseconds. The last window ends at `UntilUs`,
+and also has the errors of all requests that were due later. The list is empty if the course begins
+at `UntilUs` or later.
 """.
 -spec windows(UntilUs :: integer(), course()) -> [window()].
 windows(UntilUs, #course{since_us = Since, errors = Errors} = Course) when UntilUs > Since ->
@@ -146,8 +154,9 @@ windows(_, _) ->
     [].
 
 -doc """
-Returns the backlog at the end of each tenth of a second until `UntilUs`, and at `UntilUs`. There it
-is that of the last whole tenth, or 0 without one. Times are in monotonic microseconds.
+Returns the backlog at the end of each tenth of a second until `UntilUs`, and at `UntilUs` itself.
+If `UntilUs` is not the end of a tenth, its backlog is that of the last whole tenth, or 0 if there
+is none. Times are in monotonic microseconds.
 """.
 -spec backlog(UntilUs :: integer(), course()) -> [{AtUs :: integer(), Requests :: integer()}].
 backlog(UntilUs, #course{since_us = Since, tenths = Tenths}) ->
@@ -164,18 +173,19 @@ backlog(UntilUs, #course{since_us = Since, tenths = Tenths}) ->
              || (UntilUs - Since) rem ?TENTH_US =/= 0].
 
 -doc """
-Returns how many microseconds the slowest request took, of those that were due before `UntilUs`, in
-monotonic microseconds. `UntilUs` is rounded up to a tenth of a second. A request that took less
-than a tenth may count as 0.
+Returns how many microseconds the slowest request took, among the requests that were due before
+`UntilUs`. Returns 0 if there was none. `UntilUs` is in monotonic microseconds, and is rounded up to
+a tenth of a second. A request that took less than a tenth may count as 0.
 """.
 -spec slowest_us(UntilUs :: integer(), course()) -> non_neg_integer().
 slowest_us(UntilUs, Course) ->
     lists:max([0 | [Slowest || #tenth{slowest_us = Slowest} <- due_before(UntilUs, Course)]]).
 
 -doc """
-Returns when the last of the requests that were due before `UntilUs` ended, or `UntilUs` if that is
-later. Both are in monotonic microseconds. For the requests, `UntilUs` is rounded up to a tenth of a
-second. An answer in the tenth in which its request was due does not count.
+Returns the time at which the last of the requests that were due before `UntilUs` ended. Returns
+`UntilUs` if all of them ended earlier. Both times are in monotonic microseconds. For the choice of
+the requests, `UntilUs` is rounded up to a tenth of a second. A request that was answered within the
+tenth in which it was due does not count.
 """.
 -spec latest_us(UntilUs :: integer(), course()) -> integer().
 latest_us(UntilUs, #course{since_us = Since} = Course) ->
@@ -186,9 +196,10 @@ due_before(UntilUs, #course{since_us = Since, tenths = Tenths}) ->
     [Tenth || At := Tenth <- Tenths, Since + At * ?TENTH_US < UntilUs].
 
 -doc """
-Returns when the last error came, or the last answer that took more than `SlowUs` microseconds, in
-monotonic microseconds. Returns `FromUs` if that is later. The time of an answer is exact to a tenth
-of a second, and `SlowUs` must be at least a tenth.
+Returns the time of the last trouble, in monotonic microseconds. Trouble means an error, or an
+answer that took more than `SlowUs` microseconds. Returns `FromUs` if there was no trouble after
+`FromUs`. The time of an answer is exact to a tenth of a second, and `SlowUs` must be at least a
+tenth.
 """.
 -spec latest_trouble_us(FromUs :: integer(), SlowUs :: pos_integer(), course()) -> integer().
 latest_trouble_us(FromUs, SlowUs, #course{since_us = Since, tenths = Tenths}) ->

@@ -29,27 +29,28 @@ out after a stray counts as answered wrongly.
 new() -> #pending{}.
 
 -doc """
-Adds a request that was sent, with its kind, and with the time when it was due and its deadline in
-monotonic microseconds.
+Adds a request that was sent, with its kind (`erlmcp_load_plan:kind/1`). `Due` is the time at which
+the request was due, and `Deadline` the time at which it times out. Times are in monotonic
+microseconds.
 """.
 -spec add(erlmcp_load_wire:tag(), Kind :: pos_integer(), Due :: integer(), Deadline :: integer(),
           pending()) -> pending().
 add(Tag, Kind, Due, Deadline, #pending{requests = Requests} = Pending) ->
     Pending#pending{requests = Requests#{Tag => {Kind, Due, Deadline}}}.
 
--doc "Returns how many requests wait.".
+-doc "Returns how many requests wait for their end.".
 -spec count(pending()) -> non_neg_integer().
 count(#pending{requests = Requests}) -> map_size(Requests).
 
--doc "Returns the oldest request that waits, or `none`.".
+-doc "Returns the oldest request that waits for its end, or `none` if no request waits.".
 -spec oldest(pending()) -> erlmcp_load_wire:tag() | none.
 oldest(#pending{requests = Requests}) when map_size(Requests) =:= 0 -> none;
 oldest(#pending{requests = Requests}) -> lists:min(maps:keys(Requests)).
 
 -doc """
-Removes the request of a reply. Returns its kind, and when it was due, in monotonic microseconds.
-Returns `late` if the request timed out. Returns `stray` if there is no such request, and counts the
-reply as `stray/1` does.
+Removes the request that a reply answers. Returns the kind of the request, and the time at which it
+was due, in monotonic microseconds. Returns `late` if the request has already timed out. Returns
+`stray` if there is no such request, and then counts the reply as `stray/1` does.
 """.
 -spec take(erlmcp_load_wire:tag(), pending()) ->
     {{Kind :: pos_integer(), Due :: integer()} | late | stray, pending()}.
@@ -64,8 +65,8 @@ take(Tag, #pending{requests = Requests, overdue = Overdue} = Pending) ->
     end.
 
 -doc """
-Removes a request that has ended. Returns when it was due, in monotonic microseconds, or `none` if
-it did not wait.
+Removes a request that has ended. Returns the time at which the request was due, in monotonic
+microseconds, or `none` if no such request waits.
 """.
 -spec drop(erlmcp_load_wire:tag(), pending()) -> {Due :: integer(), pending()} | none.
 drop(Tag, #pending{requests = Requests} = Pending) ->
@@ -80,8 +81,8 @@ stray(#pending{strays = Strays} = Pending) ->
     Pending#pending{strays = Strays + 1}.
 
 -doc """
-Returns the requests whose deadlines have come by `Now`, oldest first, and the next deadline, or
-`none` if no other request waits. Times are in monotonic microseconds.
+Returns the requests whose deadlines have come by `Now`, oldest first. `Next` is the first deadline
+of the other requests, or `none` if no other request waits. Times are in monotonic microseconds.
 """.
 -spec overdue(Now :: integer(), pending()) ->
     {[erlmcp_load_wire:tag()], Next :: integer() | none}.
@@ -96,10 +97,13 @@ overdue(Now, #pending{requests = Requests}) ->
     {[Tag || {Tag, _} <- Over], Next}.
 
 -doc """
-Returns the outcome of a request that timed out; `drop/2` then removes the request. The outcome is
-`{wrong, id}` if there is a stray, which counts for one request. Otherwise it is
-`{failed, timeout}`, and the request is remembered for a late reply. If a thousand are remembered
-already, those are forgotten.
+Returns the outcome of a request that timed out. The caller must then remove the request with
+`drop/2`.
+
+The outcome is `{wrong, id}` if there is a stray, which may be the reply to this request. Each stray
+counts for one request. Otherwise the outcome is `{failed, timeout}`, and the request is remembered,
+so that `take/2` knows a late reply. If a thousand requests are remembered already, all of them are
+forgotten first.
 """.
 -spec give_up(erlmcp_load_wire:tag(), pending()) ->
     {erlmcp_load_reply:outcome(), pending()}.

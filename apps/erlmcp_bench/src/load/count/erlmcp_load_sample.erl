@@ -19,9 +19,11 @@ cannot be read.
 }.
 
 -doc """
-The counts of a second, or of the rest of one, that ended `at_s` seconds after measuring began.
-`connections` and `in_flight_requests` are the state at its end. Latencies are those of the requests
-that were answered in it. An optional figure without a value, or of 0, is left out.
+The counts of one second of a load. The last sample of a load may cover less than a second.
+
+The sample ended `at_s` seconds after measuring began. `connections` and `in_flight_requests` are
+those at the end of the sample. Latencies are those of the requests that were answered during the
+sample. An optional figure without a value, or of 0, is left out.
 """.
 -type sample() :: #{
     at_s := float(), duration_s := float(),
@@ -53,8 +55,8 @@ of_server(_, none) -> undefined;
 of_server(Fun, Server) -> Fun(Server).
 
 -doc """
-Returns the sample between two marks of a load that began to measure at `Begun`, in monotonic
-microseconds.
+Returns the sample of the time between two marks of the same load. `Begun` is the time at which the
+load began to measure, in monotonic microseconds.
 """.
 -spec between(Earlier :: mark(), Later :: mark(), Begun :: integer()) -> sample().
 between(#{at := Earlier, counts := Before, latency := EarlierLatency} = From,

@@ -38,16 +38,17 @@ new(#{counts := Counts, latency := Latency, refusal_latency := RefusalLatency, l
            observer = Observer, expected = Expected, shared = Shared}.
 
 -doc """
-Measures only requests that are due from `Us` on. The course begins at `SinceUs`. Both are monotonic
-microseconds.
+Begins to measure the requests that are due at `Us` or later, and no others. The course of the tally
+begins at `SinceUs`. Both times are in monotonic microseconds.
 """.
 -spec begins(Us :: integer(), SinceUs :: integer(), tally()) -> tally().
 begins(Us, SinceUs, Tally) ->
     Tally#tally{from = Us, course = erlmcp_load_course:new(SinceUs)}.
 
 -doc """
-Counts a request that was due at `Due` and is sent at `Now`, in monotonic microseconds, and in an
-open loop also its lateness. Does nothing if the request is not measured.
+Counts a request that was due at `Due` and is sent at `Now`, in monotonic microseconds. In an open
+loop, also counts the time between these two (lateness). Does nothing if the request is not
+measured.
 """.
 -spec sent(Due :: integer(), Now :: integer(), tally()) -> ok.
 sent(Due, Now, #tally{from = From, counts = Counts, lateness = Lateness}) when Due >= From ->
@@ -111,9 +112,9 @@ learned(_, _, _, _, _, Tally) ->
     Tally.
 
 -doc """
-Counts the outcome and the time of a request that was due at `Due` and ended at `Now`, in monotonic
-microseconds, and sends them to the load's observer. Of a request that is not measured, only an
-answer is counted, as `warm`.
+Counts the outcome and the time of a request, and sends them to the load's observer. The request was
+due at `Due` and ended at `Now`, in monotonic microseconds. If the request is not measured, the
+observer gets nothing. Then an answer counts as `warm`, and any other outcome is not counted.
 """.
 -spec concluded(erlmcp_load_reply:outcome(), Due :: integer(), Now :: integer(), tally()) ->
     tally().

@@ -31,16 +31,14 @@ Source: RFC 9113, sections 4.2, 5.2 and 6.9.
 -define(END_STREAM, 1).
 -define(END_HEADERS, 4).
 
--doc """
-Returns the state of a new connection, with the limits of RFC 9113.
-""".
+-doc "Returns the state of a new connection, with the initial limits of RFC 9113.".
 -spec new() -> flow().
 new() ->
     #flow{}.
 
 -doc """
 Opens the stream `Id` for a request with a header block and a body, or without a body (`none`).
-Returns the bytes that may be sent now.
+Returns the bytes that may be sent now. Bytes of the body that may not be sent yet are kept.
 """.
 -spec request(Id :: cow_http2:streamid(), {Size :: non_neg_integer(), Block :: iodata()},
               {Size :: non_neg_integer(), Body :: iodata()} | none, flow()) -> {iodata(), flow()}.

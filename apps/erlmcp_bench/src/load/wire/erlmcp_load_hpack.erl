@@ -46,7 +46,8 @@ new() ->
     #hpack{}.
 
 -doc """
-Encodes a header list. Returns the block and its size. Lists with the same `Key` must be equal.
+Encodes a header list. Returns the block and its size. `Key` stands for the list: calls with the
+same key must have equal lists.
 """.
 -spec encode(Key :: term(), cow_http:headers(), state()) ->
     {Size :: non_neg_integer(), Block :: iodata(), state()}.
@@ -84,8 +85,8 @@ field({Name, Value} = Header, #hpack{table = Table, used = Used, room = Room} = 
     end.
 
 -doc """
-Encodes a header without putting it into the table (RFC 7541, 6.2.2), such as one whose value is new
-each time.
+Encodes a header without putting it into the table (RFC 7541, 6.2.2). This function suits a header
+whose value is new each time.
 """.
 -spec literal(Name :: binary(), Value :: iodata()) -> iodata().
 literal(Name, Value) ->

@@ -130,7 +130,7 @@ is_varying({_, Value}) ->
 
 -doc """
 Returns the bytes of a request that may be sent now. There are none yet if the request is over the
-server's limit of streams, or before the server's settings have come.
+server's limit of streams, or if the server's settings have not come. Then the request waits.
 """.
 -spec request(tag(), template(), state()) -> {iodata(), state()}.
 request(Tag, Template, #http2{streams = Streams, limit = Limit, leaving = false} = State)
@@ -163,8 +163,8 @@ encoded(Tag, #template{key = Key, headers = Headers, varying = Varying, body = B
     end.
 
 -doc """
-Cancels a request. Returns the bytes to send: a reset, if the request has a stream, and requests
-that have waited for one.
+Cancels a request. Returns the bytes to send: a reset, if the request has a stream, and other
+requests that have waited for a stream.
 """.
 -spec abandoned(tag(), state()) -> {iodata(), state()}.
 abandoned(Tag, #http2{streams = Streams, waiting = Waiting} = State) ->

@@ -39,9 +39,9 @@ executable(Program) ->
     end.
 
 -doc """
-Starts a program, given as a path or a name, with its arguments, which no shell reads. The calling
-process owns it. The error is `enoent` if there is no such program, `ended` if it ended at once, or
-else the reason of `open_port/2`.
+Starts a program. The first text of the list is the path or the name of the program, and the others
+are its arguments. No shell reads them. The calling process owns the program. The error is `enoent`
+if there is no such program, `ended` if it ended at once, or else the reason of `open_port/2`.
 """.
 -spec start([string() | binary(), ...], environment()) ->
     {ok, program()} | {error, Reason :: atom()}.
@@ -72,7 +72,7 @@ owned(Port, {os_pid, OsPid}) ->
 owned(_, undefined) ->
     {error, ended}.
 
--doc "Returns `true` if a term is a list of environment variables.".
+-doc "Returns `true` if the term has the form of `t:environment/0`.".
 -spec is_environment(term()) -> boolean().
 is_environment(Term) ->
     is_list(Term)
@@ -133,12 +133,15 @@ send(#{writer := Writer}, Bytes) ->
     Writer ! {write, Bytes},
     ok.
 
--doc "Returns the program's port, which is in its messages.".
+-doc "Returns the port of the program. All messages of the program have this port.".
 -spec key(program()) -> port().
 key(#{port := Port}) ->
     Port.
 
--doc "Interprets a message of the mailbox. `other` is a message that the program did not send.".
+-doc """
+Interprets a message of the mailbox: bytes of the program's output, or its end (`closed`). `other`
+is a message that the program did not send.
+""".
 -spec message(term(), program()) -> {bytes, binary()} | {closed, ended} | other.
 message({Port, {data, Bytes}}, #{port := Port}) -> {bytes, Bytes};
 message({Port, {exit_status, _}}, #{port := Port}) -> {closed, ended};

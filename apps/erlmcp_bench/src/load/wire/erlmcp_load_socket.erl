@@ -12,9 +12,10 @@ socket can be given to another process (`give/2`, `take/1`), and the streams of 
 -export_type([endpoint/0, socket/0, key/0, event/0]).
 
 -doc """
-An address to connect to and the address to connect from, which the system chooses for `any`; or a
-program to start, with its arguments and its environment. The TLS options define the trusted roots
-and offer one protocol, which the server must choose. No choice stands for HTTP/1.1.
+An address to connect to and the address to connect from, or a program to start, with its arguments
+and its environment. For `any`, the system chooses the address to connect from. The TLS options
+define the trusted roots and offer one protocol, which the server must choose. A server that chooses
+no protocol speaks HTTP/1.1.
 """.
 -type endpoint() ::
     {tcp, inet:ip_address(), inet:port_number(), From :: inet:ip_address() | any}
@@ -42,9 +43,10 @@ and offer one protocol, which the server must choose. No choice stands for HTTP/
 -define(FEW_UNSENT, 524_288).
 
 -doc """
-Connects within `Milliseconds`, or starts a program, which is not waited for. The handshake of TLS
-may take as long again. The calling process owns the socket. After a thousand packets it gets a
-message that `message/2` reads as `passive`, and must call `activate/1`.
+Connects within `Milliseconds`, or starts a program without waiting until the program is ready. The
+handshake of TLS may take `Milliseconds` again. The calling process owns the socket. After a
+thousand packets the process gets a message that `message/2` reads as `passive`. Then the process
+must call `activate/1`.
 
 The error is that of the socket, the alert of TLS or else `tls`, `no_application_protocol`, or that
 of `erlmcp_load_program:start/2`.
@@ -101,9 +103,10 @@ reason(Reason) when is_atom(Reason) -> Reason;
 reason(_) -> tls.
 
 -doc """
-Writes bytes. Waits while the peer leaves a mebibyte of earlier bytes unread, and after the
-`Milliseconds` of `connect/2` closes the socket and returns the error `send_timeout`. Other errors
-are as in `connect/2`. Bytes for a program are queued, without an error.
+Writes bytes. Waits while the peer leaves a mebibyte of earlier bytes unread, but no longer than the
+`Milliseconds` of `connect/2`. After that time, closes the socket and returns the error
+`send_timeout`. Other errors are as in `connect/2`. Bytes for a program are queued, without an
+error.
 """.
 -spec send(socket(), iodata()) -> ok | {error, atom()}.
 send({tcp, Socket}, Bytes) ->
@@ -128,9 +131,9 @@ activate({tls, Socket}) -> sent(ssl:setopts(Socket, [{active, ?ACTIVE}]));
 activate({stdio, _}) -> ok.
 
 -doc """
-Gives a socket to the process `To`, which calls `take/1`. Returns the socket's messages that the
-calling process had already received. If the socket is closed, one of them says so. Does nothing for
-a program.
+Gives a socket to the process `To`, which must then call `take/1`. Returns the messages of the
+socket that the calling process had already received. If the socket is closed, one of them says that
+it is closed. Does nothing for a program.
 """.
 -spec give(To :: pid(), socket()) -> [Message :: term()].
 give(_, {stdio, _}) ->
@@ -161,8 +164,9 @@ pending(Socket) ->
     end.
 
 -doc """
-Takes a socket that was given, so that its data come to the calling process. Returns a message that
-says so if the socket is already closed.
+Takes a socket that `give/2` gave to the calling process. From now on, the data of the socket come
+to this process. If the socket is already closed, returns a message that says that it is closed, and
+otherwise an empty list.
 """.
 -spec take(socket()) -> [Message :: term()].
 take(Socket) ->
@@ -175,8 +179,8 @@ closed({tcp, Socket}) -> {tcp_closed, Socket};
 closed({tls, Socket}) -> {ssl_closed, Socket}.
 
 -doc """
-Makes the buffer of a socket larger if `Bytes` filled it, and returns `true` then. Does nothing for
-TLS and programs.
+Makes the buffer of a socket larger if `Bytes` filled the buffer, and returns `true` then.
+Otherwise, and for TLS and programs, does nothing and returns `false`.
 """.
 -spec widened(Bytes :: binary(), socket()) -> boolean().
 widened(Bytes, {tcp, Socket}) when byte_size(Bytes) >= ?BUFFER ->
@@ -221,7 +225,10 @@ source({'DOWN', _, port, Port, _}) -> Port;
 source({Port, _}) when is_port(Port) -> Port;
 source(_) -> none.
 
--doc "Interprets a message of the mailbox. `other` is a message that the socket did not send.".
+-doc """
+Interprets a message of the mailbox: incoming bytes, the end of the socket (`closed`), or `passive`,
+after which `activate/1` must be called. `other` is a message that the socket did not send.
+""".
 -spec message(term(), socket()) -> event().
 message({tcp, Socket, Bytes}, {tcp, Socket}) -> {bytes, Bytes};
 message({tcp_passive, Socket}, {tcp, Socket}) -> passive;

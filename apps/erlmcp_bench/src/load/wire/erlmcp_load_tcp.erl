@@ -9,8 +9,9 @@ The generator, which opens many connections, saves processor time by that.
 -type option() :: {atom(), term()} | {raw, integer(), integer(), binary()}.
 
 -doc """
-Connects to a port of `Ip` within `Milliseconds`, from the address `From`, which the system chooses
-for `any`. The options are those of `prim_inet:setopts/2`. The calling process owns the socket.
+Connects to a port of `Ip` within `Milliseconds`, from the address `From`. If `From` is `any`, the
+system chooses the address. The options are those of `prim_inet:setopts/2`. The calling process owns
+the socket.
 """.
 -spec connect(Ip :: inet:ip_address(), inet:port_number(), From :: inet:ip_address() | any,
               [option()], Milliseconds :: pos_integer()) ->

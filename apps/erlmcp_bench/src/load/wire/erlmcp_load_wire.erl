@@ -95,7 +95,7 @@ If replies are ordered, every reason except `unasked_reply` counts against the o
 -callback received(binary(), state()) ->
     {ok, [event()], ToSend :: iodata(), state()} | {error, Reason :: atom(), [event()]}.
 
--doc "Returns the events of the end of the stream, such as a reply that it completes.".
+-doc "Returns the events of the end of the connection, such as a reply that this end completes.".
 -callback ended(state()) -> [event()].
 
 -doc """
