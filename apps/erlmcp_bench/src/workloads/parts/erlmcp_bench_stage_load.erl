@@ -139,8 +139,8 @@ drained(Socket) ->
 Measures the cost of each of `Functions` in one request, without the measured functions that it
 calls. For the unit `nanoseconds`, a cost is the median time of a call in microseconds, multiplied
 by the calls for each request. For `reductions`, it is the mean of a call, multiplied by the same
-number. The errors are those of `whole/1`, except `no_processor_time`, and `{no_function, Function}`
-for a function that does not exist.
+number. The errors are those of `whole/1` except `no_processor_time`, and in addition
+`{no_function, Function}` if a function does not exist.
 """.
 -spec metered(erlmcp_bench_meter:unit(), Functions :: [mfa(), ...], plan()) ->
     {ok, #{mfa() => float()}} | {error, term()}.
