@@ -83,7 +83,8 @@ The state of the cluster, as this node knows it (`status/0`).
   stays a member until `forget/1`.
 - `alive`: the incarnations that live or are leaving, with their nodes. An incarnation that has
   ended stays here until its death is written down.
-- `deaths`: the incarnations that have died or left, or are leaving, the last first; 1,000 at most.
+- `deaths`: the incarnations that have died or left, or are leaving, the latest first; 1,000 at
+  most.
 - `changes`: messages about changes of servers that this node has `sent` to other nodes and
   `received` from them, and the changes that were dropped (`missed`).
 """.
@@ -203,8 +204,8 @@ left({error, _} = Error) ->
     Error.
 
 -doc """
-Removes a dead node from the cluster, if it will not come back. Until then the node counts when a
-majority is needed. If it does come back, it joins as a new one.
+Removes a dead node from the cluster, if it will not come back. Until this call the dead node counts
+when a majority is needed. If it does come back, it joins as a new node.
 
 ## Errors
 
@@ -244,9 +245,9 @@ status() ->
     end.
 
 -doc """
-Adds a definition to the servers with the id `Id` on all living nodes, as `erlmcp:add/3` does on
-one. Its funs run on each node, so write them as `fun Module:Function/Arity`. A node that starts
-later has the definitions of its own options.
+Adds a definition to the servers with the id `Id` on all living nodes, as `erlmcp:add/3` does on one
+node. Its funs run on each node, so write them as `fun Module:Function/Arity`. A node that starts
+after this call has only the definitions of its own options.
 
 ## Errors
 
@@ -262,7 +263,7 @@ add(Id, Kind, Definition) ->
 
 -doc """
 Removes a definition from the servers with the id `Id` on all living nodes, as `erlmcp:remove/3`
-does on one. The error is that of `add/3`, with reasons of `erlmcp:remove/3`.
+does on one node. The error is that of `add/3`, with reasons of `erlmcp:remove/3`.
 """.
 -spec remove(Id :: term(), erlmcp:kind(), Key :: binary()) -> ok | {error, #{node() => term()}}.
 remove(Id, Kind, Key) ->

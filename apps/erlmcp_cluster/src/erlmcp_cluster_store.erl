@@ -179,20 +179,21 @@ leader() ->
     end.
 
 -doc """
-Reports a doubt whether the leader lives, and returns at once. If no leader answers or is known
-within 200 to 350 ms, this node asks the others to elect it as the leader. Each such election
-doubles the least of these times, up to 2 seconds, until a leader answers or no doubt comes for ten
-seconds. The connection to a leader that has not answered is closed if it is full at two doubts.
+Reports a doubt whether the leader lives, and returns at once. If the leader does not answer within
+200 to 350 ms, this node asks the others to elect it as the leader. It also does so if no leader is
+known by then. Each such election doubles the 200 ms for the next doubt, up to 2 seconds. The time
+is 200 ms again once a leader answers, or no doubt comes for ten seconds. The connection to a leader
+that does not answer is closed if it has no room at two doubts in a row.
 """.
 -spec doubt() -> ok.
 doubt() ->
     gen_server:cast(?MODULE, {doubt, erlmcp_clock:now_ms()}).
 
 -doc """
-Returns those of `Nodes` to which the connection has no room. Closes the connection to those that
-are among `Before`, too. Otherwise each process that sends something to a node that stands still
-would stand still, Ra's among them, until OTP closes the connection after a minute. The calling
-process must not have the flag `async_dist`.
+Returns those of `Nodes` to which the connection has no room. If such a node is also one of
+`Before`, its connection is closed. Otherwise a process that sends to a node that stands still waits
+until OTP closes the connection after a minute. Ra's processes would wait, too. The calling process
+must not have the flag `async_dist`.
 """.
 -spec close_full([node()], Before :: [node()]) -> Full :: [node()].
 close_full(Nodes, Before) ->
@@ -366,11 +367,12 @@ open_lease(Incarnation) ->
     end.
 
 -doc """
-Renews the lease of this node's incarnation, which is `leaving` if the node is about to stop.
-`Renewals` counts the renewals, this one too. If this node's part of the store answers (`local`),
-that part has the renewal. If the `leader` answers, that part may have it later. Returns `over` if
-the lease has ended: the incarnation was declared dead. After an error, such as no answer within
-`Milliseconds`, the lease may be renewed or not.
+Renews the lease of this node's incarnation. The lease is then `alive`, or `leaving` if the node is
+about to stop. `Renewals` is the number of renewals, including this one. `By` says who answers. With
+`local` this node's part of the store answers, and then has the renewal. With `leader` the leader
+answers, and this node's part may have the renewal later. Returns `over` if the lease has ended: the
+incarnation was declared dead. After an error, such as no answer within `Milliseconds`, the lease
+may be renewed or not.
 """.
 -spec renew_lease(erlmcp_cluster_deaths:incarnation(), alive | leaving,
                   Renewals :: pos_integer(), By :: local | leader,
@@ -421,10 +423,10 @@ end_lease(Incarnation, Node, Pattern, How) ->
     swap(lease_path(Incarnation), Pattern, Ended, ?COMMAND_MS).
 
 -doc """
-Writes down the death of an incarnation whose lease has ended, or which is leaving. Then deletes a
-lease that has ended. Returns `changed` if another node wrote a death meanwhile, or no incarnation
-is left to survive this one. The result is also `changed` if the incarnation lives, or has no lease
-in the store any more.
+Writes down the death of an incarnation whose lease has ended, or which is leaving. Then deletes the
+lease if it has ended. Returns `changed` if another node wrote a death meanwhile, or if no
+incarnation is left to survive this one. The result is also `changed` if the incarnation lives, or
+has no lease in the store any more.
 """.
 -spec bury(erlmcp_cluster_deaths:incarnation()) -> ok | changed | {error, term()}.
 bury(Incarnation) ->
@@ -464,8 +466,9 @@ deaths(Favor) ->
     end.
 
 -doc """
-Stores a fact of a session, in place of its earlier value. The fact is needed for `Idle` seconds
-after the last use of the session, and counts for its owner (`m:erlmcp_cluster_shares`).
+Stores a fact of a session, in place of the fact's earlier value. The fact is needed for `Idle`
+seconds after the last use of the session. It counts for the given owner
+(`m:erlmcp_cluster_shares`).
 """.
 -spec put_session(Name :: erlmcp_cluster_session_id:nonce(), fact(), Value :: term(),
                   Idle :: non_neg_integer(), erlmcp_cluster_shares:owner()) ->

@@ -34,12 +34,15 @@ new() ->
     counters:new(?WAITING + ?CLIENTS, []).
 
 -doc """
-Calls a fun that makes a change of a client, in a process of its own, when fewer than 64 others are
-under way. Returns the fun's result. Returns `no_turn` if no turn was free within a second, or at
-once if too many wait: 500 in all, or too many of this client. A client may have as many changes
-under way as turns are free, and as many waiting as could still wait. It may always have ten of
-each while there is room. The change is made even if the calling process is killed meanwhile. If
-the fun fails, this function exits with the reason.
+Calls the fun, which makes a change of `Client`, in a process of its own. Returns the fun's result.
+At most 64 changes have a turn and are under way. A change waits if no turn is free for its client.
+Returns `no_turn` if none was free within a second. Returns `no_turn` at once if 500 changes wait
+already, or too many of this client.
+
+A client may have as many changes under way as turns are still free, and as many waiting as places
+to wait are still free. It may always have ten of each, as long as one is free. The change is made
+even if the calling process is killed meanwhile. If the fun fails, this function exits with the
+reason.
 """.
 -spec run(Client :: term(), turns(), fun(() -> Result)) -> Result | no_turn.
 run(Client, Turns, Do) ->

@@ -11,8 +11,8 @@ Source: Prometheus documentation, "Exposition formats".
 
 -type labels() :: [{Name :: binary(), Value :: binary()}].
 -doc """
-A number or a histogram. A histogram has the count of values up to each bound, with bounds in
-ascending order, the sum of all values and their count.
+A number or a histogram. A histogram has its bounds in ascending order, each with the count of the
+values up to that bound. `Sum` is the sum of all values, and `Count` is their number.
 """.
 -type value() ::
     number()
@@ -32,9 +32,9 @@ ascending order, the sum of all values and their count.
 content_type() -> ~"text/plain; version=0.0.4; charset=utf-8".
 
 -doc """
-Returns a histogram in milliseconds. `Cells` are the entries of `erlmcp_bench_histogram:to_list/1`,
-and `SumUs` is the sum of their times in microseconds. Each time counts as the upper end of its
-entry.
+Returns a histogram in milliseconds of the times in `Cells`, which are the entries of
+`erlmcp_bench_histogram:to_list/1`. Each time counts as the upper end of its entry. `SumUs` is the
+sum of all times in microseconds.
 """.
 -spec histogram(Cells :: [{UpToUs :: number(), Count :: non_neg_integer()}], SumUs :: number()) ->
     value().

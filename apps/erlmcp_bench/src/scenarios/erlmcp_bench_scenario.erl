@@ -40,16 +40,18 @@ Options of a scenario.
 -define(LAST_PORT, 65_535).
 
 -doc """
-Runs a scenario to its end in another process, which exits if the calling process ends.
+Runs a scenario to its end in another process, which exits if the calling process ends. Returns the
+scenario's outcome.
 
 ## Errors
 
-- `{unknown_scenario, Name}`, `{unknown_profile, Name}`.
+- `{unknown_scenario, Name}`, `{unknown_profile, Name}`: there is no scenario or profile `Name`.
 - `{bad_option, Key, Expected}`: there is no such option, or its value is invalid. `scale` and
   `duration_s` are above 0.
-- `{needs_own_nodes, Name}`: `urls` is given, and the scenario's faults are only injected into nodes
-  that it started.
-- `{node, Reason}`, `{load, Reason}`, `{metrics, Reason}`: one of these could not be started.
+- `{needs_own_nodes, Name}`: `urls` is given, and the scenario `Name` has faults. Faults are only
+  injected into nodes that the scenario started.
+- `{node, Reason}`, `{load, Reason}`, `{metrics, Reason}`: a node, a load, or the listener of the
+  generator's metrics could not be started.
 - `{Application, Reason}`: erlmcp, or an application that it needs, could not be started.
 - `{crashed, Reason}`: the run did not reach its end.
 """.

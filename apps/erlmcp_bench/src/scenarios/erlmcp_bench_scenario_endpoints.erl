@@ -12,8 +12,8 @@ clients connect through it. The nodes and the proxy end with the process that ca
 -export_type([endpoints/0, endpoint/0]).
 
 -doc """
-The members of an `m:erlmcp_load` plan that select a server, and the name of its node (`node_1`) or
-URL (`url_1`).
+An endpoint. `name` is the name of the server's node (`node_1`) or of its URL (`url_1`). `target`
+and `protocol` are the members of an `m:erlmcp_load` plan that select the server.
 """.
 -type endpoint() :: #{name := binary(), target := term(), protocol => http1 | http2}.
 -opaque endpoints() :: #{
@@ -24,9 +24,9 @@ URL (`url_1`).
 }.
 
 -doc """
-Opens the endpoints of a scenario. `Options` has a `transport`, and `urls` or `nodes`, see
-`t:erlmcp_bench_scenario:options/0`. The error `{node, Reason}` is that of a node that could not
-start.
+Opens the endpoints of a scenario. `Options` has a `transport`, and `urls` or `nodes`, and may have
+`metrics`, see `t:erlmcp_bench_scenario:options/0`. The error is `{node, Reason}` if a node could
+not start.
 """.
 -spec open(erlmcp_bench_scenarios:scenario(), Options :: map()) ->
     {ok, endpoints()} | {error, term()}.
@@ -102,7 +102,10 @@ close(#{nodes := Nodes, proxy := Proxy}) ->
 -spec clients(endpoints()) -> [endpoint()].
 clients(#{clients := Clients}) -> Clients.
 
--doc "Returns the endpoints for the crowd, the additional clients of a scenario. URLs have none.".
+-doc """
+Returns the endpoints for the crowd, the additional clients of a scenario. The list is empty if the
+endpoints are URLs.
+""".
 -spec crowd(endpoints()) -> [endpoint()].
 crowd(#{crowd := Crowd}) -> Crowd.
 
@@ -111,8 +114,8 @@ crowd(#{crowd := Crowd}) -> Crowd.
 nodes(#{nodes := Nodes}) -> length(Nodes).
 
 -doc """
-Returns the URLs of the nodes' metrics. There are none without the option `metrics`. Waits and fails
-as `families/1` does.
+Returns the URLs of the nodes' metrics. The list is empty if `open/2` had no option `metrics`, or if
+the endpoints are URLs. Waits while a node restarts, and fails after a minute.
 """.
 -spec metrics(endpoints()) -> [binary()].
 metrics(Endpoints) -> [Url || #{metrics := Url} <- facts(Endpoints)].
@@ -132,8 +135,8 @@ processes(#{nodes := Nodes, os_pids := OsPids}) ->
 
 -doc """
 Returns the metrics of all nodes. Each series has the name of its node as the label `instance`.
-Waits while a node restarts, and fails if one does not answer within a minute. A scenario against
-URLs has no nodes, so the list is empty.
+Waits while a node restarts, and fails if a node does not answer within a minute. The list is empty
+if the endpoints are URLs.
 """.
 -spec families(endpoints()) -> [erlmcp_bench_prometheus:family()].
 families(#{nodes := Nodes}) ->
@@ -143,9 +146,9 @@ families(#{nodes := Nodes}) ->
          || {Number, Node} <- lists:enumerate(Nodes)])).
 
 -doc """
-Returns the sampled pauses of garbage collections in all nodes together, or `none` for URLs. The
-pauses of a node are those since the last call, or since the node started. Waits and fails as
-`families/1` does.
+Returns the sampled pauses of garbage collections in all nodes together, or `none` if the endpoints
+are URLs. The pauses of a node are those since the last call of this function, or since the node
+started. Waits and fails as `families/1` does.
 """.
 -spec pauses(endpoints()) -> erlmcp_bench_pauses:pauses() | none.
 pauses(#{nodes := []}) ->
@@ -156,8 +159,8 @@ pauses(#{nodes := Nodes}) ->
 facts(#{nodes := Nodes}) -> [erlmcp_bench_scenario_node:facts(Node) || Node <- Nodes].
 
 -doc """
-Adds latency, in milliseconds, for the clients that connect through the proxy. The scenario must
-have such a fault. `{not_run, Reason}` means that the proxy could not be started.
+Adds a latency of `Milliseconds` for the clients that connect through the proxy. The scenario must
+have the fault `add_latency`. Returns `{not_run, Reason}` if the proxy could not be started.
 """.
 -spec add_latency(endpoints(), Milliseconds :: pos_integer()) -> ok | {not_run, term()}.
 add_latency(#{proxy := {not_run, Reason}}, _) ->
@@ -167,7 +170,9 @@ add_latency(#{proxy := {Toxiproxy, Proxies}}, Milliseconds) ->
         ok = erlmcp_chaos_toxiproxy:add(Toxiproxy, Proxy, {latency, Milliseconds})
     end, Proxies).
 
--doc "Removes the latency that `add_latency/2` added.".
+-doc """
+Removes the latency that `add_latency/2` added. Has no effect if the proxy could not be started.
+""".
 -spec remove_latency(endpoints()) -> ok.
 remove_latency(#{proxy := {not_run, _}}) ->
     ok;
@@ -175,8 +180,8 @@ remove_latency(#{proxy := {Toxiproxy, Proxies}}) ->
     lists:foreach(fun(Proxy) -> ok = erlmcp_chaos_toxiproxy:remove(Toxiproxy, Proxy) end, Proxies).
 
 -doc """
-Closes at most `Count` connections of the crowd, evenly over the nodes. Returns how many of them
-were closed within five seconds.
+Closes `Count` connections of the crowd, evenly over the nodes. A node with fewer connections than
+its part closes all. Returns how many connections were closed within five seconds.
 """.
 -spec drop(endpoints(), Count :: pos_integer()) -> Dropped :: non_neg_integer().
 drop(#{nodes := Nodes}, Count) ->

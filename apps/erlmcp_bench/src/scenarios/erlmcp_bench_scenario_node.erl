@@ -46,9 +46,10 @@ URL. The crowd has a listener of its own, so that its connections can be disting
 -define(ENDED_MS, 5_000).
 
 -doc """
-Starts a server in a node of its own, and the process that owns it, linked to the caller. With the
-option `metrics`, the node serves its metrics on that port, or on a free port if that is 0. The
-error is that of `erlmcp_bench_target:start/1` or of the metrics' port, or `timeout` after a minute.
+Starts a server in a node of its own, and the process that owns the node, linked to the caller. With
+the option `metrics`, the node serves its metrics on that port. Port 0 selects a free one. The error
+is that of `erlmcp_bench_target:start/1` or of the metrics' port. It is `timeout` if the server has
+not started within a minute.
 """.
 -spec start_link(options()) -> gen_server:start_ret().
 start_link(Options) ->
@@ -59,14 +60,14 @@ start_link(Options) ->
 stop(Node) ->
     gen_server:stop(Node, normal, ?START_MS).
 
--doc "Returns the facts of a node. Waits while it restarts. Fails after a minute.".
+-doc "Returns the facts of a node. Waits while the node restarts, and fails after a minute.".
 -spec facts(pid()) -> facts().
 facts(Node) ->
     gen_server:call(Node, facts, ?START_MS).
 
 -doc """
-Returns the metrics of the node's server. Waits while it restarts. Fails if the node does not answer
-within a minute.
+Returns the metrics of the node's server. Waits while the node restarts. Fails if the node does not
+answer within a minute.
 """.
 -spec families(pid()) -> [erlmcp_bench_prometheus:family()].
 families(Node) ->
@@ -75,8 +76,8 @@ families(Node) ->
     erlmcp_bench_target:call(Target, erlmcp_bench_server_metrics, families, []).
 
 -doc """
-Returns the pauses of the node's garbage collections since the last call, or since the node started.
-Waits and fails as `families/1` does.
+Returns the pauses of the node's garbage collections since the last call of this function, or since
+the node started. Waits and fails as `families/1` does.
 """.
 -spec pauses(pid()) -> erlmcp_bench_pauses:pauses().
 pauses(Node) ->
@@ -92,8 +93,8 @@ kill(Node) ->
     gen_server:call(Node, kill, ?START_MS).
 
 -doc """
-Closes `Count` connections of the crowd at once, or all if it has fewer. Returns how many of them
-were closed within five seconds.
+Closes `Count` connections of the crowd at once, or all if the crowd has fewer connections. Returns
+how many of them were closed within five seconds.
 """.
 -spec drop(pid(), Count :: pos_integer()) -> Dropped :: non_neg_integer().
 drop(Node, Count) ->
@@ -188,9 +189,9 @@ terminate(_, #state{target = #{peer := Peer} = Target}) ->
     ok.
 
 -doc """
-Closes `Count` connections of this node's listener on `Port`, or all if it has fewer. Returns how
-many of them were closed within five seconds. From now on the node logs no reports of ranch's
-listeners.
+Closes `Count` connections of this node's listener on `Port`, or all if the listener has fewer.
+Returns how many of them were closed within five seconds. From now on the node logs no reports of
+ranch's listeners.
 """.
 -spec close_connections(Port :: inet:port_number(), Count :: pos_integer()) -> non_neg_integer().
 close_connections(Port, Count) ->

@@ -13,11 +13,14 @@ and before the next one, belongs to the fault.
 -export_type([outage/0]).
 
 -doc """
-The effects of a fault that was injected at `at_us`. The first error after it came at `first_us`,
-and the last error before a calm at `last_us`. Times are in monotonic microseconds. An error is a
-request that was sent and got no good answer (`errors`), a slow answer (`slow`), or a missing
-connection. An answer is slow if it took more than 250 ms, and more than twice the time of the
-slowest answer before all faults. `latency` has the times of good answers.
+The effects of a fault that was injected at `at_us`. The first error after that came at `first_us`.
+The last error before the first calm (`calm_us/0`) came at `last_us`. Both are missing if no error
+came. Times are in monotonic microseconds.
+
+An error is a sent request without a good answer (counted in `errors`), a slow answer (counted in
+`slow`), or a missing connection. An answer is slow if it took more than 250 ms, and more than twice
+the time of the slowest answer before all faults. `latency` has the times of all good answers, also
+of slow ones.
 """.
 -type outage() :: #{
     fault := term(), at_us := integer(), first_us => integer(), last_us => integer(),
@@ -49,8 +52,8 @@ begins(Outages, Fault, AtUs) ->
     gen_server:call(Outages, {begins, Fault, AtUs}).
 
 -doc """
-Records that connections were missing at `AtUs`, in monotonic microseconds. Has no effect if there
-was no fault, or the last one began later. Does not wait.
+Records that connections were missing at `AtUs`, in monotonic microseconds. Has no effect if no
+fault was recorded, or if the latest one began after `AtUs`. Does not wait.
 """.
 -spec missing(pid(), AtUs :: integer()) -> ok.
 missing(Outages, AtUs) ->

@@ -39,11 +39,12 @@ the effects of its faults. Pure.
     series := [erlmcp_bench_scenario_series:line()], scrapes := [erlmcp_bench_scenario_run:scrape()]
 }.
 -doc """
-The figures of one step, or of all steps of the peak together, which took `duration_s` seconds.
-`rate` is the mean of the requests that were due in a second. Latencies are there if a request was
-answered, and the deviation if they differ. Bytes are those of the clients. `overhead_percent` is
-the part of these bytes that is not payload. It is missing if the payload is not known, or there
-were no bytes.
+The figures of one step, or of all steps of the peak together. These steps took `duration_s`
+seconds. `rate` is the mean number of requests that were due in a second. Latencies are there if a
+request was answered, and `latency_deviation_us` if the latencies differ. `received_mib_per_s` and
+`sent_mib_per_s` are from the bytes that the clients received and sent. `overhead_percent` is the
+part of these bytes that is not payload. It is missing if the payload is not known, or if there were
+no bytes.
 """.
 -type figures() :: #{
     duration_s := float(), rate := float(), sums := erlmcp_bench_scenario_sums:sums(),
@@ -56,8 +57,8 @@ were no bytes.
 }.
 -doc """
 The resources of a phase, and the fields of the garbage collections in all our own nodes together
-(`erlmcp_bench_pauses:fields/3`). These fields are there if they are known, and a request of the
-phase was answered.
+(`erlmcp_bench_pauses:fields/3`). The fields of the collections are missing if the pauses are not
+known, or if no request of the phase was answered.
 """.
 -type phase() :: #{phase := atom(), at_s := float(), duration_s := float(),
                    nodes := [erlmcp_bench_scenario_resources:node_figures()],
@@ -65,7 +66,9 @@ phase was answered.
 -type step() :: #{phase := atom(), clients := pos_integer(), figures := figures()}.
 -doc """
 A published mark. Its `clients`, and the `value` of a throughput, are multiplied by the `scale` of
-the run. `measured` and `beaten` are there if the scenario had such a step with this figure.
+the run. `measured` is the same figure of this run. `beaten` is `true` if `measured` is at least as
+good as `value`. Both are missing if the run had no step with `clients` clients, or this step does
+not have the figure.
 """.
 -type mark() :: #{
     clients := pos_integer(), figure := atom(), value := number(), measured => number(),
@@ -74,10 +77,10 @@ the run. `measured` and `beaten` are there if the scenario had such a step with 
 -doc """
 The effects of a fault. Errors and calms are those of `t:erlmcp_bench_scenario_outages:outage/0`.
 
-- `detection_ms` is the time until the first error, and `recovery_ms` until the last one before a
-  calm. Without an error both are missing.
+- `detection_ms` is the time from the fault until the first error. `recovery_ms` is the time from
+  the fault until the last error before the first calm. Without an error both are missing.
 - `seen` is `true` if at least nine tenths of the fault's connections, or its node, have ended. For
-  added latency, at least one answer in twenty must have taken that time or more.
+  added latency, at least one answer in twenty must have taken the added time or more.
 - `recovered` is `true` if no error came, or a calm followed before the next fault or the end.
 - `mark_s` is the number of seconds in which the service must recover.
 - `not_run` is the reason why a fault was not injected.
@@ -92,11 +95,12 @@ The effects of a fault. Errors and calms are those of `t:erlmcp_bench_scenario_o
         latency_max_us => pos_integer(), latency_deviation_us => float(),
         mark_s => pos_integer()}.
 -doc """
-The backlog of a peak that is followed by a `cool_down`: the most at any time, and that at the end
-of the peak. `drain_ms` is the time from the end of the peak until all requests that were due by
-then have ended. `cool_down_ms` is the time until the last error or slow answer. `drain_ms` is
-missing if the scenario ended first, and `cool_down_ms` if no calm followed. Calms and slow answers
-are those of `m:erlmcp_bench_scenario_outages`, with the peak as the fault.
+The backlog of a peak that is followed by a `cool_down`. `most_backlog_requests` is the largest at
+any time, and `end_backlog_requests` the backlog at the end of the peak. `drain_ms` is the time from
+the end of the peak until all requests that were due by then have ended. It is missing if the
+scenario ended first. `cool_down_ms` is the time from the end of the peak until the last error or
+slow answer. It is missing if no calm followed. Calms and slow answers are those of
+`m:erlmcp_bench_scenario_outages`, with the peak as the fault.
 """.
 -type bombing() :: #{
     most_backlog_requests := non_neg_integer(), end_backlog_requests := non_neg_integer(),
@@ -121,8 +125,8 @@ The reason why a scenario has failed.
 -define(MIB, 1_048_576).
 
 -doc """
-Returns the outcome of a scenario from the options of its run, with all defaults, and its final
-facts.
+Returns the outcome of a scenario. `Options` are those of its run, with all defaults. The facts are
+those at the end of the run.
 """.
 -spec new(erlmcp_bench_scenarios:scenario(), Options :: map(),
           erlmcp_bench_scenario_run:facts()) -> outcome().

@@ -24,19 +24,22 @@ these clients sends in a second.
 -define(STEPS, 20).
 -define(STEP_MS, 1_000).
 
--doc "Returns the full duration of a scenario in seconds.".
+-doc "Returns the defined duration of a scenario in seconds: the sum of its phases.".
 -spec seconds(erlmcp_bench_scenarios:scenario()) -> pos_integer().
 seconds(#{phases := Phases}) ->
     lists:foldl(fun(#{seconds := Seconds}, Sum) when is_integer(Seconds), is_integer(Sum) ->
                     Seconds + Sum
                 end, 0, Phases).
 
--doc "Returns the number of clients of a scenario at `Scale`, without its crowd, at least one.".
+-doc """
+Returns the number of clients of a scenario, multiplied by `Scale`, and at least 1. The clients of
+the crowd are not counted.
+""".
 -spec clients(erlmcp_bench_scenarios:scenario(), Scale :: number()) -> pos_integer().
 clients(#{clients := #{clients := Clients}}, Scale) ->
     part(Clients, Scale).
 
--doc "Returns how many clients `Part` of `All` clients are, at least one.".
+-doc "Returns `Part` times `All`, rounded to a whole number of clients, and at least 1.".
 -spec part(All :: pos_integer(), Part :: number()) -> pos_integer().
 part(All, Part) ->
     max(1, round(All * Part)).
@@ -87,9 +90,10 @@ with_stops(_, Levels) ->
     Levels.
 
 -doc """
-Returns the change from `Groups`, newest first, to `Clients` clients of `Rate` requests a second
-each. It has the groups that stop, the groups that stay with their new rate, and how many clients
-start in new groups. Groups stop as a whole, the newest first.
+Returns how `Groups` change to `Clients` clients, each of which sends `Rate` requests in a second.
+`Groups` are listed newest first. Groups stop as a whole, the newest first, until at most `Clients`
+clients are left. The groups in `Kept` stay, and have the new rate. `Started` clients start in new
+groups.
 """.
 -spec change([group()], Clients :: pos_integer(), Rate :: float()) ->
     {Stopped :: [group()], Kept :: [group()], Started :: non_neg_integer()}.
@@ -104,8 +108,8 @@ fewer(Kept, _, There, Stopped) ->
     {Stopped, Kept, There}.
 
 -doc """
-Spreads clients over endpoints, or other terms, as evenly as possible. Endpoints without clients are
-left out.
+Spreads `Clients` clients over endpoints, or other terms, as evenly as possible. Returns each
+endpoint with its number of clients. Endpoints without clients are left out.
 """.
 -spec split(Clients :: non_neg_integer(), Endpoints :: [Endpoint]) -> [{Endpoint, pos_integer()}].
 split(Clients, Endpoints) ->

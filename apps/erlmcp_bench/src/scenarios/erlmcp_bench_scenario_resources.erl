@@ -22,9 +22,13 @@ lasted until then. A process that does not run has no processor time and no memo
 }.
 
 -doc """
-The figures of one process. `cpu_percent` is its part of one processor, so two busy processors are
-200. Time between two readings in which the process was replaced does not count. Memory is that at
-the end, and the most of all readings except the first. A figure that is not known is missing.
+The figures of one process over several readings. A figure that is not known is missing.
+
+`cpu_percent` is the processor time as a percentage of one processor, so two busy processors are
+200. The time between two readings does not count if the process was replaced in between.
+`memory_rss_mib_per_node` is the memory in the last reading. `memory_rss_max_mib_per_node` is the
+most in all readings except the first. `received_bytes` and `sent_bytes` are those between the first
+and the last reading.
 """.
 -type node_figures() :: #{
     node := binary(), cpu_percent => float(), memory_rss_mib_per_node => float(),
@@ -131,7 +135,8 @@ network(Name, Readings) ->
 
 -doc """
 Returns the processor time of each process from the beginning to the end of the peak, and its memory
-at the end. A process that was not the same at both is left out.
+at the end of the peak. A name is left out if it did not have the same process at both times. The
+map is empty if there was no peak.
 """.
 -spec used([reading()]) ->
     #{Name :: binary() => #{cpu_us := non_neg_integer(), rss_bytes := non_neg_integer()}}.

@@ -38,11 +38,13 @@ new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, 
                  maps:with([profile, era, mix], Outcome)]).
 
 -doc """
-Writes the files of a scenario into a folder, and returns them. The result is the first one. The
-others have its name, but end in `.jsonl` for the series, and in `_PHASE.prom` for the metrics of a
-phase. The error is `nothing_answered` if no request of the peak was answered, or that of
-`erlmcp_bench_result:write/2`. If a rule is broken, no file is written. If a file cannot be written,
-those before it stay.
+Writes the files of a scenario into a folder, and returns their names. The first one is that of the
+result. The others are the same name with another end: `.jsonl` for the series, and `_PHASE.prom`
+for the metrics of a phase.
+
+The error is `nothing_answered` if no request of the peak was answered, or one of
+`erlmcp_bench_result:write/2`. If the result or the series breaks a rule for results, no file is
+written. If a file cannot be written, those that were written before it stay.
 """.
 -spec write(erlmcp_bench_scenario_outcome:outcome(), file:filename()) ->
     {ok, [file:filename(), ...]} | {error, term()}.

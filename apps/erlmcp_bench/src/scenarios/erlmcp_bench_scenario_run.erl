@@ -27,8 +27,8 @@ An event of a run.
     | fault().
 
 -doc """
-A fault that begins or ends, with its extent as far as it was seen, or the reason why it was not
-injected. `least` is the extent that it must have.
+A fault that begins or ends. `extent` has the amounts that the injection reached, and `least` the
+amounts that it must have reached. `not_run` is the reason why the fault was not injected.
 """.
 -type fault() :: #{
     event := fault, fault := atom(), state := begins | ends,
@@ -102,9 +102,9 @@ answer, those of all nodes are missing.
 -doc """
 Runs a scenario to its end in the calling process, which exits if the process `Caller` ends.
 `Options` are those of `erlmcp_bench_scenario:run/2` with all defaults, and `name`, which names the
-listener of the metrics. The listener stays until `erlmcp_bench_scrape:stop/1`. The loads and nodes
-of a failed run end with the calling process. The error is `{node, Reason}`, `{load, Reason}` or
-`{metrics, Reason}`.
+listener of the metrics. This listener stays until `erlmcp_bench_scrape:stop/1` is called with the
+`name`. The loads and nodes of a failed run end with the calling process. The error is
+`{node, Reason}`, `{load, Reason}` or `{metrics, Reason}`.
 """.
 -spec run(erlmcp_bench_scenarios:scenario(), Options :: map(), Caller :: pid()) ->
     {ok, erlmcp_bench_scenario_outcome:outcome()} | {error, term()}.

@@ -9,11 +9,11 @@ load. Pure.
 -export_type([line/0]).
 
 -doc """
-A line covers the `duration_s` seconds that ended `at_s` seconds after the beginning, in `phase`. A
-line of a process has its name as `node`, and the figures of
-`t:erlmcp_bench_scenario_resources:second/0`. A line of a load has its name as `load`, that of its
-node, and the number of its clients. The line also has the figures of `t:erlmcp_load:sample/0`,
-except the generator's processor time.
+A line covers `duration_s` seconds in `phase`. They ended `at_s` seconds after the beginning of the
+scenario. A line of a process has its name as `node`, and the figures of
+`t:erlmcp_bench_scenario_resources:second/0`. A line of a load has the members of
+`t:erlmcp_bench_scenario_run:load/0`. It also has the figures of `t:erlmcp_load:sample/0`, except
+the generator's processor time.
 """.
 -type line() :: #{phase := atom(), at_s := float(), duration_s := float(), node := binary(),
                   load => binary(), atom() => term()}.

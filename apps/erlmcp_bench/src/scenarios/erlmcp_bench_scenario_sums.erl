@@ -10,9 +10,11 @@ took. Pure.
 -export_type([sums/0]).
 
 -doc """
-The sums. `unsent` requests were due and found no connection. `bytes_in` and `bytes_out` are those
-that the clients received and sent. `latency` counts the answers in each bucket of a histogram, by
-the bucket's upper end in microseconds.
+The sums. `sent` counts the requests that were sent. Each of them ends as `answered`, as `refused`
+with an error, as `failed` without a reply, or as `wrong` with a reply that does not match it.
+`unsent` requests were due and found no connection. `bytes_in` and `bytes_out` are those that the
+clients received and sent. `latency` counts the answers in each bucket of a histogram, by the
+bucket's upper end in microseconds.
 """.
 -type sums() :: #{
     sent := non_neg_integer(), answered := non_neg_integer(), refused := non_neg_integer(),
@@ -84,7 +86,7 @@ errors(#{unsent := Unsent} = Sums) when is_integer(Unsent) ->
 
 -doc """
 Returns the percentage of errors among all requests that ended or were never sent, or 0.0 if there
-are none.
+are no such requests.
 """.
 -spec error_percent(sums()) -> float().
 error_percent(#{unsent := Unsent} = Sums) ->
@@ -101,7 +103,7 @@ never sent.
 zone(#{unsent := Unsent} = Sums) ->
     erlmcp_error_budget_window:zone(ended(Sums) + Unsent, errors(Sums)).
 
--doc "Returns the histogram of all answers.".
+-doc "Returns the histogram of the latencies of all answers.".
 -spec histogram(sums()) -> erlmcp_bench_histogram:histogram().
 histogram(#{latency := Entries}) ->
     erlmcp_bench_histogram:from_list(Entries).

@@ -19,7 +19,9 @@ loads, except those that are being stopped.
 -type look() :: #{
     sums := erlmcp_bench_scenario_sums:sums(), connections := non_neg_integer()
 }.
--doc "The bytes that each endpoint has received from its clients, and those that it has sent.".
+-doc """
+The bytes that each endpoint has received from its clients, and the bytes that it has sent to them.
+""".
 -type bytes() :: #{Endpoint :: binary() => {non_neg_integer(), non_neg_integer()}}.
 
 -record(state, {
@@ -76,14 +78,14 @@ bytes(Tally) ->
     call(Tally, bytes).
 
 -doc """
-Returns the sums of each step that has any, under its number. The counts of a running load since its
-last reading are not included.
+Returns the sums of each step that has any, under its number. Counts of a running load are included
+as far as another function of this module has read them.
 """.
 -spec steps(pid()) -> #{pos_integer() => erlmcp_bench_scenario_sums:sums()}.
 steps(Tally) ->
     call(Tally, steps).
 
--doc "Returns the generator's metrics.".
+-doc "Returns the metrics of the load generator: those of all loads together.".
 -spec families(pid()) -> [erlmcp_bench_prometheus:family()].
 families(Tally) ->
     {Total, Connections} = call(Tally, total),

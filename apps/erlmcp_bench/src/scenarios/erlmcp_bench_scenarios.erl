@@ -10,10 +10,11 @@ published figures. Pure.
 
 -type name() :: baseline | connection_flood | message_bombing | chaos | hundredfold.
 -doc """
-A phase. `level` is the part of the clients at its beginning and its end. `stops` are parts in
-between that get a step, unless the run is too short; only a rising phase has some. `pace` is the
-part of the clients' rate. A warm-up is in no step of the outcome, and in no mark. A `cool_down`
-follows a peak that is more than can be served, and shows how long the backlog lasts.
+A phase. `level` has the parts of the clients that are there at its beginning and at its end.
+`stops` are parts between these two that get a step of their own, unless the run is too short. Only
+a rising phase has stops. `pace` is the factor of the clients' rate. A warm-up is in no step of the
+outcome, and in no mark. A `cool_down` follows a peak that is more than can be served, and shows how
+long the backlog lasts.
 """.
 -type phase() :: #{
     name := warm_up | ramp | peak | cool_down | down, seconds := pos_integer(),
@@ -30,7 +31,7 @@ recover.
     | {kill_node, At :: float(), #{mark_s := pos_integer()}}.
 -doc """
 A published figure of the step with `of_clients` clients, or of the whole `peak`. A throughput is
-that of all clients, so it is smaller with fewer clients.
+that of all clients of the step together.
 """.
 -type mark() :: #{
     of_clients := pos_integer() | peak,
@@ -59,8 +60,9 @@ find(Name) ->
     end.
 
 -doc """
-Adapts a scenario to `Cores` cores, if its rate is for a number of cores. The rate of its clients
-and its marks of throughput change.
+Adapts a scenario to `Cores` cores. The rate of its clients and its marks of throughput are
+multiplied by `Cores` and divided by the scenario's `cores`. A scenario without `cores` stays as it
+is.
 """.
 -spec on_cores(Cores :: pos_integer(), scenario()) -> scenario().
 on_cores(Cores, #{cores := For, clients := #{rate := Rate} = Clients, marks := Marks} = Scenario) ->

@@ -14,8 +14,8 @@ options(Options) ->
 
 -doc """
 Serves the metrics of this node's server on `Port` of the loopback interface, or on a free port if
-that is 0. The server must have the options of `options/1`. Returns the port, or why it cannot
-listen.
+`Port` is 0. The server must have the options of `options/1`. Returns the port, or the reason why
+the listener cannot start.
 """.
 -spec start(Port :: inet:port_number()) -> {ok, inet:port_number()} | {error, term()}.
 start(Port) ->

@@ -39,7 +39,7 @@ started(Options) ->
 
 -doc """
 Returns the process of the server that `start/1` has started. Returns `restarting` while the server
-restarts, and `undefined` if it was stopped. Fails before `start/1`.
+restarts, and `undefined` if it was stopped. Fails if `start/1` was not called before.
 """.
 -spec server() -> pid() | restarting | undefined.
 server() ->

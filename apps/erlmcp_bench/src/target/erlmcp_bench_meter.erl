@@ -20,12 +20,13 @@ calls in place of microseconds.
 -type readings() :: #{mfa() => erlmcp_bench_histogram:entries()}.
 -doc """
 Figures of a node that only grow. `reductions` are those of all processes since the node's start.
-The others are nanoseconds in which its normal schedulers worked since `begin_whole/0`. `awake_ns`
-are all of them. `running_ns` were spent on processes, `collecting_ns` on garbage, and `ports_ns` on
-ports. The difference of two readings is the cost of the time between them.
+The others are nanoseconds in which the node's normal schedulers worked since `begin_whole/0`.
+`awake_ns` has all of these nanoseconds. `running_ns` were spent on processes, `collecting_ns` on
+garbage, and `ports_ns` on ports. The difference of two readings is the cost of the time between
+them.
 
-A scheduler that waits for a processor counts as working, so only the shares are meaningful on a
-busy machine.
+A scheduler that waits for a processor counts as working. So on a busy machine only the proportions
+of these times are meaningful.
 """.
 -type whole() :: #{reductions := non_neg_integer(), awake_ns := non_neg_integer(),
                    running_ns := non_neg_integer(), collecting_ns := non_neg_integer(),

@@ -48,7 +48,7 @@ empty(State) ->
            major => erlmcp_bench_histogram:new()}.
 
 -doc """
-Returns the pauses since the start, or since the last call of this function. Waits until the pauses
+Returns the pauses since `start/1`, or since the last call of this function. Waits until the pauses
 that have begun are over, about ten seconds at most.
 """.
 -spec take(pid()) -> pauses().
@@ -188,7 +188,8 @@ paused(Histogram, Pid, At, #{begun := Begun, more := More} = State) ->
     end.
 
 -doc """
-Adds up the pauses that several nodes had at the same time. `duration_ns` is the longest.
+Adds up the pauses that several nodes had at the same time. `duration_ns` of the sum is the longest
+of all nodes.
 
 ## Examples
 
@@ -213,7 +214,7 @@ Returns the fields of a result. `PerSecond` is the number of requests that were 
 second, and `LatencyUs` the 95th percentile of their latencies. Neither may be 0. Times of which
 there is no sample are left out.
 
-`gc_latency_p95_percent` is the largest part of that percentile that collections cause, if they are
+`gc_latency_p95_percent` is the largest part of `LatencyUs` that collections can cause, if they are
 spread evenly over the requests. It is 0 for at most one collection in twenty requests.
 
 ## Examples

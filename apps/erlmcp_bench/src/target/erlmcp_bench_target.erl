@@ -110,7 +110,7 @@ node ends, or after a minute.
 call(Target, Module, Function, Arguments) ->
     call(Target, Module, Function, Arguments, ?CALL_MS).
 
--doc "Calls a function as `call/4` does, but for at most `Milliseconds`.".
+-doc "Calls a function as `call/4` does, but waits for at most `Milliseconds`.".
 -spec call(target(), module(), atom(), [term()], Milliseconds :: timeout()) -> term().
 call(#{peer := Peer}, Module, Function, Arguments, Milliseconds) ->
     peer:call(Peer, Module, Function, Arguments, Milliseconds).

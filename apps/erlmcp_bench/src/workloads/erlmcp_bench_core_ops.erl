@@ -22,8 +22,8 @@ component that is measured on one core and on all.
 run(Id) -> run(Id, #{}).
 
 -doc """
-Runs a workload with options. `components` selects components. `duration_s` is the most seconds of
-each component's operations.
+Runs a workload with options. `components` selects components of the workload. `duration_s` is the
+number of seconds after which the operations of a component end early.
 """.
 -spec run(Id :: binary() | atom() | erlmcp_bench_workloads:workload(),
           erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().

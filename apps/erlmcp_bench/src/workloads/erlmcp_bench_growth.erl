@@ -24,7 +24,9 @@ from the operating system, and reductions.
 %% Connections come from many addresses, as those of clients do.
 -define(ADDRESSES, [{127, 0, 1, N} || N <- lists:seq(1, 64)]).
 
--doc "Measures a workload. `duration_s` is the time of each server in each of three rounds.".
+-doc """
+Measures a workload. In each of three rounds, each server is measured for `duration_s` seconds.
+""".
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().
 measured(#{id := Id, grows := What, base := Base} = Workload, Options) ->

@@ -25,8 +25,8 @@ timers. The resident memory is from Linux's `/proc`. Without `/proc` a workload 
 -define(FLAGS, ["+Q", "262144", "+P", "1048576"]).
 
 -doc """
-Measures a workload. `connections` is the number of items. If the machine carries fewer, as many as
-possible are measured. A server that cannot start, or that ends meanwhile, is a failure.
+Measures a workload. `connections` is the number of items. If the machine carries fewer items, as
+many as possible are measured. A server that cannot start, or that ends meanwhile, is a failure.
 """.
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().

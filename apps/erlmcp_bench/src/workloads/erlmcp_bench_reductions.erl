@@ -164,7 +164,7 @@ close(#{socket := Socket}) ->
 
 -doc """
 Measures all kinds of requests, and writes the figures and the release of OTP into a file. The error
-is that of `measured/0` or of the file.
+is that of `measured/0`, or the reason why the file cannot be written.
 """.
 -spec record(file:filename()) -> {ok, figures()} | {error, term()}.
 record(File) ->

@@ -116,7 +116,7 @@ with_command(#{benchmark := Benchmark}, Id, Options) ->
 
 -doc """
 Measures parts one after the other with `Measure`, and returns their results and failures together.
-`Measure` gets options with an `on_progress` for its part.
+`Measure` gets a part, and the options with an `on_progress` for this part.
 """.
 -spec each([Part], Measure :: fun((Part, options()) -> measured()), options()) -> measured().
 each(Parts, Measure, Options) ->
@@ -131,8 +131,9 @@ each(Parts, Measure, Options) ->
     {lists:append(Results), lists:append(Failures)}.
 
 -doc """
-Returns a measurement as a result of `Fields`, and each `Reason` as a failure of `Workload`. An
-error is a failure without a result.
+Turns `{ok, Fields, Reasons}` into a result with these `Fields`, and into a failure of `Workload`
+for each of the `Reasons`. Turns an error into a failure without a result. A result also has the
+`command_line` of the options, unless `Fields` has another one.
 """.
 -spec measured({ok, Fields :: map(), [Reason :: term()]} | {error, Reason :: term()},
                {Workload :: binary(), options()}) -> measured().
@@ -148,7 +149,10 @@ measured({error, Reason}, {Id, _}) ->
 on_part(Options) ->
     maps:get(on_progress, Options, fun(_) -> ok end).
 
--doc "Returns the seconds of a workload, and whether they are fewer than its own.".
+-doc """
+Returns the seconds for which a workload is measured: those of the options, or the workload's own.
+`Shortened` is `true` if the options have fewer seconds than the workload.
+""".
 -spec seconds(erlmcp_bench_workloads:workload(), options()) -> {number(), Shortened :: boolean()}.
 seconds(#{duration_s := Own}, Options) ->
     Seconds = maps:get(duration_s, Options, Own),

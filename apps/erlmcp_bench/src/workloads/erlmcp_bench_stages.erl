@@ -22,8 +22,8 @@ which a process ran.
 -define(PARTS, 3).
 
 -doc """
-Returns the stages in the order of a request, with a description and their functions. A stage
-without functions is computed from the whole.
+Returns the stages in the order of a request, with a description and their functions. The cost of a
+stage without functions is computed from the cost of the whole request.
 """.
 -spec stages() -> [{Stage :: atom(), What :: binary(), [mfa()]}, ...].
 stages() ->

@@ -49,7 +49,7 @@ interval.
 -spec run_workload(binary() | atom() | map()) -> erlmcp_bench_run:outcome().
 run_workload(Workload) -> run_workload(Workload, #{}).
 
--doc "Runs a workload, given as its name or as a map, with options.".
+-doc "Runs a workload with options. The workload is given as `run_workload/1` takes it.".
 -spec run_workload(binary() | atom() | map(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:outcome().
 run_workload(Workload, Options) ->

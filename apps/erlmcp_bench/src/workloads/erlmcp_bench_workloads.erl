@@ -256,8 +256,9 @@ find(Id) ->
     end.
 
 -doc """
-Returns the marks of a result, as in its file: those of its workload or, for `core_ops`, of its
-component. `encode` has a mark only on one core.
+Returns the marks of a result that has the form of a result file. They are those of the result's
+workload or, for `core_ops`, of its component. The component `encode` has a mark only on one core.
+Any other result has no marks.
 """.
 -spec marks(Result :: #{binary() => term()}) -> [mark()].
 marks(#{~"benchmark" := ~"core_ops", ~"component" := ~"encode", ~"workers" := Workers})

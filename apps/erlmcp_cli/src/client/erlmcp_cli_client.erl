@@ -12,8 +12,9 @@ stops the client. An error is printed, and decides the exit code.
 
 -doc """
 Starts a client of the server that the arguments name, calls `Command` with it, and stops the
-client. An error, or the sentence of `usage`, is printed on stderr and becomes an outcome. With
-`--json`, a refusal for lack of authorization is also printed as JSON on stdout.
+client. Returns the outcome that `Command` returns. An error, or the sentence of `usage`, is printed
+on stderr, and the outcome that stands for it is returned. With `--json`, a refusal for lack of
+authorization is also printed as JSON on stdout.
 """.
 -spec run(erlmcp_cli_target:parsed(),
           Command :: fun((erlmcp_client:client()) ->

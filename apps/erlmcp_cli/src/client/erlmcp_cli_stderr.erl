@@ -13,9 +13,10 @@ fails.
 -define(KEPT, 20).
 
 -doc """
-Adds the handler, in place of an earlier one. `Shown` says whether it shows the lines at once, or
-keeps the last 20 until the calling process ends. From now on OTP's default handler is limited to
-warnings, so that it does not show these lines.
+Adds the handler, in place of an earlier one. If `Shown` is `true`, the handler shows the lines of
+the server at once. Otherwise it keeps the last 20 lines for `show_last/0`, until the calling
+process ends. From now on OTP's default handler is limited to warnings, so that it does not show
+these lines.
 """.
 -spec attach(Shown :: boolean()) -> ok.
 attach(Shown) ->

@@ -54,8 +54,9 @@ text(heal) -> "the fault has ended";
 text(ended) -> "the server has ended".
 
 -doc """
-Returns the figures by which each harm was seen, a line for each figure, and then the verdict. Each
-violation has a line of its own. A scenario that was not run has one line, with the reason.
+Returns the verdict on a scenario as lines of text. The figures by which each harm was seen come
+first, each with its bound. Then there is one line for a scenario that passed, or a line for each
+violation. A scenario that was not run has one line, with the reason.
 """.
 -spec verdict(erlmcp_chaos_run:outcome()) -> unicode:chardata().
 verdict(#{scenario := Id, status := not_run, reason := Reason}) ->

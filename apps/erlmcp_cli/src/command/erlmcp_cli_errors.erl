@@ -31,9 +31,9 @@ listed(Counts) ->
                       || {Name, Count} <- lists:reverse(lists:keysort(2, Counts))]).
 
 -doc """
-Returns a table of the windows that have an error, with each kind and the backlog at the end of the
-window. Only the first 40 are shown, and a line has the number of the others. If no window has an
-error, the text is empty.
+Returns a table of the windows that have an error. Each row has the number of errors of each kind,
+and the backlog at the end of the window. Only the first 40 windows are shown, and a line has the
+number of the others. If no window has an error, the text is empty.
 """.
 -spec windows([erlmcp_load_course:window()]) -> unicode:chardata().
 windows(Windows) ->

@@ -74,9 +74,9 @@ strings(Words) ->
     end.
 
 -doc """
-Converts pairs to arguments of a tool, with each value in the type that the tool's input schema has
-for it. A value without a type there is JSON if it can be decoded, and otherwise a string. `usage`
-has a sentence about a value of another type.
+Converts pairs to arguments of a tool. Each value gets the type that the tool's input schema has for
+its name. If the schema has no type for a name, the value is JSON if it can be decoded, and
+otherwise a string. `usage` has a sentence about a value that is not of its type.
 """.
 -spec typed(pairs(), Schema :: map()) -> {ok, map()} | {usage, unicode:chardata()}.
 typed(Pairs, Schema) ->

@@ -201,9 +201,9 @@ options(Folder, Arguments) ->
 path(File) -> text(filename:absname(File)).
 
 -doc """
-Starts Erlang's distribution with `Name`, unless this node has the name already, and the application
-`erlmcp_cluster`. Then the node joins its cluster. Neither is stopped after an error, which is a
-sentence for the user.
+Starts Erlang's distribution with `Name`, unless this node has the name already. Starts the
+application `erlmcp_cluster`, and lets the node join its cluster with `Options`. After an error, the
+distribution and the application are not stopped. The error is a sentence for the user.
 """.
 -spec join(Options :: #{binary() => term()}, Name :: string()) ->
     ok | {error, unicode:chardata()}.

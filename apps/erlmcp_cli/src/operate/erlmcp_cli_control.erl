@@ -33,10 +33,10 @@ it is found.
 -define(WAITING, 64).
 
 -doc """
-Starts the process that listens on the control socket `File`, and removes the file at its end. A
-missing folder is made, and a socket without a listener is replaced. The error is that of the file
-or the socket: `eaddrinuse` if a process listens there already, and `eexist` if the file is no
-socket.
+Starts the process that listens on the control socket `File`. The process removes the file when it
+ends. A missing folder is made, and a socket without a listener is replaced. The error is that of
+the file or the socket: `eaddrinuse` if a process listens there already, and `eexist` if the file is
+no socket.
 """.
 -spec start_link(file:filename_all()) -> gen_server:start_ret().
 start_link(File) ->
@@ -56,8 +56,8 @@ files() ->
     lists:sort(filelib:wildcard(filename:join(erlmcp_cli_folders:control(), "*.sock"))).
 
 -doc """
-Asks a question at a control socket, and waits `Milliseconds` at most for each part of the answer.
-The answer is cut off if its node ended meanwhile.
+Asks a question at a control socket, and returns the answer. Waits `Milliseconds` at most for each
+part of the answer. The answer is cut off if the asked node ended meanwhile.
 
 - `gone`: no process listens there any more.
 - `timeout`: the connection was not accepted within five seconds, or a part of the answer did not

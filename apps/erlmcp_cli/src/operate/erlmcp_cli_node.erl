@@ -24,13 +24,13 @@ arguments() ->
        help => "print the result as JSON, and nothing else"}].
 
 -doc """
-Asks the node that the arguments name, or else the only `erlmcp serve` of the user here, and returns
-its answer. The node has ten seconds plus `Milliseconds` to answer. With `--node`, this node starts
-Erlang's distribution and sets its cookie.
+Asks the node that the arguments name, and returns its answer. If they name none, asks the only
+`erlmcp serve` that the user runs on this machine. The node has ten seconds plus `Milliseconds` to
+answer. With `--node`, this node starts Erlang's distribution and sets its cookie.
 
 The error has a sentence.
 
-- `usage`: the arguments do not name one node.
+- `usage`: the arguments name two nodes, or none although several `erlmcp serve` run.
 - `unreachable`: no node was reached, or it did not answer in time, or its answer was cut off.
 - `failed`: the answer is an error, or the node does not run erlmcp.
 """.

@@ -7,8 +7,8 @@
 -define(CELLS, 30).
 
 -doc """
-Returns a line of fewer than `Columns` characters: with a bar if the total is known, and otherwise
-with the number. `Params` are those of a progress notification.
+Returns a line of fewer than `Columns` characters. The line has a bar if the total is known, and
+otherwise the number of the progress (`plain/1`). `Params` are those of a progress notification.
 """.
 -spec line(Params :: map(), Columns :: pos_integer()) -> unicode:chardata().
 line(#{~"progress" := Progress, ~"total" := Total} = Params, Columns)

@@ -44,7 +44,7 @@ complain(Text) ->
 
 -doc """
 Returns the bytes of a styled text for a descriptor of the command. The text has its styles if the
-descriptor is a terminal that shows styles. With `none` it has none.
+descriptor is a terminal that shows styles. If `Descriptor` is `none`, the text has no styles.
 """.
 -spec rendered(styled(), Descriptor :: 1 | 2 | none) -> binary().
 rendered(Text, Descriptor) ->
@@ -69,8 +69,8 @@ plain(C) when is_integer(C) -> [C];
 plain(Text) when is_binary(Text) -> Text.
 
 -doc """
-Returns a text in one line: each newline or tab becomes a space. So the text of another can neither
-begin a line nor move what follows it.
+Returns a text in one line: each newline or tab becomes a space. So a text that somebody else wrote
+can neither begin a line nor move the text behind it.
 
 ## Examples
 

@@ -11,9 +11,9 @@ lines(Rows) -> lines(Rows, left).
 
 -doc """
 Returns a line for each row, without a newline, with two spaces between columns. All rows must have
-the same number of cells. With `left`, cells are aligned at their left end; with `right`, at their
-right end, except in the first column. A newline or tab in a cell becomes a space, so that the text
-of another cannot begin a line.
+the same number of cells. With `left`, cells are aligned at their left end. With `right`, cells are
+aligned at their right end, except in the first column. A newline or tab in a cell becomes a space,
+so that a text that somebody else wrote cannot begin a line.
 
 ## Examples
 

@@ -81,8 +81,8 @@ clear() ->
 
 -doc """
 Calls `Fun`, which asks questions, in the calling process, and returns the answer of `Fun`. Until
-then, or until the process ends, other calls of this function wait, and the lines of `say/1` are
-kept to be shown afterwards.
+`Fun` returns, or until the calling process ends, other calls of this function wait. The lines of
+`say/1` are kept meanwhile, and shown afterwards.
 """.
 -spec converse(Fun :: fun(() -> Answer)) -> Answer.
 converse(Fun) ->
@@ -92,7 +92,8 @@ converse(Fun) ->
     Answer.
 
 -doc """
-Asks for a line, within `converse/1`. Returns the typed line, or `eof` at the end of the input.
+Asks for a line. May only be called by the fun of `converse/1`. Returns the typed line, or `eof` at
+the end of the input.
 """.
 -spec ask(Question :: unicode:chardata()) -> {ok, binary()} | eof.
 ask(Question) ->

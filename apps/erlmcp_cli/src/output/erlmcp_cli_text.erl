@@ -309,9 +309,9 @@ out. Newlines and tabs stay.
 visible(Text) -> erlmcp_printable:text(Text).
 
 -doc """
-Indents the first line of a text by `First` columns, and all others by `Next`, with characters
-spelled out as by `visible/1`. Lines are wrapped below `Columns`, since a terminal that wraps a line
-itself does not indent the rest.
+Indents the first line of a text by `First` columns, and all others by `Next`. Characters are
+spelled out as by `visible/1`. Lines are wrapped so that each takes fewer than `Columns` columns: a
+terminal that wraps a line itself does not indent the rest.
 
 ## Examples
 

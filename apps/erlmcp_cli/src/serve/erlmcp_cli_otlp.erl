@@ -14,19 +14,19 @@ Specification".
 -define(HEADERS, ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"]).
 
 -doc """
-Returns the option for the collector at the URL `Base`, with the path `/v1/traces` added if it is
-missing. The environment adds headers, attributes of the program and the part of the traces to
-record. Variables that turn traces off, or name an endpoint or a protocol, do not count. The error
-is a sentence about the first wrong value.
+Returns the option `trace` of a server for the collector at the URL `Base`. The path `/v1/traces` is
+added to the URL if it is missing. The environment adds headers, attributes of the program and the
+part of the traces to record. Variables that turn traces off, or name an endpoint or a protocol, do
+not count. The error is a sentence about the first wrong value.
 """.
 -spec given(Base :: binary()) -> {ok, erlmcp_tracer:options()} | {error, unicode:chardata()}.
 given(Base) ->
     options("--otlp", with_path(Base)).
 
 -doc """
-Returns the option for the collector that the environment names. Returns `none` if it names none, if
-`OTEL_SDK_DISABLED` is `true`, or if `OTEL_TRACES_EXPORTER` is `none`. The error is a sentence about
-the first wrong value.
+Returns the option `trace` of a server for the collector that the environment names. Returns `none`
+if the environment names no collector, if `OTEL_SDK_DISABLED` is `true`, or if
+`OTEL_TRACES_EXPORTER` is `none`. The error is a sentence about the first wrong value.
 """.
 -spec environment() -> {ok, erlmcp_tracer:options()} | none | {error, unicode:chardata()}.
 environment() ->

@@ -9,8 +9,8 @@ a shell, and how to stop it. Pure, except that the name of the program comes fro
 -define(REVISION, ~"2026-07-28").
 
 -doc """
-Returns the text that `serve` shows for a server with `Options` and `Listeners`, of which exactly
-one is for HTTP. `Pages` are the pages of the HTTP listener. The text has their tokens.
+Returns the text that `serve` shows for a server with `Options` and `Listeners`. Exactly one of the
+listeners is for HTTP, and `Pages` are its pages. The text has the tokens of the pages.
 """.
 -spec text(Options :: map(), Listeners :: [map()], Pages :: #{binary() => erlmcp_page:page()}) ->
     iodata().

@@ -30,9 +30,9 @@ Internal.
 -define(APART_MS, 60_000).
 
 -doc """
-The standing of a node, by which its clock counts. A node is `new` until it has had a lease since it
-joined. After that it is `steady` if its clock is within 60 seconds of the agreed time, as the node
-has it (`m:erlmcp_cluster_time`). Otherwise its clock has `jumped`.
+The standing of a node, which decides whether its clock counts (`counted/2`). A node is `new` until
+it has had a lease since it joined. After that it is `steady` if its clock is within 60 seconds of
+the agreed time, as the node has it (`m:erlmcp_cluster_time`). Otherwise its clock has `jumped`.
 """.
 -type standing() :: new | steady | jumped.
 
@@ -120,8 +120,9 @@ median(Which, Differences) ->
 
 -doc """
 Returns the state of a node whose clock is ahead of the two medians by `Nearer` and `Farther`
-milliseconds. The node is `apart` if it is more than a minute away from both medians, and `doubtful`
-if from the farther one only. `Milliseconds` says how far its clock counts as ahead of the others.
+milliseconds. The node is `apart` if its clock is more than a minute away from both medians. It is
+`doubtful` if its clock is so far away from the farther median only. `Milliseconds` says how far the
+clock counts as ahead of the others.
 """.
 -spec state(Nearer :: integer(), Farther :: integer()) ->
     {right | doubtful | apart, Milliseconds :: integer()}.

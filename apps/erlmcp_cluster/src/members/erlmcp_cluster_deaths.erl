@@ -96,7 +96,7 @@ chosen(Name, Survivors) ->
                              || Survivor <- Survivors]),
     Chosen.
 
--doc "Returns the deaths that are remembered, the last first.".
+-doc "Returns the deaths that are remembered, the latest first.".
 -spec list(deaths()) -> [{incarnation(), death()}].
 list({_, Deaths}) ->
     lists:sort(fun({_, #{epoch := One}}, {_, #{epoch := Other}}) -> One >= Other end,

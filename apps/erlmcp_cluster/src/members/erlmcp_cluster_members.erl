@@ -47,7 +47,8 @@ start_link() ->
 -doc """
 Returns the home of the session with the name `Name`, which the incarnation `First` opened. `Watch`
 is the process of the home's incarnation on this node. Returns `unseen` if this node has not heard
-of the home yet, and `unknown` if there is none, or its death is forgotten.
+of the home yet. Returns `unknown` if the session has no home, or if the death of its home is
+forgotten.
 """.
 -spec home(erlmcp_cluster_session_id:nonce(), First :: erlmcp_cluster_deaths:incarnation()) ->
     {ok, {node(), erlmcp_cluster_deaths:incarnation()}, Watch :: pid()} | unseen | unknown.
@@ -88,8 +89,8 @@ deaths() ->
     element(2, view()).
 
 -doc """
-Returns `true` if an incarnation that this node has heard of has ended. An incarnation that is
-leaving has not ended. Returns `false` also if the store does not answer.
+Returns `true` if an incarnation has ended. This node must have heard of the incarnation. Returns
+`false` if the incarnation lives or is leaving, and also if the store does not answer.
 """.
 -spec is_over(non_neg_integer()) -> boolean().
 is_over(Incarnation) ->

@@ -63,16 +63,16 @@ refresh() ->
     gen_server:call(?MODULE, refresh).
 
 -doc """
-Returns the slot of today with the key that seals today. Raises `badarg` while this node is in no
-cluster.
+Returns the slot of today, and the key with which a use seals in this slot. Raises `badarg` while
+this node is in no cluster.
 """.
 -spec sealing_key(use()) -> {slot(), <<_:256>>}.
 sealing_key(Use) ->
     ets:lookup_element(?MODULE, {sealing, Use}, 2).
 
 -doc """
-Returns the keys of a slot, one for each secret, or `[]` if the slot is too old or too new. Raises
-`badarg` while this node is in no cluster.
+Returns the keys of a use for a slot, one for each secret. Returns `[]` if the slot is too old or
+too new. Raises `badarg` while this node is in no cluster.
 """.
 -spec opening_keys(use(), slot()) -> [<<_:256>>].
 opening_keys(Use, Slot) ->

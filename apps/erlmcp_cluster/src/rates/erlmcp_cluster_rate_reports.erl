@@ -17,16 +17,16 @@ Internal.
 -type account() :: erlmcp_server_cluster:account().
 -type peer() :: term().
 -doc """
-A report to another node. `Heard` is the number of the last report that was heard from that node. It
-is 0 if there was none, or if another report follows at once. `Number` is `none` if the report only
-says what was heard. `Count` is less than 0 if messages that were reported before have been taken
-back.
+A report to another node. `Number` is `none` if the report only says what was heard. `Heard` is the
+number of the last report that was heard from that node. It is 0 if there was none, or if another
+report to that node follows at once. `Count` is less than 0 if messages that were reported before
+have been taken back.
 """.
 -type report() ::
     {Number :: pos_integer() | none, Heard :: non_neg_integer(), [{name(), Count :: integer()}]}.
 -doc """
-Messages of an account in a report that is done, and how many nodes there were at the report; 1 if
-the report was given up.
+Messages of an account in a report that is done. `Nodes` is the number of nodes when the report was
+made, or 1 if the report was given up.
 """.
 -type done() :: {account(), Count :: integer(), Nodes :: pos_integer()}.
 
@@ -74,10 +74,10 @@ add(Name, Account, #reports{accounts = Accounts} = Reports) ->
     end.
 
 -doc """
-Returns the reports that are due at `Now`, each with its peer. `Unheard` returns how many messages
-of an account are in no report that is done, and `Nodes` is the number of nodes. A peer that only
-has to be told what was heard gets a report without messages. Without peers the reports are done at
-once, and their messages are returned.
+Returns the reports that are due at `Now`, each with its peer. Without peers all reports are done at
+once, and the second list has their messages. `Unheard` returns how many messages of an account are
+in no report that is done, and `Nodes` is the number of nodes. A peer that only has to be told what
+was heard gets a report without messages.
 """.
 -spec report(Unheard :: fun((account()) -> integer()), [peer()],
              {Nodes :: pos_integer(), Now :: integer()}, reports()) ->
@@ -115,7 +115,10 @@ open(Fresh, Peers, {Nodes, Now} = Of, #reports{number = Last, open = Open} = Rep
                                                            open = [Report | Open]}),
     {[Report | Opened], Next}.
 
--doc "Lets the next report to a peer say what was heard: the last one was not sent.".
+-doc """
+Lets the next report to a peer say which reports were heard from that peer. Call this function if a
+report to the peer was not sent.
+""".
 -spec owe(peer(), reports()) -> reports().
 owe(Peer, #reports{heard = Heard, owed = Owed} = Reports) when is_map_key(Peer, Heard) ->
     Reports#reports{owed = Owed#{Peer => []}};
@@ -150,7 +153,8 @@ leave(Peer, #reports{number = Number, heard = Heard, owed = Owed} = Reports) ->
                                            owed = maps:remove(Peer, Owed)}).
 
 -doc """
-Gives up a report of which not all nodes will hear. Returns its messages, which count as before.
+Gives up a report of which not all nodes will hear. Returns its messages, with 1 as the number of
+nodes: they go on to count as before.
 """.
 -spec give_up(Number :: pos_integer(), reports()) -> {[done()], reports()}.
 give_up(Number, Reports) ->

@@ -124,8 +124,8 @@ name(<<_:?HEAD/binary, Nonce:?NONCE/binary, _/binary>>) ->
     Name.
 
 -doc """
-Returns the nonce of the session with the number `Count` of an incarnation. `Boot` are random bits
-of the incarnation.
+Returns the nonce of a session. `Count` is the number of the session among those of the incarnation.
+`Boot` are random bits of the incarnation.
 """.
 -spec nonce(erlmcp_cluster_deaths:incarnation(), Boot :: 0..16#FFFFFF, Count :: pos_integer()) ->
     nonce().

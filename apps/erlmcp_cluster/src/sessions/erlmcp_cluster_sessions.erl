@@ -299,9 +299,10 @@ servers() ->
     [Instance || {_, _, #{cluster := {erlmcp_cluster, _}} = Instance} <- erlmcp_registry:servers()].
 
 -doc """
-Returns the counts of this node. `Storing` is a word with the number of new facts that it is about
-to store. The turns are those of the changes that it makes, and the shares those of clients in the
-facts. Returns `none` before the process has run.
+Returns the counts of this node. `Storing` is an atomics array with the number of new facts that the
+node is about to store. The turns are those of the changes that the node makes. The shares count the
+facts of each client (`m:erlmcp_cluster_shares`). Returns `none` before the process of this module
+has run.
 """.
 -spec counts() ->
     {Storing :: atomics:atomics_ref(), erlmcp_cluster_turns:turns(),
@@ -338,9 +339,10 @@ handle_info(_, State) ->
     {noreply, State}.
 
 -doc """
-Counts the shares of clients anew. Then deletes the facts of sessions that have ended, if they will
-not be needed `Seconds` seconds from now. Ends early if the store does not answer, or if the node's
-incarnation ends meanwhile. Deletes nothing while this node is in doubt about the time.
+Counts the facts of each client anew (`m:erlmcp_cluster_shares`). Then deletes the facts of sessions
+that have ended, if they will not be needed `Seconds` seconds from now. Ends early if the store does
+not answer, or if the node's incarnation ends meanwhile. Deletes nothing while this node is in doubt
+about the time.
 """.
 -spec sweep(Seconds :: non_neg_integer()) -> ok.
 sweep(Seconds) ->

@@ -102,7 +102,7 @@ running(Incarnation) ->
         error:badarg -> []
     end.
 
--doc "Returns one of a server's counts, 0 if it has none.".
+-doc "Returns the count `Counted` of a server, or 0 if the server has none.".
 -spec count(Server :: binary(), counted()) -> non_neg_integer().
 count(Server, Counted) ->
     ets:lookup_element(?COUNTS, {Server, Counted}, 2, 0).

@@ -10,8 +10,9 @@ cores do N times as many operations as one process does.
 -export_type([measured/0]).
 
 -doc """
-The figures of all processes together, and two more. `alone_per_s` is the operations a second of
-one process. `lost_percent` is the percentage that contention takes of what the cores could do.
+The figures of all processes together, and two more. `alone_per_s` is the number of operations that
+one process alone does in a second. `lost_percent` is the percentage that contention takes of what
+the cores could do.
 """.
 -type measured() :: #{
     operations := pos_integer(), duration_ns := pos_integer(), timer_ns := non_neg_integer(),
@@ -23,8 +24,8 @@ one process. `lost_percent` is the percentage that contention takes of what the 
 -define(PART, 8).
 
 -doc """
-Runs the operations of a plan with all of its workers, and with one before and after them. The error
-is the reason of an operation that failed.
+Runs the operations of a plan with all of its workers. Before and after that, runs some of them with
+one worker alone. The error is the reason of an operation that failed.
 """.
 -spec run(erlmcp_bench_operations:plan()) ->
     {ok, measured()} | {error, {operation_failed, Reason :: term()}}.

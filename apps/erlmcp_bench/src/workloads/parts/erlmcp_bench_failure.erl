@@ -20,8 +20,8 @@ The service that fails:
 -type service() :: server | gate | queue | catalog | registry.
 
 -doc """
-The `service` of `server` is killed at `at_ms`, in monotonic milliseconds: `kill` is called with its
-process.
+The `service` of `server` is killed at `at_ms`, in monotonic milliseconds: `kill` is called with the
+service's process. `recovery` is told when that happens, and when the process has ended.
 """.
 -type plan() :: #{
     service := service(), server := erlmcp:server(), at_ms := integer(),
@@ -29,8 +29,8 @@ process.
 }.
 -doc """
 The number of processes that were killed, 0 or 1. `earlier_p99_us` is the 99th percentile of the
-latencies before, and missing if there were none. `restarted_ms` is the time until the service ran
-again, and missing if it did not.
+latencies before the kill, and missing if there were none. `restarted_ms` is the time from the kill
+until the service ran again, and missing if it did not.
 """.
 -type seen() :: #{killed_processes := 0 | 1, earlier_p99_us => pos_integer(),
                   restarted_ms => float()}.
@@ -41,9 +41,9 @@ again, and missing if it did not.
 services() -> [server, gate, queue, catalog, registry].
 
 -doc """
-Starts a process that kills the service at its time. The process ends when the service runs again,
-at `stop/1`, or with the calling process. Until `stop/1`, the node does not log reports of OTP:
-those of the killed processes are expected.
+Starts a process that kills the service at its time. Just before the kill it reads the latencies of
+the load. The process ends when the service runs again, at `stop/1`, or with the calling process.
+Until `stop/1`, the node does not log reports of OTP: those of the killed processes are expected.
 """.
 -spec start(plan(), erlmcp_bench_open_load:load()) -> injector().
 start(Plan, Load) ->

@@ -28,8 +28,8 @@ process is silent.
 -define(GOODBYE_MS, 1_000).
 
 -doc """
-Starts a process that opens `Count` items, which are numbered from `Number` on. The process is
-linked to the caller, which alone may call the other functions with it.
+Starts a process that opens `Count` items of one kind on a server. The items are numbered from
+`Number` on. The process is linked to the caller, which alone may call the other functions with it.
 """.
 -spec start(kind(), erlmcp_load_target:target(), Number :: non_neg_integer(),
             Count :: pos_integer()) -> holder().

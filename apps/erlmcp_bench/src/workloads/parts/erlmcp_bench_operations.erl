@@ -30,9 +30,9 @@ The plan of a run.
     on_part => fun((float()) -> term())
 }.
 -doc """
-The number of operations, the time from the signal to begin to the last end (`duration_ns`), and the
-time of each operation in nanoseconds (`histogram`). Each process has subtracted its own cost of the
-clock. `timer_ns` is the median of these costs.
+The number of operations, their times in nanoseconds (`histogram`), and the time from the signal to
+begin until the last process was done (`duration_ns`). Each process has subtracted its own cost of
+the clock from the times of its operations. `timer_ns` is the median of these costs.
 """.
 -type measured() :: #{
     operations := pos_integer(), duration_ns := pos_integer(), timer_ns := non_neg_integer(),

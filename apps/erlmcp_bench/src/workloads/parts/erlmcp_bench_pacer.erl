@@ -50,8 +50,8 @@ due(Request, #{begins := Begins, per_second := PerSecond}) when is_integer(Begin
 
 -doc """
 Starts the processes that wake `Workers`, which are listed in the order of their numbers. Returns
-these processes, each with its monitor. Each ends with the schedule (`{outcome, paced}`), or with
-the calling process.
+the started processes, each with its monitor. Each of them ends at the end of the schedule, with the
+reason `{outcome, paced}`, or with the calling process.
 """.
 -spec start(Workers :: [pid()], schedule(), pacer()) -> [{pid(), reference()}].
 start(Workers, Schedule, Words) ->

@@ -68,7 +68,7 @@ failed(EarlierUs, #recovery{times = Times}) ->
     ok = atomics:put(Times, ?FAILED, At),
     At.
 
--doc "Marks that the failure was seen now.".
+-doc "Marks now as the time at which the failure was seen.".
 -spec seen(recovery()) -> ok.
 seen(#recovery{times = Times}) ->
     atomics:put(Times, ?SEEN, erlang:monotonic_time(nanosecond)).

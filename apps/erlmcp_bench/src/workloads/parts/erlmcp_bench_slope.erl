@@ -39,8 +39,9 @@ fit([_, _, _ | _] = Points) ->
 square(Number) -> Number * Number.
 
 -doc """
-Judges whether a slope is above or below `Bound`, as the first argument says. Returns `within` if it
-is not, and `beyond` if it is by more than 4.6 standard errors. Otherwise the verdict is `unclear`.
+Judges whether the slope of a line is above `Bound`, or below it, as the first argument says.
+Returns `within` if it is not. Returns `beyond` if it is, and is away from `Bound` by more than 4.6
+standard errors of the slope. Otherwise the verdict is `unclear`.
 
 ## Examples
 

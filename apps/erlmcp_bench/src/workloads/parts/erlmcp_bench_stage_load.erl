@@ -13,8 +13,9 @@ the whole node, and that of single functions.
     handler := module(), measure_ms := pos_integer()
 }.
 -doc """
-The cost of one request or one write in microseconds of the processor, and in reductions. Parts of
-the time are those in which processes ran, garbage was collected and ports worked.
+The cost of one request or one write in microseconds of the processor (`cpu_us`), and in reductions.
+`running_us`, `collecting_us` and `ports_us` are the parts of `cpu_us` in which processes ran,
+garbage was collected, and ports worked.
 """.
 -type share() :: #{cpu_us := float(), running_us := float(), collecting_us := float(),
                    ports_us := float(), reductions := float()}.
@@ -41,8 +42,8 @@ measured (`whole/1`).
 -define(LONGEST_MS, 3_600_000).
 
 -doc """
-Measures a request. `write` is the cost of sending as many bytes as an answer has, on a separate
-connection.
+Starts a server and a load as the plan says, and measures the cost of a request. `write` is the cost
+of sending as many bytes as an answer has, on a separate connection.
 
 ## Errors
 
@@ -65,9 +66,10 @@ whole(#{measure_ms := Milliseconds} = Plan) ->
     end).
 
 -doc """
-Measures a request of a running server for `Milliseconds`, or longer if that is too short for a
-figure. `Plan` has members of `t:erlmcp_load:plan/0`, and `transport` in place of the target. Its
-`warm_ms` are the milliseconds of load before the measurement. The errors are those of `whole/1`.
+Measures the cost of a request on a running server. Measures for `Milliseconds`, or longer if that
+is too short for a figure. `Plan` has members of `t:erlmcp_load:plan/0`, and `transport` in place of
+the target. Its `warm_ms` are the milliseconds of load before the measurement. The errors are those
+of `whole/1`.
 """.
 -spec taken(erlmcp_bench_target:target(), Plan :: map(), Milliseconds :: pos_integer()) ->
     {ok, whole()} | {error, term()}.
@@ -134,10 +136,11 @@ drained(Socket) ->
     end.
 
 -doc """
-Measures `Functions` in a request, without the measured functions that they call. A time is the
-median in microseconds, multiplied by the calls for each request. Reductions are the mean,
-multiplied by these calls. The errors are those of `whole/1`, except `no_processor_time`, and
-`{no_function, Function}` for a function that does not exist.
+Measures the cost of each of `Functions` in one request, without the measured functions that it
+calls. For the unit `nanoseconds`, a cost is the median time of a call in microseconds, multiplied
+by the calls for each request. For `reductions`, it is the mean of a call, multiplied by the same
+number. The errors are those of `whole/1` except `no_processor_time`, and in addition
+`{no_function, Function}` if a function does not exist.
 """.
 -spec metered(erlmcp_bench_meter:unit(), Functions :: [mfa(), ...], plan()) ->
     {ok, #{mfa() => float()}} | {error, term()}.
