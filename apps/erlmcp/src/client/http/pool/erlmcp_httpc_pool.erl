@@ -152,8 +152,8 @@ refused(Slots) ->
     end.
 
 -doc """
-Returns the connection of a loan: either gun's process, for `gun:request/6` and similar functions, or
-the socket.
+Returns the connection of a loan: either gun's process, for `gun:request/6` and similar functions,
+or the socket.
 """.
 -spec connection(loan()) -> erlmcp_httpc_pool_table:connection().
 connection({Loan, _}) ->
