@@ -951,9 +951,9 @@ stop_server(Server) ->
 Options of `drain/2`.
 
 - `timeout_ms`: milliseconds that running calls and tasks have to end.
-- `lame_ms`: milliseconds for which the server still serves before that, and is not ready (0). Take
-  at least the time in which your load balancer notices that. For one that looks once a second, and
-  acts after two failures, take 3,000.
+- `lame_ms`: milliseconds before `timeout_ms` begins, in which the server still serves but is not
+  ready (0 by default). Take at least the time in which your load balancer notices that a server is
+  not ready. For a load balancer that looks once a second, and acts after two failures, take 3,000.
 """.
 -type drain_options() :: #{timeout_ms := non_neg_integer(), lame_ms => non_neg_integer()}.
 

@@ -197,8 +197,9 @@ gets the change `missed` instead.
 -callback publish(Change :: term(), State :: term()) -> ok.
 
 -doc """
-Asks the server on another node, where the question reaches `answer/2`. The answer has to come
-within a second. `unreachable` does not mean that the question did not arrive.
+Asks the server on another node, where the question reaches `answer/2`, and returns its answer.
+Returns `unreachable` if no answer comes within a second, or if the answer is `unsupported`. The
+question may have arrived even then.
 """.
 -callback ask(node(), Question :: term(), State :: term()) -> {ok, Answer :: term()} | unreachable.
 

@@ -112,8 +112,8 @@ part of the store does not answer, the id may be `none`, and `members` is `[]`.
 -type view() :: #{cluster := binary() | none, members := [node()]}.
 
 -doc """
-The name of a fact of a session. A resource that the client watches has the SHA-256 digest of its
-URI as the name.
+The name of a fact of a session. The fact that the client watches a resource has the SHA-256 digest
+of the resource's URI as its name.
 """.
 -type fact() :: declaration | log_level | ended | <<_:256>>.
 

@@ -103,13 +103,19 @@ is_empty(#subscriptions{all = All}) ->
     map_size(All) =:= 0.
 
 -doc """
-Adds a subscription of a process, which the calling process monitors. The reference is the monitor,
-and is in each event for the process. Before the negotiation the subscription waits for `restart/2`.
-If the server must be asked, a linked process does so. Otherwise the subscriber gets `subscribed`,
-as soon as the session's stream is not being opened any more. The error is `{overload, Limit}` if
-the client has `Limit` subscriptions, as its option `subscriptions` allows.
+Adds a subscription of the process `Pid` to the changes in `Filter`. Returns the reference of the
+subscription, which is in each of its events. The reference is also the calling process's monitor of
+`Pid`. Before the negotiation the subscription waits for `restart/2`.
+
+In 2026-07-28 a linked process opens a stream for the subscription, unless `Filter` has no keys
+except `logs` and `elicitations`. In a session a linked process asks the server to watch the
+`resources` of `Filter`, if there are any. If no process is needed, `Pid` gets `subscribed`, as soon
+as the session's stream is not being opened any more.
+
+The error is `{overload, Limit}` if the client has `Limit` subscriptions, as its option
+`subscriptions` allows.
 """.
--spec add(pid(), erlmcp_client:filter(), server(), subscriptions()) ->
+-spec add(Pid :: pid(), Filter :: erlmcp_client:filter(), server(), subscriptions()) ->
     {ok, reference(), subscriptions()} | {error, {overload, pos_integer()}}.
 add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscriptions) ->
     #subscriptions{all = All} = Subscriptions,

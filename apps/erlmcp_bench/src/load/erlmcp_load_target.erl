@@ -9,9 +9,12 @@ once, to an IPv4 address.
 -export_type([target/0, way/0]).
 
 -doc """
-A server: the URL of an MCP endpoint, `http://` or `https://`; a port that takes JSON-RPC in lines;
-or a program with its arguments, which is started for each connection, with lines on its standard
-streams.
+The server that a load is sent to.
+
+- `http`: the URL of an MCP endpoint. It begins with `http://` or `https://`.
+- `tcp`: the host and the port of a server that takes JSON-RPC in lines.
+- `stdio`: a program and its arguments. The program is started once for each connection. It reads
+  JSON-RPC in lines from its standard input, and writes the replies to its standard output.
 """.
 -type target() ::
     {http, Url :: binary() | string()}

@@ -30,8 +30,9 @@ recover.
     | {drop_clients, At :: float(), #{mark_s := pos_integer()}}
     | {kill_node, At :: float(), #{mark_s := pos_integer()}}.
 -doc """
-A published figure of the step with `of_clients` clients, or of the whole `peak`. A throughput is
-that of all clients of the step together.
+A figure that was published for the step with `of_clients` clients, or for the whole peak if
+`of_clients` is `peak`. A throughput is that of all clients of the step together. For a run with
+fewer clients, the number of clients and a throughput are reduced in proportion.
 """.
 -type mark() :: #{
     of_clients := pos_integer() | peak,

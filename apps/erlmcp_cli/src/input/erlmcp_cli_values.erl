@@ -71,7 +71,7 @@ service(Name) ->
         [] -> error(badarg)
     end.
 
--doc "Returns the services that can fail, as text.".
+-doc "Returns the names of the services that can fail, separated by commas.".
 -spec services() -> unicode:chardata().
 services() ->
     lists:join(", ", [atom_to_list(Service) || Service <- erlmcp_bench_failure:services()]).

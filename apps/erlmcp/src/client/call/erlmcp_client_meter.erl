@@ -432,8 +432,9 @@ shared(~"prompts/get") -> ?OTHER_NAME;
 shared(_) -> 0.
 
 -doc """
-Returns the failures of requests. Failures that have found no free slot count as those of the server
-0, and of methods that MCP does not have. Raises `badarg` if the application does not run.
+Returns the times of the failed requests, by `t:requests/0`, error and JSON-RPC code. The code is
+`none` if a failure has none. Failures that found no free slot are counted under the server 0 and
+the method `_OTHER`, without a revision and a code. Raises `badarg` if the application does not run.
 """.
 -spec failures() ->
     [{requests(), Error :: atom(), Code :: integer() | other | none, erlmcp_meter_counts:times()}].

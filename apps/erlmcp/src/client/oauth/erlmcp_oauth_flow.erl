@@ -42,7 +42,8 @@ address of the MCP server.
 The input of each step of a flow. `tokens` are those from before the flow. `issuer` is the one that
 the client's own credentials belong to, if it is known. `registered` reads stored registrations, and
 `stored` reads stored tokens. `learned` writes and deletes registrations, and reports an issuer or
-the beginning of a login. The hosts in `fetch` report each host that is newly allowed.
+the beginning of a login. `fetch` has the hosts that may be called. When a step allows a further
+host, the process that started the flow gets a message (`start/3`).
 """.
 -type context() :: #{
     server_url := binary(),

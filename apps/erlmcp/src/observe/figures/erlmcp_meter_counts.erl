@@ -190,7 +190,7 @@ add_failure(At, Row, {BytesIn, BytesOut}, Nanoseconds, Counters) ->
     ok = counters:add(Counters, Row + 1, BytesOut),
     add_duration(At, Nanoseconds, Counters).
 
--doc "Counts a time in the coarse buckets at `At`.".
+-doc "Adds the duration `Nanoseconds` to the sum at `At`, and counts the duration in its bucket.".
 -spec add_duration(At :: row(), Nanoseconds :: integer(), counters:counters_ref()) -> ok.
 add_duration(At, Nanoseconds, Counters) ->
     ok = counters:add(Counters, At, Nanoseconds),

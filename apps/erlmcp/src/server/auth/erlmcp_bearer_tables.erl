@@ -207,7 +207,10 @@ begin_refresh(Index, #{words := Words} = Tables) ->
     may_fetch(Index, Tables) andalso
         atomics:compare_exchange(Words, ?REFRESHING(Index), 0, 1) =:= ok.
 
--doc "Records the end of a refresh, successful or not.".
+-doc """
+Records that a refresh of the keys of the source `Index` has ended, successfully or not. Then
+`begin_refresh/2` may return `true` again.
+""".
 -spec end_refresh(Index :: pos_integer(), tables()) -> ok.
 end_refresh(Index, #{words := Words}) ->
     atomics:put(Words, ?REFRESHING(Index), 0).

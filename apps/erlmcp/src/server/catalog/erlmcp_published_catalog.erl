@@ -173,7 +173,7 @@ tell_waiting(Tell, #{changing := Table}) ->
         error:badarg -> ok
     end.
 
--doc "Erases the catalog of the server with the key `Key`. The server ends, or could not start.".
+-doc "Erases the catalog of the server with the key `Key`, which ends or could not start.".
 -spec erase(Key :: reference()) -> ok.
 erase(Key) ->
     _ = persistent_term:erase({?MODULE, Key}),

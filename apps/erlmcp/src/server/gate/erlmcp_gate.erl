@@ -520,11 +520,13 @@ limit(#{counters := Counters, permits := Permits, limits := #{in_flight := Most}
     erlmcp_gate_permits:tell_queue(Permits).
 
 -doc """
-Sets a limit on waiting requests, in addition to `queue`, `queue_bytes` and `queue_per_principal`.
-`none` removes this limit. A tenant may have as many waiting requests as are still free in this
-limit, and ten in any case.
+Sets `Limit`, a limit on waiting requests, in addition to `queue`, `queue_bytes` and
+`queue_per_principal`. `none` removes it. A further request of a tenant may wait if fewer requests
+of this tenant wait than there are free places in `Limit`. So one tenant alone gets about half of
+`Limit`. Ten requests of each tenant may wait even if `Limit` is exceeded, but the other limits still
+apply.
 """.
--spec limit_queue(gate(), pos_integer() | none) -> ok.
+-spec limit_queue(gate(), Limit :: pos_integer() | none) -> ok.
 limit_queue(#{counters := Counters}, none) ->
     erlmcp_gate_counters:queue_limit(erlmcp_gate_counters:most(), Counters);
 limit_queue(#{counters := Counters}, Limit) ->

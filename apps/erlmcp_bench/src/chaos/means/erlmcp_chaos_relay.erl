@@ -21,8 +21,8 @@ start() ->
     ok.
 
 -doc """
-Records an event of a server. A server calls this function if the function is its option `on_event`.
-Does nothing if the node has no relay.
+Records an event, with the system time, in this node's relay. Does nothing if the node has no relay.
+This function can be the option `on_event` of a server.
 """.
 -spec event(map()) -> ok.
 event(Event) ->

@@ -28,11 +28,11 @@ Internal.
 -define(NEEDED, [erlmcp, cowboy, cowlib, ranch]).
 
 -doc """
-Returns the child specification of a listener, made from `ranch:child_spec/5`. The start first loads
-the modules that refusals need. It then waits for up to half a second while the address in
-`SocketOptions` is in use.
+Returns `Spec`, the child specification of a listener from `ranch:child_spec/5`, with another start.
+This start first loads the modules that refusals need. It then waits for up to half a second while
+the address in `SocketOptions` is in use. After that it starts the listener as `Spec` says.
 """.
--spec child_spec(supervisor:child_spec(), SocketOptions :: [gen_tcp:listen_option()]) ->
+-spec child_spec(Spec :: supervisor:child_spec(), SocketOptions :: [gen_tcp:listen_option()]) ->
     supervisor:child_spec().
 child_spec(#{start := Start} = Spec, SocketOptions) ->
     Address = [Option || {Key, _} = Option <- SocketOptions, Key =:= ip orelse Key =:= port],
