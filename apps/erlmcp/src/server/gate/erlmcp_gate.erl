@@ -523,8 +523,8 @@ limit(#{counters := Counters, permits := Permits, limits := #{in_flight := Most}
 Sets `Limit`, a limit on waiting requests, in addition to `queue`, `queue_bytes` and
 `queue_per_principal`. `none` removes it. A further request of a tenant may wait if fewer requests
 of this tenant wait than there are free places in `Limit`. So one tenant alone gets about half of
-`Limit`. Ten requests of each tenant may wait even if `Limit` is exceeded, but the other limits still
-apply.
+`Limit`. Ten requests of each tenant may wait even if `Limit` is exceeded, but the other limits
+still apply.
 """.
 -spec limit_queue(gate(), Limit :: pos_integer() | none) -> ok.
 limit_queue(#{counters := Counters}, none) ->
