@@ -677,14 +677,15 @@ The figures of a server, as `metrics/1` returns them.
   the server's own faults. A message that could not be read counts as a request. So does the run of
   a task, apart from the request that asked for it.
 - `refusals`: how many requests ended with each refusal, by its number.
-- `methods`: requests by their method. `_OTHER` are methods that MCP does not have. If there are too
-  many different failures to count each apart, `_OTHER` also has the remaining ones. `_TASK` are the
-  runs of tasks. `_UNREAD` are requests that were refused before their message was read, and
-  messages without a method.
+- `methods`: requests by their method. `_OTHER` are methods that MCP does not have. A bounded number
+  of different failures have counts of their own. A request that ends with a further failure counts
+  as `_OTHER`, whatever its method. `_TASK` are the runs of tasks. `_UNREAD` are requests that were
+  refused before their message was read, and messages without a method.
 - `tools`, `prompts`, `resources`: requests by the definition that they were for. At most 200
   definitions have figures of their own. `other` has those of all others.
-- `removed`: requests for definitions that the server no longer has. If very many different failures
-  were counted, those that have not occurred for a minute are counted here, too.
+- `removed`: requests for definitions that the server no longer has. While very many different
+  failures have counts, requests for other definitions are moved here, too, if their failure has not
+  occurred for a minute.
 - `connections`, `in_flight`, `waiting`: as in `t:info/0`. `tasks`: how many tasks are `running`.
 - `cache`: the cached results, see `t:cache_info/0`.
 - `refused_connections`: how many connections were refused when they opened, by the kind of their
@@ -694,8 +695,9 @@ The figures of a server, as `metrics/1` returns them.
   clients of the same node, `pipe`. Durations have 15 coarse buckets.
 - `streams`: how many streams of HTTP responses are `open`, and how many were `opened`.
 - `bounds`: what is `used` now of each bound, its `limit`, and when the limit will be met, if there
-  is a trend (`t:forecast/0`). Of `tasks`, those that have ended and not expired are used, too. This
-  bound is absent if the server's `task_store` does not count (`c:erlmcp_task_store:count/1`).
+  is a trend (`t:forecast/0`). In `tasks`, tasks that have ended still count until they expire. The
+  bound `tasks` is absent if the server's `task_store` does not count
+  (`c:erlmcp_task_store:count/1`).
 - `cluster`: what the node knows of its cluster (`t:erlmcp_server_cluster:overview/0`). `forwarded`
   is how many requests this server has passed on to the homes of their sessions, and `inherited` how
   many sessions it has inherited. Only with the option `cluster`.
@@ -861,7 +863,8 @@ it into your own supervision tree with `child_spec/1`.
 - `{duplicate, Kind, Name}`: two definitions or skills have the same name, URI or URI template.
   `{duplicate, mount, Prefix}`: two `mounts` have the same prefix.
 - `{listen, Transport, Reason}`: a listener cannot start. `Reason` is an `t:inet:posix/0`, or an
-  error of `m:ssl`. `{file, Name, Why}` names a file of `tls` that cannot be used.
+  error of `m:ssl`. The `Reason` `{file, Name, Why}` means that a file of `tls` cannot be
+  used.
 - `{already_started, Pid}`: a server with this `id` runs on this node.
 - `{not_started, erlmcp}`: the application does not run (`application:ensure_all_started/1`).
 - `{mount, Prefix, Reason}`: a server cannot be mounted under this prefix. `Reason` is one of these
@@ -1128,7 +1131,8 @@ Those of `replace/2`, and
 - `{old_code_runs, Modules}`: processes still run the code of these modules that the last reload
   replaced. Reload again when they have ended.
 - `{old_funs, Modules}`: an option of the server, such as `middleware`, is a fun of old code, which
-  a reload removes. Restart the server; write it as `fun Module:Name/Arity` to reload often.
+  a reload removes. Restart the server. A fun of the form `fun Module:Name/Arity` never causes
+  this error.
 - `{not_loaded, Reasons}`: new code cannot be loaded, with the reasons of `code:atomic_load/1`.
 
 ## Examples
@@ -1340,7 +1344,7 @@ than that of the report before.
 If the client reads more slowly than the handler reports, the handler waits (limits
 `unread_messages` and `unread_bytes`). After it has waited for five seconds in all, or for half a
 second in which the client read nothing, reports are left out instead. A `quick` handler in its
-connection's process never waits, and reports of other processes are left out.
+connection's process never waits. Reports that another process makes for it are left out.
 
 In a task, `message` becomes the status message of the task. Clients of 2026-07-28 get no other
 report of a task.

@@ -129,7 +129,7 @@ A client's own options on HTTP.
 - `idle_ms`: milliseconds until an unused connection is closed (30,000).
 - `tls`: options of `ssl:connect/3`, which override the client's own.
 - `protocols`: the versions of HTTP that the client offers over TLS (`[http2, http]`). Without TLS
-  it speaks HTTP/1.1, or HTTP/2 if the value is `[http2]`.
+  the client speaks HTTP/1.1, or HTTP/2 if the value is `[http2]`.
 """.
 -type http_options() :: #{
     headers => [{binary(), binary()}],
@@ -224,8 +224,8 @@ revision, as `metrics/0` returns them.
   result, except cancelled ones. The errors among their `failures` are the names of `t:reason/0`:
   `rpc`, with its `code`, for an error that the server answered. At most 200 tools and prompts, of
   all servers together, have figures of their own. `other` has those of all others.
-- `removed`: requests for tools and prompts that have made room for others, since they were not
-  used.
+- `removed`: requests for tools and prompts that no longer have figures of their own. When room is
+  short, tools and prompts without a recent request lose theirs.
 """.
 -type metrics() :: #{
     server := binary() | other, port := inet:port_number() | none, network := tcp | pipe | none,
@@ -252,8 +252,8 @@ The options of one call.
 - `log_level`: the lowest level of log messages for this call, in place of the client's; only in
   2026-07-28.
 - `meta`: members for the request's `_meta`.
-- `trace`: the context of the span that the call belongs to (`m:erlmcp_tracer`). Without this option
-  it is the current one of the calling process, which in a handler is that of the running request.
+- `trace`: the context of the span that the call belongs to (`m:erlmcp_tracer`). By default the
+  context is the current one of the calling process: in a handler, that of the running request.
 - `fresh`: `true` asks the server even if the cache has a result.
 - `task`: if the call becomes a task, `await`, the default, waits for its result, and `handle`
   returns the task. Needs the client's option `tasks`.
@@ -365,8 +365,8 @@ has not opened its stream for them. Another `subscribed` means that changes may 
 before it.
 
 The last event is `{ended, Reason}`, except after `unsubscribe/2`. `Reason` is `slow_consumer` if
-more than 1,000 messages wait for the process. The same holds if these would have more than 8 MiB,
-were each as large as the event. Otherwise `Reason` is `stopped`, or the `t:reason/0` of the
+more than 1,000 messages wait for the process. `Reason` is the same if their number, times the size
+of the event, is more than 8 MiB. Otherwise `Reason` is `stopped`, or the `t:reason/0` of the
 failure.
 """.
 -type event() ::
@@ -445,8 +445,8 @@ stop(Client) ->
 -doc """
 Returns what the server says about itself: `server_info`, `capabilities` and, if it gives any,
 `instructions`. `revision` is the revision that both agreed on. Waits until the client has reached
-the server, or has failed to reach it (`t:reason/0`). If that takes longer than the client's option
-`timeout`, the error is `{timeout, Milliseconds}`. In a pool one member is asked.
+the server, or has failed to reach it (`t:reason/0`). If this wait takes longer than the client's
+option `timeout`, the error is `{timeout, Milliseconds}`. In a pool one member is asked.
 """.
 -spec server(client()) -> {ok, map()} | {error, reason()}.
 server(Client) ->
@@ -502,8 +502,8 @@ metrics() ->
 -doc """
 Returns all tools of the server, from all pages of the list. Pages may come from the client's cache.
 A list over the limit `pages` is the error `{too_many_pages, Limit}`, and one over `list_bytes` is
-`{too_large, Limit}`. On HTTP in 2026-07-28, a tool that declares an invalid header is left out, and
-that is logged.
+`{too_large, Limit}`. On HTTP in 2026-07-28, a tool that declares an invalid header is left out,
+with a warning in the log.
 """.
 -spec list_tools(client()) -> items().
 list_tools(Client) -> list_tools(Client, #{}).

@@ -24,7 +24,8 @@ Options of Streamable HTTP.
 
 - `ip`, `port`: the address, by default a free port of the loopback address.
 - `path`: the path of the endpoint (`/mcp`); `none` for a listener with only pages or HTTP+SSE. If
-  the endpoint's URL is an OAuth resource, the path has only characters of URLs.
+  the endpoint's URL is an OAuth resource, the path must consist of characters that a URL may
+  contain.
 - `metrics`: `true` adds the page `/metrics` (`false`), which shows the figures of all servers and
   clients of this node to Prometheus. The page needs the application `prometheus`, see
   `m:erlmcp_prometheus`.
@@ -125,8 +126,8 @@ read.
     ask() | {process, ask()} | {certificate, certificate()} | {bearer, bearer()}.
 
 -doc """
-Returns the principal of a request, or the reason why the request is refused: a sentence in UTF-8
-that the client gets with the status 401.
+Returns the principal of a request, or the reason why the request is refused. The reason is a
+sentence in UTF-8 that the client gets with the status 401.
 
 The map after the principal may have `scopes` (`all` by default), `claims`, and `expires_at`: in
 seconds of system time, or `infinity`. If that time has passed, the request is refused with the

@@ -45,8 +45,8 @@ Options of a login.
   MCP server itself if it names none.
 - `key`, `algorithm`: a private key in PEM and its JWS algorithm, in place of a secret. The
   algorithm is `ES256` (the default), `RS256`, `PS256` or `EdDSA`.
-- `client_metadata_url`: the https URL of the client's metadata document. It is the client's id at
-  authorization servers that read such documents.
+- `client_metadata_url`: the https URL of the client's metadata document. The URL is the client's id
+  at authorization servers that read such documents.
 - `client_name`: the name of a client that registers itself (`erlmcp`).
 - `browser`: a fun that sends the user to a URL. The default opens the URL in the machine's browser.
   With `none` the client uses and renews stored tokens, and a login that needs a user fails.

@@ -44,8 +44,9 @@ A request for a page.
 - `below`: the rest of the path behind that of the page: empty, or with a slash at its beginning.
 - `headers`: with names in lower case.
 - `scheme`, `host`, `port`: of the URL, as the listener was asked. Behind a proxy that ends TLS the
-  scheme is `http`. `peer` is the client's address. If the request comes from a trusted proxy, it is
-  the address that the proxy names.
+  scheme is `http`.
+- `peer`: the client's address. For a request from a trusted proxy, `peer` is the address that the
+  proxy names.
 - `server`: the server, for the functions of `m:erlmcp`.
 - `principal`: the client's identity, `anonymous` for a page without `authenticate`.
 - `body`: at most 65,536 bytes; a larger one is refused.

@@ -103,9 +103,9 @@ negative if it is behind, and 0 if it is `right`.
 -doc """
 A node of a cluster. Its `state` is `leaving` when others are the homes of its sessions, and it
 finishes what it has begun. `leads` is `true` for the leader, through which the nodes agree. The
-other figures are there if the node has sent them recently: its own `lease_ms`, its open `sessions`,
-the requests that it has passed on (`forwarded`), and the sessions that it has `inherited`.
-`clock_ahead_s` is by how many seconds its clock is ahead of the others (`t:clock/0`).
+other figures are there if the node has sent them recently. These figures are its own `lease_ms`,
+its open `sessions`, the requests that it has passed on (`forwarded`), and the sessions that it has
+`inherited`. `clock_ahead_s` is by how many seconds its clock is ahead of the others (`t:clock/0`).
 """.
 -type node_overview() :: #{
     node := node(), state := alive | leaving | dead, leads := boolean(),
@@ -129,9 +129,9 @@ nor change a task. For `sessions`, also returns `none` when the node gives its s
 
 -doc """
 Returns the id of a new session. Its home is this node, in the incarnation `Incarnation`
-(`c:incarnation/2`). The server makes the `Changes` by `c:change_session/4` when the session is
-within its limits, and before the client has the id. Returns `unavailable` if this node may serve no
-session now. Must not wait for other nodes.
+(`c:incarnation/2`). The server then stores the `Changes` by `c:change_session/4`, and the client
+gets the id after that. If the session would exceed a limit, the server refuses it and stores no
+change. Returns `unavailable` if this node may serve no session now. Must not wait for other nodes.
 """.
 -callback open_session(session(), State :: term()) ->
     {ok, Id :: binary(), Incarnation :: pos_integer(), Changes :: [change()]} | unavailable.
@@ -204,9 +204,10 @@ question may have arrived even then.
 -callback ask(node(), Question :: term(), State :: term()) -> {ok, Answer :: term()} | unreachable.
 
 -doc """
-Returns the keys of this server that all nodes have, the one that seals first: those of its cursors
-and states (`state`), or those of its nonces for DPoP (`dpop`). Returns `none` while the node is in
-no cluster. The keys of `state` are read every ten seconds, and those of `dpop` for each nonce.
+Returns the keys that this server has on all nodes. The first key seals, and every key opens. With
+`state`, the keys are those of its cursors and states; with `dpop`, those of its nonces for DPoP.
+Returns `none` while the node is in no cluster. The keys of `state` are read every ten seconds, and
+those of `dpop` for each nonce.
 """.
 -callback keys(state | dpop, State :: term()) -> {ok, erlmcp:key_ring()} | none.
 
@@ -305,7 +306,8 @@ unheard(Account) ->
 
 -doc """
 Records that all other nodes have heard of `Count` messages of an account, each of which counted
-`Nodes` times. Each counts once from now on. With 1 for `Nodes` they still count as they did before.
+`Nodes` times. Each of these messages counts once from now on. If `Nodes` is 1, the rate counts of
+the account do not change.
 """.
 -spec heard_by_all(account(), Count :: integer(), Nodes :: pos_integer()) -> ok.
 heard_by_all(Account, Count, Nodes) ->
@@ -333,7 +335,7 @@ paid(Account) ->
 -doc """
 Raises the counts of rates of the server `Id` to those of another node, which `paid/1` returned
 there. The messages of this node of which the others have not heard count in addition. A count that
-is higher here already stays. Does nothing if the server does not run here.
+is already higher here stays. Does nothing if the server does not run here.
 """.
 -spec pay(Id :: term(), [{Client :: term(), Paid :: [term()]}]) -> ok.
 pay(Id, Accounts) ->

@@ -24,9 +24,9 @@ found nor listed, whether it was swept or not.
 -type status() :: working | input_required | completed | failed | cancelled.
 -doc """
 The owner of a task: the principal of its client or, for an anonymous client of 2025-11-25, the
-client's session. A client of that revision can list the tasks of its owner. A session on HTTP is
-named by a digest of its id. A connection on lines can have several sessions, one after the other,
-and `Number` is the number of the session.
+client's session. In that revision a client can list the tasks whose owner is its principal or, if
+the client is anonymous, its session. A session on HTTP is named by a digest of its id. A connection
+on lines can have several sessions, one after the other, and `Number` is the number of the session.
 """.
 -type owner() ::
     {principal, erlmcp:principal()}
@@ -128,14 +128,14 @@ callback every ten seconds, so the callback should not read all tasks.
 
 -doc """
 Returns the time in milliseconds since 1970, for the members of a task and for `c:sweep/2`. Without
-this callback it is the system time of the node. A store of several nodes needs a time on which they
-agree.
+this callback, the time is the system time of the node. A store of several nodes needs a time on
+which the nodes agree.
 """.
 -callback now_ms(State :: term()) -> integer().
 -doc """
 Returns how many tasks the store keeps, as they count for the limit `tasks`. `erlmcp:metrics/1` has
-this number as what is used of the bound `tasks`. Without this callback, that bound is missing
-there. The callback should read a counter, since its callers do not expect to wait.
+this number as `used` in its bound `tasks`. Without this callback, the metrics lack that bound. The
+callback should read a counter, since its callers do not expect to wait.
 """.
 -callback count(State :: term()) -> non_neg_integer() | unavailable().
 -optional_callbacks([now_ms/1, count/1]).

@@ -103,7 +103,8 @@ The state of the cluster, as this node knows it (`status/0`).
 A server of a cluster, on this node.
 
 - `server`: its `id`.
-- `bound`: the bytes that the ids of its sessions are bound to.
+- `bound`: bytes made of its `id`. The ids of its sessions are sealed with these bytes, so a server
+  with another `id` does not accept them.
 - `idle_s`: the seconds after which an idle session has certainly ended.
 - `stored`: the limits of the events that are kept for each session.
 - `start`: a reference that names this start of the server.
@@ -204,8 +205,9 @@ left({error, _} = Error) ->
     Error.
 
 -doc """
-Removes a dead node from the cluster, if it will not come back. Until this call the dead node counts
-when a majority is needed. If it does come back, it joins as a new node.
+Removes a dead node from the cluster. Call this function for a node that will not come back. Until
+the call the dead node counts when a majority is needed. If the node does come back, it joins as a
+new node.
 
 ## Errors
 
