@@ -563,7 +563,7 @@ The outcome of `reload/1`.
   different to clients than before, or have another `visible`. A local fun of new code is another
   one than that of the old code.
 - `modules`: the modules of which new code was loaded.
-- `old_code`: those of them whose replaced code a process still runs.
+- `old_code`: the loaded modules whose replaced code a process still runs.
 """.
 -type reloaded() :: #{
     added := non_neg_integer(), removed := non_neg_integer(), changed := non_neg_integer(),
@@ -675,7 +675,7 @@ The figures of a server, as `metrics/1` returns them.
 - `at_ms`, `started_ms`: the system time of the figures, and of the server's start.
 - `requests`, `faults`: the requests that have ended, in whatever way, and those of them that were
   the server's own faults. A message that could not be read counts as a request. So does the run of
-  a task, apart from the request that asked for it.
+  a task, in addition to the request that asked for it.
 - `refusals`: how many requests ended with each refusal, by its number.
 - `methods`: requests by their method. `_OTHER` are methods that MCP does not have. A bounded number
   of different failures have counts of their own. A request that ends with a further failure counts
@@ -684,8 +684,8 @@ The figures of a server, as `metrics/1` returns them.
 - `tools`, `prompts`, `resources`: requests by the definition that they were for. At most 200
   definitions have figures of their own. `other` has those of all others.
 - `removed`: requests for definitions that the server no longer has. While very many different
-  failures have counts, requests for other definitions are moved here, too, if their failure has not
-  occurred for a minute.
+  failures of definitions have counts, a failure that has not occurred for a minute loses its own.
+  Requests that ended with this failure then count here, even if the server has their definition.
 - `connections`, `in_flight`, `waiting`: as in `t:info/0`. `tasks`: how many tasks are `running`.
 - `cache`: the cached results, see `t:cache_info/0`.
 - `refused_connections`: how many connections were refused when they opened, by the kind of their
@@ -964,8 +964,8 @@ Options of `drain/2`.
 Takes a server out of service before it is stopped. An integer stands for `timeout_ms` alone.
 
 1. With `lame_ms`, the server still serves for that time, but fails its health check `drain`. Each
-   response on HTTP/1.1 is the last of its connection. At the end of that time, idle connections of
-   HTTP that have served a request end, those of HTTP/2 with GOAWAY. So do all open streams except
+   response on HTTP/1.1 is the last of its connection. At the end of that time, each idle connection
+   of HTTP ends if it has served a request, on HTTP/2 with GOAWAY. All open streams end, too, except
    those of running calls.
 2. The server accepts no more connections, except those of a listener that has only pages. It
    refuses new requests with error 1077, and ends its open subscriptions.
@@ -1084,8 +1084,8 @@ remove(Server, Kind, Key) when
 Replaces the definitions of a running server in one change. A kind that `Definitions` does not have
 stays as it is, and so do skills, and the definitions of mounted servers. Sessions stay open, and
 running calls end with the definition that they began with. Clients are notified as by `add/3` of
-each list that is not the same as before. A list with another `visible` is not the same. If a
-definition is wrong, nothing is replaced.
+each list that is not the same as before. A list is not the same, either, if one of its definitions
+has another `visible`. If a definition is wrong, nothing is replaced.
 
 ## Errors
 
@@ -1153,8 +1153,8 @@ reload(Server) ->
     end.
 
 -doc """
-Notifies the clients that subscribe to the resource at `Uri` that its contents have changed. These
-are also clients of servers that mount this server, and clients on the other nodes of its cluster.
+Notifies the clients that subscribe to the resource at `Uri` that its contents have changed. Clients
+of servers that mount this server, and clients on other nodes of its cluster, are notified, too.
 Cached contents of the resource are deleted. `Uri` need not belong to a definition. Returns
 `{error, not_found}` if the server does not run.
 """.
@@ -1246,9 +1246,9 @@ state(Gate) ->
     end.
 
 -doc """
-Returns the open sessions of Streamable HTTP of a server, the last used ones first. If there are
-more than 100 sessions, any 100 of them are returned. Calls no process. Returns `{error, not_found}`
-if the server does not run.
+Returns the open sessions of Streamable HTTP of a server, the most recently used ones first. If
+there are more than 100 sessions, any 100 of them are returned. Calls no process. Returns
+`{error, not_found}` if the server does not run.
 """.
 -spec sessions(server()) -> [open_session()] | {error, not_found}.
 sessions(Server) ->
@@ -1265,10 +1265,10 @@ sessions(Server) ->
     end.
 
 -doc """
-Returns a server's calls that run, or wait until they may run: the oldest first, 100 at most. Quick
-calls in the process of their connection, tasks, and calls that wait for their client's input or for
-a task are not among them. A call that begins at this moment may be missing. Asks the process of
-each call, which can take long on a busy machine. Returns `{error, not_found}` if the server does
+Returns a server's calls that run, or wait until they may run: the oldest first, 100 at most. The
+list leaves out tasks, calls that wait for their client's input or for a task, and quick calls in
+the process of their connection. A call that begins at this moment may be missing. Asks the process
+of each call, which can take long on a busy machine. Returns `{error, not_found}` if the server does
 not run.
 
 ## Examples

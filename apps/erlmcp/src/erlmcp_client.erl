@@ -360,9 +360,9 @@ The events that a subscription asks for.
 }.
 -doc """
 An event of a subscription, sent as `{erlmcp, Reference, Event}`. After `subscribed` no change is
-missed, unless the client has to drop notifications (`t:info/0`), or an HTTP server with sessions
-has not opened its stream for them. Another `subscribed` means that changes may have been missed
-before it.
+missed, except in two cases. The client may have to drop notifications (`t:info/0`), or an HTTP
+server with sessions may not have opened its stream of notifications. Another `subscribed` means
+that changes may have been missed before it.
 
 The last event is `{ended, Reason}`, except after `unsubscribe/2`. `Reason` is `slow_consumer` if
 more than 1,000 messages wait for the process. `Reason` is the same if their number, times the size
@@ -385,8 +385,8 @@ Starts a client, linked to the calling process. The client connects to the serve
 - `{store, Reason}`: the store of the option `auth` cannot be opened.
 - `{not_started, erlmcp}`: the application does not run (`application:ensure_all_started/1`).
 
-If the error is found while the client starts, as with an option of the transport, the caller also
-receives an exit signal, as from any failed `start_link`.
+Some errors are found only while the client starts, such as a wrong option of the transport. The
+caller then also receives an exit signal, as from any failed `start_link`.
 """.
 -spec start_link(target()) -> {ok, pid()} | {error, term()}.
 start_link(Target) ->

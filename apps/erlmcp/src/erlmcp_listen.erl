@@ -26,8 +26,8 @@ Options of Streamable HTTP.
 - `path`: the path of the endpoint (`/mcp`); `none` for a listener with only pages or HTTP+SSE. If
   the endpoint's URL is an OAuth resource, the path must consist of characters that a URL may
   contain.
-- `metrics`: `true` adds the page `/metrics` (`false`), which shows the figures of all servers and
-  clients of this node to Prometheus. The page needs the application `prometheus`, see
+- `metrics`: `true` adds the page `/metrics`, which shows the figures of all servers and clients of
+  this node to Prometheus. The default is `false`. The page needs the application `prometheus`, see
   `m:erlmcp_prometheus`.
 - `pages`: what the listener answers in addition to the endpoint, by path, see `m:erlmcp_page`. A
   page at another path than `/` answers all paths below it, too.
@@ -184,8 +184,8 @@ Options of access tokens.
   Tokens of other sources have a principal already.
 - `dpop`: whether tokens are bound to a key of the client (RFC 9449). `off`, the default, refuses
   bound tokens, `required` refuses tokens that are not bound, and `optional` accepts both.
-- `dpop_nonce`: `true` if proofs need a nonce of this server, which changes every five minutes
-  (`false`).
+- `dpop_nonce`: `true` if proofs need a nonce of this server, which changes every five minutes. The
+  default is `false`.
 - `dpop_proofs`, `dpop_proofs_per_key`: the most proofs that the server remembers, so that none is
   used twice: of all keys (100,000), and of one key (10,000). The bound of one key is lower while
   many proofs of other keys are remembered. A proof that is too old to be accepted is forgotten.
@@ -253,7 +253,8 @@ system time; without it the token does not expire. Without `scopes` the token ha
 
 -doc """
 A token that a `verify` fun accepts: its `principal` and, perhaps, its `claims`. `expires_at` is in
-seconds of system time (`infinity`). Without `scopes` the token has no scopes.
+seconds of system time. Without it, or with `infinity`, the token does not expire. Without `scopes`
+the token has no scopes.
 """.
 -type verified_token() :: #{principal := erlmcp:principal(), scopes => erlmcp:scopes(),
                             expires_at => integer() | infinity, claims => #{binary() => term()}}.

@@ -237,7 +237,7 @@ metaschemas() ->
 -doc """
 Validates a value. Returns `ok` if it is valid, and otherwise at most `max_errors` errors, for
 `explain/1` and `details/1`. Returns `{error, budget}` if the validation takes more than
-`max_steps`. If a pattern takes too long for a text, that is the only error.
+`max_steps`. If a pattern takes too long for a text, the only error says so.
 
 ## Examples
 

@@ -59,9 +59,10 @@ for a resource without a template. Returns text, `{blob, Bytes}`, a map that bec
 """.
 -callback read_resource(Uri :: binary(), Variables :: map(), erlmcp:context()) -> term().
 -doc """
-Returns the prompt `Name`: text, a list of messages, a map with `messages` and, perhaps,
-`description`, or `{error, Text}`. A message is
-`#{role => user | assistant, content => Content}`.
+Returns the prompt `Name`, made with `Arguments`: text, a list of messages, a map with `messages`
+and, perhaps, `description`, or `{error, Text}`. A message is
+`#{role => user | assistant, content => Content}`. `Content` is a binary, or a map that
+`m:erlmcp_content` makes.
 """.
 -callback get_prompt(Name :: binary(), Arguments :: map(), erlmcp:context()) -> term().
 

@@ -85,9 +85,9 @@ this answer may have been made or not.
 -type position() :: {Created :: integer(), id()}.
 
 -doc """
-Opens the store with the `Options` of `task_store` and the limits of the server. The server's
-supervisor calls this callback whenever the server starts. ETS tables that the callback creates are
-deleted when the server ends.
+Opens the store with the `Options` of `task_store` and the limits of the server. Returns the
+`State` that the other callbacks get. The server's supervisor calls this callback whenever the
+server starts. ETS tables that the callback creates are deleted when the server ends.
 """.
 -callback open(Options :: map(), erlmcp:limits()) -> State :: term().
 -doc """

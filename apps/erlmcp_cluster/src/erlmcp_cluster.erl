@@ -100,7 +100,8 @@ The state of the cluster, as this node knows it (`status/0`).
 }.
 
 -doc """
-A server of a cluster, on this node.
+A server of a cluster, on this node. This module returns this map as the state of the callback
+`c:erlmcp_server_cluster:init/2`, and the server passes it to the other callbacks.
 
 - `server`: its `id`.
 - `bound`: bytes made of its `id`. The ids of its sessions are sealed with these bytes, so a server
