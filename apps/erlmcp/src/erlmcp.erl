@@ -677,15 +677,16 @@ The figures of a server, as `metrics/1` returns them.
   the server's own faults. A message that could not be read counts as a request. So does the run of
   a task, in addition to the request that asked for it.
 - `refusals`: how many requests ended with each refusal, by its number.
-- `methods`: requests by their method. `_OTHER` are methods that MCP does not have. A bounded number
-  of different failures have counts of their own. A request that ends with a further failure counts
-  as `_OTHER`, whatever its method. `_TASK` are the runs of tasks. `_UNREAD` are requests that were
-  refused before their message was read, and messages without a method.
+- `methods`: requests by their method. `_OTHER` are methods that MCP does not have. `_TASK` are the
+  runs of tasks. `_UNREAD` are requests that were refused before their message was read, and
+  messages without a method. There is room for a bounded number of different `failures`
+  (`t:metrics_row/0`). A request whose failure finds no room counts as `_OTHER`, whatever its
+  method.
 - `tools`, `prompts`, `resources`: requests by the definition that they were for. At most 200
   definitions have figures of their own. `other` has those of all others.
-- `removed`: requests for definitions that the server no longer has. While very many different
-  failures of definitions have counts, a failure that has not occurred for a minute loses its own.
-  Requests that ended with this failure then count here, even if the server has their definition.
+- `removed`: requests for definitions that the server no longer has. While the room for failures is
+  short, a failure that has not occurred for a minute is taken out of the figures of its definition.
+  Its requests then count here, even if the server still has the definition.
 - `connections`, `in_flight`, `waiting`: as in `t:info/0`. `tasks`: how many tasks are `running`.
 - `cache`: the cached results, see `t:cache_info/0`.
 - `refused_connections`: how many connections were refused when they opened, by the kind of their
@@ -762,8 +763,8 @@ that is neither one of JSON-RPC or MCP nor the number of a refusal counts as `ot
 }.
 -doc """
 The requests for a definition, with the members of `t:metrics_row/0`. `name` is the definition's
-name, URI or URI template. The entry `other` has the requests that came while their definition had
-no figures of its own. That definition may have been removed since.
+name, URI or URI template. In the entry `other`, `name` is `other`. This entry has the requests that
+came while their definition had no figures of its own, even if it has been removed since.
 """.
 -type definition_metrics() :: #{
     name := binary() | other,
@@ -1117,8 +1118,8 @@ replace(Server, Definitions) ->
 Reads the definitions of a server's handler module again, and replaces those of the server as
 `replace/2` does. Before that, modules are loaded whose files have changed: the handler module and
 those that were loaded from the same folder. Definitions in the options of the server stay, and
-definitions that were added since its start are removed. Skills and other options of `server/0` stay
-as they are.
+definitions that were added since its start are removed. Skills, and the other options that
+`c:erlmcp_server:server/0` of the handler module returns, stay as they are.
 
 New code is loaded for all servers of the node. If the definitions are refused, it stays loaded.
 

@@ -349,7 +349,8 @@ The events that a subscription asks for.
 
 - `tools_changed`, `prompts_changed`, `resources_changed`: changes of these lists.
 - `resources`: URIs of resources, for changes of their contents.
-- `logs`: log messages that no call's option `log` has got.
+- `logs`: log messages, except those that a call passes to its own caller (`log` of
+  `t:call_options/0`, and the messages of `async/2`).
 - `elicitations`: notifications that a user has finished at a URL; only in 2025-11-25.
 """.
 -type filter() :: #{

@@ -59,11 +59,16 @@ what `c:open_session/2` could not put into the session's id.
 -doc "The ids of the requests that a stream answers: one, or those of a batch.".
 -type requests() :: {call | batch, [binary() | integer()]}.
 -doc """
-An event that a home keeps on the stream of a call. `stream` names the stream: by the number of the
-home's incarnation, and by a number of the stream. `requests` are those that the stream answers.
-`position` is 1 for the first event, and 0 when the stream has just begun. `ended` is `true` if the
-stream ends with this event. `bytes` is `none` in three cases: the stream has just begun, it has
-ended without an answer, or its last event is not copied.
+A part of a call's stream, for its copy on another node: an event, the beginning of the stream, or
+its end without an answer.
+
+- `stream`: names the stream, by the number of the home's incarnation and a number of the stream.
+- `requests`: the requests that the stream answers.
+- `position`: the place of the event in the stream, from 1. The beginning of the stream has 0, and
+  an end without an answer has the position of the last event.
+- `bytes`: the event. The value is `none` for the beginning of a stream, for an end without an
+  answer, and for a last event that is not copied.
+- `ended`: `true` if the stream ends with this part.
 """.
 -type kept_event() :: #{
     stream := {Incarnation :: non_neg_integer(), pos_integer()}, requests := requests(),
@@ -183,8 +188,8 @@ this node has no copies of the stream. Must not wait for other nodes.
                       State :: term()) -> {ok, kept_stream()} | none.
 
 -doc """
-Returns the store of the server's tasks, as the option `task_store` names one. A server with that
-option uses its own.
+Returns the store of the server's tasks: a module of the behaviour `m:erlmcp_task_store`, and its
+options. Not called for a server that has the option `task_store`.
 """.
 -callback task_store(State :: term()) -> {module(), Options :: map()}.
 
@@ -222,8 +227,9 @@ A cluster may keep the sessions, and return at once, while other servers of this
 -callback overview(State :: term()) -> overview().
 
 -doc """
-Answers the `Question` that an operator asks the cluster by `erlmcp cluster`, as JSON. The error is
-a sentence. May wait for other nodes.
+Does what an operator asks of the cluster by the command `erlmcp cluster`. Returns an answer that
+`json:encode/1` takes. `Question` is the decoded JSON of the command. Its member `do` is `status`,
+`join`, `leave` or `forget`. The error is a sentence for the operator. May wait for other nodes.
 """.
 -callback operate(Question :: #{binary() => json:decode_value()}, State :: term()) ->
     {ok, json:encode_value()} | {error, binary()}.
@@ -325,8 +331,9 @@ count_messages(Id, Counts) ->
     ok.
 
 -doc """
-Returns the counts of the rates of an account, as terms for `pay/2` on a node whose server has just
-started.
+Returns how much of its rates the client of an account has used, as this node has counted it. The
+terms are opaque, and the list is empty if nothing is used. A node whose server has just started
+passes them to `pay/2`, since it has counted nothing yet.
 """.
 -spec paid(account()) -> Paid :: [term()].
 paid(Account) ->

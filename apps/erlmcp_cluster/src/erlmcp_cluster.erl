@@ -75,9 +75,9 @@ bytes, without the white space around it.
 The state of the cluster, as this node knows it (`status/0`).
 
 - `node`: this node.
-- `incarnation`: the number of this node's present incarnation, its last start in the cluster. It is
-  `none` before the first one, and between two of them.
-- `lease_ms`: milliseconds for which its lease is valid; 0 if it has none now.
+- `incarnation`: the number of this node's present incarnation (its last start in the cluster), or
+  `none` before the first incarnation and between two of them.
+- `lease_ms`: milliseconds for which this node's lease is valid; 0 if this node has no valid lease.
 - `leader`: the node that leads the store, as this node knows it, or `none`.
 - `members`: the nodes of the store; `[]` if this node's part of it does not answer. A dead node
   stays a member until `forget/1`.
@@ -85,8 +85,8 @@ The state of the cluster, as this node knows it (`status/0`).
   ended stays here until its death is written down.
 - `deaths`: the incarnations that have died or left, or are leaving, the latest first; 1,000 at
   most.
-- `changes`: messages about changes of servers that this node has `sent` to other nodes and
-  `received` from them, and the changes that were dropped (`missed`).
+- `changes`: how many messages about changes of servers this node has `sent` to other nodes and
+  `received` from them. `missed` is how many changes were dropped.
 """.
 -type status() :: #{
     node := node(),
@@ -256,7 +256,7 @@ after this call has only the definitions of its own options.
 
 The error has the nodes that have not added the definition, each with its reason. The other nodes
 have added it. A reason is an error of `erlmcp:add/3`, or the exception with which that function
-failed on the node. It is `unreachable` if there was no answer within ten seconds: that node may
+failed on the node. The reason is `unreachable` if no answer came within ten seconds: that node may
 have added the definition. If this node is in no cluster, the error has this node alone, with the
 reason `not_joined`.
 """.
