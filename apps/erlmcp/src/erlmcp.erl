@@ -429,9 +429,9 @@ A pool of workers, each of which serves one call at a time.
   the worker may be linked to. A worker that ends, or cannot be started, is started again, after
   pauses that grow from 100 milliseconds to ten seconds. A worker whose call has crashed, or was
   cancelled or killed, is stopped and replaced without a pause.
-- `stop`: a fun that ends a worker. If the fun takes more than five seconds, its process is killed.
-  By default a worker that is a process gets the exit signal `shutdown`, and any other term needs no
-  end.
+- `stop`: a fun that ends a worker, within five seconds. When a worker is replaced, the process of a
+  fun that takes longer is killed. By default a worker that is a process gets the exit signal
+  `shutdown`, and any other term needs no end.
 - `queue`: calls that may wait for a worker (100); further ones are refused.
 """.
 -type workers() :: #{
@@ -563,7 +563,7 @@ The outcome of `reload/1`.
   different to clients than before, or have another `visible`. A local fun of new code is another
   one than that of the old code.
 - `modules`: the modules of which new code was loaded.
-- `old_code`: the loaded modules whose replaced code a process still runs.
+- `old_code`: those of `modules` whose replaced code a process still runs.
 """.
 -type reloaded() :: #{
     added := non_neg_integer(), removed := non_neg_integer(), changed := non_neg_integer(),
@@ -764,7 +764,7 @@ that is neither one of JSON-RPC or MCP nor the number of a refusal counts as `ot
 -doc """
 The requests for a definition, with the members of `t:metrics_row/0`. `name` is the definition's
 name, URI or URI template. In the entry `other`, `name` is `other`. This entry has the requests that
-came while their definition had no figures of its own, even if it has been removed since.
+came while their definition had no figures of its own. The definition may have been removed since.
 """.
 -type definition_metrics() :: #{
     name := binary() | other,
@@ -864,14 +864,13 @@ it into your own supervision tree with `child_spec/1`.
 - `{duplicate, Kind, Name}`: two definitions or skills have the same name, URI or URI template.
   `{duplicate, mount, Prefix}`: two `mounts` have the same prefix.
 - `{listen, Transport, Reason}`: a listener cannot start. `Reason` is an `t:inet:posix/0`, or an
-  error of `m:ssl`. The `Reason` `{file, Name, Why}` means that a file of `tls` cannot be
-  used.
+  error of `m:ssl`. The `Reason` `{file, Name, Why}` means that a file of `tls` cannot be used.
 - `{already_started, Pid}`: a server with this `id` runs on this node.
 - `{not_started, erlmcp}`: the application does not run (`application:ensure_all_started/1`).
 - `{mount, Prefix, Reason}`: a server cannot be mounted under this prefix. `Reason` is one of these
   errors, `not_found`, or `{mount_loop, Servers}` for a server that would be mounted in itself. The
-  `Reason` `{duplicate, mount, Id}` means that the server has the same `id` as the server that
-  mounts it, or as another mounted one.
+  `Reason` `{duplicate, mount, Id}` means that the server has the same `id` as a server that mounts
+  it, or as another mounted one.
 
 If the error is found only when the processes of the server start, the caller also receives an exit
 signal, as from any failed `start_link`. `listen` and `already_started` are always found then, and

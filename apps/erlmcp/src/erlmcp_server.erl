@@ -47,7 +47,7 @@ Runs the tool `Name` with `Arguments`, and returns its result:
 - a list of contents, each of which is a binary or a map that `m:erlmcp_content` makes.
 - a map, or `{structured, Value}`: structured content.
 - `{error, Text}` or `{error, Contents}`: an error that the model sees. `Text` is a binary, and
-  `Contents` a list as above.
+  `Contents` a list as above that is not empty.
 - `{task, Fun}`, only for a tool with `task_starts => on_return`: `Fun` is called with the context,
   in a task if the call can become one. `Fun` returns the result of the tool.
 """.

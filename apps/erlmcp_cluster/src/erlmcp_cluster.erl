@@ -104,7 +104,7 @@ A server of a cluster, on this node. This module returns this map as the state o
 `c:erlmcp_server_cluster:init/2`, and the server passes it to the other callbacks.
 
 - `server`: its `id`.
-- `bound`: bytes made of its `id`. The ids of its sessions are sealed with these bytes, so a server
+- `bound`: bytes made of its `id`. The ids of its sessions are bound to these bytes, so a server
   with another `id` does not accept them.
 - `idle_s`: the seconds after which an idle session has certainly ended.
 - `stored`: the limits of the events that are kept for each session.

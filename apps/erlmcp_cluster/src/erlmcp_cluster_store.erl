@@ -191,8 +191,8 @@ doubt() ->
 
 -doc """
 Returns those of `Nodes` to which the connection has no room. If such a node is also one of
-`Before`, its connection is closed. Otherwise a process that sends to a node that stands still waits
-until OTP closes the connection after a minute. Ra's processes would wait, too. The calling process
+`Before`, closes its connection. A process that sends to a node that stands still would otherwise
+wait until OTP closes the connection after a minute. So would Ra's processes. The calling process
 must not have the flag `async_dist`.
 """.
 -spec close_full([node()], Before :: [node()]) -> Full :: [node()].

@@ -15,8 +15,9 @@ The facts about a server.
 - `windows`: those of the error budget.
 - `requests`: how many ended in the last `seconds`.
 - `refused`: how many of these were refused, by the number of the refusal.
-- `flood`: how many requests come `per_second`, and how many `times` the mean since the server's
-  start that is. `none` if it is less than four times the mean.
+- `flood`: how many requests come `per_second`, and how many `times` the usual number that is. This
+  number is the mean from the server's start until some seconds ago, and at least 1. `flood` is
+  `none` if `times` would be less than 4, or if the server has just started.
 - `p95_us`: a time that 5 of 100 of the `timed` requests exceeded. These are the recent ones that
   had a result without `isError`, except runs of tasks and `subscriptions/listen`.
 - `tools`: the tools, each with the figures of its own last seconds.
@@ -86,8 +87,8 @@ failed.
 -doc """
 Something that grows, by `per_second`: bytes of memory, or processes, ports or atoms. Its bound has
 the name `name`, and is met in `met_ms` milliseconds if the growth goes on. `place` says where most
-of the growth is, or is `none` if nothing was found. `tool` is the only tool that was called in this
-time, with the number of its calls. `tool` is `none` if no tool, or more than one, was called.
+of the growth is, or is `none` if nothing was found. `tool` is the only tool with calls that ended
+during the growth, and their number. `tool` is `none` if no tool, or more than one, had such calls.
 """.
 -type growth() :: #{
     name := memory | processes | ports | atoms, per_second := number(),

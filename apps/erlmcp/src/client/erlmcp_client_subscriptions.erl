@@ -346,10 +346,9 @@ subscribed(Worker, Outcome, Server, #subscriptions{all = All} = Subscriptions) -
     end.
 
 -doc """
-Asks the server of a session once more to watch those of the resources `Uris` that a subscription
-watches. The server has answered the requests to stop watching these resources. The server may have
-handled such a request after a newer subscription's request to watch the resource. The subscriber
-gets `subscribed` again.
+Asks the server of a session once more to watch the resources of each subscription that watches one
+of `Uris`. The requests to stop watching `Uris` are over. The server may have handled such a request
+after a newer subscription's request to watch the resource. The subscriber gets `subscribed` again.
 """.
 -spec unwatched(Uris :: [binary()], server(), subscriptions()) -> subscriptions().
 unwatched(Uris, {_, #{revision := _}} = Server, #subscriptions{all = All} = Subscriptions) ->

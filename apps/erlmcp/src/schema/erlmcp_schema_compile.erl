@@ -30,7 +30,7 @@ Internal.
 
 -doc """
 Returns a tuple with the checks of all numbered subschemas, followed by their finders in the same
-order. The root schema is the first. Throws a reason of `t:erlmcp_schema:reason/0` if a subschema
+order. The root schema is the first. Throws a reason of `t:erlmcp_schema:reason/0` if the schema
 cannot be compiled.
 """.
 -spec table(erlmcp_schema_index:index(), options()) -> tuple().

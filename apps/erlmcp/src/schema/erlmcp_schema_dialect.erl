@@ -31,9 +31,10 @@ Internal.
 
 -doc """
 Returns the dialect of a schema whose `$schema` is `Uri`, the address of a meta-schema. `Documents`
-are the schemas that were given, by their addresses. Throws `{unsupported_dialect, Uri}` if `Uri`
-leads to none of the three published dialects, directly or through `Documents`. Throws
-`{unsupported_vocabulary, Vocabulary}` if the meta-schema requires a vocabulary that is not known.
+are the schemas that were given, by their addresses. Throws `{unsupported_dialect, Address}` if
+`Uri` leads to none of the three published dialects, directly or through `Documents`. `Address` is
+that of the meta-schema at which the way ends. Throws `{unsupported_vocabulary, Vocabulary}` if a
+meta-schema on the way requires a vocabulary that is not known.
 """.
 -spec named(Uri :: binary(), Documents :: #{binary() => erlmcp_schema:json()}) -> dialect().
 named(Uri, Documents) ->

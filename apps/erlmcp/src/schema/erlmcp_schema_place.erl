@@ -66,7 +66,7 @@ references(Schema, Dialect) ->
 -doc """
 Returns the subschema that a reference leads to. `Keyword` is the reference's keyword in the given
 subschema, such as `$ref`. Throws `{unresolved_ref, Location, Ref}` if the reference leads to no
-schema. Throws `{invalid_keyword, Location, Keyword}` if its value is not a string.
+schema. Throws `{invalid_keyword, Location, Keyword}` if the value of `Keyword` is not a string.
 """.
 -spec reference(Keyword :: binary(), subschema(), erlmcp_schema_index:index()) -> subschema().
 reference(Keyword, #place{schema = Schema} = Place, Index) ->

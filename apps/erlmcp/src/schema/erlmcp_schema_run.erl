@@ -101,7 +101,7 @@ in_turn([A, B, C | Rest]) ->
 
 -doc """
 Returns the part of `Keyword` that consists of one check, and of a finder that runs the same check.
-If the check fails, the finder adds an error to the run that has `Expected` in it.
+If the check fails, the finder adds an error with `Expected` to the run.
 """.
 -spec leaf(Keyword :: binary(), check(), Expected :: term()) -> part().
 leaf(Keyword, Check, Expected) ->

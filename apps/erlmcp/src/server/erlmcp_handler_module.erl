@@ -11,9 +11,9 @@ Internal.
 Returns the options that `server/0` of a handler module returns, with the definitions and skills of
 its other callbacks, such as `tools/0`. Crashes if one of the callbacks crashes. If a definition of
 these callbacks has no handler, it gets one that calls the callback of its kind, such as
-`call_tool/3`. If the module does not export that callback, the definition stays as it is. If such
-an option or the result of a callback is not a list, this term becomes the option. The check of the
-options refuses it then.
+`call_tool/3`. If the module does not export that callback, the definition stays as it is. If the
+result of a callback such as `tools/0`, or the option of the same name, is not a list, that term
+becomes the option. The check of the options refuses it then.
 """.
 -spec options(module()) -> erlmcp:options().
 options(Module) ->

@@ -87,8 +87,8 @@ supervisor(Kind, #{supervisors := Supervisors}) ->
 
 -doc """
 Stores a persistent term under a name that is unique on the node, and returns the stored term. When
-the server ends, the process of `start_link/2` removes the term, if `Name` was among the `Names` of
-that process.
+the server ends, the process of `start_link/2` removes the term, if `Name` is the `Key` or one of
+the `Names` of that process.
 """.
 -spec share(Name :: term(), Term) -> Term when Term :: dynamic().
 share(Name, Term) ->

@@ -27,10 +27,10 @@ replace(Supervisor, Instance, Definitions) ->
     end.
 
 -doc """
-Replaces the definitions of a running server by those that its handler module returns now, with the
-errors of `erlmcp:reload/1`. The first argument is the server's supervisor. Emits the event
-`reloaded`, and logs the change, or any error except `no_handler`. Crashes if the server's publisher
-is being restarted.
+Loads the changed modules of a running server, and replaces the server's definitions, as
+`erlmcp:reload/1` describes it and with its errors. The first argument is the server's supervisor.
+Emits the event `reloaded`, and logs the change, or any error except `no_handler`. Crashes if the
+server's publisher is being restarted.
 """.
 -spec reload(pid(), erlmcp_instance:instance()) -> {ok, erlmcp:reloaded()} | {error, term()}.
 reload(_, #{handler := none}) ->

@@ -34,8 +34,8 @@ new() -> #{}.
 
 -doc """
 Counts a request by its source and its outcome. Each source has separate counts for its first
-hundred codes of refusals, reasons of failures, and kinds of wrong answers. Any further code, reason
-or kind counts as `other`.
+hundred codes of refusals, first hundred reasons of failures, and first hundred kinds of wrong
+answers. Any further code, reason or kind counts as `other`.
 """.
 -spec add(erlmcp_chaos_scenario:source(), outcome(), accounting()) -> accounting().
 add(Source, Outcome, Accounting) ->

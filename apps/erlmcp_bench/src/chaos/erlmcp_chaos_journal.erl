@@ -181,8 +181,8 @@ Waits until `Awaited` has happened, and returns `ok` then. Returns `timeout` aft
 
 - `detected`: the fault of the newest round is detected.
 - `recovered`: the server has recovered from the fault of the newest round.
-- `{answered, More}`: `More` further requests of the load are answered, without a refusal or a
-  failure.
+- `{answered, More}`: `More` further requests of the load are answered. Refusals, failures and wrong
+  answers do not count.
 """.
 -spec await(pid(), Awaited :: awaited(), Milliseconds :: non_neg_integer()) -> ok | timeout.
 await(Journal, Awaited, Milliseconds) ->

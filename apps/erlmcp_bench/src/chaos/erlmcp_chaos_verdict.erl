@@ -26,7 +26,7 @@ over after a pause of ten milliseconds or more, which adds at most a second in a
 The number of rounds, and the worst value that a figure has in any of them.
 
 - `detection_us` and `recovery_us` are the longest times until the detection and until the recovery.
-  Such a figure is missing if a round has no detection or no recovery, or if there is no round.
+  Each of them is missing if a round lacks that event, or if there is no round.
 - `signal` is the first detected event, refusal, failure or wrong answer.
 - `resolution_us` is the shortest recovery that the load can measure: the time of three of its
   requests and a quick answer.

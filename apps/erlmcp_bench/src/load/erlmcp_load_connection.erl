@@ -56,7 +56,8 @@ open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}
 
 -doc """
 Gives an open connection to the process `To`, which must then call `take/1`. Returns the messages of
-the connection that the calling process had already received. `To` must handle them first.
+the connection that the calling process had already received. `To` must handle them before all later
+ones.
 """.
 -spec give(To :: pid(), connection()) -> [Message :: term()].
 give(To, #connection{socket = Socket}) ->
@@ -291,8 +292,8 @@ Gives up the requests that timed out by `Now`. Returns the deadline of the reque
 next, or `none` if no request waits. Times are in monotonic microseconds.
 
 If replies are ordered, the first timeout closes the connection, and the other requests of the
-connection fail with `behind_timeout`. Otherwise the connection stays open, and the bytes of the
-wire's `abandoned/2` are written.
+connection fail with `behind_timeout`. Otherwise a timeout does not close the connection, and the
+bytes of the wire's `abandoned/2` are written.
 """.
 -spec expired(Now :: integer(), settings(), connection(), tally()) ->
     {Next :: integer() | none, connection(), tally()}.

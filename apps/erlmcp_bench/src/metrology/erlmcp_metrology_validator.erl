@@ -105,7 +105,7 @@ validate(Term) ->
 -doc """
 Checks the lines of a series that belongs to a result. Each line must be one JSON object. The rules
 are those of a result, but no field is required. The error has every violation of the rules. The
-place of a violation begins with the number of the line, counted from 1.
+first part of a violation's place is the number of the line, counted from 1.
 """.
 -spec validate_lines([json:encode_value()]) -> ok | {error, [violation(), ...]}.
 validate_lines(Lines) ->

@@ -13,8 +13,9 @@ a shared store, is not included.
 -export_type([model/0]).
 
 -doc """
-A model of the throughput of N parts. `parts` says what the parts are. `fit` is the law that was
-fitted to the points. `cores` is the number of cores of one part, if the points come from CPU time.
+A model of the throughput of N parts. `parts` says what the parts are. `fit` is the result of
+`erlmcp_bench_usl:fit/1` for the points. `cores` is the number of cores of one part, if the points
+come from CPU time.
 """.
 -type model() :: #{
     id := binary(), title := binary(), parts := binary(), points := [erlmcp_bench_usl:point()],

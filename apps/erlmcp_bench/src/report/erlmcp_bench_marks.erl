@@ -44,9 +44,9 @@ all() ->
         {Field, Mark} <- Marks].
 
 -doc """
-Returns `true` if a mark belongs to a workload. A mark has the name of the workload's component or
-the id of the workload. A mark with the name `stress` is for every stress workload. A mark for one
-core is not for a workload on several cores.
+Returns `true` if a mark is for a workload. The name of such a mark is the workload's component, or
+the id of a workload without a component. A mark with the name `stress` is for every stress
+workload. A mark for one core is not for a workload on several cores.
 """.
 -spec is_for(mark(), Workload :: #{binary() => term()}) -> boolean().
 is_for(#{name := Name, benchmark := Benchmark, field := Field, mark := Mark},

@@ -9,9 +9,9 @@ and its age. Pure.
 -export_type([sources/0, as_of/0]).
 
 -doc """
-The ages of commits, as `bench/as_of.sh` writes them. `commit` is the commit of that time, and `day`
-its day as `YYYY-MM-DD`. `commits_since` has the number of commits from each measured commit to
-`commit`. The map is empty if the script has not written the ages.
+The ages of commits, as `bench/as_of.sh` writes them. `commit` is the current commit when the script
+runs, and `day` its day as `YYYY-MM-DD`. `commits_since` says by how many commits `commit` is ahead
+of each measured commit. The map is empty if the script has not written the ages.
 """.
 -type as_of() :: #{binary() => binary() | #{binary() => non_neg_integer()}}.
 

@@ -11,10 +11,10 @@ took. Pure.
 
 -doc """
 The sums. `sent` counts the requests that were sent. Each of them ends as `answered`, as `refused`
-with an error, as `failed` without a reply, or as `wrong` with a reply that does not match it.
-`unsent` requests were due and found no connection. `bytes_in` and `bytes_out` are those that the
-clients received and sent. `latency` counts the answers in each bucket of a histogram, by the
-bucket's upper end in microseconds.
+with an error, as `failed` without a reply, or as `wrong`. The reply to a `wrong` request does not
+match it. `unsent` requests were due and found no connection. `bytes_in` and `bytes_out` are those
+that the clients received and sent. `latency` counts the answers in each bucket of a histogram, by
+the bucket's upper end in microseconds.
 """.
 -type sums() :: #{
     sent := non_neg_integer(), answered := non_neg_integer(), refused := non_neg_integer(),

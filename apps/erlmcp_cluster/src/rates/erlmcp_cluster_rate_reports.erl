@@ -74,10 +74,10 @@ add(Name, Account, #reports{accounts = Accounts} = Reports) ->
     end.
 
 -doc """
-Returns the reports that are due at `Now`, each with its peer. Without peers all reports are done at
-once, and the second list has their messages. `Unheard` returns how many messages of an account are
-in no report that is done, and `Nodes` is the number of nodes. A peer that only has to be told what
-was heard gets a report without messages.
+Returns the reports that are due at `Now`, each with its peer. Without peers these reports are done
+at once, and the second list has their messages. `Unheard` returns how many messages of an account
+are in no report that is done, and `Nodes` is the number of nodes. A peer that only has to be told
+what was heard gets a report without messages.
 """.
 -spec report(Unheard :: fun((account()) -> integer()), [peer()],
              {Nodes :: pos_integer(), Now :: integer()}, reports()) ->

@@ -143,8 +143,8 @@ cancel(Reference, #{calls := Calls}) ->
     erlmcp_client_calls:cancel(Reference, Calls).
 
 -doc """
-Sends a notification in a process of its own, and waits until the notification is delivered. If the
-client has no outcome of a negotiation yet, waits for one first, at most the client's `timeout`. The
+Sends a notification in a process of its own, and waits until the notification is delivered. While
+the client has no outcome of a negotiation, waits for one first, at most the client's `timeout`. The
 delivery may take five seconds. The error says why the notification was not delivered.
 """.
 -spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client()) ->

@@ -102,8 +102,8 @@ with_user_time(#{user_time := {First, Before}} = Watch, Client) ->
 
 -doc """
 Sends a request, waits for its response, counts the request, and ends its span. Throws `cancelled`
-if the caller dies or cancels the call. The request is then cancelled at the server, unless it is
-`initialize`. The same holds if the deadline passes, or a message comes that is not MCP.
+if the caller dies or cancels the call. The request is then cancelled at the server, and also after
+the deadline, and after a message that is not MCP. A request `initialize` is never cancelled there.
 """.
 -spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
           {erlmcp_client_connection:client(), erlmcp_client_connection:live()}, watch()) ->

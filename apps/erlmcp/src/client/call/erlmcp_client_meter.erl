@@ -103,8 +103,8 @@ server(Address, Servers) ->
 -doc """
 Returns the number of the server at an address, for a new client. A server without a place takes a
 free place. If there is none, it takes the place of a server that is not in `Busy`, and the figures
-of that server are deleted. Returns 0 if all servers with a place are in `Busy`. Only one process
-may call this function at a time.
+of that server are deleted. If all places belong to servers in `Busy`, it gets none, and the
+function returns 0. Only one process may call this function at a time.
 """.
 -spec take(address(), Busy :: [server()]) -> server().
 take(Address, Busy) ->

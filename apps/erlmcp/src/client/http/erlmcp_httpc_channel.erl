@@ -125,9 +125,9 @@ connections(#{pool := Pool}) ->
     {Open, Waiting}.
 
 -doc """
-Ends an exchange early. On Streamable HTTP its stream is closed. The function returns `true`, since
-this tells a server of 2026-07-28 of the cancellation. Returns `false` on HTTP+SSE, where a request
-has no stream of its own, so that the server is not told.
+Ends an exchange early. On Streamable HTTP, closes its stream and returns `true`, since this tells a
+server of 2026-07-28 of the cancellation. Returns `false` on HTTP+SSE, where a request has no stream
+of its own, so that the server is not told.
 """.
 -spec abort(exchange()) -> boolean().
 abort({http, Exchange}) -> erlmcp_httpc_exchange:abort(Exchange);

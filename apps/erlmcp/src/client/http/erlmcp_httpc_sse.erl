@@ -100,9 +100,9 @@ Sends a message to the session of the stream that has the message's `generation`
 exchange come to the calling process, in messages for `received/2`. Waits as
 `erlmcp_httpc_exchange:start/2` does, and has the same errors.
 
-In addition, `{closed, unprocessed}` means that this stream is not open. `{overload, Limit}` may
-mean that `Limit` exchanges are open already. `{protocol, What}` may mean that another exchange has
-the message's id or progress token.
+In addition, `{closed, unprocessed}` may mean that the stream of this generation is not open.
+`{overload, Limit}` may mean that `Limit` exchanges are open already. `{protocol, What}` may mean
+that another exchange has the message's id or progress token.
 """.
 -spec start(erlmcp_channel:outgoing(), handle()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.

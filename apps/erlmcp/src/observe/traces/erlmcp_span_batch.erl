@@ -10,8 +10,8 @@ Internal.
 
 -doc """
 Takes spans for one request out of a buffer. Returns the number of these spans, and the body of the
-request, in which `Scope` is the program that made them. The spans count as waiting until the caller
-calls `erlmcp_span_buffer:done/3`. Returns `none` if the buffer is empty.
+request, in which `Scope` describes the program that made them. The spans count as waiting until the
+caller calls `erlmcp_span_buffer:done/3`. Returns `none` if the buffer is empty.
 """.
 -spec take(erlmcp_otlp:scope(), erlmcp_span_buffer:buffer()) ->
     {Spans :: pos_integer(), Body :: iodata()} | none.

@@ -13,9 +13,9 @@ Internal.
 -import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, fail/6, branch/1, join/2]).
 
 -doc """
-Compiles those keywords of `Schema` that apply other schemas to the same value. Each part of the
-result has the checks and finders of one keyword. Throws a reason of `t:erlmcp_schema:reason/0` if a
-keyword has an invalid value.
+Compiles the keywords `allOf`, `anyOf`, `oneOf` and `not` of `Schema`, and `if` with `then` and
+`else`. Each part of the result has the check and the finder of one of these five. Throws a reason
+of `t:erlmcp_schema:reason/0` if a keyword has an invalid value.
 """.
 -spec parts(Schema :: map(), erlmcp_schema_context:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->

@@ -63,9 +63,10 @@ start_link(Settings, Tables) ->
 -doc """
 Asks another machine about `Subject`, and does not wait for the answer. `Token` returns the token,
 for a subject that is a token. The waiter is sent the outcome, unless the process of this module
-ends before. The question ends at the `Deadline` of the first waiter for its answer, in monotonic
-milliseconds. Without a valid answer until then, the outcome is `{error, unavailable}`. An error of
-this function is a 503: the process of this module has not started yet, or too many requests wait.
+ends before. The outcome is `{error, unavailable}` if no valid answer comes by `Deadline`, in
+monotonic milliseconds. If several waiters wait for the same answer, the `Deadline` of the first one
+counts. An error of this function is a 503: the process of this module has not started yet, or too
+many requests wait.
 """.
 -spec ask(erlmcp_bearer_source:subject(), Token :: fun(() -> binary()), waiter(),
           Deadline :: integer(), erlmcp_bearer_tables:tables()) ->

@@ -104,10 +104,10 @@ remember_inactive(Key, Now, #{inactive := Inactive}) ->
 
 -doc """
 Uses up a proof, given by the thumbprint of its key and its id, and remembers the proof until
-`Until`. Returns `ok` if the proof is new, and `used` if it was used before. Returns
-`{full, key, Limit}` or `{full, all, Limit}` if the key, or all keys together, have as many proofs
-in use as they may (`Limit`). The proof is not used up then. The bound of a key is
-`dpop_proofs_per_key`, and falls as the proofs of other keys fill the table.
+`Until`. Returns `{full, key, Limit}` or `{full, all, Limit}` if the key, or all keys together, have
+as many proofs in use as they may (`Limit`). The proof is not used up then. Otherwise returns `ok`
+if the proof is new, and `used` if it was used before. The bound of a key is `dpop_proofs_per_key`,
+and falls as the proofs of other keys fill the table.
 """.
 -spec use_proof({Thumbprint :: binary(), Id :: binary()}, Until :: integer(), tables()) ->
     ok | used | {full, key | all, pos_integer()}.

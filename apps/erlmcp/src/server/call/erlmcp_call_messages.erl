@@ -174,8 +174,8 @@ task_input(Owner, Requests) ->
 -doc """
 Sends an owner a message. The message may come from another call than the one that has this owner.
 After the message, a call of a session of Streamable HTTP counts as one that has reported something
-(`has_reported/1`). A message for the owner of an inline call is kept until the call's answer. If
-another process than the call's sends the message, it is dropped.
+(`has_reported/1`). A message for the owner of an inline call is kept until the call's answer, or
+dropped if another process than the call's sends it.
 """.
 -spec pass_on(erlmcp_call:owner(), message()) -> ok.
 pass_on({Pid, {erlmcp_call, _, Marks} = Tag}, Message) ->

@@ -27,7 +27,7 @@ start it with.
 
 -doc """
 Returns the settings and the catalog of a server with `Options`. The catalog includes the
-definitions of all servers that it mounts. An error of a mounted server is
+definitions of all servers that this server mounts. An error of a mounted server is
 `{mount, Prefix, Reason}`. `{not_started, erlmcp}` means that the server mounts others, and the
 application does not run. If `erlmcp_server_options:check/1` raises an error, so does this function.
 """.

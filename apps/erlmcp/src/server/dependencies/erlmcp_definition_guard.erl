@@ -52,7 +52,7 @@ definitions. `breakers` are the server's breakers, and `workers` the names of it
 
 The fun returns the middleware that guards a definition, in a list, and the definition. The list is
 empty for a definition without `max_calls`, `rates`, `breaker` and `workers`. In the returned
-definition the field `breaker` is `{Name, Breaker}`. `Name` is the name of a shared breaker, or the
+definition a field `breaker` is `{Name, Breaker}`. `Name` is the name of a shared breaker, or the
 definition's key for a breaker of its own. The error names a wrong field, and what was expected
 there.
 """.

@@ -21,8 +21,7 @@ Internal.
 
 -doc """
 The client whose limits are counted: a principal or, for an anonymous client, its network
-(`erlmcp_gate:network/1`). The network is `local` if the client has no IP address, or is behind a
-trusted proxy on TCP.
+(`erlmcp_gate:network/1`). The network is `local` if the client has no IP address.
 """.
 -type tenant() :: erlmcp_auth:principal() | {anonymous, Network :: tuple() | local}.
 -type permit() :: erlmcp_gate:permit().
@@ -183,9 +182,9 @@ forward(Json, Bytes, Tenant, #{gate := Gate} = Instance) ->
     end.
 
 -doc """
-Returns `true` if a decoded message counts as a request of its tenant. Requests, batches and terms
-that are not messages do so, since all of these are answered. Returns `false` for a notification or
-a response.
+Returns `true` if a decoded message counts as a request of its tenant. A batch does so, too, and a
+term that is not a message, since it is answered with an error. Returns `false` for a notification
+or a response.
 """.
 -spec is_request(Json :: term()) -> boolean().
 is_request(Json) ->

@@ -107,8 +107,8 @@ new(Limits) ->
     new(Limits, none).
 
 -doc """
-Makes a gate as `new/1` does. `Cluster` is the module of the server's cluster
-(`m:erlmcp_server_cluster`) with the state of the cluster. With it, the rates of a tenant count its
+Makes a gate as `new/1` does. `Cluster` has the module of the server's cluster, with the behaviour
+`m:erlmcp_server_cluster`, and the cluster's state. With a cluster, the rates of a tenant count its
 messages on all nodes together.
 """.
 -spec new(limits(), Cluster :: none | {module(), State :: term()}) -> gate().

@@ -73,7 +73,7 @@ The key of a counter: its kind, and a tenant, an address or a definition. The ki
 -type taken() :: {counter(), share()}.
 -doc "An amount of a counter, and the counter's limit.".
 -type limited() :: {name(), Amount :: pos_integer(), Limit :: pos_integer()}.
--doc "A period, and the most messages in it.".
+-doc "A period, and the number of messages that the rate allows at once.".
 -type rate() :: {second | minute | day, pos_integer()}.
 -doc """
 A tenant whose messages count in the rates of a cluster: its key, its counts, and these rates.
@@ -82,7 +82,7 @@ A tenant whose messages count in the rates of a cluster: its key, its counts, an
 -doc """
 A period of a rate, and for how many nanoseconds from now the messages of a tenant are paid for in
 it. Each message pays for a part of the period: for 100 ms if the rate is `{second, 10}`. A message
-is refused if all messages would then be paid for longer than a whole period.
+is refused if the paid time from now on would become longer than a whole period.
 """.
 -type paid() :: {second | minute | day, pos_integer()}.
 -type generation() :: 0 | 1.
@@ -147,8 +147,9 @@ The number of requests that have started until a moment, and the sum of their wa
 -doc """
 Makes counters with up to `Keys` keys of tenants and addresses. The limits of requests in flight and
 of waiting requests are `most/0` until `limit/2` and `queue_limit/2` set others. `Cluster` has the
-module (`m:erlmcp_server_cluster`) and the state of a cluster. With it, the rates of a tenant count
-its messages on all nodes of the cluster. The tables of the counters belong to the calling process.
+module of the server's cluster, with the behaviour `m:erlmcp_server_cluster`, and the cluster's
+state. With a cluster, the rates of a tenant count its messages on all nodes together. The tables of
+the counters belong to the calling process.
 """.
 -spec new(Keys :: pos_integer(), Cluster :: none | {module(), State :: term()}) -> counters().
 new(Keys, Cluster) ->

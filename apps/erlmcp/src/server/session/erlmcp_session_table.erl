@@ -212,7 +212,7 @@ lookup(Id, #{sessions := #sessions{rows = Rows}}) ->
     end.
 
 -doc """
-Records that `List` has changed, for the sessions without a process whose principals are in
+Records that `List` has changed, for the sessions that have no process, and whose principals are in
 `Audience`. Their clients are notified when the sessions have a process, and a connection on their
 own streams.
 """.

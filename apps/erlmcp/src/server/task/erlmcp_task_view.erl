@@ -72,8 +72,8 @@ outcome(#{status := cancelled}) ->
     {error, erlmcp_refusal:new(protocol_error, ~"the task was cancelled", #{code => -32603})}.
 
 -doc """
-Adds the id of a task to the `_meta` of `Object`. This is a result that belongs to the task, or the
-parameters of a request of the task.
+Adds the id of a task to the `_meta` of `Object`. This is the result of the task, or the parameters
+of a request or a notification that belongs to the task.
 """.
 -spec related(erlmcp_task_store:id(), map()) -> map().
 related(Id, Object) ->

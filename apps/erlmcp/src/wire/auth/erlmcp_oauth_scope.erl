@@ -41,7 +41,7 @@ union(One, Other) ->
 -doc """
 Returns the scopes to request in the first authorization: those of the challenge (`Challenged`) and
 those of the client's configuration (`Configured`). If both lists are empty, returns `Supported`,
-the scopes of the resource's metadata. `none` stands for metadata without scopes.
+the scopes of the resource's metadata, or `[]` if `Supported` is `none`.
 """.
 -spec first(Challenged :: [binary()], Configured :: [binary()], Supported :: [binary()] | none) ->
     [binary()].

@@ -213,7 +213,7 @@ with_query(Url, Parameters) ->
 -doc """
 Returns the parameters of a URL's query, decoded. Returns `{error, invalid_url}` if the URL is not
 valid or its query is malformed. The error is the same if the query has more than 64 parameters, a
-parameter without `=`, or the same parameter twice.
+parameter without `=`, or two parameters of the same name.
 """.
 -spec query(binary()) -> {ok, #{binary() => binary()}} | {error, invalid_url}.
 query(Url) ->

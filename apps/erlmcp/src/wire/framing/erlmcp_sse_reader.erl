@@ -237,7 +237,7 @@ last_id(#state{last_id = Id}) ->
 
 -doc """
 Returns the milliseconds that the server asks a client to wait before it reconnects (`retry`), or
-`none` if the server has not said so.
+`none` if the server has sent no valid `retry`.
 """.
 -spec retry(state()) -> {ok, non_neg_integer()} | none.
 retry(#state{stream = #{retry := Delay}}) -> {ok, Delay};

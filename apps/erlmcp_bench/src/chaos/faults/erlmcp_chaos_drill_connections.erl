@@ -87,7 +87,7 @@ connections() ->
 
 -doc """
 Runs in the server's node: closes `Count` connections of the server, or all of them if there are
-fewer. Closes them in about ten parts, with pauses, within `Milliseconds`.
+fewer. Closes them in at most ten parts, with pauses, within `Milliseconds`.
 """.
 -spec close(Count :: pos_integer(), Milliseconds :: pos_integer()) -> ok.
 close(Count, Milliseconds) ->

@@ -50,8 +50,8 @@ send({_, Socket}, Bytes) ->
     gen_tcp:send(Socket, Bytes).
 
 -doc """
-Returns a request of the stateless era. Adds the members of `_meta` that such a request must have to
-`Params`. Members that `_meta` in `Params` already has are kept.
+Returns a request of the stateless era. Adds to `_meta` in `Params` the members that such a request
+must have. Members that `_meta` already has are kept.
 """.
 -spec request(Id :: integer(), Method :: binary(), Params :: map()) -> map().
 request(Id, Method, Params) ->

@@ -13,9 +13,9 @@ handler writes to a file.
 -define(KEPT, 2).
 
 -doc """
-Adds the tool `keep` to the server of this node, and a log handler to the node. Both have their
-files in `Folder`. Then stores a value, which `check/0` reads, and writes a line to the log. The
-error is that of the first step that failed.
+Stores a value, which `check/0` reads. Then adds a log handler to this node, and the tool `keep` to
+the node's server. Both have their files in `Folder`. Finally writes a line to the log. The error is
+that of the first step that failed.
 """.
 -spec start(Folder :: string()) -> ok | {error, term()}.
 start(Folder) ->

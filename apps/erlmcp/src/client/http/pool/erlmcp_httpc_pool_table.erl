@@ -223,7 +223,7 @@ orphan({Seat, Holder, Kind, Slot}, #slots{loans = Loans}) ->
     Orphan = {{{element, 1, '$_'}, orphan, Kind, Slot}},
     1 =:= ets:select_replace(Loans, [{{Seat, Holder, Kind, Slot}, [], [Orphan]}]).
 
--doc "Removes the loan of a row. Does nothing if the loan has ended already.".
+-doc "Removes the loan in a row, if its seat is still taken.".
 -spec drop(row(), slots()) -> ok.
 drop({Seat, _, _, Slot}, Slots) ->
     vacate(Seat, Slot, Slots).

@@ -27,7 +27,8 @@ other fun in that of the connection. `erlmcp_bearer:new/2` makes the handle of `
     {process, pid(), Timer :: reference(), Milliseconds :: pos_integer(), Key :: reference()}
     | {bearer, erlmcp_bearer:wait()}.
 -doc """
-The timer that ends a stream when the identity of its client expires. `none` if it does not expire.
+The timer that ends a stream when the identity of its client expires, or `none` if the identity does
+not expire.
 """.
 -type expiry() :: none | reference().
 
@@ -39,7 +40,7 @@ The timer that ends a stream when the identity of its client expires. `none` if 
 -doc """
 Finds the identity of a request's sender. `url` of the request is the endpoint's URL. The calling
 process must be the owner's, and trap exits. If the answer is `wait`, the caller passes messages to
-`answered/3`. It calls `forget/1` if the request ends before there is another answer.
+`answered/3`. It calls `forget/1` if the request ends before the identity or a failure is known.
 """.
 -spec ask(auth(), erlmcp_listen:request(), erlmcp_call:owner(), erlmcp_instance:instance()) ->
     answer().

@@ -40,7 +40,7 @@ connection ends.
 -callback pause(transport()) -> ok.
 -doc "Resumes reading after `c:pause/1`, or after `passive`.".
 -callback read_on(transport()) -> ok.
--doc "Waits a moment for the client to read the last answer. Called before `c:close/1`.".
+-doc "Waits a moment for the client to read the last answer, before the transport is closed.".
 -callback linger(transport()) -> ok.
 -doc """
 Closes the transport. Nothing more is written to it. Also called after `lost` and after an error of
