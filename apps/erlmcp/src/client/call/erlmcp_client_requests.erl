@@ -175,10 +175,11 @@ live(Request, #call{client = Client, watch = #{deadline := Deadline}} = Call) ->
             Live
     end.
 
-%% When the time of a call is over, the error has the timeout of the call, whichever step was
-%% waiting.
-in_time({error, timeout}, #call{watch = #{timeout := Timeout}}) -> {error, {timeout, Timeout}};
-in_time(Outcome, _) -> Outcome.
+%% When the time of a call is over, the error has the limit of the call, whichever step was waiting.
+in_time({error, timeout}, #call{watch = Watch}) ->
+    {error, {timeout, erlmcp_client_exchange:limit(Watch)}};
+in_time(Outcome, _) ->
+    Outcome.
 
 send(Request, #call{client = #{cache := Cache}} = Given) ->
     Call = (in_user_time(Given))#call{changes = erlmcp_client_cache:changes(Cache)},
