@@ -265,11 +265,15 @@ protocol(What) ->
 %% A result that depends on answers of the user is not cached.
 cache_result(_, Result, _, #call{rounds = Rounds}) when Rounds > 0 ->
     Result;
-cache_result({~"tools/list", _} = Request, #{~"tools" := Listed} = Result, Revision, Call) ->
+cache_result({~"tools/list", Params} = Request, #{~"tools" := Listed} = Result, Revision, Call) ->
     #call{client = #{cache := Cache, tools := Tools, settings := #{rules := Rules}},
           changes = Changes} = Call,
     Mirrors = Rules =:= http andalso Revision >= '2026-07-28',
-    Learned = Result#{~"tools" := erlmcp_client_tools:learn(Listed, Mirrors, Tools)},
+    Page = case is_map_key(~"cursor", Params) of
+        false -> first;
+        true -> next
+    end,
+    Learned = Result#{~"tools" := erlmcp_client_tools:learn(Listed, Page, Mirrors, Tools)},
     ok = erlmcp_client_cache:keep(cached(Request, Call), Learned, Changes, Cache),
     Learned;
 cache_result(Request, Result, _, #call{client = #{cache := Cache}, changes = Changes} = Call) ->
