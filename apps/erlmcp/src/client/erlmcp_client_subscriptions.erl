@@ -34,6 +34,8 @@ Internal.
     %% The GET stream of a session, for messages that belong to no call. `open` is also one that
     %% takes too long to open.
     stream = none :: none | {opening | open, pid()},
+    %% How many sessions in a row had no stream, or were lost before they had one.
+    missing = 0 :: non_neg_integer(),
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions()
 }).
 
@@ -53,7 +55,9 @@ Internal.
     %% Whether the first attempt to open the stream has had no outcome yet, and whether the server
     %% has accepted the last one.
     first = true :: boolean(),
-    accepted = false :: boolean()
+    accepted = false :: boolean(),
+    %% How many sessions in a row, before this one, had no stream or were lost.
+    missing = 0 :: non_neg_integer()
 }).
 
 %% Milliseconds within which the server must begin to answer, and acknowledge a subscription.
@@ -291,7 +295,7 @@ server need not be asked get `subscribed`, as described at `add/4`.
 """.
 -spec restart({erlmcp_client_connection:client(), erlmcp_client_connection:live()},
               subscriptions()) -> subscriptions().
-restart(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
+restart(Server, #subscriptions{all = All, stream = Stream, missing = Missing} = Subscriptions) ->
     ok = case Stream of
         {_, Old} -> end_worker(Old);
         none -> ok
@@ -300,18 +304,19 @@ restart(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
                          ok = end_worker(Worker),
                          start(Reference, Subscription#subscription{ready = false}, [], new, Server)
                      end, All),
-    announced(Server, Subscriptions#subscriptions{all = Again, stream = session_stream(Server)}).
+    announced(Server, Subscriptions#subscriptions{all = Again,
+                                                  stream = session_stream(Server, Missing)}).
 
 session_stream({#{settings := #{rules := http}} = Client,
-                #{revision := Revision, generation := 0} = Live}) ->
+                #{revision := Revision, generation := 0} = Live}, Missing) ->
     case erlmcp_revision:era(Revision) of
         session ->
             {opening, start_stream([erlmcp_client_stream],
-                                   #stream{client = Client, live = Live})};
+                                   #stream{client = Client, live = Live, missing = Missing})};
         stateless ->
             none
     end;
-session_stream(_) ->
+session_stream(_, _) ->
     none.
 
 -doc """
@@ -364,17 +369,20 @@ unwatched(_, _, Subscriptions) ->
     Subscriptions.
 
 -doc """
-Handles an event of the session's stream: the stream is `open`, or the server has `refused` it. Then
-the subscribers that have waited for the stream get `subscribed`. If the stream is open again, all
-subscribers that wait for no answer of the server get `subscribed`, since they may have missed
-changes. Events of an earlier stream have no effect.
+Handles an event of the session's stream: the stream is `open`, the server has `refused` it, or it
+is `missing`, as in a session that is lost. Then the subscribers that have waited for the stream get
+`subscribed`. If the stream is open again, all subscribers that wait for no answer of the server get
+`subscribed`, since they may have missed changes. Events of an earlier stream have no effect.
 """.
--spec stream_event(pid(), open | refused, server(), subscriptions()) -> subscriptions().
+-spec stream_event(pid(), open | refused | missing, server(), subscriptions()) -> subscriptions().
 stream_event(Pid, open, Server, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
-    announced(Server, Subscriptions#subscriptions{stream = {open, Pid}});
+    announced(Server, Subscriptions#subscriptions{stream = {open, Pid}, missing = 0});
 stream_event(Pid, open, Server, #subscriptions{stream = {open, Pid}, all = All} = Subscriptions) ->
     Asked = [Reference || Reference := #subscription{worker = undefined} <- All],
-    deliver_all(subscribed, Asked, Server, Subscriptions);
+    deliver_all(subscribed, Asked, Server, Subscriptions#subscriptions{missing = 0});
+stream_event(Pid, missing, Server, #subscriptions{stream = {_, Pid}, missing = Before}
+             = Subscriptions) ->
+    announced(Server, Subscriptions#subscriptions{stream = none, missing = Before + 1});
 stream_event(Pid, refused, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
     announced(Server, Subscriptions#subscriptions{stream = none});
 stream_event(_, _, _, Subscriptions) ->
@@ -652,15 +660,30 @@ lost({http, Status, _, _}, #stream{subscription = none, accepted = false,
     Peer ! {stream, self(), refused},
     ok;
 %% A server that offers no stream may give the same answer as one that has forgotten the session.
-%% When its stream is first tried, the session has just begun, and the next one would not differ.
-lost(session_lost, #stream{subscription = none, first = true, client = #{peer := Peer}}) ->
-    Peer ! {stream, self(), refused},
-    ok;
+%% Calls do not wait until it is known which one this is.
+lost(session_lost, #stream{subscription = none, first = true, client = #{peer := Peer}} = Stream) ->
+    Peer ! {stream, self(), missing},
+    look_for_session(Stream);
 lost(session_lost, #stream{subscription = none, client = Client, live = Live} = Stream) ->
     ok = found_again(session_lost, Client, Live),
     again(Stream);
 lost(_, Stream) ->
     again(Stream).
+
+%% Without its stream, only an answer of the server tells whether the session is lost. Then another
+%% one is opened, after a pause that grows if the server forgets each session at once.
+look_for_session(#stream{client = Client, live = Live, missing = Before}) ->
+    %% From now on the end of the client ends this process, too.
+    _ = process_flag(trap_exit, false),
+    case erlmcp_client_exchange:request({~"ping", #{}}, Client, Live) of
+        {error, session_lost} ->
+            receive
+            after erlmcp_client_backoff:after_failures(Before + 1) ->
+                found_again(session_lost, Client, Live)
+            end;
+        _ ->
+            ok
+    end.
 
 %% The pause has jitter, so that the clients of a restarted server do not all return at once.
 again(#stream{pause = Pause} = Stream) ->

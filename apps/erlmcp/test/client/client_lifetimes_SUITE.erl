@@ -19,7 +19,8 @@ once, and the server is told where it still does something.
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
          stopped_application_ends_a_negotiation/1, question_before_the_session_is_known/1,
          busy_stream_is_asked_for_again/1,
-         missing_stream_is_no_lost_session/1, subscription_while_the_stream_opens/1,
+         missing_stream_is_no_lost_session/1, session_lost_before_its_stream/1,
+         subscription_while_the_stream_opens/1,
          subscription_without_a_stream/1, stream_that_is_not_resumed_is_opened_again/1,
          server_that_reads_nothing_holds_up_no_stop/1, no_folder_is_left/1,
          no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1,
@@ -47,7 +48,8 @@ all() ->
      crashed_call_says_so, stopped_application_ends_clients,
      stopped_application_ends_a_negotiation, question_before_the_session_is_known,
      busy_stream_is_asked_for_again,
-     missing_stream_is_no_lost_session, subscription_while_the_stream_opens,
+     missing_stream_is_no_lost_session, session_lost_before_its_stream,
+     subscription_while_the_stream_opens,
      subscription_without_a_stream, stream_that_is_not_resumed_is_opened_again,
      server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports,
      answer_from_before_a_change_is_not_kept, longest_retry, every_reason_is_a_sentence,
@@ -720,6 +722,39 @@ missing_stream_is_no_lost_session(_) ->
     subscribed = event(Reference),
     {ok, #{}} = erlmcp_client:server(Client),
     1 = counters:get(Sessions, 1),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% A server that has started again answers the same, and subscribers hear of its changes without a
+%% call.
+session_lost_before_its_stream(_) ->
+    Test = self(),
+    Sessions = counters:new(1, []),
+    Changed = erlmcp_test_peer:event(
+        #{jsonrpc => ~"2.0", method => ~"notifications/tools/list_changed"}),
+    Peer = erlmcp_test_peer:http(fun
+        (#{message := #{~"method" := ~"initialize"} = Message}) ->
+            ok = counters:add(Sessions, 1, 1),
+            {200, [{~"mcp-session-id", integer_to_binary(counters:get(Sessions, 1))}],
+             result(Message, erlmcp_test_bad_http_peer:initialized())};
+        (#{message := #{~"method" := ~"notifications/initialized"}}) ->
+            {202, [], none};
+        (#{method := ~"GET", headers := #{~"mcp-session-id" := ~"1"}}) ->
+            Test ! {stream, self()},
+            receive forget -> {404, [], none} end;
+        (#{headers := #{~"mcp-session-id" := ~"1"}}) ->
+            {404, [], none};
+        (#{method := ~"GET"}) ->
+            {events, [Changed, follow]};
+        (Request) ->
+            erlmcp_test_bad_http_peer:session(Request)
+    end),
+    Client = started({http, maps:get(url, Peer), #{era => session}}),
+    Stream = receive {stream, Pid} -> Pid after ?WAIT -> error(no_stream) end,
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    Stream ! forget,
+    [subscribed, subscribed, tools_changed] = [event(Reference) || _ <- [1, 2, 3]],
+    2 = counters:get(Sessions, 1),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 
