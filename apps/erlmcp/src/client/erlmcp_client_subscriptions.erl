@@ -64,6 +64,8 @@ Internal.
 -define(OPEN, 30_000).
 %% Milliseconds in which the streams end by themselves when the client ends.
 -define(END, 500).
+%% Milliseconds, at most, until a session's stream whose process has crashed is opened again.
+-define(CRASHED, 2000).
 %% Statuses after which the same request may succeed. Those below 500 are: timeout, an earlier
 %% stream that is still open, too early, and too many requests.
 -define(IS_TEMPORARY(Status), (Status >= 500 orelse Status =:= 408 orelse Status =:= 409
@@ -139,7 +141,7 @@ start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, Watch
         {stateless, Changes} when map_size(Changes) =:= 0 ->
             undefined;
         {stateless, _} ->
-            start_stream([erlmcp_client_subscription, Pid],
+            start_stream([erlmcp_client_subscription, Pid], fun open/1,
                          #stream{client = Client, live = Live,
                                  subscription = {Reference, Pid, Filter}});
         {session, #{resources := [_ | _] = Uris}} ->
@@ -238,14 +240,18 @@ unwatch(_, _, _) ->
     ok.
 
 -doc """
-Handles the end of a linked process. If it was the process of the session's stream, the subscribers
-that have waited for the stream get `subscribed`, and no stream is opened before `restart/2`. A
+Handles the end of a linked process. If it was the process of the session's stream, another process
+opens the stream again, after a pause. Then subscribers get `subscribed`, as at `stream_event/4`. A
 subscription stays when its process ends normally. After a crash the subscription is removed, and
 the subscriber gets `{ended, {crashed, Why}}`.
 """.
 -spec worker_ended(pid(), Why :: term(), server(), subscriptions()) -> subscriptions().
-worker_ended(Pid, _, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
-    announced(Server, Subscriptions#subscriptions{stream = none});
+worker_ended(Pid, _, Server, #subscriptions{stream = {State, Pid}} = Subscriptions) ->
+    %% A process that ends in order has reported before that the server offers no stream.
+    case session_stream(Server, fun reopen/1, Subscriptions) of
+        none -> announced(Server, Subscriptions#subscriptions{stream = none});
+        Next -> Subscriptions#subscriptions{stream = {State, Next}}
+    end;
 worker_ended(Worker, Why, Server, #subscriptions{all = All} = Subscriptions) ->
     case [One || {_, #subscription{worker = W}} = One <- maps:to_list(All), W =:= Worker] of
         [{Reference, Subscription}] when Why =:= normal ->
@@ -295,7 +301,7 @@ server need not be asked get `subscribed`, as described at `add/4`.
 """.
 -spec restart({erlmcp_client_connection:client(), erlmcp_client_connection:live()},
               subscriptions()) -> subscriptions().
-restart(Server, #subscriptions{all = All, stream = Stream, missing = Missing} = Subscriptions) ->
+restart(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
     ok = case Stream of
         {_, Old} -> end_worker(Old);
         none -> ok
@@ -304,19 +310,23 @@ restart(Server, #subscriptions{all = All, stream = Stream, missing = Missing} = 
                          ok = end_worker(Worker),
                          start(Reference, Subscription#subscription{ready = false}, [], new, Server)
                      end, All),
-    announced(Server, Subscriptions#subscriptions{all = Again,
-                                                  stream = session_stream(Server, Missing)}).
+    Next = case session_stream(Server, fun open/1, Subscriptions) of
+        none -> none;
+        Pid -> {opening, Pid}
+    end,
+    announced(Server, Subscriptions#subscriptions{all = Again, stream = Next}).
 
 session_stream({#{settings := #{rules := http}} = Client,
-                #{revision := Revision, generation := 0} = Live}, Missing) ->
+                #{revision := Revision, generation := 0} = Live}, Begin,
+               #subscriptions{missing = Missing}) ->
     case erlmcp_revision:era(Revision) of
         session ->
-            {opening, start_stream([erlmcp_client_stream],
-                                   #stream{client = Client, live = Live, missing = Missing})};
+            start_stream([erlmcp_client_stream], Begin,
+                         #stream{client = Client, live = Live, missing = Missing});
         stateless ->
             none
     end;
-session_stream(_, _) ->
+session_stream(_, _, _) ->
     none.
 
 -doc """
@@ -477,12 +487,16 @@ answer(Question, Server, #subscriptions{questions = Questions} = Subscriptions) 
 
 %% The process of a stream ends with the client's process, and the server then sees the end of the
 %% stream.
-start_stream(Label, Stream) ->
+start_stream(Label, Begin, Stream) ->
     spawn_link(fun() ->
         process_flag(trap_exit, true),
         ok = erlmcp_label:set(Label),
-        open(Stream)
+        Begin(Stream)
     end).
+
+%% What has made the process before this one crash may come again at once.
+reopen(Stream) ->
+    again(Stream#stream{pause = ?CRASHED}).
 
 open(#stream{client = #{channel := {Transport, Handle}}} = Stream) ->
     {Id, Outgoing} = outgoing(Stream),
