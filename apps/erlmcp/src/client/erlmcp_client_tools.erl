@@ -56,7 +56,7 @@ warn(Page, Wrong, Table) ->
     Named = lists:sublist(Wrong, max(0, ?WARNINGS - Before)),
     lists:foreach(fun({Name, Expected}) ->
                       erlmcp_log:text(warning, "MCP tool ~ts is left out of its list: expected ~ts",
-                                      [string:slice(Name, 0, 128), Expected])
+                                      [erlmcp_value_text:name(Name), Expected])
                   end, Named),
     case Count - length(Named) of
         More when More > 0, Before =< ?WARNINGS ->
