@@ -10,7 +10,7 @@ rules for all servers that misbehave are in `m:bad_http_peers_SUITE`.
          endless_pages/1, one_very_long_list/1, nobody_thinks_for_a_call_that_is_over/1,
          what_is_kept_is_small/1, the_server_s_words_are_kept_alone/1,
          floods_on_the_session_stream/1,
-         questions_on_the_session_stream/1]).
+         questions_on_the_session_stream/1, waiting_questions_are_kept_alone/1]).
 
 -import(erlmcp_test_suite, [watch/1]).
 -import(erlmcp_test_bad_http_peer, [each/4, is/1, with_client/3, with_peer/3, flushed/0, now_ms/0,
@@ -29,7 +29,7 @@ all() ->
     [endless_streams, endless_progress, endless_questions, endless_rounds, endless_pages,
      one_very_long_list, nobody_thinks_for_a_call_that_is_over, what_is_kept_is_small,
      the_server_s_words_are_kept_alone, floods_on_the_session_stream,
-     questions_on_the_session_stream].
+     questions_on_the_session_stream, waiting_questions_are_kept_alone].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -374,6 +374,30 @@ questions_on_the_session_stream(Config) ->
         end)
     end, watch(Config)),
     ct:pal("~b questions answered; ~p", [counters:get(Asked, 1), Cost]).
+
+%% The user has not answered yet. The messages of a megabyte each are not kept with the questions.
+waiting_questions_are_kept_alone(Config) ->
+    Blank = binary:copy(~" ", 1_000_000),
+    Text = binary:copy(~"t", 100),
+    Question = fun(Id) ->
+        chunk([~B'data: {"jsonrpc":"2.0","id":', integer_to_binary(Id),
+               ~B',"method":"elicitation/create","params":{"message":"', Text,
+               ~B'","requestedSchema":{}}', Blank, ~"}\n\n"])
+    end,
+    Ask = fun(Socket) ->
+        [ok = write(Socket, Question(Id)) || Id <- lists:seq(1, 116)],
+        _ = gen_tcp:recv(Socket, 0),
+        close
+    end,
+    Elicit = fun(_) -> receive never -> decline end end,
+    {_, Cost} = erlmcp_test_watch:run(fun() ->
+        with_peer(stream_of(Ask), #{era => session, inputs => #{elicit => Elicit}}, fun(Client) ->
+            {ok, #{questions := Table}} = erlmcp_client_table:find(Client),
+            %% Sixteen of them are open, which have a second row.
+            ok = until(fun() -> ets:info(Table, size) =:= 116 + 16 end)
+        end)
+    end, watch(Config)),
+    ct:pal("116 questions of a megabyte each, of which little is kept: ~p", [Cost]).
 
 until(Holds) ->
     until(Holds, now_ms() + ?WAIT).
