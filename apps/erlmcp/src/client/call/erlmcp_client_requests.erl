@@ -404,13 +404,15 @@ on_status(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answe
     #call{client = Client, watch = #{last_deadline := Last} = Watch} = Call,
     Since = erlmcp_clock:now_ms(),
     maybe
-        New = maps:without(maps:keys(Answered), Requests),
+        New = #{Name => Request || Name := Request <- Requests,
+                                   not is_map_key(digest(Name), Answered)},
         {ok, Answers} ?= erlmcp_client_inputs:gather(New, Watch, Client),
         %% The time of the user's answers is not counted as the server's.
         NextLast = Last + erlmcp_clock:now_ms() - Since,
         Renewed = Call#call{watch = Watch#{last_deadline := NextLast}},
         {ok, _} ?= updated(Id, Answers, Renewed),
-        poll(Task, maps:merge(Answered, Answers), Renewed)
+        Digests = #{digest(Name) => [] || Name := _ <- Answers},
+        poll(Task, maps:merge(Answered, Digests), Renewed)
     end;
 on_status(~"completed", #{~"result" := Result}, _, _) ->
     tool_result(Result);
@@ -431,6 +433,11 @@ on_status(Status, #{~"taskId" := Id}, _, #call{watch = Watch} = Call) when
     end;
 on_status(_, _, _, _) ->
     protocol(~"result of tasks/get: status: expected a known one").
+
+%% A server may give any number of questions names of any length. The digests are on the heap, which
+%% is bounded.
+digest(Name) ->
+    crypto:hash(sha256, Name).
 
 tool_result(Result) ->
     case erlmcp_client_operation:check(~"tools/call", Result) of
