@@ -52,8 +52,8 @@ Internal.
     acknowledged = false :: boolean(),
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions(),
     pause = erlmcp_client_backoff:first_ms() :: pos_integer(),
-    %% Whether the first attempt to open the stream has had no outcome yet, and whether the server
-    %% has accepted the last one.
+    %% Whether the server has accepted no attempt to open the stream yet, and whether it has
+    %% accepted the last one.
     first = true :: boolean(),
     accepted = false :: boolean(),
     %% How many sessions in a row, before this one, had no stream or were lost.
@@ -704,5 +704,5 @@ again(#stream{pause = Pause} = Stream) ->
     receive
         {'EXIT', _, _} -> ok
     after erlmcp_client_backoff:with_jitter(Pause) ->
-        open(Stream#stream{pause = erlmcp_client_backoff:next_ms(Pause), first = false})
+        open(Stream#stream{pause = erlmcp_client_backoff:next_ms(Pause)})
     end.

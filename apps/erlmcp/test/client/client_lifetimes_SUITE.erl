@@ -715,13 +715,17 @@ busy_stream_is_asked_for_again(_) ->
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 
-%% A 404 may mean that there is no stream, or that the session is lost. A server that gives it to
-%% the first request for the stream is asked for no other session.
+%% A 404 may mean that there is no stream, or that the session is lost. A server that has accepted
+%% no request for the stream is asked for no other session.
 missing_stream_is_no_lost_session(_) ->
+    [missing_stream(First) || First <- [404, 503]].
+
+missing_stream(First) ->
+    Answer = first_and_then({First, [], none}),
     Sessions = counters:new(1, []),
     Peer = erlmcp_test_peer:http(fun
-        (#{message := none}) ->
-            {404, [], ~"Cannot GET /mcp"};
+        (#{method := ~"GET"}) ->
+            Answer({404, [], ~"Cannot GET /mcp"});
         (#{message := #{~"method" := Method}} = Request) ->
             ok = counters:add(Sessions, 1, case Method of ~"initialize" -> 1; _ -> 0 end),
             erlmcp_test_bad_http_peer:session(Request)
