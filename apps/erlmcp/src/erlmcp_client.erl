@@ -297,8 +297,9 @@ The reason why a call failed; `format_error/1` makes a sentence of it.
 - `{protocol, What}`: the answer is not MCP, or does not fit the tool's output schema. `What` says
   where, and what was expected. A request that cannot be sent has this reason, too.
 - `{rpc, Error}`: the server answered with this error.
-- `{timeout, Milliseconds}`: the server did not answer in time. If the request was sent, the server
-  was told that the call is cancelled. `timeout`: the client itself did not answer `subscribe/2`.
+- `{timeout, Milliseconds}`: the server did not answer in time, which was the `timeout` of the call,
+  or its `max_timeout` if the call met that. If the request was sent, the server was told that the
+  call is cancelled. `timeout`: the client itself did not answer `subscribe/2`.
 - `{too_large, Limit}`: a message is larger than `message_bytes`, or a list than `list_bytes`.
   `{too_large, heap}`: the answer takes more memory than a call may use.
 - `{overload, Limit}`: a limit of the client is reached: its calls, subscriptions, streams, waiting

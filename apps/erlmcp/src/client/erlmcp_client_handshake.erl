@@ -103,7 +103,11 @@ found(Revision, Client, Epoch, Guess) ->
     end.
 
 %% The user has just been asked to log in. Without a login, a 403 may be of a gateway that does not
-%% let the request pass.
+%% let the request pass, and one without a challenge asks for no login.
+is_refused_login({unauthorized, {http, 403, Fields, _}}, _) when
+    not is_map_key(~"www-authenticate", Fields)
+->
+    false;
 is_refused_login({unauthorized, _}, #{settings := #{options := #{auth := _}}}) -> true;
 is_refused_login(_, _) -> false.
 

@@ -34,6 +34,8 @@ Internal.
     %% The GET stream of a session, for messages that belong to no call. `open` is also one that
     %% takes too long to open.
     stream = none :: none | {opening | open, pid()},
+    %% How many sessions in a row had no stream, or were lost before they had one.
+    missing = 0 :: non_neg_integer(),
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions()
 }).
 
@@ -50,16 +52,20 @@ Internal.
     acknowledged = false :: boolean(),
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions(),
     pause = erlmcp_client_backoff:first_ms() :: pos_integer(),
-    %% Whether the first attempt to open the stream has had no outcome yet, and whether the server
-    %% has accepted the last one.
+    %% Whether the server has accepted no attempt to open the stream yet, and whether it has
+    %% accepted the last one.
     first = true :: boolean(),
-    accepted = false :: boolean()
+    accepted = false :: boolean(),
+    %% How many sessions in a row, before this one, had no stream or were lost.
+    missing = 0 :: non_neg_integer()
 }).
 
 %% Milliseconds within which the server must begin to answer, and acknowledge a subscription.
 -define(OPEN, 30_000).
 %% Milliseconds in which the streams end by themselves when the client ends.
 -define(END, 500).
+%% Milliseconds, at most, until a session's stream whose process has crashed is opened again.
+-define(CRASHED, 2000).
 %% Statuses after which the same request may succeed. Those below 500 are: timeout, an earlier
 %% stream that is still open, too early, and too many requests.
 -define(IS_TEMPORARY(Status), (Status >= 500 orelse Status =:= 408 orelse Status =:= 409
@@ -141,7 +147,7 @@ start(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, Watch
         {stateless, Changes} when map_size(Changes) =:= 0 ->
             undefined;
         {stateless, _} ->
-            start_stream([erlmcp_client_subscription, Pid],
+            start_stream([erlmcp_client_subscription, Pid], fun open/1,
                          #stream{client = Client, live = Live,
                                  subscription = {Reference, Pid, Filter}});
         {session, #{resources := [_ | _] = Uris}} ->
@@ -240,14 +246,18 @@ unwatch(_, _, _) ->
     ok.
 
 -doc """
-Handles the end of a linked process. If it was the process of the session's stream, the subscribers
-that have waited for the stream get `subscribed`, and no stream is opened before `restart/2`. A
+Handles the end of a linked process. If it was the process of the session's stream, another process
+opens the stream again, after a pause. Then subscribers get `subscribed`, as at `stream_event/4`. A
 subscription stays when its process ends normally. After a crash the subscription is removed, and
 the subscriber gets `{ended, {crashed, Why}}`.
 """.
 -spec worker_ended(pid(), Why :: term(), server(), subscriptions()) -> subscriptions().
-worker_ended(Pid, _, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
-    announced(Server, Subscriptions#subscriptions{stream = none});
+worker_ended(Pid, _, Server, #subscriptions{stream = {State, Pid}} = Subscriptions) ->
+    %% A process that ends in order has reported before that the server offers no stream.
+    case session_stream(Server, fun reopen/1, Subscriptions) of
+        none -> announced(Server, Subscriptions#subscriptions{stream = none});
+        Next -> Subscriptions#subscriptions{stream = {State, Next}}
+    end;
 worker_ended(Worker, Why, Server, #subscriptions{all = All} = Subscriptions) ->
     case [One || {_, #subscription{worker = W}} = One <- maps:to_list(All), W =:= Worker] of
         [{Reference, Subscription}] when Why =:= normal ->
@@ -306,18 +316,23 @@ restart(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
                          ok = end_worker(Worker),
                          start(Reference, Subscription#subscription{ready = false}, [], new, Server)
                      end, All),
-    announced(Server, Subscriptions#subscriptions{all = Again, stream = session_stream(Server)}).
+    Next = case session_stream(Server, fun open/1, Subscriptions) of
+        none -> none;
+        Pid -> {opening, Pid}
+    end,
+    announced(Server, Subscriptions#subscriptions{all = Again, stream = Next}).
 
 session_stream({#{settings := #{rules := http}} = Client,
-                #{revision := Revision, generation := 0} = Live}) ->
+                #{revision := Revision, generation := 0} = Live}, Begin,
+               #subscriptions{missing = Missing}) ->
     case erlmcp_revision:era(Revision) of
         session ->
-            {opening, start_stream([erlmcp_client_stream],
-                                   #stream{client = Client, live = Live})};
+            start_stream([erlmcp_client_stream], Begin,
+                         #stream{client = Client, live = Live, missing = Missing});
         stateless ->
             none
     end;
-session_stream(_) ->
+session_stream(_, _, _) ->
     none.
 
 -doc """
@@ -370,17 +385,21 @@ unwatched(_, _, Subscriptions) ->
     Subscriptions.
 
 -doc """
-Handles an event from the process of the session's stream: the stream is `open`, or the server has
-`refused` it. In both cases the subscribers that have waited for the stream get `subscribed`. If the
-stream is open again, all subscribers that wait for no answer of the server get `subscribed`, since
-they may have missed changes. Events of an earlier stream have no effect.
+Handles an event from the process of the session's stream: the stream is `open`, the server has
+`refused` it, or it is `missing`, as in a session that is lost. In each case the subscribers that
+have waited for the stream get `subscribed`. If the stream is open again, all subscribers that wait
+for no answer of the server get `subscribed`, since they may have missed changes. Events of an
+earlier stream have no effect.
 """.
--spec stream_event(pid(), open | refused, server(), subscriptions()) -> subscriptions().
+-spec stream_event(pid(), open | refused | missing, server(), subscriptions()) -> subscriptions().
 stream_event(Pid, open, Server, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
-    announced(Server, Subscriptions#subscriptions{stream = {open, Pid}});
+    announced(Server, Subscriptions#subscriptions{stream = {open, Pid}, missing = 0});
 stream_event(Pid, open, Server, #subscriptions{stream = {open, Pid}, all = All} = Subscriptions) ->
     Asked = [Reference || Reference := #subscription{worker = undefined} <- All],
-    deliver_all(subscribed, Asked, Server, Subscriptions);
+    deliver_all(subscribed, Asked, Server, Subscriptions#subscriptions{missing = 0});
+stream_event(Pid, missing, Server, #subscriptions{stream = {_, Pid}, missing = Before}
+             = Subscriptions) ->
+    announced(Server, Subscriptions#subscriptions{stream = none, missing = Before + 1});
 stream_event(Pid, refused, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
     announced(Server, Subscriptions#subscriptions{stream = none});
 stream_event(_, _, _, Subscriptions) ->
@@ -475,12 +494,16 @@ answer(Question, Server, #subscriptions{questions = Questions} = Subscriptions) 
 
 %% The process of a stream ends with the client's process, and the server then sees the end of the
 %% stream.
-start_stream(Label, Stream) ->
+start_stream(Label, Begin, Stream) ->
     spawn_link(fun() ->
         process_flag(trap_exit, true),
         ok = erlmcp_label:set(Label),
-        open(Stream)
+        Begin(Stream)
     end).
+
+%% What has made the process before this one crash may come again at once.
+reopen(Stream) ->
+    again(Stream#stream{pause = ?CRASHED}).
 
 open(#stream{client = #{channel := {Transport, Handle}}} = Stream) ->
     {Id, Outgoing} = outgoing(Stream),
@@ -658,20 +681,35 @@ lost({http, Status, _, _}, #stream{subscription = none, accepted = false,
     Peer ! {stream, self(), refused},
     ok;
 %% A server that offers no stream may give the same answer as one that has forgotten the session.
-%% When its stream is first tried, the session has just begun, and the next one would not differ.
-lost(session_lost, #stream{subscription = none, first = true, client = #{peer := Peer}}) ->
-    Peer ! {stream, self(), refused},
-    ok;
+%% Calls do not wait until it is known which one this is.
+lost(session_lost, #stream{subscription = none, first = true, client = #{peer := Peer}} = Stream) ->
+    Peer ! {stream, self(), missing},
+    look_for_session(Stream);
 lost(session_lost, #stream{subscription = none, client = Client, live = Live} = Stream) ->
     ok = found_again(session_lost, Client, Live),
     again(Stream);
 lost(_, Stream) ->
     again(Stream).
 
+%% Without its stream, only an answer of the server tells whether the session is lost. Then another
+%% one is opened, after a pause that grows if the server forgets each session at once.
+look_for_session(#stream{client = Client, live = Live, missing = Before}) ->
+    %% From now on the end of the client ends this process, too.
+    _ = process_flag(trap_exit, false),
+    case erlmcp_client_exchange:request({~"ping", #{}}, Client, Live) of
+        {error, session_lost} ->
+            receive
+            after erlmcp_client_backoff:after_failures(Before + 1) ->
+                found_again(session_lost, Client, Live)
+            end;
+        _ ->
+            ok
+    end.
+
 %% The pause has jitter, so that the clients of a restarted server do not all return at once.
 again(#stream{pause = Pause} = Stream) ->
     receive
         {'EXIT', _, _} -> ok
     after erlmcp_client_backoff:with_jitter(Pause) ->
-        open(Stream#stream{pause = erlmcp_client_backoff:next_ms(Pause), first = false})
+        open(Stream#stream{pause = erlmcp_client_backoff:next_ms(Pause)})
     end.

@@ -10,32 +10,34 @@ Output Schema".
 Internal.
 """.
 
--export([new/0, learn/3, declarations/2, is_task/2, check_result/3]).
+-export([new/0, learn/4, declarations/2, is_task/2, check_result/3]).
 
 %% The most tools that are remembered, and their bytes in total. Other tools are called without
 %% mirroring headers.
 -define(TOOLS, 10_000).
 -define(BYTES, 16_777_216).
-%% The most tools of one page that the log names.
+%% The most tools of one list that the log names.
 -define(WARNINGS, 10).
 
 -doc "Creates an empty table, owned by the calling process.".
 -spec new() -> ets:table().
 new() ->
     Table = ets:new(tools, [public, {read_concurrency, true}]),
-    true = ets:insert(Table, {bytes, 0}),
+    %% The bytes of the tools, and how many were left out of the last list.
+    true = ets:insert(Table, {totals, 0, 0}),
     Table.
 
 -doc """
-Remembers the tools of a list, at most 10,000 and 16 MiB in total, and returns those that can be
-called. If headers mirror arguments (`Mirrors`), tools with invalid declarations of headers are left
-out, and the first 10 of them are logged. Tools that do not fit into the table are returned, too.
-Raises `badarg` once the client has ended.
+Remembers the tools of a page of a list, at most 10,000 and 16 MiB in total, and returns those that
+can be called. If headers mirror arguments (`Mirrors`), tools with invalid declarations of headers
+are left out. The first 10 of a list, which begins with its `first` page, are logged. Tools that do
+not fit into the table are returned, too. Raises `badarg` once the client has ended.
 """.
--spec learn(Tools :: [map()], Mirrors :: boolean(), ets:table()) -> [map()].
-learn(Tools, Mirrors, Table) ->
+-spec learn(Tools :: [map()], Page :: first | next, Mirrors :: boolean(), ets:table()) -> [map()].
+learn(Tools, Page, Mirrors, Table) ->
     Learned = [{Tool, learned(Tool, Mirrors, Table)} || Tool <- Tools],
-    ok = warn([{Name, Expected} || {#{~"name" := Name}, {wrong, Expected}} <- Learned]),
+    ok = warn(Page, [{Name, Expected} || {#{~"name" := Name}, {wrong, Expected}} <- Learned],
+              Table),
     [Tool || {Tool, ok} <- Learned].
 
 learned(#{~"name" := Name} = Tool, Mirrors, Table) ->
@@ -45,15 +47,21 @@ learned(#{~"name" := Name} = Tool, Mirrors, Table) ->
         {error, Expected} -> {wrong, Expected}
     end.
 
-%% A server may have any number of such tools.
-warn(Wrong) ->
+%% A server may have any number of such tools, and any number of pages. Lists that are read at the
+%% same time are counted together, so the log names fewer of them.
+warn(Page, Wrong, Table) ->
+    _ = Page =:= first andalso ets:update_element(Table, totals, {3, 0}),
+    Count = length(Wrong),
+    Before = ets:update_counter(Table, totals, {3, Count}) - Count,
+    Named = lists:sublist(Wrong, max(0, ?WARNINGS - Before)),
     lists:foreach(fun({Name, Expected}) ->
                       erlmcp_log:text(warning, "MCP tool ~ts is left out of its list: expected ~ts",
-                                      [string:slice(Name, 0, 128), Expected])
-                  end, lists:sublist(Wrong, ?WARNINGS)),
-    case length(Wrong) - ?WARNINGS of
-        More when More > 0 ->
-            erlmcp_log:text(warning, "~b more MCP tools are left out of their list", [More]);
+                                      [erlmcp_value_text:name(Name), Expected])
+                  end, Named),
+    case Count - length(Named) of
+        More when More > 0, Before =< ?WARNINGS ->
+            erlmcp_log:text(warning, "at least ~b more MCP tools are left out of their list",
+                            [More]);
         _ ->
             ok
     end.
@@ -68,13 +76,13 @@ remember(Tool, Table) ->
         [Row] ->
             ok;
         _ ->
-            _ = [ets:update_counter(Table, bytes, -Old)
+            _ = [ets:update_counter(Table, totals, -Old)
                  || {_, _, _, _, Old} <- ets:take(Table, Name)],
             HasRoom = ets:info(Table, size) =< ?TOOLS
-                andalso ets:lookup_element(Table, bytes, 2) + Size =< ?BYTES,
+                andalso ets:lookup_element(Table, totals, 2) + Size =< ?BYTES,
             case HasRoom andalso ets:insert_new(Table, Row) of
                 true ->
-                    _ = ets:update_counter(Table, bytes, Size),
+                    _ = ets:update_counter(Table, totals, Size),
                     ok;
                 false ->
                     ok

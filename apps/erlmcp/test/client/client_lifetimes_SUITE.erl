@@ -19,8 +19,10 @@ once, and the server is told where it still does something.
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
          stopped_application_ends_a_negotiation/1, question_before_the_session_is_known/1,
          busy_stream_is_asked_for_again/1,
-         missing_stream_is_no_lost_session/1, subscription_while_the_stream_opens/1,
-         subscription_without_a_stream/1, stream_that_is_not_resumed_is_opened_again/1,
+         missing_stream_is_no_lost_session/1, session_lost_before_its_stream/1,
+         subscription_while_the_stream_opens/1,
+         subscription_without_a_stream/1, crashed_stream_of_a_session_is_opened_again/1,
+         stream_that_is_not_resumed_is_opened_again/1,
          server_that_reads_nothing_holds_up_no_stop/1, no_folder_is_left/1,
          no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1,
          every_reason_is_a_sentence/1, a_late_call_leaves_no_process/1]).
@@ -47,8 +49,10 @@ all() ->
      crashed_call_says_so, stopped_application_ends_clients,
      stopped_application_ends_a_negotiation, question_before_the_session_is_known,
      busy_stream_is_asked_for_again,
-     missing_stream_is_no_lost_session, subscription_while_the_stream_opens,
-     subscription_without_a_stream, stream_that_is_not_resumed_is_opened_again,
+     missing_stream_is_no_lost_session, session_lost_before_its_stream,
+     subscription_while_the_stream_opens,
+     subscription_without_a_stream, crashed_stream_of_a_session_is_opened_again,
+     stream_that_is_not_resumed_is_opened_again,
      server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports,
      answer_from_before_a_change_is_not_kept, longest_retry, every_reason_is_a_sentence,
      a_late_call_leaves_no_process].
@@ -244,10 +248,17 @@ late_subscription_is_not_added(_) ->
 
 %% The process of a client's only subscription.
 stream(Client) ->
-    {links, Links} = process_info(Client, links),
-    [Stream] = [Pid || Pid <- Links, is_pid(Pid),
-                       {erlmcp_client_subscription, _} <- [proc_lib:get_label(Pid)]],
+    stream(Client, erlmcp_client_subscription).
+
+stream(Client, Kind) ->
+    [Stream] = streams(Client, Kind),
     Stream.
+
+%% The client's processes of a kind.
+streams(Client, Kind) ->
+    {links, Links} = process_info(Client, links),
+    [Pid || Pid <- Links, is_pid(Pid), Label <- [proc_lib:get_label(Pid)],
+            is_tuple(Label), element(1, Label) =:= Kind].
 
 %% A server of a session stops sending what its client would drop.
 cut_off_subscriber_watches_nothing(_) ->
@@ -704,13 +715,17 @@ busy_stream_is_asked_for_again(_) ->
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 
-%% A 404 may mean that there is no stream, or that the session is lost. A server that gives it to
-%% the first request for the stream is asked for no other session.
+%% A 404 may mean that there is no stream, or that the session is lost. A server that has accepted
+%% no request for the stream is asked for no other session.
 missing_stream_is_no_lost_session(_) ->
+    [missing_stream(First) || First <- [404, 503]].
+
+missing_stream(First) ->
+    Answer = first_and_then({First, [], none}),
     Sessions = counters:new(1, []),
     Peer = erlmcp_test_peer:http(fun
-        (#{message := none}) ->
-            {404, [], ~"Cannot GET /mcp"};
+        (#{method := ~"GET"}) ->
+            Answer({404, [], ~"Cannot GET /mcp"});
         (#{message := #{~"method" := Method}} = Request) ->
             ok = counters:add(Sessions, 1, case Method of ~"initialize" -> 1; _ -> 0 end),
             erlmcp_test_bad_http_peer:session(Request)
@@ -719,7 +734,43 @@ missing_stream_is_no_lost_session(_) ->
     {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
     subscribed = event(Reference),
     {ok, #{}} = erlmcp_client:server(Client),
+    %% The process of the stream ends when it knows that the session is not lost.
+    _ = erlmcp_test_peer:received(~"ping"),
+    [ok = gone(Pid) || Pid <- streams(Client, erlmcp_client_stream)],
     1 = counters:get(Sessions, 1),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% A server that has started again answers the same, and subscribers hear of its changes without a
+%% call.
+session_lost_before_its_stream(_) ->
+    Test = self(),
+    Sessions = counters:new(1, []),
+    Changed = erlmcp_test_peer:event(
+        #{jsonrpc => ~"2.0", method => ~"notifications/tools/list_changed"}),
+    Peer = erlmcp_test_peer:http(fun
+        (#{message := #{~"method" := ~"initialize"} = Message}) ->
+            ok = counters:add(Sessions, 1, 1),
+            {200, [{~"mcp-session-id", integer_to_binary(counters:get(Sessions, 1))}],
+             result(Message, erlmcp_test_bad_http_peer:initialized())};
+        (#{message := #{~"method" := ~"notifications/initialized"}}) ->
+            {202, [], none};
+        (#{method := ~"GET", headers := #{~"mcp-session-id" := ~"1"}}) ->
+            Test ! {stream, self()},
+            receive forget -> {404, [], none} end;
+        (#{headers := #{~"mcp-session-id" := ~"1"}}) ->
+            {404, [], none};
+        (#{method := ~"GET"}) ->
+            {events, [Changed, follow]};
+        (Request) ->
+            erlmcp_test_bad_http_peer:session(Request)
+    end),
+    Client = started({http, maps:get(url, Peer), #{era => session}}),
+    Stream = receive {stream, Pid} -> Pid after ?WAIT -> error(no_stream) end,
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    Stream ! forget,
+    [subscribed, subscribed, tools_changed] = [event(Reference) || _ <- [1, 2, 3]],
+    2 = counters:get(Sessions, 1),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 
@@ -793,6 +844,22 @@ subscription_without_a_stream(_) ->
     subscribed = event(Once),
     ok = erlmcp_client:stop(Listens),
     ok = erlmcp_test_peer:stop(Late).
+
+%% As after any other gap, changes may have been missed.
+crashed_stream_of_a_session_is_opened_again(_) ->
+    Server = server(),
+    Client = started({http, url(Server), #{era => session}}),
+    {ok, _} = erlmcp_client:server(Client),
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    subscribed = event(Reference),
+    [begin
+         exit(stream(Client, erlmcp_client_stream), kill),
+         subscribed = event(Reference)
+     end || _ <- [once, again]],
+    ok = erlmcp:add(Server, tool, #{name => ~"new", handler => fun(_, _) -> ~"new" end}),
+    tools_changed = event(Reference),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp:stop_server(Server).
 
 %% The server has forgotten the last event, and not the session.
 stream_that_is_not_resumed_is_opened_again(_) ->

@@ -272,7 +272,7 @@ stopped_application_knows_no_era(_) ->
     end.
 
 %% "re-probing if the cached assumption later fails". A gateway may forbid what its server does not
-%% know.
+%% know, and asks for no login then.
 remembered_era_is_given_up(_) ->
     [begin
          Renewed = counters:new(1, []),
@@ -284,26 +284,30 @@ remembered_era_is_given_up(_) ->
                                          end, #{}),
          {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client),
          ok = counters:put(Renewed, 1, 1),
-         {ok, Second} = erlmcp_client:start_link({http, Url, #{}}),
+         {ok, Second} = erlmcp_client:start_link({http, Url, Options}),
          {ok, #{revision := '2026-07-28'}} = erlmcp_client:server(Second)
      end || Refuse <- [fun(Message) -> {400, [], erlmcp_test_peer:error(Message, -32602, #{})} end,
-                       fun(_) -> {403, [], none} end]].
+                       fun(_) -> {403, [], none} end],
+            Options <- [#{}, #{auth => #{browser => none}}]].
 
 %% Another request would fare no better, and the user would be asked to log in again.
 refusal_gives_up_no_remembered_era(_) ->
-    Refuses = counters:new(1, []),
-    {Client, #{url := Url}} = visit(fun(Request) ->
-                                        case counters:get(Refuses, 1) of
-                                            0 -> old(Request);
-                                            1 -> {401, [], none}
-                                        end
-                                    end, #{}),
-    {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client),
-    _ = received(~"server/discover"),
-    ok = counters:put(Refuses, 1, 1),
-    {ok, Second} = erlmcp_client:start_link({http, Url, #{auth => #{browser => none}}}),
-    {error, {unauthorized, _}} = erlmcp_client:server(Second),
-    no_more(~"server/discover").
+    Challenge = [{~"www-authenticate", ~B'Bearer error="insufficient_scope", scope="a"'}],
+    [begin
+         Refuses = counters:new(1, []),
+         {Client, #{url := Url}} = visit(fun(Request) ->
+                                             case counters:get(Refuses, 1) of
+                                                 0 -> old(Request);
+                                                 1 -> Refusal
+                                             end
+                                         end, #{}),
+         {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client),
+         _ = received(~"server/discover"),
+         ok = counters:put(Refuses, 1, 1),
+         {ok, Second} = erlmcp_client:start_link({http, Url, #{auth => #{browser => none}}}),
+         {error, {unauthorized, _}} = erlmcp_client:server(Second),
+         no_more(~"server/discover")
+     end || Refusal <- [{401, [], none}, {403, Challenge, none}]].
 
 modern_only(#{~"method" := ~"initialize"} = Message, _, Refuse) -> Refuse(Message);
 modern_only(_, Request, _) -> modern(Request).

@@ -160,7 +160,7 @@ no_cache_keeps_nothing(_) ->
 
 tool(Name, More) -> More#{~"name" => Name}.
 
-learn(Tools, Table) -> erlmcp_client_tools:learn(Tools, true, Table).
+learn(Tools, Table) -> erlmcp_client_tools:learn(Tools, first, true, Table).
 
 %% Ten thousand, and one more, which is listed all the same.
 tools_have_a_number(_) ->
@@ -216,8 +216,8 @@ tools_that_no_header_can_mirror(_) ->
         ~"r" => #{~"type" => ~"string", ~"x-mcp-header" => ~"two words"}}}}),
     Good = tool(~"good", #{}),
     Table = erlmcp_client_tools:new(),
-    [Good] = erlmcp_client_tools:learn([Bad, Good], true, Table),
+    [Good] = learn([Bad, Good], Table),
     {unknown, []} = {erlmcp_client_tools:declarations(~"bad", Table),
                      erlmcp_client_tools:declarations(~"good", Table)},
-    [Bad, Good] = erlmcp_client_tools:learn([Bad, Good], false, Table),
+    [Bad, Good] = erlmcp_client_tools:learn([Bad, Good], first, false, Table),
     [] = erlmcp_client_tools:declarations(~"bad", Table).

@@ -9,7 +9,7 @@ Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Cli
 Internal.
 """.
 
--export([watch/2, with_user_time/2, run/4, request/3, failure/1]).
+-export([watch/2, with_user_time/2, limit/1, run/4, request/3, failure/1]).
 
 -export_type([watch/0, outcome/0]).
 
@@ -99,6 +99,14 @@ with_user_time(#{user_time := {First, Before}} = Watch, Client) ->
         _ ->
             Watch
     end.
+
+-doc """
+Returns the milliseconds in the reason `{timeout, Milliseconds}` of a request whose deadline has
+passed. They are `max_timeout` if that was the limit which the request met, and otherwise `timeout`.
+""".
+-spec limit(watch()) -> pos_integer().
+limit(#{deadline := Last, last_deadline := Last, max_timeout := Most}) -> Most;
+limit(#{timeout := Timeout}) -> Timeout.
 
 -doc """
 Sends a request, waits for its response, counts the request, and ends its span. Throws `cancelled`
@@ -200,9 +208,9 @@ expired(#attempt{client = Client, watch = Watch} = Attempt) ->
         Longer -> await(Attempt#attempt{watch = Longer})
     end.
 
-timed_out(#attempt{watch = #{timeout := Timeout}} = Attempt) ->
+timed_out(#attempt{watch = Watch} = Attempt) ->
     give_up(Attempt, ~"the deadline passed"),
-    over({error, {timeout, Timeout}}, Attempt).
+    over({error, {timeout, limit(Watch)}}, Attempt).
 
 %% The outcome of the request, with the bytes of both directions.
 over(Outcome, #attempt{client = #{channel := {Transport, _}}, exchange = Exchange, sent = Sent}) ->
@@ -232,7 +240,7 @@ events([{failed, Reason} | _], #attempt{watch = Watch} = Attempt) ->
 events([sent | Events], Attempt) ->
     events(Events, Attempt).
 
-reason(timeout, #{timeout := Timeout}) -> {timeout, Timeout};
+reason(timeout, Watch) -> {timeout, limit(Watch)};
 reason(Reason, _) -> Reason.
 
 response({ok, Result}, #attempt{headers = Headers}) -> {ok, Result, Headers};

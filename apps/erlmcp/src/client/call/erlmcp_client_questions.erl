@@ -70,8 +70,9 @@ started(Request, Server, Timed) ->
     Monitor.
 
 %% The process of a question waits until `go/1` lets it begin.
-wait({request, Id, _, _} = Request, {Client, #{epoch := Epoch}} = Server, Timed) ->
+wait(Given, {Client, #{epoch := Epoch}} = Server, Timed) ->
     #{questions := Table} = Client,
+    {request, Id, _, _} = Request = erlmcp_client_mailbox:own(Given),
     Reader = self(),
     Key = {Epoch, Id},
     {Pid, Monitor} = spawn_monitor(fun() ->
@@ -274,7 +275,8 @@ answer_at_once(Answer, Request, Server, #questions{answers = Answers} = Question
 answer_at_once(_, _, _, Questions) ->
     Questions.
 
-refuse({refused, Id}, {Client, Live}) ->
+refuse({refused, Given}, {Client, Live}) ->
+    Id = erlmcp_message:own_id(Given),
     Refusal = {error, -32603, ~"the client has as many of the server's requests as it can answer"},
     {_, Monitor} = spawn_monitor(fun() ->
         erlmcp_client_one_way:answer(Id, Refusal, Client, Live)

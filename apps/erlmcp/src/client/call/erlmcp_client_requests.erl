@@ -175,10 +175,11 @@ live(Request, #call{client = Client, watch = #{deadline := Deadline}} = Call) ->
             Live
     end.
 
-%% When the time of a call is over, the error has the timeout of the call, whichever step was
-%% waiting.
-in_time({error, timeout}, #call{watch = #{timeout := Timeout}}) -> {error, {timeout, Timeout}};
-in_time(Outcome, _) -> Outcome.
+%% When the time of a call is over, the error has the limit of the call, whichever step was waiting.
+in_time({error, timeout}, #call{watch = Watch}) ->
+    {error, {timeout, erlmcp_client_exchange:limit(Watch)}};
+in_time(Outcome, _) ->
+    Outcome.
 
 send(Request, #call{client = #{cache := Cache}} = Given) ->
     Call = (in_user_time(Given))#call{changes = erlmcp_client_cache:changes(Cache)},
@@ -264,11 +265,15 @@ protocol(What) ->
 %% A result that depends on answers of the user is not cached.
 cache_result(_, Result, _, #call{rounds = Rounds}) when Rounds > 0 ->
     Result;
-cache_result({~"tools/list", _} = Request, #{~"tools" := Listed} = Result, Revision, Call) ->
+cache_result({~"tools/list", Params} = Request, #{~"tools" := Listed} = Result, Revision, Call) ->
     #call{client = #{cache := Cache, tools := Tools, settings := #{rules := Rules}},
           changes = Changes} = Call,
     Mirrors = Rules =:= http andalso Revision >= '2026-07-28',
-    Learned = Result#{~"tools" := erlmcp_client_tools:learn(Listed, Mirrors, Tools)},
+    Page = case is_map_key(~"cursor", Params) of
+        false -> first;
+        true -> next
+    end,
+    Learned = Result#{~"tools" := erlmcp_client_tools:learn(Listed, Page, Mirrors, Tools)},
     ok = erlmcp_client_cache:keep(cached(Request, Call), Learned, Changes, Cache),
     Learned;
 cache_result(Request, Result, _, #call{client = #{cache := Cache}, changes = Changes} = Call) ->
@@ -399,13 +404,15 @@ on_status(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answe
     #call{client = Client, watch = #{last_deadline := Last} = Watch} = Call,
     Since = erlmcp_clock:now_ms(),
     maybe
-        New = maps:without(maps:keys(Answered), Requests),
+        New = #{Name => Request || Name := Request <- Requests,
+                                   not is_map_key(digest(Name), Answered)},
         {ok, Answers} ?= erlmcp_client_inputs:gather(New, Watch, Client),
         %% The time of the user's answers is not counted as the server's.
         NextLast = Last + erlmcp_clock:now_ms() - Since,
         Renewed = Call#call{watch = Watch#{last_deadline := NextLast}},
         {ok, _} ?= updated(Id, Answers, Renewed),
-        poll(Task, maps:merge(Answered, Answers), Renewed)
+        Digests = #{digest(Name) => [] || Name := _ <- Answers},
+        poll(Task, maps:merge(Answered, Digests), Renewed)
     end;
 on_status(~"completed", #{~"result" := Result}, _, _) ->
     tool_result(Result);
@@ -426,6 +433,11 @@ on_status(Status, #{~"taskId" := Id}, _, #call{watch = Watch} = Call) when
     end;
 on_status(_, _, _, _) ->
     protocol(~"result of tasks/get: status: expected a known one").
+
+%% A server may give any number of questions names of any length. The digests are on the heap, which
+%% is bounded.
+digest(Name) ->
+    crypto:hash(sha256, Name).
 
 tool_result(Result) ->
     case erlmcp_client_operation:check(~"tools/call", Result) of

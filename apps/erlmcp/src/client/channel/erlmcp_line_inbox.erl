@@ -32,7 +32,7 @@ Internal.
                    ~B'\{"id": ?([0-9]{1,15}), ?"jsonrpc": ?"2\.0", ?"(?:result|error)":|',
                    ~B'\{"(?:result|error)":.*, ?"jsonrpc": ?"2\.0", ?"id": ?([0-9]{1,15})\}$|',
                    ~B'\{"(?:result|error)":.*, ?"id": ?([0-9]{1,15}), ?"jsonrpc": ?"2\.0"\}$)']).
-%% The most characters of a decoder's reason that a call gets.
+%% The most characters of a decoder's reason that a call or the log gets.
 -define(REASON, 200).
 %% Milliseconds between two warnings of the same kind.
 -define(WARNING_INTERVAL, 10_000).
@@ -104,16 +104,17 @@ line(Line, Exchanges, #inbox{limits = Limits} = Inbox) ->
     end.
 
 not_json(Reason, Line, Exchanges, Inbox) ->
+    %% A reason may have a key of any length.
+    Why = unicode:characters_to_binary(io_lib:format("~0tp", [Reason], [{chars_limit, ?REASON}])),
     maybe
         {match, [Id]} ?= re:run(Line, ?RESPONSE, [{capture, all_but_first, binary}]),
         {ok, Ref} ?= erlmcp_line_exchanges:by_id(binary_to_integer(Id), Exchanges),
-        What = io_lib:format("expected JSON, got ~0tp", [Reason], [{chars_limit, ?REASON}]),
-        Failed = {Ref, {failed, {protocol, unicode:characters_to_binary(What)}}},
+        Failed = {Ref, {failed, {protocol, <<"expected JSON, got ", Why/binary>>}}},
         {[], finish(Ref, Failed, Exchanges), Inbox}
     else
         _ ->
             Shown = binary:copy(binary_part(Line, 0, min(?SHOWN, byte_size(Line)))),
-            {[], Exchanges, warn(not_json, #{reason => Reason, line => Shown}, Inbox)}
+            {[], Exchanges, warn(not_json, #{reason => Why, line => Shown}, Inbox)}
     end.
 
 message(Json, Exchanges, Inbox) ->

@@ -10,7 +10,7 @@ Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Caching", "Stre
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([header_mismatch_renews_the_tool_once/1, header_mismatch_may_come_after_a_round/1,
          headers_follow_the_definition/1, invalid_tool_is_left_out/1, few_tools_are_logged/1,
-         state_goes_back_as_it_came/1, rounds_are_bounded/1,
+         names_are_logged_in_short/1, state_goes_back_as_it_came/1, rounds_are_bounded/1,
          rounds_must_ask_something/1, inputs_that_fail/1, unknown_result_type/1,
          result_type_may_be_absent/1, fresh_result_is_kept/1, each_meta_has_its_result/1,
          stale_result_is_asked_for/1, change_is_not_kept/1,
@@ -32,7 +32,8 @@ suite() ->
 all() ->
     [header_mismatch_renews_the_tool_once, header_mismatch_may_come_after_a_round,
      headers_follow_the_definition, invalid_tool_is_left_out, few_tools_are_logged,
-     state_goes_back_as_it_came, rounds_are_bounded, rounds_must_ask_something, inputs_that_fail,
+     names_are_logged_in_short, state_goes_back_as_it_came, rounds_are_bounded,
+     rounds_must_ask_something, inputs_that_fail,
      unknown_result_type, result_type_may_be_absent, fresh_result_is_kept, each_meta_has_its_result,
      stale_result_is_asked_for, change_is_not_kept, missed_changes_are_not_kept,
      result_of_rounds_is_not_kept, cache_is_bounded, cache_may_be_off, options_are_checked,
@@ -105,17 +106,37 @@ invalid_tool_is_left_out(Config) ->
     after ?WAIT -> error(not_logged)
     end.
 
-%% However many they are, the log is not filled.
+%% However many they are, and however many pages they have, the log is not filled. Each list is
+%% logged anew.
 few_tools_are_logged(Config) ->
+    Wrong = fun(Count) -> lists:duplicate(Count, mirrored(~"two words")) end,
+    {Lists, _} = counted(fun(Call, N) when N < 5; N =:= 6 ->
+                                page(Call, Wrong(4), integer_to_binary(N));
+                            (Call, 5) -> page(Call, Wrong(1_000), none);
+                            (Call, 7) -> page(Call, Wrong(1_006), none)
+                         end),
+    Client = visit(Config, #{}, #{~"tools/list" => Lists}),
+    [begin
+         ok = logger:add_handler(?MODULE, ?MODULE, #{config => #{test => self()}}),
+         {ok, []} = erlmcp_client:list_tools(Client),
+         ok = logger:remove_handler(?MODULE),
+         Texts = [Text || Text <- logged(), binary:match(Text, ~"left out") =/= nomatch],
+         11 = length(Texts),
+         More = lists:last(Texts)
+     end || More <- [~"at least 2 more MCP tools are left out of their list",
+                     ~"at least 1000 more MCP tools are left out of their list"]].
+
+%% A name may be one character of a megabyte, or look like another line of the log.
+names_are_logged_in_short(Config) ->
+    Names = [<<"a", (binary:copy(<<16#301/utf8>>, 500_000))/binary>>, ~"a\n=ERROR REPORT= b"],
     Client = visit(Config, #{}, #{~"tools/list" => fun(Call) ->
-        page(Call, [mirrored(~"two words") || _ <- lists:seq(1, 1_000)], none)
+        page(Call, [(mirrored(~"two words"))#{name := Name} || Name <- Names], none)
     end}),
     ok = logger:add_handler(?MODULE, ?MODULE, #{config => #{test => self()}}),
     {ok, []} = erlmcp_client:list_tools(Client),
     ok = logger:remove_handler(?MODULE),
-    Texts = [Text || Text <- logged(), binary:match(Text, ~"left out") =/= nomatch],
-    11 = length(Texts),
-    ~"990 more MCP tools are left out of their list" = lists:last(Texts).
+    [_, _] = Texts = [Text || Text <- logged(), binary:match(Text, ~"left out") =/= nomatch],
+    [{true, nomatch} = {byte_size(Text) < 1_000, binary:match(Text, ~"\n")} || Text <- Texts].
 
 logged() ->
     receive {logged, warning, Text} -> [Text | logged()] after 0 -> [] end.

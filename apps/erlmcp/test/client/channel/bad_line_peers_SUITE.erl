@@ -9,10 +9,12 @@ suite has a reason.
          end_per_testcase/2]).
 -export([never_in_time/1, late_answer_is_nobodys/1, answers_twice/1, connection_ends/1,
          wrong_messages/1, unreadable_responses/1, unreadable_others/1, nobodys_lines/1,
+         unreadable_lines_are_logged_in_short/1,
          too_large_lines/1, endless_lines/1, endless_progress/1,
          endless_questions/1, endless_pages/1, slow_reader_of_progress/1,
          floods_for_a_subscriber/1, one_slow_call_delays_nobody/1, does_not_read/1,
          no_connection_lasts/1]).
+-export([log/2]).
 -export([child_never_answers/1, child_ends/1, child_writes_200_mib/1, child_floods/1,
          child_cannot_be_started/1, no_child_is_left/1]).
 
@@ -32,8 +34,9 @@ all() ->
 groups() ->
     [{tcp, [], [never_in_time, late_answer_is_nobodys, answers_twice, connection_ends,
                 wrong_messages, unreadable_responses, unreadable_others, nobodys_lines,
-                too_large_lines, endless_lines, endless_progress,
-                endless_questions, endless_pages, slow_reader_of_progress, floods_for_a_subscriber,
+                unreadable_lines_are_logged_in_short, too_large_lines, endless_lines,
+                endless_progress, endless_questions, endless_pages, slow_reader_of_progress,
+                floods_for_a_subscriber,
                 one_slow_call_delays_nobody, does_not_read, no_connection_lasts]},
      {stdio, [], [child_never_answers, child_ends, child_writes_200_mib, child_floods,
                   child_cannot_be_started, no_child_is_left]}].
@@ -49,6 +52,24 @@ init_per_testcase(_, Config) ->
 
 end_per_testcase(_, Config) ->
     erlmcp_test_watch:stop(watch(Config)).
+
+%% A key of a megabyte that comes twice is the reason why the line is no JSON.
+unreadable_lines_are_logged_in_short(_) ->
+    Key = binary:copy(~"k", 1_000_000),
+    Line = [~B'{"', Key, ~B'":1,"', Key, ~B'":2}', $\n],
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => self()}),
+    with_client(fun(Message) -> [Line, text(Message, ~"read")] end, #{}, fun(Client) ->
+        {ok, _} = erlmcp_client:call_tool(Client, ~"t", #{})
+    end),
+    ok = logger:remove_handler(?MODULE),
+    receive {logged, Report} -> true = erlang:external_size(Report) < 10_000
+    after ?WAIT -> error(not_logged)
+    end.
+
+log(#{msg := {report, #{what := not_json} = Report}}, #{config := Test}) ->
+    Test ! {logged, Report};
+log(_, _) ->
+    ok.
 
 never_in_time(Config) ->
     each(Config, #{timeout => 300}, {timeout, 300},

@@ -7,10 +7,11 @@ rules for all servers that misbehave are in `m:bad_http_peers_SUITE`.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([endless_streams/1, endless_progress/1, endless_questions/1, endless_rounds/1,
-         endless_pages/1, one_very_long_list/1, nobody_thinks_for_a_call_that_is_over/1,
+         questions_of_a_task_are_kept_alone/1, endless_pages/1, one_very_long_list/1,
+         nobody_thinks_for_a_call_that_is_over/1,
          what_is_kept_is_small/1, the_server_s_words_are_kept_alone/1,
          floods_on_the_session_stream/1,
-         questions_on_the_session_stream/1]).
+         questions_on_the_session_stream/1, waiting_questions_are_kept_alone/1]).
 
 -import(erlmcp_test_suite, [watch/1]).
 -import(erlmcp_test_bad_http_peer, [each/4, is/1, with_client/3, with_peer/3, flushed/0, now_ms/0,
@@ -26,10 +27,11 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [endless_streams, endless_progress, endless_questions, endless_rounds, endless_pages,
-     one_very_long_list, nobody_thinks_for_a_call_that_is_over, what_is_kept_is_small,
+    [endless_streams, endless_progress, endless_questions, endless_rounds,
+     questions_of_a_task_are_kept_alone, endless_pages, one_very_long_list,
+     nobody_thinks_for_a_call_that_is_over, what_is_kept_is_small,
      the_server_s_words_are_kept_alone, floods_on_the_session_stream,
-     questions_on_the_session_stream].
+     questions_on_the_session_stream, waiting_questions_are_kept_alone].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -175,6 +177,37 @@ endless_rounds(Config) ->
              true = is_binary(erlmcp_client:format_error(Reason))
          end) || {Requests, Kind} <- Wrong]
     end, watch(Config)).
+
+%% Each look at the task brings a new question, in a message of two megabytes.
+questions_of_a_task_are_kept_alone(Config) ->
+    Looks = counters:new(1, []),
+    Blank = binary:copy(~" ", 2_000_000),
+    Task = fun(Status, More) ->
+        More#{resultType => complete, taskId => ~"t-1", status => Status,
+              createdAt => ~"2026-01-01T00:00:00Z", lastUpdatedAt => ~"2026-01-01T00:00:00Z",
+              ttlMs => null, pollIntervalMs => 50}
+    end,
+    Look = fun(50) -> Task(completed, #{result => #{content => []}});
+              (N) ->
+                   Name = <<(integer_to_binary(N))/binary, (binary:copy(~"n", 100))/binary>>,
+                   Task(input_required, #{inputRequests => #{Name => #{method => ~"roots/list"}}})
+           end,
+    Answer = fun(#{~"method" := ~"tools/call"} = Message) ->
+                     {200, [], result(Message, (Task(working, #{}))#{resultType := task})};
+                (#{~"method" := ~"tasks/get", ~"id" := Id}) ->
+                     ok = counters:add(Looks, 1, 1),
+                     typed(json, [~B'{"jsonrpc":"2.0","id":', integer_to_binary(Id),
+                                  ~B',"result":', json:encode(Look(counters:get(Looks, 1))), Blank,
+                                  $}]);
+                (Message) ->
+                     {200, [], result(Message, #{resultType => complete})}
+             end,
+    {_, Cost} = erlmcp_test_watch:run(fun() ->
+        with_client(Answer, #{tasks => true, inputs => #{roots => []}}, fun(Client) ->
+            {ok, #{~"content" := []}} = erlmcp_client:call_tool(Client, ~"t", #{})
+        end)
+    end, watch(Config)),
+    ct:pal("49 questions of two megabytes each, of which little is kept: ~p", [Cost]).
 
 endless_pages(Config) ->
     %% The bytes are made once, or the server's own memory would be measured.
@@ -374,6 +407,30 @@ questions_on_the_session_stream(Config) ->
         end)
     end, watch(Config)),
     ct:pal("~b questions answered; ~p", [counters:get(Asked, 1), Cost]).
+
+%% The user has not answered yet. The messages of a megabyte each are not kept with the questions.
+waiting_questions_are_kept_alone(Config) ->
+    Blank = binary:copy(~" ", 1_000_000),
+    Text = binary:copy(~"t", 100),
+    Question = fun(Id) ->
+        chunk([~B'data: {"jsonrpc":"2.0","id":', integer_to_binary(Id),
+               ~B',"method":"elicitation/create","params":{"message":"', Text,
+               ~B'","requestedSchema":{}}', Blank, ~"}\n\n"])
+    end,
+    Ask = fun(Socket) ->
+        [ok = write(Socket, Question(Id)) || Id <- lists:seq(1, 116)],
+        _ = gen_tcp:recv(Socket, 0),
+        close
+    end,
+    Elicit = fun(_) -> receive never -> decline end end,
+    {_, Cost} = erlmcp_test_watch:run(fun() ->
+        with_peer(stream_of(Ask), #{era => session, inputs => #{elicit => Elicit}}, fun(Client) ->
+            {ok, #{questions := Table}} = erlmcp_client_table:find(Client),
+            %% Sixteen of them are open, which have a second row.
+            ok = until(fun() -> ets:info(Table, size) =:= 116 + 16 end)
+        end)
+    end, watch(Config)),
+    ct:pal("116 questions of a megabyte each, of which little is kept: ~p", [Cost]).
 
 until(Holds) ->
     until(Holds, now_ms() + ?WAIT).
