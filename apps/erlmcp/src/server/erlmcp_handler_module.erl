@@ -11,20 +11,25 @@ Internal.
 Returns the options that `server/0` of a handler module returns, with the definitions and skills of
 its other callbacks, such as `tools/0`. A definition of these callbacks without a handler gets one
 that calls the callback of its kind, such as `call_tool/3`, if the module exports that. A term that
-is no list stays in the options, which are checked next. Crashes if one of the callbacks crashes.
+is no list stays in the options, which are checked next. The error means that `server/0` returns no
+map. Crashes if one of the callbacks crashes.
 """.
--spec options(module()) -> erlmcp:options().
+-spec options(module()) ->
+    {ok, erlmcp:options()} | {error, {bad_option, handler, Expected :: binary()}}.
 options(Module) ->
-    Options = Module:server(),
-    lists:foldl(
-        fun({Key, Handler}, Known) ->
-            case erlang:function_exported(Module, Key, 0) of
-                true ->
-                    Known#{Key => joined(maps:get(Key, Known, []), Module:Key(), Handler)};
-                false ->
-                    Known
-            end
-        end, Options, [{skills, none} | handlers(Module)]).
+    case Module:server() of
+        #{} = Options ->
+            {ok, lists:foldl(fun(Kind, Known) -> with_definitions(Kind, Module, Known) end,
+                             Options, [{skills, none} | handlers(Module)])};
+        _ ->
+            {error, {bad_option, handler, ~"a module whose server/0 returns a map"}}
+    end.
+
+with_definitions({Key, Handler}, Module, Known) ->
+    case erlang:function_exported(Module, Key, 0) of
+        true -> Known#{Key => joined(maps:get(Key, Known, []), Module:Key(), Handler)};
+        false -> Known
+    end.
 
 joined(Own, Sources, Handler) ->
     case [Other || Other <- [Own, Sources], not erlmcp_user_term:is_proper_list(Other)] of

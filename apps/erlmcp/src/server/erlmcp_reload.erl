@@ -69,13 +69,15 @@ published(Supervisor, #{key := Key}, Sources, Modules) ->
 %% The definitions that the handler module returns, in front of those of the server's options.
 sources(Module, Besides) ->
     try erlmcp_handler_module:options(Module) of
-        Options ->
+        {ok, Options} ->
             Lists = maps:with([tools, resources, resource_templates, prompts], Options),
             maybe
                 {ok, Sources} ?= erlmcp_server_options:definitions(Lists),
                 {ok, #{Kind => maps:get(Kind, Sources, []) ++ maps:get(Kind, Besides, [])
                        || Kind <- [tool, resource, resource_template, prompt]}}
-            end
+            end;
+        {error, _} = Error ->
+            Error
     catch
         Class:Reason -> {error, {handler_failed, Module, Class, Reason}}
     end.
