@@ -15,7 +15,8 @@ Internal.
 
 -doc """
 Replaces definitions of the server with the given supervisor, with the errors of `erlmcp:replace/2`.
-Emits the event `reloaded`, and logs the change. Crashes while the server's publisher restarts.
+Emits the event `reloaded`, and logs the change. Waits while the server's publisher is started
+again, and exits if the publisher ends during the change.
 """.
 -spec replace(pid(), erlmcp_instance:instance(), erlmcp:definitions()) -> ok | {error, term()}.
 replace(Supervisor, Instance, Definitions) ->
@@ -27,8 +28,8 @@ replace(Supervisor, Instance, Definitions) ->
 
 -doc """
 Reloads the server with the given supervisor, with the errors of `erlmcp:reload/1`. Reports the
-change as `replace/3` does, and logs errors except `no_handler`. Crashes while the publisher
-restarts.
+change as `replace/3` does, and logs errors except `no_handler`. Waits and exits as `replace/3`
+does.
 """.
 -spec reload(pid(), erlmcp_instance:instance()) -> {ok, erlmcp:reloaded()} | {error, term()}.
 reload(_, #{handler := none}) ->
