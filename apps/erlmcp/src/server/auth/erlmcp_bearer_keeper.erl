@@ -62,7 +62,7 @@ start_link(Settings, Tables) ->
 Asks another machine about a subject, and does not wait for the answer. The waiter is sent the
 outcome, unless the process of this module ends before. The outcome is `{error, unavailable}` if no
 valid answer comes by the `Deadline` of the first waiter for it, in monotonic milliseconds. The
-error is a 503: the process of this module has not started yet, or too many requests wait.
+error is a 503: the process of this module does not run, or too many requests wait.
 """.
 -spec ask(erlmcp_bearer_source:subject(), Token :: fun(() -> binary()), waiter(),
           Deadline :: integer(), erlmcp_bearer_tables:tables()) ->
@@ -79,7 +79,7 @@ ask(Subject, Token, Waiter, Deadline, Tables) ->
 
 -doc """
 Fetches the keys of the source with the number `Index` again, in the background. Does nothing if
-they are being fetched or may not be fetched yet, or if the process of this module has not started.
+they are being fetched or may not be fetched yet, or if the process of this module does not run.
 """.
 -spec refresh(Index :: pos_integer(), erlmcp_bearer_tables:tables()) -> ok.
 refresh(Index, Tables) ->
