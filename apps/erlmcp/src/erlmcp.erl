@@ -1127,6 +1127,7 @@ New code is loaded for all servers of the node. If the definitions are refused, 
 Those of `replace/2`, and
 
 - `no_handler`: the options of the server have no `handler`.
+- `{bad_option, handler, Expected}`: `server/0` of the handler module returns no map.
 - `{handler_failed, Module, Class, Reason}`: a callback of the handler module has raised this.
 - `{old_code_runs, Modules}`: processes still run the code of these modules that the last reload
   replaced. Reload again when they have ended.

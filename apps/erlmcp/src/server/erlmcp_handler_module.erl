@@ -13,20 +13,25 @@ its other callbacks, such as `tools/0`. Crashes if one of the callbacks crashes.
 these callbacks has no handler, it gets one that calls the callback of its kind, such as
 `call_tool/3`. If the module does not export that callback, the definition stays as it is. If the
 result of a callback such as `tools/0`, or the option of the same name, is not a list, that term
-becomes the option. The check of the options refuses it then.
+becomes the option. The check of the options refuses it then. The error means that `server/0`
+returns no map.
 """.
--spec options(module()) -> erlmcp:options().
+-spec options(module()) ->
+    {ok, erlmcp:options()} | {error, {bad_option, handler, Expected :: binary()}}.
 options(Module) ->
-    Options = Module:server(),
-    lists:foldl(
-        fun({Key, Handler}, Known) ->
-            case erlang:function_exported(Module, Key, 0) of
-                true ->
-                    Known#{Key => joined(maps:get(Key, Known, []), Module:Key(), Handler)};
-                false ->
-                    Known
-            end
-        end, Options, [{skills, none} | handlers(Module)]).
+    case Module:server() of
+        #{} = Options ->
+            {ok, lists:foldl(fun(Kind, Known) -> with_definitions(Kind, Module, Known) end,
+                             Options, [{skills, none} | handlers(Module)])};
+        _ ->
+            {error, {bad_option, handler, ~"a module whose server/0 returns a map"}}
+    end.
+
+with_definitions({Key, Handler}, Module, Known) ->
+    case erlang:function_exported(Module, Key, 0) of
+        true -> Known#{Key => joined(maps:get(Key, Known, []), Module:Key(), Handler)};
+        false -> Known
+    end.
 
 joined(Own, Sources, Handler) ->
     case [Other || Other <- [Own, Sources], not erlmcp_user_term:is_proper_list(Other)] of

@@ -15,8 +15,8 @@ Internal.
 
 -doc """
 Replaces definitions of a running server by `Definitions`, with the errors of `erlmcp:replace/2`.
-`Supervisor` is the server's supervisor. Emits the event `reloaded`, and logs the change. Crashes if
-the server's publisher is being restarted.
+`Supervisor` is the server's supervisor. Emits the event `reloaded`, and logs the change. Waits
+while the server's publisher is started again, and exits if the publisher ends during the change.
 """.
 -spec replace(pid(), erlmcp_instance:instance(), erlmcp:definitions()) -> ok | {error, term()}.
 replace(Supervisor, Instance, Definitions) ->
@@ -29,8 +29,8 @@ replace(Supervisor, Instance, Definitions) ->
 -doc """
 Loads the changed modules of a running server, and replaces the server's definitions, as
 `erlmcp:reload/1` describes it and with its errors. The first argument is the server's supervisor.
-Emits the event `reloaded`, and logs the change, or any error except `no_handler`. Crashes if the
-server's publisher is being restarted.
+Emits the event `reloaded`, and logs the change, or any error except `no_handler`. Waits and exits
+as `replace/3` does.
 """.
 -spec reload(pid(), erlmcp_instance:instance()) -> {ok, erlmcp:reloaded()} | {error, term()}.
 reload(_, #{handler := none}) ->
@@ -71,13 +71,15 @@ published(Supervisor, #{key := Key}, Sources, Modules) ->
 %% The definitions that the handler module returns, in front of those of the server's options.
 sources(Module, Besides) ->
     try erlmcp_handler_module:options(Module) of
-        Options ->
+        {ok, Options} ->
             Lists = maps:with([tools, resources, resource_templates, prompts], Options),
             maybe
                 {ok, Sources} ?= erlmcp_server_options:definitions(Lists),
                 {ok, #{Kind => maps:get(Kind, Sources, []) ++ maps:get(Kind, Besides, [])
                        || Kind <- [tool, resource, resource_template, prompt]}}
-            end
+            end;
+        {error, _} = Error ->
+            Error
     catch
         Class:Reason -> {error, {handler_failed, Module, Class, Reason}}
     end.

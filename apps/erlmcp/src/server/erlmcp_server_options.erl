@@ -433,8 +433,10 @@ handler(#{handler := Module}) when is_atom(Module) ->
     maybe
         {module, Module} ?= code:ensure_loaded(Module),
         true ?= erlang:function_exported(Module, server, 0),
-        {ok, maps:remove(handler, erlmcp_handler_module:options(Module))}
+        {ok, Options} ?= erlmcp_handler_module:options(Module),
+        {ok, maps:remove(handler, Options)}
     else
+        {error, {bad_option, _, _}} = Error -> Error;
         _ -> {error, {bad_option, handler, ~"a module with -behaviour(erlmcp_server)"}}
     end;
 handler(_) ->

@@ -24,6 +24,9 @@ Internal.
 -define(LEAST, 10).
 -define(MOST, 30_000).
 -define(PART, 4).
+%% How often a child that ends is looked for again, and the milliseconds between two looks.
+-define(LOOKS, 500).
+-define(APART, 10).
 
 -doc """
 Starts a server with `Settings` and the catalog that is compiled from them, and logs its listeners.
@@ -56,25 +59,34 @@ log_listeners(Supervisor, Key) ->
                   end, lists:sort(listener_ids(Supervisor))).
 
 -doc """
-Returns the process that changes the catalog of a server with the given supervisor. Crashes if that
-process does not run.
+Returns the process that changes the catalog of a server with the given supervisor. Waits while the
+process is started again, and exits if that takes more than five seconds, or if the server has
+ended.
 """.
 -spec publisher(pid()) -> pid().
 publisher(Supervisor) ->
-    child(publisher, Supervisor).
+    child(publisher, Supervisor, ?LOOKS).
 
 -doc """
-Returns the supervisor of the event handlers of a server with the given supervisor. Crashes if the
-supervisor of the handlers does not run.
+Returns the supervisor of the event handlers of a server with the given supervisor. Waits and exits
+as `publisher/1` does.
 """.
 -spec events(pid()) -> pid().
 events(Supervisor) ->
-    child(events, Supervisor).
+    child(events, Supervisor, ?LOOKS).
 
-child(Id, Supervisor) ->
+%% Until the supervisor gets the exit signal of a child, it still has the dead process.
+child(Id, Supervisor, Looks) ->
     {_, Pid, _, _} = lists:keyfind(Id, 1, supervisor:which_children(Supervisor)),
-    true = is_pid(Pid),
-    Pid.
+    case is_pid(Pid) andalso is_process_alive(Pid) of
+        true ->
+            Pid;
+        false when Looks > 0 ->
+            receive after ?APART -> ok end,
+            child(Id, Supervisor, Looks - 1);
+        false ->
+            exit({not_running, Id})
+    end.
 
 -doc """
 Returns the addresses of a server's listeners, as `erlmcp:listeners/1` does. Addresses of listeners

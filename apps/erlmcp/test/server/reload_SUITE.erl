@@ -8,6 +8,7 @@ the module and of those beside it, while clients of both eras use it.
          end_per_testcase/2]).
 -export([new_definitions_and_code_are_served/1, calls_end_with_the_code_they_began_with/1,
          a_wrong_set_is_refused_whole/1, a_crash_of_the_module_is_said/1,
+         a_module_without_options_is_refused/1,
          a_broken_file_is_refused/1, funs_of_options_are_kept/1,
          definitions_besides_stay/1, modules_beside_it_are_loaded/1, nothing_new_changes_nothing/1,
          it_is_an_event_and_a_line_of_the_log/1, a_server_without_a_module_has_nothing_to_read/1]).
@@ -24,7 +25,8 @@ suite() ->
 
 all() ->
     [new_definitions_and_code_are_served, calls_end_with_the_code_they_began_with,
-     a_wrong_set_is_refused_whole, a_crash_of_the_module_is_said, a_broken_file_is_refused,
+     a_wrong_set_is_refused_whole, a_crash_of_the_module_is_said,
+     a_module_without_options_is_refused, a_broken_file_is_refused,
      funs_of_options_are_kept, definitions_besides_stay, modules_beside_it_are_loaded,
      nothing_new_changes_nothing, it_is_an_event_and_a_line_of_the_log,
      a_server_without_a_module_has_nothing_to_read].
@@ -156,6 +158,17 @@ a_crash_of_the_module_is_said(Config) ->
     Server = served(Config),
     _ = write(["error(on_purpose)"], "<<\"a\">>", Config),
     {error, {handler_failed, Module, error, on_purpose}} = erlmcp:reload(Server),
+    [~"a"] = listed(open(~"2026-07-28", Server), tool).
+
+a_module_without_options_is_refused(Config) ->
+    _ = write([named("a")], "<<\"a\">>", Config),
+    Server = served(Config),
+    _ = compiled(["-module(", atom_to_list(proplists:get_value(module, Config)), ").
+         -export([server/0, tools/0]).
+         server() -> ok.
+         tools() -> []."], proplists:get_value(folder, Config)),
+    {error, {bad_option, handler, ~"a module whose server/0 returns a map"}} =
+        erlmcp:reload(Server),
     [~"a"] = listed(open(~"2026-07-28", Server), tool).
 
 a_broken_file_is_refused(Config) ->

@@ -17,7 +17,8 @@ and servers that are modules.
          calls_have_room_for_their_first_heap/1, times_have_a_bound/1,
          bad_definitions_are_refused_by_name/1, duplicates_are_refused/1,
          handler_modules_are_servers/1, options_win_over_the_handlers/1,
-         modules_without_a_callback_are_refused/1, lists_of_handlers_are_checked/1]).
+         modules_without_a_callback_are_refused/1, modules_without_options_are_refused/1,
+         lists_of_handlers_are_checked/1]).
 
 -import(erlmcp_test_line, [connect/1, ask/4, initialize/2, result/1, echo_tool/0]).
 -import(erlmcp_test_servers, [start/1, options/1, started/1, kinds/0, definition/2, key/1, with/2,
@@ -31,7 +32,8 @@ all() ->
      bad_limits_are_refused_by_name, every_limit_can_be_set,
      calls_have_room_for_their_first_heap, times_have_a_bound, bad_definitions_are_refused_by_name,
      duplicates_are_refused, handler_modules_are_servers, options_win_over_the_handlers,
-     modules_without_a_callback_are_refused, lists_of_handlers_are_checked].
+     modules_without_a_callback_are_refused, modules_without_options_are_refused,
+     lists_of_handlers_are_checked].
 
 init_per_suite(Config) ->
     erlmcp_test_servers:init_suite(Config).
@@ -386,6 +388,17 @@ modules_without_a_callback_are_refused(_) ->
          {resource_template, ~"r://{r}", resource_templates,
           "#{uri_template => <<\"r://{r}\">>, name => <<\"r\">>}"},
          {prompt, ~"p", prompts, "#{name => <<\"p\">>}"}]].
+
+%% With other callbacks or without, and also if the module is mounted.
+modules_without_options_are_refused(_) ->
+    Options = #{name => ~"given", version => ~"1"},
+    [begin
+         Module = handler_module([lists:concat(["server() -> ", Returned, "."]) | Others]),
+         Expected = {bad_option, handler, ~"a module whose server/0 returns a map"},
+         {error, Expected} = started(Options#{handler => Module}),
+         {error, {mount, ~"m", Expected}} = started(Options#{mounts => [{~"m", Module}]})
+     end || Returned <- ["[{name, <<\"x\">>}]", "ok", "{ok, #{}}"],
+            Others <- [[], ["tools() -> []."]]].
 
 %% Whichever callback has them, and also if the options have another list: all are taken.
 lists_of_handlers_are_checked(_) ->

@@ -368,10 +368,13 @@ start_server(Module, Arguments, Listeners) ->
         {error, refused(Reason, Listeners)}
     end.
 
-%% The nodes know the server by its id.
+%% The nodes know the server by its id. A module without options is refused when the server starts.
 in_cluster(Module, #{cluster := _}) ->
-    #{cluster => erlmcp_cluster,
-      id => maps:get(id, erlmcp_handler_module:options(Module), Module)};
+    Id = case erlmcp_handler_module:options(Module) of
+        {ok, #{id := Given}} -> Given;
+        _ -> Module
+    end,
+    #{cluster => erlmcp_cluster, id => Id};
 in_cluster(_, _) ->
     #{}.
 
@@ -414,5 +417,5 @@ say(error, Sentence, _) -> erlmcp_cli_output:complain(Sentence).
 announce(_, _, _, #{stdio := true}) ->
     ok;
 announce(Module, Server, Pages, _) ->
-    erlmcp_cli_output:print(erlmcp_cli_welcome:text(erlmcp_handler_module:options(Module),
-                                                    erlmcp:listeners(Server), Pages)).
+    {ok, Options} = erlmcp_handler_module:options(Module),
+    erlmcp_cli_output:print(erlmcp_cli_welcome:text(Options, erlmcp:listeners(Server), Pages)).

@@ -58,8 +58,8 @@ new(Settings, Server) ->
 
 -doc """
 Returns the child specification of the handle's process (`m:erlmcp_bearer_keeper`). While this
-process does not run, a token for which another machine must be asked is refused with 503, after
-`wait_ms` at the latest.
+process does not run, a token for which another machine must be asked is refused with 503. A request
+that waited when the process ended is refused after `wait_ms` at the latest.
 """.
 -spec child_spec(handle()) -> supervisor:child_spec().
 child_spec(#{settings := Settings, tables := Tables}) ->

@@ -65,8 +65,8 @@ Asks another machine about `Subject`, and does not wait for the answer. `Token` 
 for a subject that is a token. The waiter is sent the outcome, unless the process of this module
 ends before. The outcome is `{error, unavailable}` if no valid answer comes by `Deadline`, in
 monotonic milliseconds. If several waiters wait for the same answer, the `Deadline` of the first one
-counts. An error of this function is a 503: the process of this module has not started yet, or too
-many requests wait.
+counts. An error of this function is a 503: the process of this module does not run, or too many
+requests wait.
 """.
 -spec ask(erlmcp_bearer_source:subject(), Token :: fun(() -> binary()), waiter(),
           Deadline :: integer(), erlmcp_bearer_tables:tables()) ->
@@ -84,7 +84,7 @@ ask(Subject, Token, Waiter, Deadline, Tables) ->
 -doc """
 Fetches the keys of the source with the number `Index` again, in the background. Does nothing if the
 keys are being fetched or may not be fetched yet. Also does nothing if the process of this module
-has not started.
+does not run.
 """.
 -spec refresh(Index :: pos_integer(), erlmcp_bearer_tables:tables()) -> ok.
 refresh(Index, Tables) ->

@@ -216,14 +216,15 @@ end_refresh(Index, #{words := Words}) ->
     atomics:put(Words, ?REFRESHING(Index), 0).
 
 -doc """
-Returns the process that asks other machines (`m:erlmcp_bearer_keeper`), or `none` before its first
-start. The process may have ended.
+Returns the process that asks other machines (`m:erlmcp_bearer_keeper`), or `none` while it does not
+run: before its first start, and until it is started again.
 """.
 -spec keeper(tables()) -> {ok, pid()} | none.
 keeper(#{keys := Keys}) ->
-    case ets:lookup_element(Keys, keeper, 2, none) of
-        none -> none;
-        Pid -> {ok, Pid}
+    Pid = ets:lookup_element(Keys, keeper, 2, none),
+    case is_pid(Pid) andalso is_process_alive(Pid) of
+        true -> {ok, Pid};
+        false -> none
     end.
 
 -doc """

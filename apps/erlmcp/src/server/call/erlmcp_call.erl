@@ -416,7 +416,8 @@ why(Reason, Subject, Instance) ->
     erlmcp_refusal:new(internal_error, ~"the call was ended",
                        #{code => -32603, incident => dead(Reason, Subject, Instance)}).
 
-%% A linked process or the runtime has ended the call, so its owner reports the incident.
+%% A linked process, the runtime or the handler has ended the call's process, so the owner reports
+%% the incident.
 dead(Reason, #{method := Method, target := Target}, Instance) ->
     owners_incident(reported(call_died, Method, Target),
                     #{reason => erlmcp_incident:outline(Reason)}, Instance).

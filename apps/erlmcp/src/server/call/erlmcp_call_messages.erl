@@ -103,11 +103,8 @@ The marks that all processes of a session's call share: whether the call has rep
 whether it still counts among the session's running calls.
 """.
 -opaque marks() :: atomics:atomics_ref().
--doc """
-The end of a call: with its answer, after its answer was sent another way (`silent`), or without any
-answer (`died`).
-""".
--type ending() :: {answer, Status :: term(), Answer :: term()} | silent | {died, Reason :: term()}.
+-doc "The end of a call: with its answer, or without one (`died`).".
+-type ending() :: {answer, Status :: term(), Answer :: term()} | died.
 
 -define(GIVEN_BACK, 1).
 -define(REPORTED, 2).
@@ -223,11 +220,13 @@ exit_with_answer(Pid, Status, Answer) ->
     unlink(Pid),
     ok.
 
--doc "Returns how a call has ended, from the reason of its exit signal.".
+-doc """
+Returns how a call has ended, from the reason of its exit signal. The reason may be `normal` without
+an answer, too: a handler may end its process with any reason.
+""".
 -spec ended(Reason :: term()) -> ending().
 ended({erlmcp_answer, Status, Answer}) -> {answer, Status, Answer};
-ended(normal) -> silent;
-ended(Reason) -> {died, Reason}.
+ended(_) -> died.
 
 -doc "Hands a call over to its session's process, which is sent `{erlmcp_adopt, Adoption}`.".
 -spec adopt(Session :: pid(), adoption()) -> ok.

@@ -131,12 +131,21 @@ notify(#{call := #{owner := Owner, window := Window}}, Method, Params) ->
 notify(Owner, Window, Method, Params) ->
     case erlmcp_notification_window:room(Window) of
         {ok, LeftOut} ->
-            Notification = erlmcp_message:notification(Method, with_left_out(LeftOut, Params)),
-            Bytes = iolist_to_binary(Notification),
+            Bytes = encoded(Method, Params, LeftOut, Window),
             ok = erlmcp_notification_window:sent(byte_size(Bytes), Window),
             erlmcp_call_messages:notification(Owner, Bytes, Window);
         none ->
             ok
+    end.
+
+%% The handler may go on after data that is no JSON.
+encoded(Method, Params, LeftOut, Window) ->
+    try
+        iolist_to_binary(erlmcp_message:notification(Method, with_left_out(LeftOut, Params)))
+    catch
+        Class:Reason:Stack ->
+            ok = erlmcp_notification_window:unsent(LeftOut, Window),
+            erlang:raise(Class, Reason, Stack)
     end.
 
 inline_window([{notification, _, Window} | _], _) -> Window;

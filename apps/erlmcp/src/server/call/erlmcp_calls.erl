@@ -13,7 +13,7 @@ Internal.
 
 -export([new/1, count/1, running/1, has_room/1, ids/2, find/2, check_id/2, id_in_use/0]).
 -export([start/2, room_for/2, instance/1, adopt/3]).
--export([message/3, response/3, exited/3, abandon/2, cancel/2, end_of_input/1,
+-export([message/3, response/3, exited/3, answered/2, abandon/2, cancel/2, end_of_input/1,
          end_session/1, stop/1, leave/1]).
 -export([withdrawal/1]).
 
@@ -217,24 +217,28 @@ unanswered(Why, Is, #{asked := Asked} = Calls) ->
 -doc """
 Handles the exit signal of a linked process. Returns the withdrawn requests, the answer for the
 client, and the new value of the calls. If the call died without an answer, the answer is an error,
-and the call's permit is given back. The answer is empty if it went to another process, or if the
-process has no call here.
+and the call's permit is given back. The answer is empty if the process has no call here.
 """.
 -spec exited(pid(), Reason :: term(), calls()) -> {withdrawn(), iodata(), calls()}.
 exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
     case {Running, erlmcp_call_messages:ended(Reason)} of
         {#{Pid := _}, {answer, _, Bytes}} ->
             forget(Pid, Bytes, Calls);
-        {#{Pid := _}, silent} ->
-            %% Its answer went to another process.
-            forget(Pid, [], Calls);
-        {#{Pid := {_, _, Subject, Permit}}, _} ->
+        {#{Pid := {_, _, Subject, Permit}}, died} ->
             ok = leave(Permit),
             {reply, _, Bytes} = erlmcp_call:died(Reason, Subject, Instance),
             forget(Pid, Bytes, Calls);
         {_, _} ->
             {[], [], Calls}
     end.
+
+-doc "Forgets a call that has sent its answer to another process. Ignores any other process.".
+-spec answered(Call :: pid(), calls()) -> calls().
+answered(Call, #{running := Running} = Calls) when is_map_key(Call, Running) ->
+    {_, _, Left} = forget(Call, [], Calls),
+    Left;
+answered(_, Calls) ->
+    Calls.
 
 -doc """
 Ends the call of the request with the id `Id`, if it runs, without an answer. Gives the call's

@@ -11,7 +11,7 @@ left out until there is room, and the next one has their number.
 Internal.
 """.
 
--export([new/1, without_waiting/1, room/1, sent/2, written/2, forget/1]).
+-export([new/1, without_waiting/1, room/1, sent/2, unsent/2, written/2, forget/1]).
 
 -export_type([window/0]).
 
@@ -119,6 +119,15 @@ Counts the `Bytes` of a message as unread. The caller has taken room for the mes
 -spec sent(Bytes :: non_neg_integer(), window()) -> ok.
 sent(Bytes, {Words, _, _}) ->
     atomics:add(Words, ?BYTES, Bytes).
+
+-doc """
+Frees the room of a message that was not sent after all. The next message has the number `LeftOut`,
+which `room/1` has returned for this one.
+""".
+-spec unsent(LeftOut :: non_neg_integer(), window()) -> ok.
+unsent(LeftOut, {Words, _, _} = Window) ->
+    ok = atomics:add(Words, ?LEFT_OUT, LeftOut),
+    written(0, Window).
 
 -doc "Frees the room of a message of `Bytes` bytes, which was written or will not be.".
 -spec written(Bytes :: non_neg_integer(), window()) -> ok.

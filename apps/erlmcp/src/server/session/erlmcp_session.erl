@@ -583,12 +583,12 @@ handle_info({{erlmcp_call, Call, _}, Message}, State) ->
     {noreply, called(Call, Message, State)};
 handle_info({'EXIT', Call, Reason}, State) ->
     #state{calls = Calls, streams = Streams, marks = Marked, lost = Lost} = State,
-    {_, _, OtherCalls} = Ended = erlmcp_calls:exited(Call, Reason, Calls),
-    Next = case erlmcp_call_messages:ended(Reason) of
-        silent -> State#state{calls = OtherCalls, marks = maps:remove(Call, Marked),
-                              streams = erlmcp_session_streams:answered(Call, Streams),
-                              lost = without_timer(Call, Lost)};
-        _ -> answer(Call, Ended, State)
+    Next = case Reason =:= normal andalso has_answered(Call, Marked) of
+        true -> State#state{calls = erlmcp_calls:answered(Call, Calls),
+                            marks = maps:remove(Call, Marked),
+                            streams = erlmcp_session_streams:answered(Call, Streams),
+                            lost = without_timer(Call, Lost)};
+        false -> answer(Call, erlmcp_calls:exited(Call, Reason, Calls), State)
     end,
     {noreply, handle_early(0, Next)};
 handle_info({erlmcp_session, {event, session, Topic, Encoded, Pending}}, State) ->
@@ -629,6 +629,13 @@ handle_info(idle, #state{id = Id, instance = Instance, calls = Calls, streams = 
     end;
 handle_info(_, State) ->
     {noreply, State}.
+
+%% A call that has sent its connection the answer itself was given back before.
+has_answered(Call, Marked) ->
+    case Marked of
+        #{Call := Marks} -> erlmcp_call_messages:is_given_back(Marks);
+        #{} -> true
+    end.
 
 %% A connection sends these messages, and a call's own process sends the call's adoption. So a
 %% message may come before the adoption of its call. Then it is kept, and handled again until the
@@ -819,8 +826,8 @@ unanswered(#state{marks = Marked} = State) ->
             true ->
                 Left;
             false ->
-                {_, _, Others} = erlmcp_calls:exited(Call, normal, Calls),
-                Left#state{calls = Others, streams = erlmcp_session_streams:answered(Call, Streams)}
+                Left#state{calls = erlmcp_calls:answered(Call, Calls),
+                           streams = erlmcp_session_streams:answered(Call, Streams)}
         end
     end, State, Marked).
 

@@ -12,6 +12,7 @@ changes its keys. HTTP to it is real.
 -export([keys_that_cannot_be_had/1, a_slow_issuer_has_a_deadline/1, keys_without_https/1]).
 -export([tokens_are_introspected/1, an_answer_is_kept_for_a_while/1, no_answer_is_no_token/1]).
 -export([introspections_are_bounded/1, nobody_waits_for_a_dead_process/1]).
+-export([a_dead_process_is_not_asked/1]).
 -export([without_a_process_nothing_is_fetched/1, fetched_keys_are_told_at_once/1,
          who_fetches_shows_nothing/1, a_crash_shows_no_secret/1, new_keys_that_cannot_be_had/1]).
 
@@ -369,3 +370,17 @@ nobody_waits_for_a_dead_process(Config) ->
     exit(Keeper, kill),
     receive {'EXIT', Keeper, killed} -> ok end,
     ?UNAVAILABLE = refusal(awaited(Wait, Handle)).
+
+%% Until it is started again.
+a_dead_process_is_not_asked(Config) ->
+    process_flag(trap_exit, true),
+    #{tables := Tables} = Handle = introspecting(#{wait_ms => 60_000}, Config),
+    {ok, Keeper} = erlmcp_bearer_tables:keeper(Tables),
+    exit(Keeper, kill),
+    receive {'EXIT', Keeper, killed} -> ok end,
+    {_, Answer} = begun(bearer(~"opaque"), Handle),
+    ?UNAVAILABLE = refusal(Answer),
+    0 = asked(~"/introspect", issuer(Config)),
+    #{start := {Module, Function, Arguments}} = erlmcp_bearer:child_spec(Handle),
+    {ok, _} = apply(Module, Function, Arguments),
+    {ok, _} = verify(opaque(#{}, issuer(Config)), Handle).

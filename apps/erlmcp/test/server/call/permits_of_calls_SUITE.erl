@@ -7,7 +7,8 @@ back at once.
 -export([suite/0, all/0]).
 -export([answers_of_a_batch_hold_nothing/1, refused_calls_hold_nothing/1,
          refused_members_of_a_batch_hold_nothing/1, a_cancelled_call_makes_room_at_once/1,
-         a_call_that_asks_makes_room/1, a_cancelled_question_holds_nothing/1]).
+         a_call_that_asks_makes_room/1, a_cancelled_question_holds_nothing/1,
+         a_call_that_ends_itself_is_answered/1]).
 
 -import(erlmcp_test_line, [serve/1, connect/1, send/2, recv/1, ask/4, initialize/2, request/3,
                            notification/2, code/1, waiting_tool/1, await_call/0]).
@@ -18,7 +19,8 @@ suite() ->
 all() ->
     [answers_of_a_batch_hold_nothing, refused_calls_hold_nothing,
      refused_members_of_a_batch_hold_nothing, a_cancelled_call_makes_room_at_once,
-     a_call_that_asks_makes_room, a_cancelled_question_holds_nothing].
+     a_call_that_asks_makes_room, a_cancelled_question_holds_nothing,
+     a_call_that_ends_itself_is_answered].
 
 %% A batch in which one member waits, and others are answered before.
 answers_of_a_batch_hold_nothing(_) ->
@@ -95,6 +97,31 @@ a_cancelled_question_holds_nothing(_) ->
     ok = erlmcp_test_client:notify(Client, ~"notifications/cancelled", #{requestId => 1}),
     #{~"params" := #{~"requestId" := Question}} = erlmcp_test_client:next(Exchange),
     {ok, #{calls := 0}} = erlmcp:drain(Server, 60_000).
+
+%% Its process may end with any reason before its handler returns, and leaves no request without an
+%% answer. Its place in its connection or session is free again.
+a_call_that_ends_itself_is_answered(_) ->
+    {ok, _} = application:ensure_all_started(erlmcp),
+    Ends = fun(#{~"said" := Said}, Context) ->
+        _ = [ok = erlmcp:log(Context, error, ~"said") || Said],
+        exit(self(), normal),
+        receive never -> ok end
+    end,
+    Server = #{pid := Pid} =
+        erlmcp_test_client:start(#{tools => [#{name => ~"ends", handler => Ends}],
+                                   limits => #{calls_per_connection => 1}}),
+    [begin
+         Client = erlmcp_test_client:open(Server, Transport, Revision),
+         [begin
+              Call = #{name => ~"ends", arguments => #{said => Said}},
+              Exchange = erlmcp_test_client:request(Client, Id, ~"tools/call", Call),
+              {_, #{~"id" := Id, ~"error" := #{~"code" := -32603}}} =
+                  erlmcp_test_client:answered(Exchange)
+          end || {Id, Said} <- [{1, false}, {2, true}, {3, false}]],
+         0 = in_flight(Pid)
+     end || Transport <- [http, tcp, sse],
+            Revision <- [~"2025-03-26", ~"2025-11-25", ~"2026-07-28"]],
+    erlmcp_test_client:stop(Server).
 
 %% A tool that asks, and waits when its client has answered.
 asking_session(Limits) ->

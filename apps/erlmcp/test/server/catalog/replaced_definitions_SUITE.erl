@@ -10,10 +10,11 @@ for clients of both eras.
          the_same_visible_is_no_change/1,
          running_calls_end_as_they_began/1, nothing_changes_if_one_is_wrong/1,
          mounted_definitions_and_skills_stay/1, servers_that_mount_it_follow/1,
-         kept_results_go/1, figures_go_on/1, many_are_replaced/1, servers_that_ended_are_said/1]).
+         kept_results_go/1, figures_go_on/1, many_are_replaced/1, servers_that_ended_are_said/1,
+         publishers_that_end_are_waited_for/1]).
 
 -import(erlmcp_test_line, [send/2, recv/1, stateless/3, waiting_tool/1, await_call/0]).
--import(erlmcp_test_servers, [start/1, kinds/0, definition/2, key/1]).
+-import(erlmcp_test_servers, [start/1, kinds/0, definition/2, key/1, await/1]).
 -import(erlmcp_test_two_eras, [eras/0, open/2, call/3, listed/2, text/1]).
 
 suite() ->
@@ -24,7 +25,7 @@ all() ->
      running_calls_end_as_they_began, nothing_changes_if_one_is_wrong,
      mounted_definitions_and_skills_stay,
      servers_that_mount_it_follow, kept_results_go, figures_go_on, many_are_replaced,
-     servers_that_ended_are_said].
+     servers_that_ended_are_said, publishers_that_end_are_waited_for].
 
 init_per_suite(Config) ->
     erlmcp_test_servers:init_suite(Config).
@@ -282,3 +283,27 @@ servers_that_ended_are_said(_) ->
     ok = erlmcp:stop_server(Server),
     {error, not_found} = erlmcp:replace(Server, #{tools => []}),
     {error, not_found} = erlmcp:reload(Server).
+
+%% The supervisor is asked for the publisher before it hears of the publisher's end.
+publishers_that_end_are_waited_for(_) ->
+    Server = start(#{}),
+    Client = open(~"2026-07-28", Server),
+    [begin
+         Publisher = erlmcp_server_sup:publisher(Server),
+         ok = sys:suspend(Server),
+         {_, Ends} = spawn_monitor(fun() -> exit(Change()) end),
+         await(fun() ->
+             case process_info(Server, message_queue_len) of
+                 {_, 0} -> again;
+                 _ -> {ok, asked}
+             end
+         end),
+         Monitor = monitor(process, Publisher),
+         true = exit(Publisher, kill),
+         receive {'DOWN', Monitor, process, _, killed} -> ok end,
+         ok = sys:resume(Server),
+         receive {'DOWN', Ends, process, _, Returned} -> {Name, ok} = {Name, Returned} end,
+         true = lists:member(Name, listed(Client, tool))
+     end || {Name, Change} <- [
+         {~"replaced", fun() -> erlmcp:replace(Server, #{tools => [tool(~"replaced", ~"1")]}) end},
+         {~"added", fun() -> erlmcp:add(Server, tool, tool(~"added", ~"1")) end}]].

@@ -11,7 +11,8 @@ transport. Clients that read are not affected. The size of a result is bounded, 
          connection_of_tcp_that_is_not_read_leaves_nothing/1]).
 -export([streams_that_are_read_are_counted_less/1]).
 -export([who_reads_tcp_steadily_is_not_cut/1, who_reads_sse_steadily_is_not_cut/1]).
--export([what_a_call_says_is_bounded/1, bytes_that_a_call_says_are_bounded/1,
+-export([what_a_call_says_is_bounded/1, what_is_no_json_takes_no_room/1,
+         bytes_that_a_call_says_are_bounded/1,
          a_late_result_of_http2_is_bounded/1, a_call_waits_again_for_who_reads_again/1,
          a_call_waits_five_seconds_in_all/1, who_reads_misses_nothing/1,
          a_connection_that_stands_still_misses_nothing/1]).
@@ -82,6 +83,11 @@ logs(Test, Context) ->
             logs(Test, Context);
         {log_texts, Texts} ->
             [ok = erlmcp:log(Context, error, Text) || Text <- Texts],
+            Test ! {said, self()},
+            logs(Test, Context);
+        {log_no_json, Count} ->
+            [raised = try erlmcp:log(Context, error, self()) catch error:_ -> raised end
+             || _ <- lists:seq(1, Count)],
             Test ! {said, self()},
             logs(Test, Context);
         {log_at_once, Count} ->
@@ -292,6 +298,31 @@ what_a_call_says_is_bounded(_) ->
          gen_tcp:close(Socket),
          erlmcp_test_http:stop(Server)
      end || Listen <- [[{http, #{}}], [{tcp, #{}}]], Over <- [0, 1, 3]].
+
+%% A message that is no JSON is an error for the handler, and takes no room of others. The client is
+%% still told how many were dropped before it.
+what_is_no_json_takes_no_room(_) ->
+    [begin
+         Server = start(#{unread_messages => 10}, Listen),
+         Socket = connect(Listen, Server),
+         ok = log_call(Listen, Socket),
+         {Call, Owner} = running(),
+         said_after({log_no_json, 30}, Call),
+         say(1, Call),
+         [1] = said(Listen, Socket, 1),
+         true = erlang:suspend_process(Owner),
+         say(10 + 3, Call),
+         true = erlang:resume_process(Owner),
+         Ten = lists:seq(1, 10),
+         Ten = said(Listen, Socket, 10),
+         said_after({log_no_json, 1}, Call),
+         say(1, Call),
+         #{~"data" := 1, ~"_meta" := #{~"erlmcp/leftOut" := 3}} = params(Listen, Socket),
+         finish(Call, ~"done"),
+         #{~"result" := _} = next(Listen, Socket),
+         gen_tcp:close(Socket),
+         erlmcp_test_http:stop(Server)
+     end || Listen <- [[{http, #{}}], [{tcp, #{}}]]].
 
 connect([{http, _}], Server) -> erlmcp_test_http:connect(Server);
 connect([{tcp, _}], #{port := Port}) -> erlmcp_test_line:connect(Port).

@@ -191,10 +191,12 @@ slow_members_keep_their_deadline(_) ->
 crashes_cost_one_answer(_) ->
     Crash = #{name => ~"crash", handler => fun(_, _) -> error(asked_to) end},
     Kill = #{name => ~"kill", handler => fun(_, _) -> exit(self(), kill), receive n -> n end end},
-    Socket = session(#{tools => [Crash, Kill, echo_tool()]}),
-    send(Socket, [call(1, ~"crash"), call(2, ~"kill"), call(3, ~"echo")]),
+    Leave = #{name => ~"leave",
+              handler => fun(_, _) -> exit(self(), normal), receive n -> n end end},
+    Socket = session(#{tools => [Crash, Kill, Leave, echo_tool()]}),
+    send(Socket, [call(1, ~"crash"), call(2, ~"kill"), call(3, ~"echo"), call(4, ~"leave")]),
     Answers = recv(Socket),
-    [1, 2, 3] = ids(Answers),
+    [1, 2, 3, 4] = ids(Answers),
     [3] = [Id || #{~"id" := Id, ~"result" := _} <- Answers],
     true = is_quiet(Socket).
 

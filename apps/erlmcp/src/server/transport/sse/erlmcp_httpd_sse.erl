@@ -41,7 +41,8 @@ Internal.
     origin = none :: erlmcp_span:origin(),
     body = none :: none | erlmcp_httpd_body:body(),
     %% runs until the session has taken the message
-    timer :: undefined | reference()
+    timer :: undefined | reference(),
+    claim :: undefined | erlmcp_httpd_sse_session:claim()
 }).
 
 -opaque state() :: #sse_stream{} | #sse_message{}.
@@ -128,9 +129,9 @@ hand_over(Read, _, #sse_message{owner = {Pid, Tag} = Owner, config = Config} = M
     #sse_message{session = Id} = Message,
     #{instance := Instance, identity := Identity, receive_timeout_ms := Timeout} = Config,
     case erlmcp_httpd_sse_session:message(Id, Read, Owner, Identity, Instance) of
-        ok ->
+        {ok, Claim} ->
             Timer = erlang:send_after(Timeout, Pid, {Tag, untaken}),
-            {[], Message#sse_message{timer = Timer}};
+            {[], Message#sse_message{timer = Timer, claim = Claim}};
         gone -> refused(gone(), Message);
         {error, Refusal} -> refused(Refusal, Message)
     end.
@@ -171,8 +172,15 @@ info(_, taken, #sse_message{timer = Timer} = Message) ->
 info(_, gone, #sse_message{timer = Timer} = Message) ->
     _ = erlang:cancel_timer(Timer),
     refused(gone(), Message);
-info(_, untaken, #sse_message{} = Message) ->
-    refused(erlmcp_refusal:new(timeout, ~"the session did not take the message in time"), Message);
+info(StreamId, untaken, #sse_message{claim = Claim} = Message) ->
+    case erlmcp_httpd_sse_session:claim(Claim) of
+        true ->
+            refused(erlmcp_refusal:new(timeout, ~"the session did not take the message in time"),
+                    Message);
+        false ->
+            %% The session takes it at this moment.
+            info(StreamId, taken, Message)
+    end;
 info(_, receive_timeout, #sse_message{body = Body} = Message) when Body =/= none ->
     received(erlmcp_httpd_body:late(Body), Message);
 info(_, broken_body, #sse_message{body = Body} = Message) when Body =/= none ->

@@ -17,12 +17,17 @@ Internal.
 
 -behaviour(gen_server).
 
--export([open/4, message/5, written/1, close_when_idle/1, forget/2]).
+-export([open/4, message/5, claim/1, written/1, close_when_idle/1, forget/2]).
 -export([start_link/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2, format_status/1]).
 
+-export_type([claim/0]).
+
 %% The most bytes of a piece, and the least bytes to which small messages are joined if enough wait.
 -define(PIECE, 65_536).
+
+-doc "The claim to a message, of the session that may take it and the sender that may give it up.".
+-opaque claim() :: atomics:atomics_ref().
 
 -record(state, {
     id :: binary(),
@@ -82,19 +87,20 @@ Hands a message that has arrived to the session `Id`. Returns `gone` if the send
 session, and a refusal if `calls_per_connection` messages already wait for the session. `Owner` has
 the pid of the calling process. It is sent `{Tag, taken}` when the session has taken the message, or
 `{Tag, gone}` if the session ends before that. If the session is killed, `Owner` may be sent
-neither.
+neither. To give the message up, the caller claims it (`claim/1`).
 """.
 -spec message(Id :: binary(), {Json :: term(), erlmcp_meter:arrival()},
               Owner :: erlmcp_call:owner(), erlmcp_auth:identity(), erlmcp_instance:instance()) ->
-    ok | gone | {error, erlmcp_refusal:refusal()}.
+    {ok, claim()} | gone | {error, erlmcp_refusal:refusal()}.
 message(Id, Message, Owner, #{principal := Principal} = Identity, Instance) ->
     maybe
         {ok, Pid, _} ?= erlmcp_session_table:find({sse, Id}, Principal, Instance),
         ok ?= erlmcp_session_call:take({sse, Id}, 1, Instance),
-        ok = gen_server:cast(Pid, {message, Message, Identity, Owner}),
+        Claim = atomics:new(1, []),
+        ok = gen_server:cast(Pid, {message, Message, Identity, Owner, Claim}),
         %% A live session answers every message, even when it ends.
         true ?= is_process_alive(Pid) orelse is_taken(Owner),
-        ok
+        {ok, Claim}
     else
         {error, _} = Error -> Error;
         _ -> gone
@@ -109,6 +115,14 @@ is_taken({Pid, Tag}) when Pid =:= self() ->
             true
     after 0 -> false
     end.
+
+-doc """
+Claims a message, and returns `true` to the first caller. The session claims a message before it
+takes it, and the sender before it refuses it. So a message that was refused is never handled.
+""".
+-spec claim(claim()) -> boolean().
+claim(Claim) ->
+    atomics:exchange(Claim, 1, 1) =:= 0.
 
 -doc """
 Confirms to the session that its stream has written a piece, once for each piece. The session then
@@ -156,11 +170,16 @@ handle_call(_, _, State) ->
     {noreply, State}.
 
 -doc false.
-handle_cast({message, {Json, Arrival}, Identity, {Pid, Tag}}, State) ->
+handle_cast({message, {Json, Arrival}, Identity, {Pid, Tag}, Claim}, State) ->
     #state{id = Id, instance = Instance, connection = Connection} = State,
     ok = erlmcp_session_table:count_calls({sse, Id}, -1, Instance),
-    Pid ! {Tag, taken},
-    said(erlmcp_connection:message(Json, Arrival, Identity, Connection), State);
+    case claim(Claim) of
+        true ->
+            Pid ! {Tag, taken},
+            said(erlmcp_connection:message(Json, Arrival, Identity, Connection), State);
+        false ->
+            {noreply, State}
+    end;
 handle_cast(close, State) ->
     {stop, shutdown, State};
 handle_cast(close_when_idle, State) ->
@@ -266,7 +285,7 @@ say_the_rest(_, _) ->
 
 leave_untaken() ->
     receive
-        {'$gen_cast', {message, _, _, {Pid, Tag}}} ->
+        {'$gen_cast', {message, _, _, {Pid, Tag}, _}} ->
             Pid ! {Tag, gone},
             leave_untaken()
     after 0 ->
