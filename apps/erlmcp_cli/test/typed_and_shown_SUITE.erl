@@ -127,7 +127,9 @@ what_is_typed_is_held_against_the_schema(_) ->
      || {Typed, Field} <- [{~"", Size}, {~"m", Size}, {~"17", Age}, {~"x", Age}, {~"1.5", Age},
                            {~"nobody", Mail}, {~"perhaps", Ok}, {~"a,b,a", Some}, {~"c", Some}]].
 
-fields() -> erlmcp_cli_form:fields(?FORM).
+fields() ->
+    {ok, Fields} = erlmcp_cli_form:fields(?FORM),
+    Fields.
 
 a_bar_fits_its_line(_) ->
     Params = #{~"progress" => 50, ~"total" => 100, ~"message" => ~"half\n\e[2Jway"},

@@ -18,7 +18,8 @@ both outputs, and every exit code.
          a_prompt_has_its_arguments/1, values_are_completed/1, a_ping_takes_the_time/1,
          roots_are_named/1, what_cannot_be_asked_is_declined/1, sampling_is_refused_in_words/1,
          progress_and_logs_are_shown_when_wanted/1]).
--export([tasks_are_waited_for/1, results_of_another_form_are_no_crash/1]).
+-export([tasks_are_waited_for/1, results_of_another_form_are_no_crash/1,
+         forms_that_are_wrong_are_declined/1]).
 -export([changes_are_printed_as_they_happen/1, a_session_is_listened_to_as_json/1]).
 -export([a_form_is_asked_on_the_terminal/1, a_form_can_be_left/1, a_terminal_shows_a_bar/1,
          a_terminal_gets_no_bytes/1, ctrl_c_ends_listen_with_0/1]).
@@ -34,7 +35,7 @@ both outputs, and every exit code.
 all() ->
     [{group, served}, {group, protected}, a_program_that_is_none_exits_3,
      a_program_that_ends_says_why, a_program_does_not_get_the_token, a_program_gets_what_is_named,
-     results_of_another_form_are_no_crash,
+     results_of_another_form_are_no_crash, forms_that_are_wrong_are_declined,
      only_known_roots_are_trusted, certificates_signed_by_themselves_are_told,
      the_page_has_every_exit_code].
 
@@ -276,6 +277,35 @@ results_of_another_form_are_no_crash(_) ->
     ?assertEqual([Untyped | Contents], [json:decode(list_to_binary(Line))
                                         || "user: " ++ Line <- string:lexemes(Prompt, "\n")]),
     ok = erlmcp_test_peer:stop(Peer).
+
+forms_that_are_wrong_are_declined(_) ->
+    {ok, _} = application:ensure_all_started(erlmcp),
+    [begin
+         #{url := Url} = Peer = erlmcp_test_peer:http(fun(#{message := Message}) ->
+             with_form(Form, Message)
+         end),
+         ?assertEqual({0, "decline\n",
+                       "declined, since the form of the server is wrong: " ++ Why ++ "\n"},
+                      main(["call", binary_to_list(Url), "t"])),
+         ok = erlmcp_test_peer:stop(Peer)
+     end || {Form, Why} <- [
+         {#{requestedSchema => #{type => object, properties => 7}},
+          "properties: expected an object, got 7"},
+         {#{requestedSchema => #{type => object, properties => #{}, required => true}},
+          "required: expected an array, got true"},
+         {#{requestedSchema => [~"name"]},
+          "requestedSchema: expected an object, got an array of 1 item"},
+         {#{}, "requestedSchema: expected an object"}]].
+
+%% A server that shows the answer to its form.
+with_form(_, #{~"method" := ~"server/discover"} = Message) ->
+    erlmcp_test_bad_http_peer:discovered(Message);
+with_form(_, #{~"params" := #{~"inputResponses" := #{~"q" := #{~"action" := Action}}}} = Message) ->
+    erlmcp_test_bad_http_peer:text(Message, Action);
+with_form(Form, Message) ->
+    Asked = #{method => ~"elicitation/create", params => Form#{message => ~"Who?"}},
+    {200, [], erlmcp_test_peer:result(Message, #{resultType => input_required,
+                                                 inputRequests => #{q => Asked}})}.
 
 changes_are_printed_as_they_happen(Config) ->
     {Listener, Pid} = listen(["listen", url(Config), "--tools", "--resource",
