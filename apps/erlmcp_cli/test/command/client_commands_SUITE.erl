@@ -24,7 +24,8 @@ both outputs, and every exit code.
 -export([a_form_is_asked_on_the_terminal/1, a_form_can_be_left/1, a_terminal_shows_a_bar/1,
          a_terminal_gets_no_bytes/1, ctrl_c_ends_listen_with_0/1]).
 -export([headers_and_tokens_are_sent/1, without_a_token_exits_5/1, a_login_serves_later_commands/1,
-         a_login_asks_where_it_is_led/1, a_login_without_a_terminal_is_led_nowhere/1,
+         a_spoiled_login_is_told/1, a_login_asks_where_it_is_led/1,
+         a_login_without_a_terminal_is_led_nowhere/1,
          the_reason_of_a_server_is_shown/1, a_reason_is_json_with_json/1,
          a_reason_cannot_control_the_terminal/1,
          only_known_roots_are_trusted/1, certificates_signed_by_themselves_are_told/1]).
@@ -54,7 +55,8 @@ groups() ->
                a_form_can_be_left, a_terminal_shows_a_bar, a_terminal_gets_no_bytes,
                ctrl_c_ends_listen_with_0]},
      {protected, [headers_and_tokens_are_sent, without_a_token_exits_5,
-                  a_login_serves_later_commands, a_login_asks_where_it_is_led,
+                  a_login_serves_later_commands, a_spoiled_login_is_told,
+                  a_login_asks_where_it_is_led,
                   a_login_without_a_terminal_is_led_nowhere, the_reason_of_a_server_is_shown,
                   a_reason_is_json_with_json, a_reason_cannot_control_the_terminal]}].
 
@@ -467,6 +469,22 @@ a_login_serves_later_commands(Config) ->
     [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
     {match, _} = re:run(Ended, "--login begins another"),
     erlmcp_test_oauth:stop(Peer).
+
+%% A file that lost its content, as after a power failure.
+a_spoiled_login_is_told(Config) ->
+    Home = home("spoiled", Config),
+    Url = "http://127.0.0.1:" ++ integer_to_list(erlmcp_test_port:unused()) ++ "/mcp",
+    List = fun(Words) ->
+        run("/usr/bin/env", environment(Home) ++ [proplists:get_value(program, Config), "list", Url
+                                                  | Words], Config)
+    end,
+    %% What the user has chosen is stored before the server is asked.
+    {3, "", _} = List(["--login", "--client-id", "mine"]),
+    [File] = filelib:wildcard(filename:join([Home, "erlmcp", "tokens", "*.json"])),
+    ok = file:write_file(File, ~""),
+    {2, "", Why} = List([]),
+    one_line(Why),
+    {match, _} = re:run(Why, "the tokens in this folder cannot be used: malformed").
 
 %% A listener that takes tokens, and what its server says to those that it does not take.
 guarded(Fun) ->
