@@ -65,7 +65,8 @@ what_looks_like_an_option_can_be_given(_) ->
     [] = [Word || [$- | _] = Word <- [Minus, After]],
     #{url := "u", tool := "-", arguments := ["--json", "plain"], count := 5, none := []} =
         erlmcp_cli_words:restored(#{url => Url, tool => Minus, arguments => [After, "plain"],
-                                    count => 5, none => []}).
+                                    count => 5, none => []}),
+    #{files := ["", "--json"]} = erlmcp_cli_words:restored(#{files => ["", After]}).
 
 arguments_are_an_object_or_pairs(_) ->
     {ok, {object, #{}}} = erlmcp_cli_arguments:read([]),
