@@ -26,7 +26,7 @@ start() ->
     ok.
 
 run() ->
-    try main([decoded(Argument) || Argument <- init:get_plain_arguments()]) of
+    try checked(init:get_plain_arguments()) of
         serving -> ok;
         Outcome -> halt(erlmcp_cli_exit:code(Outcome))
     catch
@@ -35,6 +35,23 @@ run() ->
         Class:Reason:Stacktrace ->
             erlmcp_cli_output:complain(erl_error:format_exception(Class, Reason, Stacktrace)),
             halt(erlmcp_cli_exit:code(failed))
+    end.
+
+checked(Arguments) ->
+    case [Place || {Place, Argument} <- lists:enumerate(Arguments), not is_text(Argument)] of
+        [] ->
+            main([decoded(Argument) || Argument <- Arguments]);
+        [Place | _] ->
+            erlmcp_cli_output:complain(io_lib:format("argument ~b is not UTF-8", [Place])),
+            usage
+    end.
+
+%% OTP has no list for an argument with bytes that are not UTF-8.
+is_text(Argument) ->
+    try
+        is_binary(unicode:characters_to_binary(Argument))
+    catch
+        error:badarg -> false
     end.
 
 %% In a locale without UTF-8 an argument is a list of bytes.

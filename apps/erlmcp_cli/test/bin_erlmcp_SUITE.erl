@@ -6,6 +6,7 @@
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2]).
 -export([version_is_printed/1, help_names_every_command/1, wrong_use_exits_2/1,
+         arguments_that_are_no_text_exit_2/1,
          wrong_use_says_what_is_right/1, unknown_module_exits_1/1, unusable_host_exits_1/1,
          nobody_there_exits_3/1,
          not_an_mcp_endpoint_exits_1/1, sigterm_ends_serve_with_0/1, sigterm_waits_for_answers/1,
@@ -24,6 +25,7 @@ suite() ->
 
 all() ->
     [version_is_printed, help_names_every_command, wrong_use_exits_2,
+     arguments_that_are_no_text_exit_2,
      wrong_use_says_what_is_right, unknown_module_exits_1, unusable_host_exits_1,
      nobody_there_exits_3, not_an_mcp_endpoint_exits_1, sigterm_ends_serve_with_0,
      sigterm_waits_for_answers, a_second_sigterm_does_not, sigint_ends_serve, tcp_is_served_too,
@@ -70,6 +72,15 @@ wrong_use_exits_2(Config) ->
                       ["serve", "everything", "--port", "65536"], ["list"],
                       ["list", "ftp://127.0.0.1/"], ["call", "http://127.0.0.1:1/mcp"],
                       ["call", "http://127.0.0.1:1/mcp", "echo", "{}", "--timeout", "0"]]].
+
+arguments_that_are_no_text_exit_2(Config) ->
+    [{2, "", Why} =
+         run("/usr/bin/env", ["LC_ALL=C.UTF-8", proplists:get_value(program, Config) | Arguments],
+             Config)
+     || {Why, Arguments} <- [{"argument 1 is not UTF-8\n", [<<255>>]},
+                             {"argument 4 is not UTF-8\n",
+                              ["call", "http://127.0.0.1:1/mcp", "echo",
+                               <<"text=", 255, "a", 16#c3>>]}]].
 
 %% An error names the existing choices, and the help.
 wrong_use_says_what_is_right(Config) ->

@@ -52,6 +52,8 @@ init_per_suite(Config) ->
                                 ~"inner" => #{type => string}}}}},
                         handler => fun(_, _) -> ~"Joe" end},
                       #{name => ~"nothing", handler => fun(_, _) -> ~"" end}],
+            resources => [#{uri => ~"test:text", name => ~"text",
+                            handler => fun(_, _) -> ~"some text" end}],
             listen => [{http, #{port => 0}}]}),
         [#{port := Port}] = erlmcp:listeners(Server),
         Suite ! {self(), Port},
@@ -227,7 +229,8 @@ a_closed_pipe_ends_in_silence(Config) ->
                   run("/bin/bash", ["-c", "{ sleep 2; exec \"$0\" \"$@\"; } | exec true; "
                                           "echo ${PIPESTATUS[0]}",
                                     program(Config) | Words], Config), Words)
-     || Words <- [["help"], ["list", url(Config)], ["list", url(Config), "--json"]]],
+     || Words <- [["help"], ["list", url(Config)], ["list", url(Config), "--json"],
+                  ["read", url(Config), "test:text"]]],
     %% A reader that has what it wants.
     {0, "erlmcp baseline\n", ""} =
         run("/bin/bash", ["-c", "\"$0\" man | sed -n '/SS \"erl/{s/.*\"\\(.*\\) .*/\\1/p;q}'",

@@ -65,7 +65,8 @@ what_looks_like_an_option_can_be_given(_) ->
     [] = [Word || [$- | _] = Word <- [Minus, After]],
     #{url := "u", tool := "-", arguments := ["--json", "plain"], count := 5, none := []} =
         erlmcp_cli_words:restored(#{url => Url, tool => Minus, arguments => [After, "plain"],
-                                    count => 5, none => []}).
+                                    count => 5, none => []}),
+    #{files := ["", "--json"]} = erlmcp_cli_words:restored(#{files => ["", After]}).
 
 arguments_are_an_object_or_pairs(_) ->
     {ok, {object, #{}}} = erlmcp_cli_arguments:read([]),
@@ -127,7 +128,9 @@ what_is_typed_is_held_against_the_schema(_) ->
      || {Typed, Field} <- [{~"", Size}, {~"m", Size}, {~"17", Age}, {~"x", Age}, {~"1.5", Age},
                            {~"nobody", Mail}, {~"perhaps", Ok}, {~"a,b,a", Some}, {~"c", Some}]].
 
-fields() -> erlmcp_cli_form:fields(?FORM).
+fields() ->
+    {ok, Fields} = erlmcp_cli_form:fields(?FORM),
+    Fields.
 
 a_bar_fits_its_line(_) ->
     Params = #{~"progress" => 50, ~"total" => 100, ~"message" => ~"half\n\e[2Jway"},

@@ -248,9 +248,10 @@ status() ->
     end.
 
 -doc """
-Adds a definition to the servers with the id `Id` on all living nodes, as `erlmcp:add/3` does on one
-node. Its funs run on each node, so write them as `fun Module:Function/Arity`. A node that starts
-after this call has only the definitions of its own options.
+Adds a definition to the servers with the id `Id` on this node and on all other living nodes, as
+`erlmcp:add/3` does on one node. Its funs run on each node, so write them as
+`fun Module:Function/Arity`. A node that starts after this call has only the definitions of its own
+options.
 
 ## Errors
 
@@ -258,7 +259,8 @@ The error has the nodes that have not added the definition, each with its reason
 have added it. A reason is an error of `erlmcp:add/3`, or the exception with which that function
 failed on the node. The reason is `unreachable` if no answer came within ten seconds: that node may
 have added the definition. If this node is in no cluster, the error has this node alone, with the
-reason `not_joined`.
+reason `not_joined`. If this node knows of no other one, since its part of the store does not
+answer, the reason is the error of the store.
 """.
 -spec add(Id :: term(), erlmcp:kind(), erlmcp:definition()) -> ok | {error, #{node() => term()}}.
 add(Id, Kind, Definition) ->
@@ -273,17 +275,31 @@ remove(Id, Kind, Key) ->
     on_all(remove, [Id, Kind, Key]).
 
 on_all(Function, Arguments) ->
-    case lists:usort(maps:values(erlmcp_cluster_members:incarnations())) of
-        [] ->
-            {error, #{node() => not_joined}};
-        Nodes ->
-            Results = erpc:multicall(Nodes, erlmcp, Function, Arguments, ?CHANGE_MS),
-            Failed = [{Node, reason(Result)} || {Node, Result} <- lists:zip(Nodes, Results),
-                                                Result =/= {ok, ok}],
-            case Failed of
-                [] -> ok;
-                _ -> {error, maps:from_list(Failed)}
-            end
+    maybe
+        true ?= erlmcp_cluster_sup:is_joined(),
+        {ok, Living} ?= living(),
+        %% This node may have joined so recently that it does not know of its own lease.
+        on(lists:usort([node() | Living]), Function, Arguments)
+    else
+        false -> {error, #{node() => not_joined}};
+        {error, Reason} -> {error, #{node() => Reason}}
+    end.
+
+%% If this node's part of the store has no answer, the nodes that were seen last.
+living() ->
+    case {erlmcp_cluster_store:leases(low_latency),
+          maps:values(erlmcp_cluster_members:incarnations())} of
+        {{ok, Leases}, _} -> {ok, [Node || {_, Node, _} <- maps:values(Leases)]};
+        {{error, _} = Error, []} -> Error;
+        {{error, _}, Seen} -> {ok, Seen}
+    end.
+
+on(Nodes, Function, Arguments) ->
+    Results = erpc:multicall(Nodes, erlmcp, Function, Arguments, ?CHANGE_MS),
+    case [{Node, reason(Result)} || {Node, Result} <- lists:zip(Nodes, Results),
+                                    Result =/= {ok, ok}] of
+        [] -> ok;
+        Failed -> {error, maps:from_list(Failed)}
     end.
 
 reason({ok, {error, Reason}}) -> Reason;

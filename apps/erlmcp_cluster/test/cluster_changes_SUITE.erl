@@ -16,9 +16,10 @@ clients have sockets. The cases that hurt a node come last.
          other_versions_do_no_harm/1, too_many_changes_become_one/1,
          a_busy_connection_blocks_nobody/1, what_a_lost_connection_hid_is_heard/1,
          what_a_killed_process_had_is_heard/1, groups_are_joined_again/1,
+         a_node_that_has_just_joined_changes_too/1,
          what_a_killed_node_had_is_heard/1]).
 %% On the nodes.
--export([counts/0, flood/2, too_many/1]).
+-export([counts/0, flood/2, too_many/1, join_and_add/2]).
 -export([is_alice/1, done/2, count/2, book/2, wait/2]).
 
 -define(SERVER, shared).
@@ -45,6 +46,7 @@ all() ->
      a_proof_is_used_once_in_the_cluster, other_versions_do_no_harm, too_many_changes_become_one,
      a_busy_connection_blocks_nobody, what_a_lost_connection_hid_is_heard,
      what_a_killed_process_had_is_heard, groups_are_joined_again,
+     a_node_that_has_just_joined_changes_too,
      what_a_killed_node_had_is_heard].
 
 init_per_suite(Config) ->
@@ -154,6 +156,11 @@ too_many(Of, N) ->
     end,
     ok = erlmcp:resource_updated(?SERVER, Uri),
     too_many(Of, N + 1).
+
+%% Before the node has looked for its own lease again.
+join_and_add(Options, Definition) ->
+    ok = erlmcp_cluster:join(Options),
+    erlmcp_cluster:add(?SERVER, tool, Definition).
 
 %% "One message per other node per change, whatever the number of subscribers."
 streams_of_all_nodes_hear_of_a_change(Config) ->
@@ -479,6 +486,12 @@ groups_are_joined_again(Config) ->
     erlmcp_test_http:close(Stream),
     %% The node's sessions have stayed here.
     Lease = call(A, erlang, whereis, [erlmcp_cluster_lease]).
+
+a_node_that_has_just_joined_changes_too(Config) ->
+    [_, _, #{options := Options} = C] = members(Config),
+    ok = erlmcp_test_cluster:leave(C),
+    ok = call(C, join_and_add, [Options, tool(~"early")]),
+    #{~"content" := [#{~"text" := ~"done"}]} = result(C, ~"tools/call", #{name => ~"early"}).
 
 %% It starts its servers when it has joined, so none of them can say that it has missed something.
 what_a_killed_node_had_is_heard(Config) ->

@@ -15,6 +15,8 @@ The facts about a server.
 - `windows`: those of the error budget.
 - `requests`: how many ended in the last `seconds`.
 - `refused`: how many of these were refused, by the number of the refusal.
+- `faults`: how many requests failed by the server's own fault, in the last five to ten seconds and
+  in the last minute.
 - `flood`: how many requests come `per_second`, and how many `times` the usual number that is. This
   number is the mean from the server's start until some seconds ago, and at least 1. `flood` is
   `none` if `times` would be less than 4, or if the server has just started.
@@ -44,6 +46,7 @@ The facts about a server.
     seconds := number(),
     requests := non_neg_integer(),
     refused := [{Code :: pos_integer(), Name :: atom(), Count :: pos_integer()}],
+    faults := {Recent :: non_neg_integer(), Minute :: non_neg_integer()},
     flood := none | #{per_second := float(), times := float()},
     timed := non_neg_integer(),
     p95_us := non_neg_integer(),
@@ -63,16 +66,18 @@ The facts about a server.
 }.
 -doc """
 The calls of a tool that ended in the last `seconds`. Of these, `errors` had a result with
-`isError`, and `refusals` an error. In the last `timed_seconds`, `timed` calls had a result without
-`isError`, and so a time: half of them exceeded `p50_us`, and 5 of 100 `p95_us`. `reason` is the
-most frequent reason why calls of the last minute failed, other than an open breaker or a
+`isError`, and `refusals` an error. `faults` are the errors by the server's own fault, in the last
+five to ten seconds and in the last minute. In the last `timed_seconds`, `timed` calls had a result
+without `isError`, and so a time: half of them exceeded `p50_us`, and 5 of 100 `p95_us`. `reason` is
+the most frequent reason why calls of the last minute failed, other than an open breaker or a
 cancellation. `usual` has the times from the start of the server until some seconds ago. It is
 `none` if fewer than 20 calls had a time, or their times are not needed.
 """.
 -type tool() :: #{
     name := binary(), seconds := number(), calls := non_neg_integer(),
-    errors := non_neg_integer(), refusals := non_neg_integer(), timed := non_neg_integer(),
-    timed_seconds := number(), reason := reason(),
+    errors := non_neg_integer(), refusals := non_neg_integer(),
+    faults := {Recent :: non_neg_integer(), Minute :: non_neg_integer()},
+    timed := non_neg_integer(), timed_seconds := number(), reason := reason(),
     p50_us := non_neg_integer(), p95_us := non_neg_integer(), usual := usual() | none
 }.
 -doc """
@@ -225,18 +230,24 @@ budget(#{windows := Windows} = Facts) ->
                 when Faults > 0 ->
             [cause(budget, ~"refusals",
                    [count(Faults), ~" of ", count(Requests), ~" requests of the last ",
-                    seconds(Seconds), ~" failed by the server's own fault", most_refused(Facts),
-                    ~"."])];
+                    seconds(Seconds), ~" failed by the server's own fault",
+                    most_faults(Seconds, Facts), ~"."])];
         _ ->
             []
     end.
 
-most_refused(#{tools := Tools}) ->
-    case lists:reverse(lists:sort([{Refusals, Name} || #{refusals := Refusals, name := Name}
-                                                           <- Tools, Refusals > 0])) of
-        [{_, Name} | _] -> [~", most of them of ", Name];
-        [] -> []
+%% The tool of more than half of the server's faults, if there is one. The shortest window has ten
+%% seconds. Of a tool, errors that are no faults may be counted, too.
+most_faults(Window, #{tools := Tools} = Facts) ->
+    All = faults(Window, Facts),
+    case [Name || #{name := Name} = Tool <- Tools, Of <- [faults(Window, Tool)],
+                  Of =< All, 2 * Of > All] of
+        [Name] -> [~", most of them of ", Name];
+        _ -> []
     end.
+
+faults(Window, #{faults := {Recent, _}}) when Window =< 10 -> Recent;
+faults(_, #{faults := {_, Minute}}) -> Minute.
 
 %% Refusals for want of room: 1001 to 1005 of the queue, 1056 to 1060 of rates and limits.
 refused(#{refused := Refused, requests := Requests, seconds := Seconds} = Facts) ->

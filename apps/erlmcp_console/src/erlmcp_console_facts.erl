@@ -53,6 +53,7 @@ facts(#{metrics := Metrics, info := Info, calls := Calls, node := Node} = Readin
     Judged#{state => State, windows => Windows,
             seconds => Seconds, requests => Requests, timed => Timed,
             p95_us => exceeded(P95OfAll),
+            faults => {map_get(faults, Recent), map_get(faults, Minute)},
             refused => [{Code, maps:get(Code, Names, other), Count} || Code := Count <- Refusals],
             flood => flood(Recent, MetricsThen),
             tools => [Tool#{usual => maps:get(Name, Usual, none)}
@@ -81,12 +82,23 @@ latency(#{latency := Recent}, #{latency := Minute}) -> telling(timed, ?LEAST, Re
 
 tools(#{tools := Recent, seconds := Seconds}, #{tools := Minute, seconds := OfMinute}) ->
     Now = #{Name => Row#{seconds => Seconds} || #{name := Name} = Row <- Recent},
+    Faults = fault_names(),
     [begin
+         #{Name := OfNow} = Now,
          Telling = fun(Count) ->
-             telling(Count, ?LEAST_CALLS, map_get(Name, Now), Row#{seconds => OfMinute})
+             telling(Count, ?LEAST_CALLS, OfNow, Row#{seconds => OfMinute})
          end,
-         tool(Telling(calls), Telling(timed), Row)
+         (tool(Telling(calls), Telling(timed), Row))#{
+             faults => {failures(Faults, OfNow), failures(Faults, Row)}}
      end || #{name := Name} = Row <- Minute].
+
+%% The refusals that count against the error budget.
+fault_names() ->
+    [Name || #{name := Name} <- erlmcp_refusal:table(),
+             erlmcp_refusal:is_fault(erlmcp_refusal:new(Name, ~""))].
+
+failures(Names, #{failed := Failed}) ->
+    lists:sum(maps:values(maps:with(Names, Failed))).
 
 upstreams(#{upstreams := Then}, #{upstreams := Now}) ->
     erlmcp_console_window:upstreams(Then, Now).

@@ -9,7 +9,8 @@ machine in the log, and what of a node grows, where.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([few_requests_tell_of_a_minute/1, the_usual_is_from_before/1,
          a_time_counts_from_the_start_of_its_bucket/1, only_requests_with_a_time_tell_it/1,
-         a_flood_is_seen/1, most_failures_have_a_reason/1, a_trouble_ends_when_its_tool_is_served/1,
+         a_flood_is_seen/1, most_failures_have_a_reason/1,
+         faults_are_told_from_other_errors/1, a_trouble_ends_when_its_tool_is_served/1,
          a_trouble_of_no_tool_ends_after_a_minute/1, other_servers_have_their_own_troubles/1]).
 -export([what_grows_steadily_is_found/1, the_tightest_room_counts/1, noise_is_no_growth/1,
          the_only_tool_is_named/1]).
@@ -26,7 +27,7 @@ suite() ->
 all() ->
     [few_requests_tell_of_a_minute, the_usual_is_from_before,
      a_time_counts_from_the_start_of_its_bucket, only_requests_with_a_time_tell_it,
-     a_flood_is_seen, most_failures_have_a_reason,
+     a_flood_is_seen, most_failures_have_a_reason, faults_are_told_from_other_errors,
      a_trouble_ends_when_its_tool_is_served, a_trouble_of_no_tool_ends_after_a_minute,
      other_servers_have_their_own_troubles, what_grows_steadily_is_found,
      the_tightest_room_counts, noise_is_no_growth, the_only_tool_is_named,
@@ -127,6 +128,19 @@ most_failures_have_a_reason(_) ->
     none = Reason([{circuit_breaker_open, 9}, {cancelled, 9}]),
     tool_error = Reason([{tool_error, 2}, {timeout, 1}]),
     {1069, timeout} = Reason([{timeout, 2}, {tool_error, 1}, {circuit_breaker_open, 9}]).
+
+%% Those of the last seconds, and of the minute.
+faults_are_told_from_other_errors(_) ->
+    Row = fun(Calls, Failures) ->
+        (row(~"a", Calls, []))#{failures => [#{error => Error, latency => #{count => Count}}
+                                             || {Error, Count} <- Failures]}
+    end,
+    #{tools := [#{faults := {2, 7}}]} =
+        facts([{60, #{tools => [Row(40, [{timeout, 3}, {internal_error, 4}, {invalid_params, 9},
+                                         {tool_error, 8}, {cancelled, 2},
+                                         {circuit_breaker_open, 6}])]}},
+               {55, #{tools => [Row(20, [{timeout, 1}, {internal_error, 4}])]}},
+               {0, #{tools => [row(~"a", 0, [])]}}]).
 
 a_trouble_ends_when_its_tool_is_served(_) ->
     Seen = fun(Count, Calls) ->

@@ -57,10 +57,24 @@ each_cause_has_its_words(_) ->
            "minute, the last one of the tool keep.">>},
         {#{windows => [window(10, green, 5, 0), window(60, red, 1_204, 31)]}, ~"refusals",
          ~"31 of 1,204 requests of the last minute failed by the server's own fault."},
-        {#{windows => [window(300, yellow, 12_000_004, 6_001)],
-           tools => [tool(~"write", 100, 0, 40, 0), tool(~"read", 100, 0, 3, 0)]}, ~"refusals",
+        {#{windows => [window(300, yellow, 12_000_004, 6_001)], faults => {9, 79},
+           tools => [faulty(~"write", {0, 40}), faulty(~"read", {9, 39}),
+                     %% Refused for its clients' mistakes.
+                     tool(~"find", 500, 0, 200, 0)]}, ~"refusals",
          <<"6,001 of 12,000,004 requests of the last 5 min failed by the server's own fault, most "
            "of them of write.">>},
+        {#{windows => [window(10, red, 20, 17)], faults => {17, 79},
+           tools => [faulty(~"write", {0, 40}), faulty(~"read", {9, 39})]}, ~"refusals",
+         <<"17 of 20 requests of the last 10 s failed by the server's own fault, most of them of "
+           "read.">>},
+        %% Each of two, with errors that are no faults.
+        {#{windows => [window(60, red, 20, 17)], faults => {17, 17},
+           tools => [faulty(~"write", {0, 10}), faulty(~"read", {0, 11})]}, ~"refusals",
+         ~"17 of 20 requests of the last minute failed by the server's own fault."},
+        %% Half of them; and more than all, with such errors.
+        {#{windows => [window(60, red, 20, 17)], faults => {17, 17},
+           tools => [faulty(~"write", {17, 8}), faulty(~"read", {17, 18})]}, ~"refusals",
+         ~"17 of 20 requests of the last minute failed by the server's own fault."},
         {#{requests => 1_000, refused => [{1060, concurrent_limit_exceeded, 400},
                                           {1001, queue_cap_exceeded, 20}, {1021, a, 500}]},
          ~"refusals",
@@ -216,7 +230,8 @@ link_of(Facts) -> [#{link := Link} | _] = causes(Facts), Link.
 
 facts(Given) ->
     maps:merge(#{state => open, windows => [], seconds => 61.0, requests => 0, refused => [],
-                 flood => none, timed => maps:get(requests, Given, 0), tools => [],
+                 faults => {0, 0}, flood => none, timed => maps:get(requests, Given, 0),
+                 tools => [],
                  running => [], p95_us => 0, bounds => [], growth => [],
                  troubles => [], open_breakers => [], pools => [], upstreams => [],
                  mounts_gone => [],
@@ -228,9 +243,12 @@ window(Window, Zone, Requests, Faults) ->
 
 tool(Name, Calls, Errors, Refusals, P95) ->
     #{name => Name, seconds => 61.0, calls => Calls, errors => Errors, refusals => Refusals,
-      timed => Calls - Errors - Refusals, timed_seconds => 61.0, reason => none,
+      faults => {0, 0}, timed => Calls - Errors - Refusals, timed_seconds => 61.0, reason => none,
       p50_us => 0, p95_us => P95,
       usual => none}.
+
+faulty(Name, Faults) ->
+    (tool(Name, 100, 0, 0, 0))#{faults := Faults}.
 
 slow(Name, Calls, P50, P95) ->
     (tool(Name, Calls, 0, 0, P95))#{p50_us := P50, usual := #{p50_us => 2_000, p95_us => 5_000}}.

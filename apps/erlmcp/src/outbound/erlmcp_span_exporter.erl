@@ -99,8 +99,15 @@ init([]) ->
     tick(),
     %% After a crash, the table still has the collectors, their users, and how many dropped spans
     %% were reported.
-    {ok, #{make_ref() => outlet(Collector, Buffer, Users, Reported)
+    {ok, #{make_ref() => without_lost(outlet(Collector, Buffer, Users, Reported))
            || {Collector, Buffer, Users, Reported} <- ets:tab2list(?MODULE)}}.
+
+%% What the process before this one was sending. Its last request may still arrive.
+without_lost(#outlet{buffer = Buffer} = Outlet) ->
+    case erlmcp_span_buffer:drop_lost(Buffer) of
+        0 -> Outlet;
+        _ -> Outlet#outlet{why = crashed}
+    end.
 
 outlet(Collector, Buffer, Users, Reported) ->
     _ = process_flag(min_heap_size, ?HEAP),
@@ -245,23 +252,26 @@ retry_after(_) ->
 outcome({outcome, Outcome}) -> Outcome;
 outcome(_) -> {refused, crashed}.
 
-sent({sent, Rejected}, #outlet{batch = {Spans, _}} = Outlet) ->
-    next(dropped(min(Rejected, Spans), rejected, Outlet));
 sent({again, After, _}, #outlet{users = Users, times = Times} = Outlet) when
     Times < ?TIMES, map_size(Users) > 0
 ->
     Timer = make_ref(),
     _ = erlang:send_after(wait(Times, After), self(), {again, Timer}),
     Outlet#outlet{sending = {timer, Timer}};
-sent({again, _, Reason}, #outlet{batch = {Spans, _}} = Outlet) ->
-    next(dropped(Spans, Reason, Outlet));
-sent({refused, Reason}, #outlet{batch = {Spans, _}} = Outlet) ->
-    next(dropped(Spans, Reason, Outlet)).
+sent(Outcome, Outlet) ->
+    next(done(Outcome, Outlet)).
 
 %% The wait is doubled each time, and a random part of up to half of it is taken away.
 wait(Times, After) ->
     Longest = min(?LONGEST, ?AGAIN bsl (Times - 1)),
     min(?LONGEST, max(After, Longest - rand:uniform(Longest div 2))).
+
+done({sent, Rejected}, #outlet{batch = {Spans, _}} = Outlet) ->
+    dropped(min(Rejected, Spans), rejected, Outlet);
+done({again, _, Reason}, #outlet{batch = {Spans, _}} = Outlet) ->
+    dropped(Spans, Reason, Outlet);
+done({refused, Reason}, #outlet{batch = {Spans, _}} = Outlet) ->
+    dropped(Spans, Reason, Outlet).
 
 dropped(0, _, #outlet{batch = {Spans, _}, buffer = Buffer} = Outlet) ->
     ok = erlmcp_span_buffer:done(Spans, 0, Buffer),
@@ -305,8 +315,8 @@ terminate(_, Outlets) ->
 
 send_last(#outlet{sending = {Pid, Monitor}} = Outlet, Last) when is_pid(Pid) ->
     receive
-        {'DOWN', Monitor, process, Pid, {outcome, {sent, _}}} ->
-            send_last(Outlet#outlet{sending = none, batch = none}, Last);
+        {'DOWN', Monitor, process, Pid, {outcome, {sent, _} = Sent}} ->
+            send_last(done(Sent, Outlet#outlet{sending = none}), Last);
         {'DOWN', Monitor, process, Pid, _} ->
             send_last(Outlet#outlet{sending = none}, Last)
     after max(0, Last - erlmcp_clock:now_ms()) ->
@@ -320,8 +330,12 @@ send_last(#outlet{batch = none} = Outlet, Last) ->
 send_last(#outlet{batch = {_, Body}, collector = Collector} = Outlet, Last) ->
     case Last - erlmcp_clock:now_ms() of
         Left when Left > 0 ->
-            _ = post(Body, Collector, Left),
-            send_last(Outlet#outlet{sending = none, batch = none}, Last);
+            %% After a crash, the next process counts what was not sent.
+            Done = case post(Body, Collector, Left) of
+                {sent, _} = Sent -> done(Sent, Outlet#outlet{sending = none});
+                _ -> Outlet#outlet{sending = none, batch = none}
+            end,
+            send_last(Done, Last);
         _ ->
             ok
     end.

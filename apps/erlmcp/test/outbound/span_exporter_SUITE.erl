@@ -16,6 +16,7 @@ dropped.
          a_redirect_is_told_without_its_place/1,
          killed_writers_leave_no_trace/1]).
 -export([users_share_a_buffer/1, the_last_user_sends_the_rest/1, the_exporter_is_started_again/1,
+         spans_of_a_killed_exporter_are_dropped/1, an_exporter_that_crashes_sends_the_rest/1,
          the_application_sends_the_rest/1, no_secret_is_shown/1]).
 
 -define(PATH, ~"/v1/traces").
@@ -433,6 +434,46 @@ refused_and_told() ->
             ok
     after ?WAIT -> ct:fail(no_report)
     end.
+
+%% Those that it was sending, and that nobody else has.
+spans_of_a_killed_exporter_are_dropped(Config) ->
+    ok = restarted(),
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => self()}),
+    Tracer = tracer(options(Config)),
+    _ = span(~"a", Tracer),
+    Collector = receive {collected, Pid, _} -> Pid after ?WAIT -> ct:fail(nothing_collected) end,
+    true = exit(whereis(erlmcp_span_exporter), kill),
+    await_counts(#{waiting => 0, sent => 0, dropped => 1}, Tracer),
+    Collector ! {answer, {200, #{}, ~""}},
+    #{endpoint := Url} = options(Config),
+    {ok, {_, _, Port}} = erlmcp_oauth_url:origin(Url),
+    Name = <<"localhost:", (integer_to_binary(Port))/binary>>,
+    receive
+        {logged, warning, #{what := spans_dropped, collector := Name} = Report} ->
+            #{spans := 1, why := crashed} = Report
+    after ?WAIT -> ct:fail(no_report)
+    end,
+    ok = logger:remove_handler(?MODULE),
+    %% Those that waited are sent.
+    _ = span(~"b", Tracer),
+    [~"b"] = names(collected()),
+    await_counts(#{waiting => 0, sent => 1, dropped => 1}, Tracer).
+
+%% The next one knows that they were sent.
+an_exporter_that_crashes_sends_the_rest(Config) ->
+    ok = restarted(),
+    Tracer = tracer(options(Config)),
+    ok = sys:suspend(erlmcp_span_exporter),
+    _ = span(~"a", Tracer),
+    Pid = whereis(erlmcp_span_exporter),
+    spawn_link(fun() -> ok = gen_server:stop(Pid, crash, ?WAIT) end),
+    [~"a"] = names(collected()),
+    await_counts(#{waiting => 0, sent => 1, dropped => 0}, Tracer).
+
+%% The exporter may crash once in five seconds, and may have in the case before.
+restarted() ->
+    ok = application:stop(erlmcp),
+    application:start(erlmcp).
 
 the_application_sends_the_rest(Config) ->
     Tracer = tracer(options(Config)),

@@ -35,18 +35,24 @@ many independent callers. With `even` they are equal.
 -define(KEPT_CHANGES, 1_000).
 -define(SECOND_PS, 1_000_000_000_000).
 -define(MILLISECOND_PS, 1_000_000_000).
+%% 53 days: no mean distance is longer, and no request is due later. The cells have room for twice
+%% that time.
+-define(FAR_PS, (1 bsl 62)).
 %% The most requests that `fold_remaining/4` takes.
 -define(MOST, 100_000_000).
 
--doc "Creates a schedule of `Rate` requests a second, at equal or random distances.".
+-doc """
+Creates a schedule of `Rate` requests a second, at equal or random distances. The distances of a
+very low rate are 53 days.
+""".
 -spec new(Rate :: number(), arrivals()) -> schedule().
 new(Rate, Arrivals) ->
     Cells = atomics:new(?CHANGES + 2 * ?KEPT_CHANGES, [{signed, true}]),
     ok = atomics:put(Cells, ?DISTANCE, distance(Rate)),
     #schedule{arrivals = Arrivals, cells = Cells}.
 
-distance(Rate) when Rate > 0 ->
-    max(1, round(?SECOND_PS / Rate)).
+distance(Rate) when Rate > ?SECOND_PS / ?FAR_PS -> max(1, round(?SECOND_PS / Rate));
+distance(_) -> ?FAR_PS.
 
 -doc """
 Changes the rate to `Rate` requests a second from `Now` on, in monotonic microseconds. Requests that
@@ -105,7 +111,7 @@ next(#schedule{arrivals = poisson, cells = Cells}) ->
 next(Means, Cells) ->
     Last = atomics:get(Cells, ?LAST),
     {Mean, Until} = period(Last, Cells),
-    Due = Last + round(Means * Mean),
+    Due = min(?FAR_PS, Last + round(Means * Mean)),
     case atomics:compare_exchange(Cells, ?LAST, Last, min(Due, Until)) of
         ok when Due =< Until ->
             atomics:get(Cells, ?BEGUN) + (Due + ?MILLISECOND_PS - 1) div ?MILLISECOND_PS * 1000;

@@ -19,7 +19,8 @@ request.
 %% The deadline, the socket and the settings of an exchange.
 -type exchange() :: {Deadline :: integer(), erlmcp_load_socket:socket(),
                      erlmcp_load_plan:settings()}.
--type position() :: {erlmcp_load_wire:state(), erlmcp_load_wire:tag()}.
+%% The state is `closing` if the peer takes no more requests.
+-type position() :: {erlmcp_load_wire:state() | closing, erlmcp_load_wire:tag()}.
 
 %% Milliseconds to connect.
 -define(CONNECT_MS, 10_000).
@@ -34,7 +35,8 @@ state of the wire, and the number of the request that comes next.
 Connecting may take the timeout of a request, but at most ten seconds, and the handshake of TLS as
 long again. All sessions together, or the answer of a program, may take the timeout of a request.
 
-The error is that of the socket or of the wire, `timeout`, `{refused, Code}` or `{wrong, What}`.
+The error is that of the socket or of the wire, `timeout`, `{refused, Code}` or `{wrong, What}`. It
+is `closed` if the peer takes no more requests on the connection.
 """.
 -spec connect(erlmcp_load_socket:endpoint(), erlmcp_load_plan:settings(),
               Tag :: erlmcp_load_wire:tag()) ->
@@ -71,6 +73,8 @@ sessions(Socket, #{era := stateless, templates := Templates} = Settings, Positio
 sessions(Socket, #{sessions := Number} = Settings, Position) ->
     sessions(Number, {deadline(Settings), Socket, Settings}, Position, [], []).
 
+sessions(0, _, {closing, _}, _, _) ->
+    {error, closed};
 sessions(0, _, {State, Tag}, Ids, Templates) ->
     {ok, {[Id || Id <- Ids, Id =/= none], list_to_tuple(Templates)}, State, Tag};
 sessions(More, Exchange, {_, Tag} = Position, Ids, Templates) ->
@@ -144,22 +148,25 @@ tell(Message, {_, Socket, #{wire := Wire, wire_options := Options}} = Exchange,
 -spec ask(erlmcp_load_wire:message(), exchange(), position()) ->
     {ok, erlmcp_load_wire:event_status(), Body :: binary(), Session :: binary() | none, position()}
     | {error, term()}.
+ask(_, _, {closing, _}) ->
+    {error, closed};
 ask(Message, {_, Socket, #{wire := Wire, wire_options := Options}} = Exchange, {State, Tag}) ->
     {Bytes, Next} = Wire:request(Tag, Wire:template(Message, Options), State),
     maybe
         ok ?= erlmcp_load_socket:send(Socket, Bytes),
-        await(none, Exchange, {Next, Tag})
+        await({none, false}, Exchange, {Next, Tag})
     end.
 
-await(Session, {Deadline, Socket, _} = Exchange, Position) ->
+%% `Seen` is the session's id, or `none`, and whether the peer is closing.
+await(Seen, {Deadline, Socket, _} = Exchange, Position) ->
     Remaining = max(0, Deadline - erlang:monotonic_time(millisecond)),
     case erlmcp_load_socket:next(Socket, Remaining) of
         {bytes, Bytes} ->
-            received(Bytes, Session, Exchange, Position);
+            received(Bytes, Seen, Exchange, Position);
         passive ->
             maybe
                 ok ?= erlmcp_load_socket:activate(Socket),
-                await(Session, Exchange, Position)
+                await(Seen, Exchange, Position)
             end;
         {closed, Reason} ->
             {error, Reason};
@@ -167,7 +174,7 @@ await(Session, {Deadline, Socket, _} = Exchange, Position) ->
             {error, timeout}
     end.
 
-received(Bytes, Session, {_, Socket, #{wire := Wire}} = Exchange, {State, Tag}) ->
+received(Bytes, {Session, Closes}, {_, Socket, #{wire := Wire}} = Exchange, {State, Tag}) ->
     maybe
         {ok, Events, ToSend, Next} ?= Wire:received(Bytes, State),
         ok ?= greet(Socket, iolist_to_binary(ToSend)),
@@ -175,11 +182,14 @@ received(Bytes, Session, {_, Socket, #{wire := Wire}} = Exchange, {State, Tag}) 
             {session, Tag, Id} -> binary:copy(Id);
             false -> Session
         end,
+        Closing = Closes orelse lists:member(closing, Events),
         case [Event || Event <- Events, is_tuple(Event), element(1, Event) =/= session,
                        element(2, Event) =:= Tag] of
+            [{reply, Tag, Status, Body} | _] when Closing ->
+                {ok, Status, Body, Given, {closing, Tag + 1}};
             [{reply, Tag, Status, Body} | _] -> {ok, Status, Body, Given, {Next, Tag + 1}};
             [{failed, Tag, Reason} | _] -> {error, Reason};
-            [] -> await(Given, Exchange, {Next, Tag})
+            [] -> await({Given, Closing}, Exchange, {Next, Tag})
         end
     else
         {error, Unreadable, _} -> {error, Unreadable};

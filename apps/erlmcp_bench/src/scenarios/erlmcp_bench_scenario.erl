@@ -125,12 +125,16 @@ is_good(Key, _) ->
     lists:member(Key, [profile, requests, era, headers]) orelse ~"no such option".
 
 %% The loads, the nodes and the proxy are linked to the process that runs the scenario, and always
-%% end with it. The listener of the metrics is not.
+%% end with it. The listener of the metrics is not. If that process is killed, the caller stops it.
 awaited(Scenario, Options) ->
     Caller = self(),
     Metrics = make_ref(),
     {Pid, Monitor} = spawn_monitor(fun() ->
-        Run = erlmcp_bench_scenario_run:run(Scenario, Options#{name => Metrics}, Caller),
+        Run = try
+            erlmcp_bench_scenario_run:run(Scenario, Options#{name => Metrics}, Caller)
+        after
+            _ = erlmcp_bench_scrape:stop(Metrics)
+        end,
         Caller ! {self(), Run},
         Gone = monitor(process, Caller),
         receive {'DOWN', Gone, process, Caller, _} -> ok end

@@ -17,6 +17,7 @@ the sums.
          each_connection_has_its_turn/1,
          many_connections_are_opened_again/1, connections_are_left/1,
          connections_are_left_before_the_load_begins/1,
+         a_connection_that_closes_while_it_opens_is_not_open/1,
          what_lost_connections_had_to_send_is_sent/1, many_connections_are_not_waited_for/1,
          slow_openings_do_not_wait_for_each_other/1, a_server_that_does_not_read_is_waited_for/1]).
 
@@ -34,6 +35,7 @@ all() ->
      a_stall_is_in_the_percentiles, what_is_never_sent_is_counted, each_connection_has_its_turn,
      many_connections_are_opened_again, connections_are_left,
      connections_are_left_before_the_load_begins,
+     a_connection_that_closes_while_it_opens_is_not_open,
      what_lost_connections_had_to_send_is_sent, slow_openings_do_not_wait_for_each_other,
      a_server_that_does_not_read_is_waited_for].
 
@@ -286,6 +288,28 @@ failed_to_open(Times, Counts) ->
         #{} -> receive after 20 -> failed_to_open(Times, Counts) end
     end.
 
+%% The server says so with its last answer before the load, and reads no request after it.
+a_connection_that_closes_while_it_opens_is_not_open(_) ->
+    Closed = atomics:new(1, []),
+    Server = erlmcp_test_load_server:start(http, fun
+        (_, none) ->
+            case atomics:exchange(Closed, 1, 1) of
+                0 -> [last(~""), close];
+                1 -> http(202, ~"")
+            end;
+        (_, Id) ->
+            case put(initialized, true) of
+                undefined -> http(initialized(Id));
+                true -> http(good(Id))
+            end
+    end),
+    Session = #{era => {session, ~"2025-11-25"}},
+    {error, {open, closed}} = erlmcp_load:start(Session#{target => web(Server)}),
+    {[answered, answered], #{open_failed := 0}} = until(2, web(Server), Session),
+    %% A refusal is told as one.
+    Refusing = erlmcp_test_load_server:start(http, fun(_, _) -> last(401, ~"") end),
+    {error, {open, {refused, 401}}} = erlmcp_load:start(Session#{target => web(Refusing)}).
+
 %% Each connection is lost with its first request, and its later requests are sent on others. (A run
 %% in which the machine pauses still has some late requests.)
 what_lost_connections_had_to_send_is_sent(_) ->
@@ -298,9 +322,12 @@ what_lost_connections_had_to_send_is_sent(_) ->
         Unsent =:= 0
     end, lists:seq(1, 5)).
 
-last(Answer) ->
+last(Answer) -> last(200, Answer).
+
+last(Status, Answer) ->
     Body = iolist_to_binary(Answer),
-    {reply, ["HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    {reply, ["HTTP/1.1 ", integer_to_list(Status), " said\r\nconnection: close\r\n"
+             "content-type: application/json\r\n"
              "content-length: ", integer_to_list(byte_size(Body)), "\r\n\r\n", Body]}.
 
 %% Of those that are not answered, each has another request when the time of the first is over.
@@ -357,6 +384,9 @@ begun(undefined, Gate, Id) ->
     undefined = put(begun, true),
     Gate ! {asks, self()},
     receive begins -> ok end,
+    initialized(Id).
+
+initialized(Id) ->
     json:encode(#{jsonrpc => ~"2.0", id => Id,
                   result => #{protocolVersion => ~"2025-11-25", capabilities => #{},
                               serverInfo => #{name => ~"slow", version => ~"1"}}}).

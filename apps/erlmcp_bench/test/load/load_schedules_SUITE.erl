@@ -11,7 +11,7 @@ is a server that is better or worse than it was.
 -export([equal_distances/1, random_distances_have_their_mean/1, what_remains_is_due_before/1,
          another_rate_holds_from_now_on/1, a_far_request_comes_nearer/1,
          every_rate_has_its_requests/1, more_changes_than_are_kept/1,
-         a_rate_may_be_set_at_the_beginning/1, timers_are_never_early/1]).
+         a_rate_may_be_set_at_the_beginning/1, a_rate_may_be_very_low/1, timers_are_never_early/1]).
 
 %% Erlang's monotonic times are negative. A schedule begins in its millisecond.
 -define(BEGINS, -5_000_000_123).
@@ -23,7 +23,8 @@ suite() ->
 all() ->
     [equal_distances, random_distances_have_their_mean, what_remains_is_due_before,
      another_rate_holds_from_now_on, a_far_request_comes_nearer, every_rate_has_its_requests,
-     more_changes_than_are_kept, a_rate_may_be_set_at_the_beginning, timers_are_never_early].
+     more_changes_than_are_kept, a_rate_may_be_set_at_the_beginning, a_rate_may_be_very_low,
+     timers_are_never_early].
 
 begun(Rate, Arrivals) ->
     Schedule = erlmcp_load_schedule:new(Rate, Arrivals),
@@ -156,6 +157,20 @@ a_rate_may_be_set_at_the_beginning(_) ->
     %% Again from the beginning.
     ok = erlmcp_load_schedule:begins(?BEGINS, Schedule),
     ?assertEqual([5.0, 10.0], next(2, Schedule)).
+
+%% However many of its requests are taken, none of them is due on the next day.
+a_rate_may_be_very_low(_) ->
+    [begin
+         Schedule = begun(Rate, Arrivals),
+         Times = next(200, Schedule),
+         ?assertEqual(Times, lists:sort(Times)),
+         ?assert(Arrivals =:= poisson orelse hd(Times) > 86_400_000),
+         ok = erlmcp_load_schedule:set_rate(Rate, ?BEGUN + 10_000, Schedule),
+         [_] = next(1, Schedule),
+         ok = erlmcp_load_schedule:set_rate(1_000, ?BEGUN + 20_000, Schedule),
+         [Time] = next(1, Schedule),
+         ?assert(Time < 86_400_000)
+     end || Rate <- [1.0e-5, 1.0e-7, 1.0e-300], Arrivals <- [even, poisson]].
 
 timers_are_never_early(_) ->
     [begin

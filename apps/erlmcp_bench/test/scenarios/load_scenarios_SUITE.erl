@@ -16,7 +16,7 @@ reason, and the published metrics add up to that. A result with a broken promise
          message_bombing_is_accounted_for/1, chaos_does_harm/1, hundredfold_has_scale/1,
          other_servers_are_loaded/1, clients_that_did_not_connect_are_told/1,
          nodes_share_the_clients/1, wrong_options_are_told/1,
-         a_taken_port_is_told/1]).
+         a_taken_port_is_told/1, metrics_end_with_a_killed_caller/1]).
 
 %% Milliseconds of a pause of the machine after which a run is judged again.
 -define(PAUSE_MS, 150).
@@ -28,7 +28,8 @@ all() ->
     [clients_are_as_published, slopes_have_steps, a_short_run_keeps_the_shares,
      what_stops_came_last, clients_are_spread, what_is_wrong_fails, errors_have_their_zones,
      faults_are_whole_in_time, faults_have_to_be_seen, an_outage_ends_with_a_calm,
-     wrong_options_are_told, a_taken_port_is_told, the_page_has_the_data,
+     wrong_options_are_told, a_taken_port_is_told, metrics_end_with_a_killed_caller,
+     the_page_has_the_data,
      a_late_crowd_shortens_no_phase, {group, runs}].
 
 %% They take their time, and little else.
@@ -515,6 +516,22 @@ taken_after_free() ->
             ok = gen_tcp:close(Taken),
             taken_after_free()
     end.
+
+metrics_end_with_a_killed_caller(_) ->
+    Test = self(),
+    Caller = spawn(fun() ->
+        erlmcp_bench_scenario:run(baseline, #{
+            duration_s => 60, scale => 0.04, metrics => 0,
+            on_event => fun(Event) -> Test ! Event end})
+    end),
+    Url = receive #{event := started, metrics := [Generator, _]} -> Generator
+          after 30_000 -> error(not_started)
+          end,
+    #{port := Port} = uri_string:parse(Url),
+    [Listener] = [Pid || _ := #{pid := Pid, port := Listens} <- ranch:info(), Listens =:= Port],
+    Monitor = monitor(process, Listener),
+    true = exit(Caller, kill),
+    receive {'DOWN', Monitor, process, Listener, _} -> ok after 30_000 -> error(still_listens) end.
 
 %% Helpers of the cases.
 

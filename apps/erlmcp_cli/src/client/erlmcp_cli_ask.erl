@@ -26,13 +26,25 @@ root(Folder) ->
       ~"name" => unicode:characters_to_binary(filename:basename(Folder))}.
 
 form(#{~"requestedSchema" := #{} = Schema} = Params) ->
+    case erlmcp_cli_form:fields(Schema) of
+        {ok, Fields} -> form(Fields, Params);
+        {error, Why} -> wrong_form(Why)
+    end;
+form(#{~"requestedSchema" := Schema}) ->
+    wrong_form(["requestedSchema: expected an object, got ", erlmcp_value_text:literal(Schema)]);
+form(_) ->
+    wrong_form("requestedSchema: expected an object").
+
+form(Fields, Params) ->
     question(Params, fun() ->
-        case fill(erlmcp_cli_form:fields(Schema), #{}) of
+        case fill(Fields, #{}) of
             cancel -> cancel;
             Content -> confirmed(Content)
         end
-    end);
-form(_) ->
+    end).
+
+wrong_form(Why) ->
+    erlmcp_cli_terminal:say(["declined, since the form of the server is wrong: ", Why]),
     decline.
 
 fill([], Content) ->

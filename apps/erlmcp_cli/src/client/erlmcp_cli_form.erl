@@ -14,14 +14,21 @@ The fields of a form that a server requests, and the values that the user types 
 }).
 -opaque field() :: #field{}.
 
--doc "Returns the fields of a form's schema, the required fields first.".
--spec fields(Schema :: map()) -> [field()].
+-doc """
+Returns the fields of a form's schema, the required fields first. The error is a sentence about a
+member of the schema.
+""".
+-spec fields(Schema :: map()) -> {ok, [field()]} | {error, unicode:chardata()}.
+fields(#{~"properties" := Properties}) when not is_map(Properties) ->
+    {error, ["properties: expected an object, got ", erlmcp_value_text:literal(Properties)]};
+fields(#{~"required" := Required}) when not is_list(Required) ->
+    {error, ["required: expected an array, got ", erlmcp_value_text:literal(Required)]};
 fields(Schema) ->
     Required = maps:get(~"required", Schema, []),
     Fields = [#field{name = Name, schema = Property, required = lists:member(Name, Required)}
               || Name := #{} = Property <- maps:get(~"properties", Schema, #{})],
     {First, Others} = lists:partition(fun(#field{required = Must}) -> Must end, Fields),
-    First ++ Others.
+    {ok, First ++ Others}.
 
 -doc """
 Returns the question for a field: its name, its description or title, its type and its choices, as

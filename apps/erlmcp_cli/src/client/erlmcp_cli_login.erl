@@ -27,9 +27,9 @@ arguments() ->
 Returns the client options for `--login`, or for the tokens of an earlier login at the same URL.
 With `--login`, the client id and the allowed hosts are stored for later commands. Without a URL or
 an earlier login, or with a token in `--token` or `ERLMCP_TOKEN`, the map is empty. The error is a
-sentence for the user, or a reason of the store.
+sentence for the user.
 """.
--spec options(erlmcp_cli_target:parsed()) -> {ok, map()} | {error, term()}.
+-spec options(erlmcp_cli_target:parsed()) -> {ok, map()} | {error, unicode:chardata()}.
 options(#{login := true, token := _}) ->
     {error, "--login and --token: one of them was expected"};
 options(#{login := true, url := Url} = Parsed) ->
@@ -114,7 +114,7 @@ kept(Url) ->
     {Module, Options} = store(),
     maybe
         {ok, Store} ?= opened(Module:open(Options)),
-        {ok, Remembered} ?= Module:get({login, Url}, Store),
+        {ok, Remembered} ?= opened(Module:get({login, Url}, Store)),
         Given = #{client_id => Id || #{~"client_id" := Id} <- [Remembered]},
         {ok, Settings} = erlmcp_oauth_options:check(Given#{store => store()}),
         {ok, Kept} ?= opened(erlmcp_oauth_credentials:open(store(), Url, Settings)),

@@ -76,5 +76,8 @@ end_of_line(Text) ->
 %% Writes the exact bytes, since another program reads stdout.
 exactly(Bytes) ->
     ok = io:setopts(standard_io, [{encoding, latin1}]),
-    ok = file:write(standard_io, Bytes),
-    io:setopts(standard_io, [{encoding, unicode}]).
+    case file:write(standard_io, Bytes) of
+        ok -> io:setopts(standard_io, [{encoding, unicode}]);
+        %% As `io:put_chars/1` raises it when the reader is gone.
+        {error, terminated} -> error(terminated)
+    end.

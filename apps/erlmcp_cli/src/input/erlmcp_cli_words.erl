@@ -120,5 +120,5 @@ restored(Parsed) ->
     maps:map(fun(_, Value) -> unmarked(Value) end, Parsed).
 
 unmarked([?MARK | Word]) -> Word;
-unmarked([[_ | _] | _] = Words) -> [unmarked(Word) || Word <- Words];
+unmarked([Word | _] = Words) when is_list(Word) -> [unmarked(Each) || Each <- Words];
 unmarked(Value) -> Value.

@@ -68,7 +68,7 @@ part of the answer. The answer is cut off if the asked node ended meanwhile.
 -spec ask(file:filename_all(), Question :: iodata(), Milliseconds :: timeout()) ->
     {ok, binary()} | {error, gone | inet:posix() | closed | timeout}.
 ask(File, Question, Milliseconds) ->
-    case gen_tcp:connect({local, File}, 0, [binary, {active, false}], ?PATIENCE) of
+    case connected(File) of
         {ok, Socket} ->
             Answer = maybe
                 ok ?= gen_tcp:send(Socket, [Question, $\n]),
@@ -80,6 +80,14 @@ ask(File, Question, Milliseconds) ->
             {error, gone};
         {error, _} = Error ->
             Error
+    end.
+
+connected(File) ->
+    try
+        gen_tcp:connect({local, File}, 0, [binary, {active, false}], ?PATIENCE)
+    catch
+        %% The address of a socket has room for about a hundred bytes.
+        exit:badarg -> {error, enametoolong}
     end.
 
 %% The server closes the connection behind its answer.

@@ -38,6 +38,9 @@ The error has a sentence.
     {ok, json:decode_value()} | {usage | failed | unreachable, unicode:chardata()}.
 ask(#{node := _, control := _}, _, _) ->
     {usage, "--node and --control: one of them was expected"};
+%% No atom is longer.
+ask(#{node := Node}, _, _) when length(Node) > 255 ->
+    {usage, ["--node ", Node, ": a name of 255 characters at most was expected"]};
 ask(#{node := Node}, Question, Milliseconds) ->
     maybe
         ok ?= distributed(Node),

@@ -18,12 +18,14 @@ both outputs, and every exit code.
          a_prompt_has_its_arguments/1, values_are_completed/1, a_ping_takes_the_time/1,
          roots_are_named/1, what_cannot_be_asked_is_declined/1, sampling_is_refused_in_words/1,
          progress_and_logs_are_shown_when_wanted/1]).
--export([tasks_are_waited_for/1, results_of_another_form_are_no_crash/1]).
+-export([tasks_are_waited_for/1, results_of_another_form_are_no_crash/1,
+         forms_that_are_wrong_are_declined/1]).
 -export([changes_are_printed_as_they_happen/1, a_session_is_listened_to_as_json/1]).
 -export([a_form_is_asked_on_the_terminal/1, a_form_can_be_left/1, a_terminal_shows_a_bar/1,
          a_terminal_gets_no_bytes/1, ctrl_c_ends_listen_with_0/1]).
 -export([headers_and_tokens_are_sent/1, without_a_token_exits_5/1, a_login_serves_later_commands/1,
-         a_login_asks_where_it_is_led/1, a_login_without_a_terminal_is_led_nowhere/1,
+         a_spoiled_login_is_told/1, a_login_asks_where_it_is_led/1,
+         a_login_without_a_terminal_is_led_nowhere/1,
          the_reason_of_a_server_is_shown/1, a_reason_is_json_with_json/1,
          a_reason_cannot_control_the_terminal/1,
          only_known_roots_are_trusted/1, certificates_signed_by_themselves_are_told/1]).
@@ -34,7 +36,7 @@ both outputs, and every exit code.
 all() ->
     [{group, served}, {group, protected}, a_program_that_is_none_exits_3,
      a_program_that_ends_says_why, a_program_does_not_get_the_token, a_program_gets_what_is_named,
-     results_of_another_form_are_no_crash,
+     results_of_another_form_are_no_crash, forms_that_are_wrong_are_declined,
      only_known_roots_are_trusted, certificates_signed_by_themselves_are_told,
      the_page_has_every_exit_code].
 
@@ -53,7 +55,8 @@ groups() ->
                a_form_can_be_left, a_terminal_shows_a_bar, a_terminal_gets_no_bytes,
                ctrl_c_ends_listen_with_0]},
      {protected, [headers_and_tokens_are_sent, without_a_token_exits_5,
-                  a_login_serves_later_commands, a_login_asks_where_it_is_led,
+                  a_login_serves_later_commands, a_spoiled_login_is_told,
+                  a_login_asks_where_it_is_led,
                   a_login_without_a_terminal_is_led_nowhere, the_reason_of_a_server_is_shown,
                   a_reason_is_json_with_json, a_reason_cannot_control_the_terminal]}].
 
@@ -277,6 +280,35 @@ results_of_another_form_are_no_crash(_) ->
                                         || "user: " ++ Line <- string:lexemes(Prompt, "\n")]),
     ok = erlmcp_test_peer:stop(Peer).
 
+forms_that_are_wrong_are_declined(_) ->
+    {ok, _} = application:ensure_all_started(erlmcp),
+    [begin
+         #{url := Url} = Peer = erlmcp_test_peer:http(fun(#{message := Message}) ->
+             with_form(Form, Message)
+         end),
+         ?assertEqual({0, "decline\n",
+                       "declined, since the form of the server is wrong: " ++ Why ++ "\n"},
+                      main(["call", binary_to_list(Url), "t"])),
+         ok = erlmcp_test_peer:stop(Peer)
+     end || {Form, Why} <- [
+         {#{requestedSchema => #{type => object, properties => 7}},
+          "properties: expected an object, got 7"},
+         {#{requestedSchema => #{type => object, properties => #{}, required => true}},
+          "required: expected an array, got true"},
+         {#{requestedSchema => [~"name"]},
+          "requestedSchema: expected an object, got an array of 1 item"},
+         {#{}, "requestedSchema: expected an object"}]].
+
+%% A server that shows the answer to its form.
+with_form(_, #{~"method" := ~"server/discover"} = Message) ->
+    erlmcp_test_bad_http_peer:discovered(Message);
+with_form(_, #{~"params" := #{~"inputResponses" := #{~"q" := #{~"action" := Action}}}} = Message) ->
+    erlmcp_test_bad_http_peer:text(Message, Action);
+with_form(Form, Message) ->
+    Asked = #{method => ~"elicitation/create", params => Form#{message => ~"Who?"}},
+    {200, [], erlmcp_test_peer:result(Message, #{resultType => input_required,
+                                                 inputRequests => #{q => Asked}})}.
+
 changes_are_printed_as_they_happen(Config) ->
     {Listener, Pid} = listen(["listen", url(Config), "--tools", "--resource",
                               "test://watched-resource"], Config),
@@ -437,6 +469,22 @@ a_login_serves_later_commands(Config) ->
     [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize"),
     {match, _} = re:run(Ended, "--login begins another"),
     erlmcp_test_oauth:stop(Peer).
+
+%% A file that lost its content, as after a power failure.
+a_spoiled_login_is_told(Config) ->
+    Home = home("spoiled", Config),
+    Url = "http://127.0.0.1:" ++ integer_to_list(erlmcp_test_port:unused()) ++ "/mcp",
+    List = fun(Words) ->
+        run("/usr/bin/env", environment(Home) ++ [proplists:get_value(program, Config), "list", Url
+                                                  | Words], Config)
+    end,
+    %% What the user has chosen is stored before the server is asked.
+    {3, "", _} = List(["--login", "--client-id", "mine"]),
+    [File] = filelib:wildcard(filename:join([Home, "erlmcp", "tokens", "*.json"])),
+    ok = file:write_file(File, ~""),
+    {2, "", Why} = List([]),
+    one_line(Why),
+    {match, _} = re:run(Why, "the tokens in this folder cannot be used: malformed").
 
 %% A listener that takes tokens, and what its server says to those that it does not take.
 guarded(Fun) ->

@@ -504,7 +504,9 @@ wrong_use_is_said(_) ->
          one_line(Why)
      end || {Status, Arguments} <-
                 [{2, ["calls", "--node", "a@b", "--control", "c"]}, {2, ["cancel"]},
-                 {2, ["drain", "--seconds", "-1"]}, {3, ["calls", "--control", "/tmp/no/such"]}]].
+                 {2, ["calls", "--node", lists:duplicate(256, $a)]},
+                 {2, ["drain", "--seconds", "-1"]}, {3, ["calls", "--control", "/tmp/no/such"]},
+                 {3, ["calls", "--control", "/tmp/" ++ lists:duplicate(200, $a)]}]].
 
 %% Only its user can reach it, and it ends with the process.
 serve_has_a_socket(Config) ->

@@ -265,6 +265,8 @@ handle_call(leave, _, State) ->
 
 -doc false.
 handle_cast(stay, #state{as = left} = State) ->
+    %% The incarnation is over, and no other one may ever begin.
+    _ = persistent_term:erase(?MODULE),
     {noreply, State#state{as = leaving}};
 handle_cast(_, State) ->
     {noreply, State}.

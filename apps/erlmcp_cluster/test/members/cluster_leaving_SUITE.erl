@@ -14,6 +14,7 @@ and one that stops ends its lease. The cases follow each other in one cluster of
          a_task_begins_while_its_node_leaves/1, a_drain_needs_no_other_process/1,
          a_drained_leader_leads_no_more/1, a_drained_server_starts_again/1,
          a_server_that_starts_again_ends_no_task/1, a_node_that_cannot_leave_serves_on/1,
+         a_drained_node_that_cannot_leave_has_no_incarnation/1,
          a_node_alone_is_not_ready/1, sessions_outlive_a_stop_of_all/1,
          balancers_take_their_configurations/1]).
 %% On the nodes.
@@ -43,6 +44,7 @@ all() ->
      a_drain_needs_no_other_process,
      a_drained_leader_leads_no_more, a_drained_server_starts_again,
      a_server_that_starts_again_ends_no_task, a_node_that_cannot_leave_serves_on,
+     a_drained_node_that_cannot_leave_has_no_incarnation,
      a_node_alone_is_not_ready, sessions_outlive_a_stop_of_all,
      balancers_take_their_configurations].
 
@@ -418,6 +420,24 @@ a_node_that_cannot_leave_serves_on(_) ->
     ok = call(Leaving, khepri, stop, [erlmcp_cluster], 30_000),
     {error, timeout} = call(Leaving, erlmcp_cluster, leave, [], 30_000),
     ok = call(Leaving, sys, resume, [erlmcp_cluster_store]),
+    ok = all_alive().
+
+%% As `leave/0` does when the store has no answer. The last one is over, and no other begins.
+a_drained_node_that_cannot_leave_has_no_incarnation(_) ->
+    [A | _] = members(),
+    {ok, _} = call(A, erlmcp, drain, [?SERVER, #{timeout_ms => 0}]),
+    {ok, _} = await(fun() ->
+        case call(A, erlmcp_cluster_lease, leave, []) of
+            {error, timeout} -> false;
+            Left -> Left
+        end
+    end, 30_000),
+    ok = call(A, erlmcp_cluster_lease, stay, []),
+    {_, _} = await(fun() ->
+        #{incarnation := Incarnation} = erlmcp_test_cluster:status(A),
+        Incarnation =:= none
+    end, 30_000),
+    _ = served_again(A),
     ok = all_alive().
 
 %% It would serve no client that opens a session.

@@ -40,7 +40,8 @@ table() ->
       ~"too many calls failed in a row, the last of `target`: no call goes there for a while"},
      {breaker_closed, [], [target], ~"a call of `target` was served: all calls go there again"},
      {spans_dropped, [spans], [collector, why],
-      ~"spans of traces were dropped: a buffer is full, or their collector did not take them"},
+      <<"spans of traces were dropped: a buffer is full, their collector did not take them, or the "
+        "process that sends them has crashed">>},
      {reloaded, [added, removed, changed], [modules],
       <<"the definitions were replaced by `erlmcp:replace/2` or a reload; `modules` have new "
         "code">>},

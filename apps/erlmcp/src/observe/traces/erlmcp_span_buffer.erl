@@ -11,7 +11,7 @@ Internal.
 """.
 
 -export([open/0, new/0, delete/1]).
--export([id/1, add/2, take/3, done/3, counts/1, batch/0]).
+-export([id/1, add/2, take/3, done/3, drop_lost/1, counts/1, batch/0]).
 
 -export_type([buffer/0, counts/0]).
 
@@ -35,6 +35,8 @@ Internal.
 -define(DROPPED, 3).
 %% How many spans counted as waiting at the last look at an empty buffer.
 -define(MISSING, 4).
+%% How many spans were taken out, and neither sent nor dropped yet.
+-define(TAKEN, 5).
 
 -doc """
 Returns 2,000, the number of spans that fill a request to a collector. A request may have more,
@@ -53,7 +55,7 @@ open() ->
 -doc "Creates an empty buffer in the tables of `open/0`, which must exist.".
 -spec new() -> buffer().
 new() ->
-    {?KEYS * erlang:unique_integer([positive]), atomics:new(4, []), persistent_term:get(?MODULE)}.
+    {?KEYS * erlang:unique_integer([positive]), atomics:new(5, []), persistent_term:get(?MODULE)}.
 
 -doc "Returns the id of a buffer. The message that `add/2` sends to the exporter has this id.".
 -spec id(buffer()) -> integer().
@@ -114,7 +116,7 @@ take(Add, Acc, {Id, Counts, Tables}) ->
     %% Another place is the first each time: so none waits for long while the buffer is full.
     Places = places(Id, Tables),
     {Later, First} = lists:split(rand:uniform(length(Places)) - 1, Places),
-    case taken(First ++ Later, Add, 0, Acc) of
+    case taken(First ++ Later, Add, 0, Acc, Counts) of
         {0, _} = Nothing ->
             ok = forget_lost(atomics:get(Counts, ?WAITING), Counts),
             Nothing;
@@ -122,12 +124,15 @@ take(Add, Acc, {Id, Counts, Tables}) ->
             Taken
     end.
 
-taken([{Table, Key} | Places], Add, Spans, Acc) when Spans < ?BATCH ->
+taken([{Table, Key} | Places], Add, Spans, Acc, Counts) when Spans < ?BATCH ->
     case ets:take(Table, Key) of
-        [] -> taken(Places, Add, Spans, Acc);
-        Rows -> taken(Places, Add, Spans + length(Rows), Add([Span || {_, Span} <- Rows], Acc))
+        [] ->
+            taken(Places, Add, Spans, Acc, Counts);
+        Rows ->
+            ok = atomics:add(Counts, ?TAKEN, length(Rows)),
+            taken(Places, Add, Spans + length(Rows), Add([Span || {_, Span} <- Rows], Acc), Counts)
     end;
-taken(_, _, Spans, Acc) ->
+taken(_, _, Spans, Acc, _) ->
     {Spans, Acc}.
 
 %% A process that is killed while it adds a span has counted it, and not inserted it. Such a span is
@@ -147,9 +152,21 @@ were dropped. None of them counts as waiting any more.
 """.
 -spec done(Sent :: non_neg_integer(), Dropped :: non_neg_integer(), buffer()) -> ok.
 done(Sent, Dropped, {_, Counts, _}) ->
+    ok = atomics:sub(Counts, ?TAKEN, Sent + Dropped),
     ok = atomics:add(Counts, ?SENT, Sent),
     ok = atomics:add(Counts, ?DROPPED, Dropped),
     atomics:sub(Counts, ?WAITING, Sent + Dropped).
+
+-doc """
+Counts the spans as dropped that were taken out of a buffer (`take/3`) by a process that has ended
+before `done/3`. Returns the number of these spans. The next process that takes spans must call this
+function before it takes any.
+""".
+-spec drop_lost(buffer()) -> non_neg_integer().
+drop_lost({_, Counts, _} = Buffer) ->
+    Lost = atomics:get(Counts, ?TAKEN),
+    ok = done(0, Lost, Buffer),
+    Lost.
 
 -doc """
 Returns how many spans wait, and how many were sent and dropped since the buffer was created.

@@ -15,7 +15,7 @@ out after a stray counts as answered wrongly.
     requests = #{} :: #{erlmcp_load_wire:tag() => {Kind :: pos_integer(), Due :: integer(),
                                                   Deadline :: integer()}},
     %% Requests that timed out and may still be answered.
-    overdue = #{} :: #{erlmcp_load_wire:tag() => []},
+    overdue = gb_sets:new() :: gb_sets:set(erlmcp_load_wire:tag()),
     strays = 0 :: non_neg_integer()
 }).
 
@@ -58,10 +58,11 @@ take(Tag, #pending{requests = Requests, overdue = Overdue} = Pending) ->
     case Requests of
         #{Tag := {Kind, Due, _}} ->
             {{Kind, Due}, Pending#pending{requests = maps:remove(Tag, Requests)}};
-        #{} when is_map_key(Tag, Overdue) ->
-            {late, Pending#pending{overdue = maps:remove(Tag, Overdue)}};
         #{} ->
-            {stray, stray(Pending)}
+            case gb_sets:is_element(Tag, Overdue) of
+                true -> {late, Pending#pending{overdue = gb_sets:delete(Tag, Overdue)}};
+                false -> {stray, stray(Pending)}
+            end
     end.
 
 -doc """
@@ -102,17 +103,17 @@ Returns the outcome of a request that timed out. The caller must then remove the
 
 The outcome is `{wrong, id}` if there is a stray, which may be the reply to this request. Each stray
 counts for one request. Otherwise the outcome is `{failed, timeout}`, and the request is remembered,
-so that `take/2` knows a late reply. If a thousand requests are remembered already, all of them are
-forgotten first.
+so that `take/2` knows a late reply. If a thousand requests are remembered already, the oldest one is
+forgotten.
 """.
 -spec give_up(erlmcp_load_wire:tag(), pending()) ->
     {erlmcp_load_reply:outcome(), pending()}.
 give_up(Tag, #pending{strays = 0, overdue = Overdue} = Pending) ->
-    Remembered = case map_size(Overdue) < ?OVERDUE of
+    Remembered = case gb_sets:size(Overdue) < ?OVERDUE of
         true -> Overdue;
-        false -> #{}
+        false -> element(2, gb_sets:take_smallest(Overdue))
     end,
-    {{failed, timeout}, Pending#pending{overdue = Remembered#{Tag => []}}};
+    {{failed, timeout}, Pending#pending{overdue = gb_sets:add_element(Tag, Remembered)}};
 give_up(_, #pending{strays = Strays} = Pending) ->
     {{wrong, id}, Pending#pending{strays = Strays - 1}}.
 
