@@ -103,8 +103,8 @@ Returns the outcome of a request that timed out. The caller must then remove the
 
 The outcome is `{wrong, id}` if there is a stray, which may be the reply to this request. Each stray
 counts for one request. Otherwise the outcome is `{failed, timeout}`, and the request is remembered,
-so that `take/2` knows a late reply. If a thousand requests are remembered already, the oldest one is
-forgotten.
+so that `take/2` knows a late reply. If a thousand requests are remembered already, the oldest one
+is forgotten.
 """.
 -spec give_up(erlmcp_load_wire:tag(), pending()) ->
     {erlmcp_load_reply:outcome(), pending()}.
