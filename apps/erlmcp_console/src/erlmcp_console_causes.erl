@@ -231,17 +231,17 @@ budget(#{windows := Windows} = Facts) ->
             [cause(budget, ~"refusals",
                    [count(Faults), ~" of ", count(Requests), ~" requests of the last ",
                     seconds(Seconds), ~" failed by the server's own fault",
-                    most_faults(Seconds, Facts), ~"."])];
+                    most_faults(Seconds, Faults, Facts), ~"."])];
         _ ->
             []
     end.
 
-%% The tool of more than half of the server's faults, if there is one. The shortest window has ten
-%% seconds. Of a tool, errors that are no faults may be counted, too.
-most_faults(Window, #{tools := Tools} = Facts) ->
+%% The tool of more than half of the `Told` faults of a window, if there is one. The facts of a tool
+%% may be those of a shorter time. They may also count errors that are no faults.
+most_faults(Window, Told, #{tools := Tools} = Facts) ->
     All = faults(Window, Facts),
     case [Name || #{name := Name} = Tool <- Tools, Of <- [faults(Window, Tool)],
-                  Of =< All, 2 * Of > All] of
+                  Of =< All, 2 * Of > max(All, Told)] of
         [Name] -> [~", most of them of ", Name];
         _ -> []
     end.

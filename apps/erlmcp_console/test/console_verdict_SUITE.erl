@@ -57,12 +57,16 @@ each_cause_has_its_words(_) ->
            "minute, the last one of the tool keep.">>},
         {#{windows => [window(10, green, 5, 0), window(60, red, 1_204, 31)]}, ~"refusals",
          ~"31 of 1,204 requests of the last minute failed by the server's own fault."},
-        {#{windows => [window(300, yellow, 12_000_004, 6_001)], faults => {9, 79},
-           tools => [faulty(~"write", {0, 40}), faulty(~"read", {9, 39}),
+        {#{windows => [window(300, yellow, 12_000_004, 6_001)], faults => {9, 5_000},
+           tools => [faulty(~"write", {0, 3_001}), faulty(~"read", {9, 39}),
                      %% Refused for its clients' mistakes.
                      tool(~"find", 500, 0, 200, 0)]}, ~"refusals",
          <<"6,001 of 12,000,004 requests of the last 5 min failed by the server's own fault, most "
            "of them of write.">>},
+        %% The other 30 are older than a minute.
+        {#{windows => [window(300, red, 60, 31)], faults => {0, 1},
+           tools => [faulty(~"write", {0, 1})]}, ~"refusals",
+         ~"31 of 60 requests of the last 5 min failed by the server's own fault."},
         {#{windows => [window(10, red, 20, 17)], faults => {17, 79},
            tools => [faulty(~"write", {0, 40}), faulty(~"read", {9, 39})]}, ~"refusals",
          <<"17 of 20 requests of the last 10 s failed by the server's own fault, most of them of "
