@@ -132,6 +132,9 @@ together(#{stdio := true} = Arguments) ->
         [] -> ok;
         [Sentence | _] -> {usage, Sentence}
     end;
+%% No atom is longer.
+together(#{name := Name}) when length(Name) > 255 ->
+    {usage, "--name: a name of 255 characters at most was expected"};
 together(#{cluster := _} = Arguments) when not is_map_key(name, Arguments) ->
     {usage, "--cluster: --name was expected too, the name by which other nodes reach this one"};
 together(Arguments) when

@@ -189,6 +189,9 @@ wrong_use_is_said(Config) ->
          Serve ++ ["--seed", "mcp@127.0.0.1"],
          Serve ++ ["--cluster", folder(Config), "--name", "mcp@127.0.0.1"],
          Serve ++ ["--stdio", "--cluster", folder(Config)]]],
+    {2, "", Long} = main(Serve ++ ["--cluster", folder(Config), "--seed", "a@b", "--secret",
+                                   in("secret", Config), "--name", lists:duplicate(256, $a)]),
+    match = re:run(Long, "^--name: .*255 characters", [multiline, {capture, none}]),
     {3, "", None} = main(["cluster", "status", "--control", in("none", Config)]),
     one_line(None).
 
