@@ -414,6 +414,7 @@ the_last_user_sends_the_rest(Config) ->
 
 %% It does not tell of a dropped span again.
 the_exporter_is_started_again(Config) ->
+    ok = restarted(),
     ok = logger:add_handler(?MODULE, ?MODULE, #{config => self()}),
     Tracer = tracer(options(Config)),
     _ = span(~"a", Tracer),
