@@ -77,14 +77,14 @@ events(Supervisor) ->
 
 %% Until the supervisor gets the exit signal of a child, it still has the dead process.
 child(Id, Supervisor, Looks) ->
-    {_, Pid, _, _} = lists:keyfind(Id, 1, supervisor:which_children(Supervisor)),
-    case is_pid(Pid) andalso is_process_alive(Pid) of
-        true ->
+    case [Pid || {Child, Pid, _, _} <- supervisor:which_children(Supervisor), Child =:= Id,
+                 is_pid(Pid), is_process_alive(Pid)] of
+        [Pid] ->
             Pid;
-        false when Looks > 0 ->
+        [] when Looks > 0 ->
             receive after ?APART -> ok end,
             child(Id, Supervisor, Looks - 1);
-        false ->
+        [] ->
             exit({not_running, Id})
     end.
 
