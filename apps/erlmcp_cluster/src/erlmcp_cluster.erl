@@ -136,7 +136,8 @@ needed. So call this function again. Exits if the application `erlmcp_cluster` d
 - `{clock_apart, Seconds}`: this node's clock is more than a minute apart from those of the others.
   It is `Seconds` ahead of them, or behind if the number is less than 0.
 - `timeout`: this node's part of the store has not started, or has not joined the others, in time.
-  This happens when a node that this one is connected to stands still.
+  This happens when the others have no majority, or when a node that this one is connected to stands
+  still.
 - Other errors are those of the store, such as `eacces` (`data_dir` cannot be created) or
   `ra_stopped` (the store has ended while the node joined).
 """.
@@ -182,10 +183,12 @@ sessions. Call this function again.
 
 - `not_joined`: this node is in no cluster.
 - `last_member`: this node is the only one of its cluster.
+- `no_majority`: no majority of the other members is alive, so the cluster would end with this node.
+  Start the dead ones, or call `forget/1` for those that will not come back.
 - `timeout`: there was no majority, the store did not answer, or a node that this one is connected
   to stands still. Other errors are those of the store.
 """.
--spec leave() -> ok | {error, not_joined | last_member | term()}.
+-spec leave() -> ok | {error, not_joined | last_member | no_majority | term()}.
 leave() ->
     maybe
         true ?= erlmcp_cluster_sup:is_joined(),
@@ -394,6 +397,8 @@ sentence(not_member) -> ~"the cluster has no such node";
 sentence(alive) -> ~"this node is alive: stop it, or let it leave";
 sentence(last_member) -> ~"this node is the last one of its cluster, and cannot leave";
 sentence(no_cluster) -> ~"the nodes of the new cluster were not all there in time";
+sentence(no_majority) ->
+    ~"without this node the others are no majority: start the dead nodes, or forget them";
 sentence(timeout) -> ~"this node or another one did not answer in time";
 sentence(no_lease) -> ~"there was no majority of the nodes in time";
 sentence({clock_apart, Seconds}) when Seconds > 0 ->

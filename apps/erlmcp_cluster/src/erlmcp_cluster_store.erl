@@ -56,6 +56,8 @@ Internal.
 -define(ROOT, [erlmcp]).
 %% The table with the facts of sessions.
 -define(SESSIONS, erlmcp_cluster_session_facts).
+%% Asks a member for what it has applied (`applied/2`).
+-define(APPLIED, {?MODULE, applied, [], [with_context]}).
 %% A command that has no answer by then may have failed or not.
 -define(COMMAND_MS, 1_000).
 %% A member that does not take part in an election at once is too busy for one.
@@ -286,22 +288,32 @@ disk() ->
 
 -doc """
 Returns `ok` if this node may leave. Returns `{error, last_member}` if the cluster has no other
-node, and `{error, timeout}` if the store does not say which nodes it has.
+node, and `{error, no_majority}` if no majority of the others has a lease: they could change nothing
+without this node, not even forget those that are dead. Other errors are those of the store, such as
+`timeout` if it does not say which nodes it has.
 """.
--spec may_leave() -> ok | {error, last_member | timeout}.
+-spec may_leave() -> ok | {error, last_member | no_majority | term()}.
 may_leave() ->
-    case members() of
-        [_, _ | _] -> ok;
+    maybe
+        [_, _ | _] = Members ?= members(),
+        {ok, Leases} ?= leases(low_latency),
+        Others = lists:delete(node(), Members),
+        Living = [Node || Node <- Others, is_alive(Node, Leases)],
+        true ?= 2 * length(Living) > length(Others),
+        ok
+    else
         [_] -> {error, last_member};
-        [] -> {error, timeout}
+        [] -> {error, timeout};
+        false -> {error, no_majority};
+        {error, _} = Error -> Error
     end.
 
 -doc """
 Takes this node out of the cluster, and deletes its part of the store. The process runs on, and the
-caller stops it. Returns `{error, last_member}` if the cluster has no other node. Exits if the
-process does not run.
+caller stops it. The errors are those of `may_leave/0` and of Khepri. Exits if the process does not
+run.
 """.
--spec leave() -> ok | {error, last_member | term()}.
+-spec leave() -> ok | {error, last_member | no_majority | term()}.
 leave() ->
     gen_server:call(?MODULE, leave, infinity).
 
@@ -313,15 +325,18 @@ and `{error, not_member}` if the cluster has no such node.
 forget(Node) ->
     maybe
         {ok, Leases} ?= leases(consistency),
-        [] ?= [Alive || {How, Alive, _} <- maps:values(Leases), Alive =:= Node,
-                        How =:= alive orelse How =:= leaving],
+        false ?= is_alive(Node, Leases),
         {ok, _, _} ?= ra:remove_member({?STORE, node()}, {?STORE, Node}, ?JOIN_MS),
         ok
     else
-        [_ | _] -> {error, alive};
+        true -> {error, alive};
         {timeout, _} -> {error, timeout};
         {error, _} = Error -> Error
     end.
+
+is_alive(Node, Leases) ->
+    [] =/= [Node || {How, Holder, _} <- maps:values(Leases), Holder =:= Node,
+                    How =:= alive orelse How =:= leaving].
 
 -doc """
 Lets the process find out whether the others have taken this node, which has no lease now, out of
@@ -632,13 +647,20 @@ catch_up(Milliseconds) ->
         undefined -> Own;
         Known -> Known
     end,
-    Query = {?MODULE, applied, [], [with_context]},
     maybe
-        {ok, Applied, _} ?= asked(fun() -> ra:consistent_query(Leader, Query, Milliseconds) end),
+        {ok, Applied} ?= agreed(Leader, Milliseconds),
         Here = #{condition => {applied, Applied}, timeout => Milliseconds},
-        {ok, _, _} ?= asked(fun() -> ra:local_query(Own, Query, Here) end),
+        {ok, _, _} ?= asked(fun() -> ra:local_query(Own, ?APPLIED, Here) end),
         ok
     else
+        {timeout, _} -> {error, timeout};
+        {error, _} = Error -> Error
+    end.
+
+%% Asks the leader, of whom any member knows. It answers if a majority says that it still leads.
+agreed(Member, Milliseconds) ->
+    case asked(fun() -> ra:consistent_query(Member, ?APPLIED, Milliseconds) end) of
+        {ok, Applied, _} -> {ok, Applied};
         {timeout, _} -> {error, timeout};
         {error, _} = Error -> Error
     end.
@@ -814,6 +836,9 @@ take(form) ->
     end;
 take({join, Node}) ->
     maybe
+        %% Khepri joins under the lock with which each node starts its part. Without a majority the
+        %% attempt would fail, and hold that lock while the node starts that the others wait for.
+        {ok, _} ?= agreed({?STORE, Node}, ?COMMAND_MS),
         ok ?= part_with(members(), Node),
         ok ?= within(?LOCK_MS + ?JOIN_MS, fun() ->
             khepri_cluster:join({?STORE, Node}, ?JOIN_MS)

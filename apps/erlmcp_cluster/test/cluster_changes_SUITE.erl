@@ -16,7 +16,7 @@ clients have sockets. The cases that hurt a node come last.
          other_versions_do_no_harm/1, too_many_changes_become_one/1,
          a_busy_connection_blocks_nobody/1, what_a_lost_connection_hid_is_heard/1,
          what_a_killed_process_had_is_heard/1, groups_are_joined_again/1,
-         a_node_that_has_just_joined_changes_too/1,
+         a_node_without_its_store_changes_too/1, a_node_that_has_just_joined_changes_too/1,
          what_a_killed_node_had_is_heard/1]).
 %% On the nodes.
 -export([counts/0, flood/2, too_many/1, join_and_add/2]).
@@ -46,7 +46,7 @@ all() ->
      a_proof_is_used_once_in_the_cluster, other_versions_do_no_harm, too_many_changes_become_one,
      a_busy_connection_blocks_nobody, what_a_lost_connection_hid_is_heard,
      what_a_killed_process_had_is_heard, groups_are_joined_again,
-     a_node_that_has_just_joined_changes_too,
+     a_node_without_its_store_changes_too, a_node_that_has_just_joined_changes_too,
      what_a_killed_node_had_is_heard].
 
 init_per_suite(Config) ->
@@ -486,6 +486,17 @@ groups_are_joined_again(Config) ->
     erlmcp_test_http:close(Stream),
     %% The node's sessions have stayed here.
     Lease = call(A, erlang, whereis, [erlmcp_cluster_lease]).
+
+%% Its part of the store has ended, and is not started again yet.
+a_node_without_its_store_changes_too(Config) ->
+    [_, B, _] = Members = members(Config),
+    ok = call(B, sys, suspend, [erlmcp_cluster_store]),
+    ok = call(B, khepri, stop, [erlmcp_cluster]),
+    ok = call(B, erlmcp_cluster, add, [?SERVER, tool, tool(~"late")]),
+    ok = call(B, sys, resume, [erlmcp_cluster_store]),
+    [#{~"content" := [#{~"text" := ~"done"}]} = result(Member, ~"tools/call", #{name => ~"late"})
+     || Member <- Members],
+    ok = call(B, erlmcp_cluster, remove, [?SERVER, tool, ~"late"]).
 
 a_node_that_has_just_joined_changes_too(Config) ->
     [_, _, #{options := Options} = C] = members(Config),

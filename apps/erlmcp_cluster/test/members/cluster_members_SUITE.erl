@@ -19,7 +19,8 @@ one of them. A node is killed, stands still, is cut off, leaves, and comes back.
          a_part_that_cannot_start_says_so_once/1,
          a_silent_node_holds_no_other_up/1, a_silent_node_holds_no_join_up/1,
          one_node_writes_a_death_down/1,
-         a_node_leaves_and_comes_back/1,
+         a_node_leaves_and_comes_back/1, a_node_that_the_others_need_stays/1,
+         a_node_comes_back_while_another_one_joins/1,
          a_dead_node_is_forgotten/1, a_node_that_is_forgotten_joins_again/1,
          nodes_find_each_other_by_dns/1,
          a_node_waits_for_its_cluster/1, a_cluster_that_is_killed_at_once_comes_back/1,
@@ -53,6 +54,7 @@ all() ->
      a_part_that_cannot_start_says_so_once,
      a_silent_node_holds_no_other_up, a_silent_node_holds_no_join_up,
      one_node_writes_a_death_down, a_node_leaves_and_comes_back,
+     a_node_that_the_others_need_stays, a_node_comes_back_while_another_one_joins,
      a_dead_node_is_forgotten, a_node_that_is_forgotten_joins_again,
      nodes_find_each_other_by_dns, a_node_waits_for_its_cluster,
      a_cluster_that_is_killed_at_once_comes_back, nodes_take_snapshots_at_different_entries].
@@ -655,6 +657,51 @@ a_node_leaves_and_comes_back(Config) ->
     [ok] = erlmcp_test_cluster:join([Leaving]),
     true = incarnation(Leaving) > Number,
     {_, _} = erlmcp_test_cluster:await(fun() -> alive([A, B, Leaving]) end, 30_000).
+
+%% Without it the others could not even forget the dead one.
+a_node_that_the_others_need_stays(Config) ->
+    [A, B, Dead] = joined(Config),
+    [Last, Number] = [incarnation(Member) || Member <- [A, Dead]],
+    ok = erlmcp_test_cluster:kill(Dead),
+    {_, _} = erlmcp_test_cluster:in_time(fun() -> all_say([Number], [A, B]) end, ?DECLARED_MS),
+    {error, no_majority} = erlmcp_test_cluster:call(A, erlmcp_cluster, leave, []),
+    Last = incarnation(A),
+    ok = erlmcp_test_cluster:call(A, erlmcp_cluster, forget, [node_of(Dead)], 30_000),
+    ok = erlmcp_test_cluster:leave(B),
+    {_, _} = erlmcp_test_cluster:await(fun() -> members([A]) =:= [[node_of(A)]] end, 30_000),
+    {error, last_member} = erlmcp_test_cluster:call(A, erlmcp_cluster, leave, []),
+    Last = incarnation(A).
+
+%% Each takes a lock to start its part. One that can only join later must not keep it from the one
+%% that is waited for.
+a_node_comes_back_while_another_one_joins(Config) ->
+    {Leader, [Other, Joining]} = leader(joined(Config)),
+    ok = erlmcp_test_cluster:leave(Joining),
+    Two = lists:sort([node_of(Leader), node_of(Other)]),
+    {_, _} = erlmcp_test_cluster:await(fun() -> members([Leader, Other]) =:= [Two] end, 30_000),
+    %% Nobody can lead then.
+    ok = erlmcp_test_cluster:kill(Leader),
+    [Joined, {Back, BackAgain, Took}] = erlmcp_test_cluster:at_once(fun(Do) -> Do() end, [
+        fun() -> erlmcp_test_cluster:join([Joining]) end,
+        fun() ->
+            %% The other one has begun to join by then.
+            receive after 2_000 -> ok end,
+            Revived = erlmcp_test_cluster:revive(Leader),
+            Pauses = erlmcp_test_pauses:start(),
+            {Milliseconds, Done} =
+                timer:tc(fun() -> erlmcp_test_cluster:join([Revived]) end, millisecond),
+            Paused = erlmcp_test_pauses:total_ms(Pauses),
+            ok = erlmcp_test_pauses:stop(Pauses),
+            {Revived, Done, Milliseconds - Paused}
+        end]),
+    ct:pal("it was back after ~b ms", [Took]),
+    try
+        {[ok], [ok]} = {Joined, BackAgain},
+        true = Took < 10_000,
+        {_, _} = erlmcp_test_cluster:await(fun() -> alive([Back, Other, Joining]) end, 30_000)
+    after
+        erlmcp_test_cluster:stop(Back)
+    end.
 
 a_dead_node_is_forgotten(Config) ->
     [A, B, Dead] = joined(Config),
