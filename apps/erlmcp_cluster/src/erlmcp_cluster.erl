@@ -132,6 +132,9 @@ needed. So call this function again. Exits if the application `erlmcp_cluster` d
 - `no_cluster`: within `join_ms`, this node has reached no node of a cluster, and no new cluster was
   formed.
 - `{other_cluster, Nodes}`: these nodes are in another cluster than this node or than each other.
+- `{dead_members, Nodes}`: these members are dead, and so many of them that this node cannot take
+  part safely: until it has all facts, the others would have no majority. Start them, or call
+  `forget/1` for those that will not come back.
 - `no_lease`: this node got no lease in time, as without a majority.
 - `{clock_apart, Seconds}`: this node's clock is more than a minute apart from those of the others.
   It is `Seconds` ahead of them, or behind if the number is less than 0.
@@ -183,7 +186,7 @@ sessions. Call this function again.
 
 - `not_joined`: this node is in no cluster.
 - `last_member`: this node is the only one of its cluster.
-- `no_majority`: no majority of the other members is alive, so the cluster would end with this node.
+- `no_majority`: no majority of the other members runs, so the cluster would end with this node.
   Start the dead ones, or call `forget/1` for those that will not come back.
 - `timeout`: there was no majority, the store did not answer, or a node that this one is connected
   to stands still. Other errors are those of the store.
@@ -406,8 +409,10 @@ sentence({clock_apart, Seconds}) when Seconds > 0 ->
 sentence({clock_apart, Seconds}) ->
     printed("the clock of this node is ~b seconds behind the other nodes: set it", [-Seconds]);
 sentence({other_cluster, Nodes}) ->
-    printed("these nodes are in another cluster: ~ts",
-            [lists:join(", ", [atom_to_list(Node) || Node <- Nodes])]);
+    printed("these nodes are in another cluster: ~ts", [names(Nodes)]);
+sentence({dead_members, Nodes}) ->
+    printed("these members are dead: start them, or forget them, before another node joins: ~ts",
+            [names(Nodes)]);
 sentence({bad_option, Name, Expected}) -> printed("~ts: expected ~ts", [Name, Expected]);
 sentence({bad_secret, {Kind, Place}, Reason}) ->
     printed("the secret of the ~ts ~ts ~ts",
@@ -418,6 +423,8 @@ sentence({bad_secret, {Kind, Place}, Reason}) ->
                  too_long -> "is too long: 4,096 bytes at most"
              end]);
 sentence(Reason) -> printed("~0tp", [Reason]).
+
+names(Nodes) -> lists:join(", ", [atom_to_list(Node) || Node <- Nodes]).
 
 printed(Format, Arguments) ->
     <<(unicode:characters_to_binary(io_lib:format(Format, Arguments)))/binary>>.

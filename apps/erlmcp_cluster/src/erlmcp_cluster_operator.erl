@@ -19,6 +19,8 @@ Any other answer has the name of this node as its member `own`. The member `do` 
 - `join`, with `options`: the node joins (`erlmcp_cluster:join/1`). `data_dir` and `size` are those
   of that function, `seeds` or `dns` is its `discovery`, and `secret` is a list of the files of the
   secret. If the list is empty, the variable `ERLMCP_CLUSTER_SECRET` has the secret.
+- `may_leave`: returns an error if `leave` would (`erlmcp_cluster_store:may_leave/0`). Changes
+  nothing.
 - `leave`: the node leaves for good (`erlmcp_cluster:leave/0`).
 - `forget`, with `node`: a dead node is taken out (`erlmcp_cluster:forget/1`).
 """.
@@ -34,6 +36,11 @@ ask(#{~"do" := ~"join", ~"options" := #{} = Given}) ->
         {ok, Options} -> done(erlmcp_cluster:join(Options));
         error -> {error, ~"options: expected data_dir, discovery and secret"}
     end;
+ask(#{~"do" := ~"may_leave"}) ->
+    done(case erlmcp_cluster_sup:is_joined() of
+             true -> erlmcp_cluster_store:may_leave();
+             false -> {error, not_joined}
+         end);
 ask(#{~"do" := ~"leave"}) ->
     done(erlmcp_cluster:leave());
 ask(#{~"do" := ~"forget", ~"node" := Name}) when is_binary(Name) ->

@@ -288,32 +288,40 @@ disk() ->
 
 -doc """
 Returns `ok` if this node may leave. Returns `{error, last_member}` if the cluster has no other
-node, and `{error, no_majority}` if no majority of the others has a lease: they could change nothing
-without this node, not even forget those that are dead. Other errors are those of the store, such as
-`timeout` if it does not say which nodes it has.
+node, and `{error, no_majority}` if the parts of the store of too few others run: without this node
+they could change nothing, not even forget those that are dead. Returns `{error, timeout}` if the
+store does not say which nodes it has.
 """.
--spec may_leave() -> ok | {error, last_member | no_majority | term()}.
+-spec may_leave() -> ok | {error, last_member | no_majority | timeout}.
 may_leave() ->
     maybe
-        [_, _ | _] = Members ?= members(),
-        {ok, Leases} ?= leases(low_latency),
-        Others = lists:delete(node(), Members),
-        Living = [Node || Node <- Others, is_alive(Node, Leases)],
-        true ?= 2 * length(Living) > length(Others),
+        {ok, Others} ?= others(),
+        true ?= 2 * length(running(Others)) > length(Others),
         ok
     else
-        [_] -> {error, last_member};
-        [] -> {error, timeout};
         false -> {error, no_majority};
         {error, _} = Error -> Error
     end.
 
+others() ->
+    case members() of
+        [_, _ | _] = Members -> {ok, lists:delete(node(), Members)};
+        [_] -> {error, last_member};
+        [] -> {error, timeout}
+    end.
+
+%% Those of the nodes whose parts of the store run. A lease says less: a node that is killed has one
+%% for a while, and a node that is drained may have none.
+running(Nodes) ->
+    Parts = erpc:multicall(Nodes, erlang, whereis, [?STORE], ?COMMAND_MS),
+    [Node || {Node, {ok, Part}} <- lists:zip(Nodes, Parts), is_pid(Part)].
+
 -doc """
 Takes this node out of the cluster, and deletes its part of the store. The process runs on, and the
-caller stops it. The errors are those of `may_leave/0` and of Khepri. Exits if the process does not
-run.
+caller stops it. Returns `{error, last_member}` if the cluster has no other node. Exits if the
+process does not run.
 """.
--spec leave() -> ok | {error, last_member | no_majority | term()}.
+-spec leave() -> ok | {error, last_member | term()}.
 leave() ->
     gen_server:call(?MODULE, leave, infinity).
 
@@ -325,18 +333,15 @@ and `{error, not_member}` if the cluster has no such node.
 forget(Node) ->
     maybe
         {ok, Leases} ?= leases(consistency),
-        false ?= is_alive(Node, Leases),
+        [] ?= [Alive || {How, Alive, _} <- maps:values(Leases), Alive =:= Node,
+                        How =:= alive orelse How =:= leaving],
         {ok, _, _} ?= ra:remove_member({?STORE, node()}, {?STORE, Node}, ?JOIN_MS),
         ok
     else
-        true -> {error, alive};
+        [_ | _] -> {error, alive};
         {timeout, _} -> {error, timeout};
         {error, _} = Error -> Error
     end.
-
-is_alive(Node, Leases) ->
-    [] =/= [Node || {How, Holder, _} <- maps:values(Leases), Holder =:= Node,
-                    How =:= alive orelse How =:= leaving].
 
 -doc """
 Lets the process find out whether the others have taken this node, which has no lease now, out of
@@ -809,7 +814,8 @@ find_cluster(Options, Until) ->
     end.
 
 step(#{discovery := Discovery, size := Size}) ->
-    Others = erlmcp_cluster_discovery:nodes(Discovery) -- [node()],
+    %% The first one that is in a cluster may be cut off from the others of it.
+    Others = shuffled(erlmcp_cluster_discovery:nodes(Discovery) -- [node()]),
     Answers = erpc:multicall(Others, ?MODULE, view, [], 2 * ?COMMAND_MS),
     %% A node without members has not started its part of the store.
     Views = [{Node, View} || {Node, {ok, #{members := [_ | _]} = View}}
@@ -820,6 +826,9 @@ step(#{discovery := Discovery, size := Size}) ->
         #{members := []} -> wait;
         Own -> erlmcp_cluster_discovery:step({node(), Own}, Views, Missing, Size)
     end.
+
+shuffled(Nodes) ->
+    [Node || {_, Node} <- lists:sort([{rand:uniform(), Node} || Node <- Nodes])].
 
 %% The first node of a cluster writes its id last: with it, the cluster is there.
 take(form) ->
@@ -839,6 +848,7 @@ take({join, Node}) ->
         %% Khepri joins under the lock with which each node starts its part. Without a majority the
         %% attempt would fail, and hold that lock while the node starts that the others wait for.
         {ok, _} ?= agreed({?STORE, Node}, ?COMMAND_MS),
+        ok ?= has_room({?STORE, Node}),
         ok ?= part_with(members(), Node),
         ok ?= within(?LOCK_MS + ?JOIN_MS, fun() ->
             khepri_cluster:join({?STORE, Node}, ?JOIN_MS)
@@ -851,6 +861,23 @@ take({join, Node}) ->
     end;
 take(wait) ->
     no_cluster.
+
+%% With another member a majority may need it, at once: nothing is agreed on until it has all facts.
+%% So those that run must be a majority without it, unless all members run.
+has_room(Member) ->
+    maybe
+        {ok, Members, _} ?= ra:members(Member, ?COMMAND_MS),
+        Others = [Node || {_, Node} <- Members, Node =/= node()],
+        Running = running(Others),
+        case Others -- Running of
+            [] -> ok;
+            _ when 2 * length(Running) > length(Others) + 1 -> ok;
+            Dead -> {error, {dead_members, lists:sort(Dead)}}
+        end
+    else
+        {timeout, _} -> {error, timeout};
+        {error, _} = Error -> Error
+    end.
 
 %% A node that was taken out of its cluster has the members on its disk, but hears of no leader, and
 %% Khepri would wait for one. So it begins anew, once the leader of the others has said that it is
@@ -898,7 +925,7 @@ handle_call(resigning, _, State) ->
     {reply, ok, State#state{doubted = erlmcp_clock:now_ms() + ?RESIGNED_MS}};
 handle_call(leave, _, State) ->
     maybe
-        ok ?= may_leave(),
+        {ok, _} ?= others(),
         ok ?= within(?LOCK_MS + ?JOIN_MS, fun() -> khepri_cluster:reset(?STORE, ?JOIN_MS) end),
         {reply, ok, State#state{member = left}}
     else

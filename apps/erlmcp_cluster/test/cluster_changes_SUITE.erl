@@ -491,9 +491,12 @@ groups_are_joined_again(Config) ->
 a_node_without_its_store_changes_too(Config) ->
     [_, B, _] = Members = members(Config),
     ok = call(B, sys, suspend, [erlmcp_cluster_store]),
-    ok = call(B, khepri, stop, [erlmcp_cluster]),
-    ok = call(B, erlmcp_cluster, add, [?SERVER, tool, tool(~"late")]),
-    ok = call(B, sys, resume, [erlmcp_cluster_store]),
+    try
+        ok = call(B, khepri, stop, [erlmcp_cluster]),
+        ok = call(B, erlmcp_cluster, add, [?SERVER, tool, tool(~"late")])
+    after
+        ok = call(B, sys, resume, [erlmcp_cluster_store])
+    end,
     [#{~"content" := [#{~"text" := ~"done"}]} = result(Member, ~"tools/call", #{name => ~"late"})
      || Member <- Members],
     ok = call(B, erlmcp_cluster, remove, [?SERVER, tool, ~"late"]).

@@ -67,10 +67,14 @@ run(#{action := join, what := Folder} = Arguments) ->
 run(#{action := join}) ->
     wrong("join: the folder of the node's part of the store was expected");
 run(#{action := leave, seconds := Seconds, lame := Lame} = Arguments) ->
+    MayLeave = #{command => cluster, do => may_leave},
     Drain = #{command => drain, seconds => Seconds, lame => Lame},
-    case erlmcp_cli_node:ask(Arguments, Drain, 1000 * (Seconds + Lame) + 3000) of
-        {ok, _} ->
-            asked(#{do => leave}, ?LEAVE_MS, said("has left its cluster: stop it"), Arguments);
+    maybe
+        %% A drain is not taken back.
+        {ok, _} ?= erlmcp_cli_node:ask(Arguments, MayLeave, ?LEAVE_MS),
+        {ok, _} ?= erlmcp_cli_node:ask(Arguments, Drain, 1000 * (Seconds + Lame) + 3000),
+        asked(#{do => leave}, ?LEAVE_MS, said("has left its cluster: stop it"), Arguments)
+    else
         {Outcome, Sentence} ->
             erlmcp_cli_output:complain(Sentence),
             Outcome

@@ -113,6 +113,9 @@ used(Http, Url, Config) ->
         {"this node is alive: stop it, or let it leave", ["forget", ?NODE]},
         {"this node is the last one of its cluster, and cannot leave",
          ["leave", "--seconds", "0", "--lame", "0"]}]),
+    %% It was not drained.
+    {0, _, ""} = erlmcp_test_program:erlmcp(["call", Url, "echo",
+                                             "{\"text\":\"hello\"}"], Config),
     Session.
 
 %% The answers of nodes, as a socket gives them.

@@ -20,7 +20,7 @@ and one that stops ends its lease. The cases follow each other in one cluster of
 %% On the nodes.
 -export([hear_of_deaths/0, has_declared_deaths/0, log/2, visits/0]).
 -export([change/0, looks_for_changes/0, lose_a_renewal/0, renewal/3, is_handed_over/0]).
--export([hold_changes/0, make_changes/0, made_later/3]).
+-export([hold_changes/0, make_changes/0, made_later/3, hold_lock/0]).
 -export([server/0, tools/0, call_tool/3, stop/0]).
 
 -import(erlmcp_test_cluster, [call/4, call/5, await/2, at_once/2]).
@@ -402,6 +402,14 @@ a_node_that_cannot_leave_serves_on(_) ->
     {{_, Leads}, _} = await(fun() -> leader(hd(members())) end, 30_000),
     [Leaving, Silent] = lists:delete(Leads, members()),
     ok = erlmcp_test_cluster:pause(Silent),
+    {error, no_majority} = call(Leaving, erlmcp_cluster, leave, []),
+    ok = erlmcp_test_cluster:resume(Silent),
+    ok = all_alive(),
+    %% Another node starts its part of the store, and is slow.
+    Holder = call(Leads, erlang, spawn, [?MODULE, hold_lock, []]),
+    {_, _} = await(fun() ->
+        call(Leads, erlang, process_info, [Holder, label]) =:= {label, ?MODULE}
+    end, 30_000),
     Pauses = erlmcp_test_pauses:start(),
     {Took, {error, timeout}} = timer:tc(fun() ->
         call(Leaving, erlmcp_cluster, leave, [], 90_000)
@@ -412,7 +420,7 @@ a_node_that_cannot_leave_serves_on(_) ->
     true = Took - Paused < 25_000,
     Session = initialize(Leaving),
     true = text(tool(Leaving, Session, ~"where")) =:= atom_to_binary(node_of(Leaving)),
-    ok = erlmcp_test_cluster:resume(Silent),
+    true = call(Leads, erlang, exit, [Holder, kill]),
     ok = all_alive(),
     %% Its part of the store has ended, and nobody starts it again yet. So nothing says which nodes
     %% the cluster has.
@@ -647,6 +655,13 @@ hold_changes() ->
     erlmcp_bench_wrapping:around(erlmcp_cluster_store,
                                  [{{put_session, 5}, {?MODULE, made_later, change}},
                                   {{end_session, 3}, {?MODULE, made_later, change}}]).
+
+%% The lock with which Khepri starts and stops a node's part of the store.
+-doc false.
+hold_lock() ->
+    true = global:set_lock({{khepri, erlmcp_cluster}, self()}),
+    ok = proc_lib:set_label(?MODULE),
+    receive after infinity -> ok end.
 
 -doc false.
 make_changes() ->
