@@ -135,12 +135,12 @@ new(Scenario, Options, #{steps := Steps, loads := Loads, unopened := Unopened, n
                          began_us := BeganUs, ended_us := EndedUs} = Facts) ->
     #{scale := Scale, duration_s := RunS, transport := Transport} = Options,
     #{name := Name, title := Title} = Scenario,
-    Measured = [Step || {#{phase := Phase}, _} = Step <- Steps, Phase =/= warm_up],
+    Measured = [Step || {#{phase := Phase}, _, _} = Step <- Steps, Phase =/= warm_up],
     Reports = [Report || {_, Report} <- Loads],
     Course = erlmcp_load_course:merge([Own || #{course := Own} <- Reports]),
     Total = total(Reports),
     Payload = payload(Scenario, Options),
-    Peak = figures(Payload, [Step || {#{phase := peak}, _} = Step <- Steps]),
+    Peak = figures(Payload, [Step || {#{phase := peak}, _, _} = Step <- Steps]),
     Zone = erlmcp_bench_scenario_sums:zone(sums(Measured)),
     Faults = faults(Scenario, Facts),
     FullS = erlmcp_bench_scenario_plan:seconds(Scenario),
@@ -165,7 +165,7 @@ new(Scenario, Options, #{steps := Steps, loads := Loads, unopened := Unopened, n
                  refused => reasons(refused, Reports), failed => reasons(failed, Reports),
                  steps => [#{phase => Phase, clients => Clients,
                              figures => figures(Payload, [Step])}
-                           || {#{phase := Phase, clients := Clients}, _} = Step <- Measured],
+                           || {#{phase := Phase, clients := Clients}, _, _} = Step <- Measured],
                  marks => marks(Scenario, Scale, Payload, Measured),
                  lateness => erlmcp_bench_histogram:merge([Lateness || #{lateness := Lateness}
                                                                            <- Reports])}]).
@@ -185,7 +185,7 @@ reasons(Kind, Reports) ->
                 end, #{}, Reports).
 
 sums(Steps) ->
-    lists:foldl(fun({_, Sums}, All) -> erlmcp_bench_scenario_sums:add(Sums, All) end,
+    lists:foldl(fun({_, Sums, _}, All) -> erlmcp_bench_scenario_sums:add(Sums, All) end,
                 erlmcp_bench_scenario_sums:none(), Steps).
 
 %% The bytes of text that a request has, and that come back. Other requests have no known payload.
@@ -194,10 +194,9 @@ payload(#{clients := #{bytes := Bytes}}, _) -> Bytes.
 
 figures(Payload, Steps) ->
     #{answered := Answered, bytes_in := In, bytes_out := Out} = Sums = sums(Steps),
-    Milliseconds = lists:sum([Until - From || {#{from_ms := From, until_ms := Until}, _} <- Steps]),
-    Due = lists:sum([Clients * Rate * (Until - From)
-                     || {#{clients := Clients, rate := Rate, from_ms := From, until_ms := Until}, _}
-                            <- Steps]),
+    Milliseconds = lists:sum([TookMs || {_, _, TookMs} <- Steps]),
+    Due = lists:sum([Clients * Rate * TookMs
+                     || {#{clients := Clients, rate := Rate}, _, TookMs} <- Steps]),
     maps:merge(maps:merge(latency(Answered, erlmcp_bench_scenario_sums:histogram(Sums)),
                           overhead(Payload, Sums)),
                #{received_mib_per_s => In * 1_000 / ?MIB / max(1, Milliseconds),
@@ -227,7 +226,7 @@ latency(_, Histogram) ->
 
 %% The requests of a phase are those that all nodes together have answered.
 collections(#{phase := Phase}, Pauses, Steps) ->
-    Figures = figures(unknown, [Step || {#{phase := Of}, _} = Step <- Steps, Of =:= Phase]),
+    Figures = figures(unknown, [Step || {#{phase := Of}, _, _} = Step <- Steps, Of =:= Phase]),
     case {Pauses, Figures} of
         {#{Phase := OfNodes}, #{throughput_msg_per_s := PerSecond, latency_p95_us := Us}} ->
             erlmcp_bench_pauses:fields(OfNodes, PerSecond, Us);
@@ -294,9 +293,9 @@ marks(#{marks := Marks, clients := #{clients := Full}} = Scenario, Scale, Payloa
 clients(peak, Full) -> Full;
 clients(Clients, _) -> Clients.
 
-steps_of(peak, _, Steps) -> [Step || {#{phase := peak}, _} = Step <- Steps];
+steps_of(peak, _, Steps) -> [Step || {#{phase := peak}, _, _} = Step <- Steps];
 steps_of(_, Clients, Steps) ->
-    [Step || {#{clients := There}, _} = Step <- Steps, There =:= Clients].
+    [Step || {#{clients := There}, _, _} = Step <- Steps, There =:= Clients].
 
 expected(throughput_msg_per_s, Value, Scale) -> Value * Scale;
 expected(_, Value, _) -> Value.

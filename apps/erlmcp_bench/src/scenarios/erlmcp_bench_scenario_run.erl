@@ -14,16 +14,17 @@ An event of a run.
 - `started`: `metrics` are the URLs to scrape, the generator's first, and `nodes` is the number of
   our own nodes.
 - `phase`: a phase begins. `clients` is the number of clients at its end.
-- `second`: the figures of the last second. `clients` is the planned number, and `rate` the requests
-  that they send together in a second.
+- `second`: the figures of the last `span_ms` milliseconds. These are a second, or more if clients
+  took long to connect. `clients` is the planned number, and `rate` the requests that they send
+  together in a second.
 - `fault`: see `t:fault/0`.
 """.
 -type event() ::
     #{event := started, metrics := [binary()], nodes := non_neg_integer(), duration_s := number()}
     | #{event := phase, phase := atom(), clients := pos_integer(), seconds := number()}
     | #{event := second, phase := atom(), clients := pos_integer(), rate := number(),
-        elapsed_s := pos_integer(), duration_s := number(), connections := non_neg_integer(),
-        sums := erlmcp_bench_scenario_sums:sums()}
+        elapsed_s := pos_integer(), duration_s := number(), span_ms := pos_integer(),
+        connections := non_neg_integer(), sums := erlmcp_bench_scenario_sums:sums()}
     | fault().
 
 -doc """
@@ -37,14 +38,16 @@ amounts that it must have reached. `not_run` is the reason why the fault was not
 }.
 
 -doc """
-The facts at the end of a run: the figures of each step, and the loads with their reports.
+The facts at the end of a run: the figures of each step with the milliseconds that it took, and the
+loads with their reports. A step takes longer than planned if its clients took long to connect.
 `readings` are what the processes had used at each second, and `scrapes` the metrics at the end of
 each phase. `outages` are the effects of each fault. `unopened` is the number of clients that could
 not connect when they were started. `pauses` has the garbage collections of our own nodes in each
 phase. Times are in monotonic microseconds.
 """.
 -type facts() :: #{
-    steps := [{erlmcp_bench_scenario_plan:step(), erlmcp_bench_scenario_sums:sums()}],
+    steps := [{erlmcp_bench_scenario_plan:step(), erlmcp_bench_scenario_sums:sums(),
+               TookMs :: non_neg_integer()}],
     loads := [{load(), erlmcp_load:report()}], nodes := non_neg_integer(),
     unopened := non_neg_integer(),
     readings := [erlmcp_bench_scenario_resources:reading()], scrapes := [scrape()],
@@ -72,7 +75,11 @@ answer, those of all nodes are missing.
     %% monotonic milliseconds; `began` is later if clients took long to connect
     began :: integer(),
     next_second :: integer(),
+    %% when the tally was last looked at, in monotonic milliseconds
+    looked :: integer(),
     step = none :: none | erlmcp_bench_scenario_plan:step(),
+    %% when each step has begun, in monotonic milliseconds, the newest first
+    begins = [] :: [integer()],
     %% newest first
     groups = [] :: [erlmcp_bench_scenario_plan:group()],
     loads = #{} :: #{pos_integer() => {erlmcp_load:load(), load()}},
@@ -122,7 +129,7 @@ run(Scenario, #{duration_s := DurationS} = Options, Caller) ->
         {ok, Run} ?= crowded(#run{scenario = Scenario, options = Options, endpoints = Endpoints,
                                   caller = monitor(process, Caller), tally = Tally,
                                   outages = outages(Scenario), began_us = BeganUs, began = Now,
-                                  next_second = Now + ?SECOND}),
+                                  next_second = Now + ?SECOND, looked = Now}),
         {ok, Last} ?= followed(timeline(Scenario, Steps), Run),
         Facts = finished(Steps, Last),
         ok = erlmcp_bench_scenario_endpoints:close(Endpoints),
@@ -179,14 +186,16 @@ paused(Until, #run{caller = Caller}) ->
     end.
 
 report_second(#run{step = Step, began = Began, next_second = Second, tally = Tally,
-                 options = #{duration_s := DurationS} = Options} = Run) ->
+                 looked = Looked, options = #{duration_s := DurationS} = Options} = Run) ->
     #{phase := Phase, clients := Clients, rate := Rate} = Step,
     Look = erlmcp_bench_scenario_tally:look(Tally),
+    Now = erlang:monotonic_time(millisecond),
     Read = read(Phase, Run),
     ok = missed(Look, Run),
     ok = tell(Look#{event => second, phase => Phase, clients => Clients, rate => Clients * Rate,
-                    elapsed_s => (Second - Began) div ?SECOND, duration_s => DurationS}, Options),
-    Read#run{next_second = Second + ?SECOND}.
+                    elapsed_s => (Second - Began) div ?SECOND, duration_s => DurationS,
+                    span_ms => max(1, Now - Looked)}, Options),
+    Read#run{next_second = Second + ?SECOND, looked = Now}.
 
 %% Reads the resources that each process has used until now.
 read(Phase, #run{endpoints = Endpoints, tally = Tally, readings = Readings} = Run) ->
@@ -205,15 +214,17 @@ missed(#{connections := Open}, #run{outages = Outages, groups = Groups} = Run) -
             ok
     end.
 
-acted({step, Index, #{phase := Phase} = Step}, #run{step = Former, options = Options} = Run) ->
+acted({step, Index, #{phase := Phase} = Step},
+      #run{step = Former, begins = Begins, options = Options} = Run) ->
     ok = erlmcp_bench_scenario_tally:step(Run#run.tally, Index),
     Begin = erlang:monotonic_time(millisecond),
+    Begun = Run#run{begins = [Begin | Begins]},
     Next = case Former of
         #{phase := Phase} ->
-            Run;
+            Begun;
         _ ->
             ok = tell(phase(Step, Run), Options),
-            phase_ended(Former, Run)
+            phase_ended(Former, Begun)
     end,
     maybe
         %% Later actions wait until the step's clients have connected: a peak is not shorter if
@@ -404,20 +415,23 @@ stopping({Id, _, _}, #run{loads = Loads, tally = Tally, stopping = Stopping} = R
     end),
     Run#run{loads = Others, stopping = [{Pid, Monitor, Info} | Stopping]}.
 
-finished(Steps, #run{loads = Loads, faults = Faults, outages = Outages} = Run) ->
+finished(Steps, #run{loads = Loads, faults = Faults, outages = Outages, begins = Begins} = Run) ->
     EndedUs = erlang:monotonic_time(microsecond),
+    Ended = erlang:convert_time_unit(EndedUs, microsecond, millisecond),
+    [_ | Ends] = lists:reverse([Ended | Begins]),
     #run{stopping = Stopping, options = #{timeout_ms := TimeoutMs}, tally = Tally} =
         lists:foldl(fun stopping/2, Run, [{Id, 0, 0.0} || Id <- maps:keys(Loads)]),
     Deadline = erlang:monotonic_time(millisecond) + TimeoutMs + ?STOP_MS,
-    Ended = [{Info, await_report(Pid, Monitor, Deadline)} || {Pid, Monitor, Info} <- Stopping],
+    Reported = [{Info, await_report(Pid, Monitor, Deadline)} || {Pid, Monitor, Info} <- Stopping],
     OfSteps = erlmcp_bench_scenario_tally:steps(Tally),
     Scraped = [scraped(Scraper) || Scraper <- lists:reverse(Run#run.scrapers)],
-    #{steps => [{Step, maps:get(Index, OfSteps, erlmcp_bench_scenario_sums:none())}
-                || {Index, Step} <- lists:enumerate(Steps)],
-      loads => lists:reverse(Ended),
+    #{steps => [{Step, maps:get(Index, OfSteps, erlmcp_bench_scenario_sums:none()), End - Begin}
+                || {{Index, Step}, Begin, End}
+                       <- lists:zip3(lists:enumerate(Steps), lists:reverse(Begins), Ends)],
+      loads => lists:reverse(Reported),
       unopened => lists:sum([Run#run.unopened | [Clients - Opened || {#{clients := Clients},
                                                                       #{opened := Opened}}
-                                                                         <- Ended]]),
+                                                                         <- Reported]]),
       nodes => erlmcp_bench_scenario_endpoints:nodes(Run#run.endpoints),
       readings => lists:reverse(Run#run.readings),
       scrapes => [Scrape || {Scrape, _} <- Scraped],

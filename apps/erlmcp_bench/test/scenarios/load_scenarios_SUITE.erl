@@ -11,7 +11,7 @@ reason, and the published metrics add up to that. A result with a broken promise
          what_stops_came_last/1, clients_are_spread/1, what_is_wrong_fails/1,
          errors_have_their_zones/1, faults_are_whole_in_time/1, faults_have_to_be_seen/1,
          an_outage_ends_with_a_calm/1, the_page_has_the_data/1,
-         a_late_crowd_shortens_no_phase/1]).
+         a_late_crowd_shortens_no_phase/1, a_late_phase_has_no_higher_rate/1]).
 -export([baseline_is_counted/1, connection_flood_rises_and_falls/1,
          message_bombing_is_accounted_for/1, chaos_does_harm/1, hundredfold_has_scale/1,
          other_servers_are_loaded/1, clients_that_did_not_connect_are_told/1,
@@ -30,7 +30,7 @@ all() ->
      faults_are_whole_in_time, faults_have_to_be_seen, an_outage_ends_with_a_calm,
      wrong_options_are_told, a_taken_port_is_told, metrics_end_with_a_killed_caller,
      the_page_has_the_data,
-     a_late_crowd_shortens_no_phase, {group, runs}].
+     a_late_crowd_shortens_no_phase, a_late_phase_has_no_higher_rate, {group, runs}].
 
 %% They take their time, and little else.
 groups() ->
@@ -350,6 +350,26 @@ a_late_crowd_shortens_no_phase(_) ->
     %% About 0 if the crowd took its time from the warm-up. The machine may pause before WarmUp.
     ?assert(Peak - WarmUp >= 300).
 
+%% The clients of the phase before send on while the next one begins.
+a_late_phase_has_no_higher_rate(_) ->
+    Test = self(),
+    {ok, #{peak := Peak}} = erlmcp_bench_scenario:run(baseline, #{
+        duration_s => 4, scale => 0.2,
+        on_event => fun(#{event := phase, phase := peak}) -> receive after 3_000 -> ok end;
+                       (#{event := second, phase := peak} = Second) -> Test ! Second;
+                       (_) -> ok
+                    end}),
+    #{rate := Due, throughput_msg_per_s := Answered, duration_s := Seconds} = Peak,
+    ct:pal("~.1f of ~.1f a second in ~.1f s", [Answered, Due, Seconds]),
+    ?assert(Seconds > 6.0),
+    ?assert(Answered < 1.5 * Due),
+    receive
+        #{event := second, span_ms := Milliseconds, sums := #{answered := First}} ->
+            ?assert(Milliseconds > 3_000),
+            ?assert(First * 1_000 / Milliseconds < 1.5 * Due)
+    after 0 -> ct:fail(no_second)
+    end.
+
 %% In the process that runs the scenario, to which its nodes are linked.
 stand_still(Milliseconds) ->
     {links, Links} = process_info(self(), links),
@@ -562,7 +582,8 @@ judged(Name, Peak, #{refused := Refused, failed := Failed} = Total, Harm) ->
     Steps = [{Step, case Step of
                         #{phase := peak} -> Peak;
                         #{} -> erlmcp_bench_scenario_sums:none()
-                    end} || Step <- steps(Name, #{})],
+                    end, Until - From}
+             || #{from_ms := From, until_ms := Until} = Step <- steps(Name, #{})],
     erlmcp_bench_scenario_outcome:new(
         Scenario, options(Scenario, #{}),
         Harm#{steps => Steps, nodes => 1, unopened => 0, readings => [], scrapes => [],

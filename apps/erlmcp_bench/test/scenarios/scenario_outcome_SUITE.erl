@@ -357,8 +357,10 @@ outcome(Name, Given, More) ->
         #{} -> fun(#{phase := Phase}) -> maps:get(Phase, Given, #{}) end;
         _ -> Given
     end,
-    Steps = [{Step, sums(Of(Step))} || Step <- erlmcp_bench_scenario_plan:steps(Scenario, Options)],
-    Total = lists:foldl(fun({_, Sums}, All) -> erlmcp_bench_scenario_sums:add(Sums, All) end,
+    Steps = [{Step, sums(Of(Step)), Until - From}
+             || #{from_ms := From, until_ms := Until} = Step
+                    <- erlmcp_bench_scenario_plan:steps(Scenario, Options)],
+    Total = lists:foldl(fun({_, Sums, _}, All) -> erlmcp_bench_scenario_sums:add(Sums, All) end,
                         sums(#{}), Steps),
     Reports = maps:get(reports, More, [report(sums(maps:get(report, More, Total)))]),
     Facts = #{steps => Steps, nodes => 1, unopened => 0, faults => [], outages => [],

@@ -13,10 +13,11 @@ event(#{event := started, metrics := Metrics, nodes := Nodes, duration_s := Seco
 event(#{event := phase, phase := Phase, clients := Clients, seconds := Seconds}) ->
     io_lib:format("~ts: ~b clients, ~ts s", [words(Phase), Clients, number(Seconds)]);
 event(#{event := second, phase := Phase, clients := Clients, rate := Rate, sums := Sums,
-        elapsed_s := Elapsed}) ->
+        elapsed_s := Elapsed, span_ms := Milliseconds}) ->
     #{answered := Answered} = Sums,
     io_lib:format("~b s ~ts: ~b clients, ~ts of ~ts msg/s, p95 ~ts, p99.9 ~ts, errors ~ts % ~ts",
-                  [Elapsed, words(Phase), Clients, number(Answered), number(Rate),
+                  [Elapsed, words(Phase), Clients, number(round(Answered * 1_000 / Milliseconds)),
+                   number(Rate),
                    time(percentile(95, Sums)), time(percentile(99.9, Sums)),
                    number(erlmcp_bench_scenario_sums:error_percent(Sums)),
                    erlmcp_bench_scenario_sums:zone(Sums)]);
