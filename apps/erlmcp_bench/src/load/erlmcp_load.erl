@@ -11,7 +11,7 @@ are measured in full (no coordinated omission).
 a node of its own, as `erlmcp load` does.
 """.
 
--export([run/1, start/1, await/1, stop/1, set_rate/2, peek/1]).
+-export([run/1, start/1, start_all/1, await/1, stop/1, set_rate/2, peek/1]).
 
 -export_type([plan/0, load/0, report/0, sample/0]).
 
@@ -48,10 +48,24 @@ The requests begin at that time. The errors are those of `run/1`.
 """.
 -spec start(plan()) -> {ok, load()} | {error, reason()}.
 start(Plan) ->
-    maybe
-        {ok, Settings} ?= erlmcp_load_plan:settings(Plan),
-        erlmcp_load_run:start(Settings)
-    end.
+    [Started] = start_all([Plan]),
+    Started.
+
+-doc """
+Starts several loads, which open their connections at the same time. Returns the loads and errors of
+`start/1` in the order of the plans, when all connections were opened or have failed to open.
+""".
+-spec start_all([plan()]) -> [{ok, load()} | {error, reason()}].
+start_all(Plans) ->
+    Begun = [case erlmcp_load_plan:settings(Plan) of
+                 {ok, Settings} -> {ok, erlmcp_load_run:start(Settings)};
+                 {error, _} = Error -> Error
+             end || Plan <- Plans],
+    [maybe
+         {ok, Load} ?= Each,
+         ok ?= erlmcp_load_run:await_open(Load),
+         {ok, Load}
+     end || Each <- Begun].
 
 -doc """
 Waits for the end of a load, and returns its report to each process that waits. Then the load is

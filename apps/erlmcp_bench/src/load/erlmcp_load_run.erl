@@ -7,7 +7,7 @@ it.
 
 -behaviour(gen_server).
 
--export([start/1, await/1, stop/1, set_rate/2, peek/1]).
+-export([start/1, await_open/1, await/1, stop/1, set_rate/2, peek/1]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, format_status/1]).
 
 -record(run, {
@@ -51,17 +51,19 @@ it.
 %% Milliseconds after the timeouts of the last requests in which all groups must have ended.
 -define(GRACE_MS, 15_000).
 
--doc """
-Starts a load, and returns its process when each connection was opened or has failed to open. If
-none could be opened, the error has the reason of the last attempt.
-""".
--spec start(erlmcp_load_plan:settings()) -> {ok, pid()} | {error, {open, Reason :: term()}}.
+-doc "Starts the process of a load, which begins to open its connections.".
+-spec start(erlmcp_load_plan:settings()) -> pid().
 start(Settings) ->
     {ok, Pid} = gen_server:start(?MODULE, {self(), Settings}, []),
-    case gen_server:call(Pid, started, infinity) of
-        ok -> {ok, Pid};
-        {error, _} = Error -> Error
-    end.
+    Pid.
+
+-doc """
+Waits until each connection of a load was opened or has failed to open. If none could be opened, the
+error has the reason of the last attempt, and the process ends.
+""".
+-spec await_open(pid()) -> ok | {error, {open, Reason :: term()}}.
+await_open(Pid) ->
+    gen_server:call(Pid, started, infinity).
 
 -doc "Waits for the end of a load, and returns its report, as `erlmcp_load:await/1` does.".
 -spec await(pid()) -> erlmcp_load_report:report().

@@ -355,28 +355,30 @@ changed(#{clients := Clients, rate := Rate, bytes := Bytes}, #run{groups = Group
     {Late, Early} = lists:split(Run#run.started rem length(Endpoints), Endpoints),
     started(erlmcp_bench_scenario_plan:split(More, Early ++ Late), Rate, Bytes, Fewer).
 
-started([], _, _, Run) ->
+%% All connect at the same time, since each may have to wait for overloaded servers.
+started(Parts, Rate, Bytes, #run{started = Number, clients = Clients} = Run) ->
+    {Plans, Later} = lists:mapfoldl(fun({Endpoint, More}, Before) ->
+        {plan(Endpoint, More, Rate, Bytes, Run#run{clients = Before}), Before + More}
+    end, Clients, Parts),
+    Loads = lists:zip3(lists:seq(Number + 1, Number + length(Parts)), Parts,
+                       erlmcp_load:start_all(Plans)),
+    added(Loads, Rate, Run#run{started = Number + length(Parts), clients = Later}).
+
+added([], _, Run) ->
     {ok, Run};
-started([{Endpoint, Clients} | Rest], Rate, Bytes, Run) ->
-    #run{started = Number, clients = Before, groups = Groups, loads = Loads,
-         unopened = Unopened} = Run,
-    Id = Number + 1,
-    #{name := Name} = Endpoint,
-    case erlmcp_load:start(plan(Endpoint, Clients, Rate, Bytes, Run)) of
-        {ok, Load} ->
-            ok = erlmcp_bench_scenario_tally:started(Run#run.tally, Id, Name, Load),
-            Info = #{load => <<"load_", (integer_to_binary(Id))/binary>>, node => Name,
-                     clients => Clients},
-            started(Rest, Rate, Bytes,
-                    Run#run{started = Id, clients = Before + Clients,
-                            groups = [{Id, Clients, Rate} | Groups],
-                            loads = Loads#{Id => {Load, Info}}});
-        %% Later clients that cannot connect are a figure of the scenario.
-        {error, {open, _}} when map_size(Loads) > 0 ->
-            started(Rest, Rate, Bytes, Run#run{unopened = Unopened + Clients});
-        {error, Reason} ->
-            {error, {load, Reason}}
-    end.
+added([{Id, {#{name := Name}, Clients}, {ok, Load}} | Rest], Rate, Run) ->
+    #run{groups = Groups, loads = Loads} = Run,
+    ok = erlmcp_bench_scenario_tally:started(Run#run.tally, Id, Name, Load),
+    Info = #{load => <<"load_", (integer_to_binary(Id))/binary>>, node => Name,
+             clients => Clients},
+    added(Rest, Rate, Run#run{groups = [{Id, Clients, Rate} | Groups],
+                              loads = Loads#{Id => {Load, Info}}});
+%% Later clients that cannot connect are a figure of the scenario.
+added([{_, {_, Clients}, {error, {open, _}}} | Rest], Rate,
+      #run{loads = Loads, unopened = Unopened} = Run) when map_size(Loads) > 0 ->
+    added(Rest, Rate, Run#run{unopened = Unopened + Clients});
+added([{_, _, {error, Reason}} | _], _, _) ->
+    {error, {load, Reason}}.
 
 plan(Endpoint, Clients, Rate, Bytes, Run) ->
     #run{options = #{timeout_ms := TimeoutMs, duration_s := DurationS, scale := Scale} = Options,
