@@ -217,6 +217,7 @@ not_before(Refusal, #{limits := #{rate_retry_ms := RateMs, queue_retry_ms := Que
     end.
 
 kind(#{~"method" := _, ~"id" := _}) -> request;
+kind(#{~"method" := ~"notifications/cancelled"}) -> cancellation;
 kind(#{~"method" := _}) -> notification;
 kind(Json) ->
     case erlmcp_message:parse(Json) of

@@ -65,9 +65,10 @@ one.
 }.
 -type limit() :: pos_integer() | infinity.
 -type tenant() :: term().
+-doc "A message. A cancellation is a notification that ends a request.".
 -type message() :: #{
-    tenant := tenant(), kind := request | notification | response, bytes := non_neg_integer(),
-    atom() => term()
+    tenant := tenant(), kind := request | notification | cancellation | response,
+    bytes := non_neg_integer(), atom() => term()
 }.
 -doc """
 A limit of one definition of a server, with the key of its counter. The limit is the most calls of
@@ -241,7 +242,7 @@ request, it is then in flight, or has to wait (`await/2`).
 - A request is refused if the server drains, if its node is overloaded, or if it may neither run nor
   wait. Other messages enter in any state of the server, and take no share of a limit.
 - A message of any kind is refused if it exceeds a rate. Only messages that enter count in the
-  rates.
+  rates. Responses and cancellations count apart from others, in rates that are as high.
 - A message is refused, too, if its tenant needs a new counter and the limit `principals` is
   reached.
 """.
@@ -258,10 +259,27 @@ enter(Gate, #{kind := request} = Message) ->
         open -> count(Message, Gate);
         Refused -> Refused
     end;
-enter(Gate, Message) ->
-    %% Notifications and responses enter in any state of the server: a request in flight may need
-    %% them in order to end.
-    count(Message, Gate).
+enter(Gate, #{kind := notification} = Message) ->
+    count(Message, Gate);
+enter(Gate, #{tenant := Tenant}) ->
+    %% A request in flight needs it in order to end, in any state of the server. So messages of
+    %% other kinds do not keep it out.
+    count_answer(Tenant, Gate).
+
+count_answer(Tenant, Gate) ->
+    #{counters := Counters, rates := Rates, principal_rates := OfTenant} = Gate,
+    Each = [{{answers, {principal, Tenant}}, Rate} || Rate <- OfTenant]
+        ++ [{{answers, server}, Rate} || Rate <- Rates],
+    case count_each(Each, now(Gate), Counters) of
+        ok ->
+            {ok, for_nothing};
+        {wait, {answers, server}, Rate, Milliseconds} ->
+            {refuse, refusal({server_wait, Rate, Milliseconds})};
+        {wait, _, Rate, Milliseconds} ->
+            {refuse, refusal({wait, Rate, Milliseconds})};
+        keys_full ->
+            {refuse, refusal(keys_full)}
+    end.
 
 now(#{counters := Counters}) -> erlmcp_gate_counters:now(Counters).
 
