@@ -202,35 +202,39 @@ Gives the calling process a permit for an HTTP request that it passes on to the 
 `Bytes` is the length of the body. Refuses the request if more requests would be on their way than
 the limit `in_flight` allows, or more bytes than `queue_bytes` allows. One tenant may have as many
 of these requests as are still free in the limit, and ten in any case. Its requests may have as many
-bytes as are still free. `none` is for messages that do not count as those of a tenant.
+bytes as are still free. `none` is for messages that do not count as those of a tenant. These count
+apart, in limits that are as high.
 """.
 -spec forward(tenant() | none, Bytes :: non_neg_integer(), gate()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+forward(none, Bytes, #{limits := #{in_flight := Most, queue_bytes := MostBytes}} = Gate) ->
+    %% A request on its way may wait for this message, and must not keep it out.
+    connection([{{forwarded, answers}, 1, bounded(Most)},
+                {{forwarded, answer_bytes}, max(1, Bytes), MostBytes}], Gate);
 forward(Tenant, Bytes, #{limits := #{in_flight := Most, queue_bytes := MostBytes}} = Gate) ->
     %% A request may be on its way for as long as its call runs, or asks its client.
     Left = bounded(Most) - held(Gate, {forwarded, requests}),
     LeftBytes = MostBytes - held(Gate, {forwarded, bytes}),
     connection([{{forwarded, requests}, 1, bounded(Most)},
-                {{forwarded, bytes}, max(1, Bytes), MostBytes}
-                | [Limited || Tenant =/= none,
-                              Limited <- [{{forwarded, {requests, Tenant}}, 1,
-                                           max(?LEAST_OF_TENANT, Left)},
-                                          {{forwarded, {bytes, Tenant}}, max(1, Bytes),
-                                           max(1, LeftBytes)}]]], Gate).
+                {{forwarded, bytes}, max(1, Bytes), MostBytes},
+                {{forwarded, {requests, Tenant}}, 1, max(?LEAST_OF_TENANT, Left)},
+                {{forwarded, {bytes, Tenant}}, max(1, Bytes), max(1, LeftBytes)}], Gate).
 
 -doc """
 Gives the calling process a permit for a request that waits for the cluster. The request waits until
 its session has another home, or until the task that it names can be reached again. At most 1,000
 requests of the server wait so, and others are refused. A tenant may have as many of these as are
 still free, and ten in any case. `none` is for messages that do not count as those of a tenant.
+These count apart, in a limit that is as high.
 """.
 -spec wait_for_cluster(tenant() | none, gate()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+wait_for_cluster(none, Gate) ->
+    connection([{{forwarded, waiting_answers}, 1, ?WAITING_FOR_CLUSTER}], Gate);
 wait_for_cluster(Tenant, Gate) ->
     Left = ?WAITING_FOR_CLUSTER - held(Gate, {forwarded, waiting}),
-    connection([{{forwarded, waiting}, 1, ?WAITING_FOR_CLUSTER}
-                | [{{forwarded, {waiting, Tenant}}, 1, max(?LEAST_OF_TENANT, Left)}
-                   || Tenant =/= none]], Gate).
+    connection([{{forwarded, waiting}, 1, ?WAITING_FOR_CLUSTER},
+                {{forwarded, {waiting, Tenant}}, 1, max(?LEAST_OF_TENANT, Left)}], Gate).
 
 permit(InFlight, Taken, Since, #{permits := Permits} = Gate) ->
     {Gate, erlmcp_gate_permits:add(InFlight, Taken, Permits), Since}.
@@ -662,6 +666,16 @@ full({forwarded, {requests, _}}) ->
 full({forwarded, {bytes, _}}) ->
     {backpressure_active,
      ~"requests of one client on their way to the homes of their sessions have too many bytes"};
+full({forwarded, answers}) ->
+    {backpressure_active,
+     ~"too many answers and notifications are on their way to the homes of their sessions"};
+full({forwarded, answer_bytes}) ->
+    {backpressure_active,
+     [~"the answers and notifications on their way to the homes of their sessions have too ",
+      ~"many bytes"]};
+full({forwarded, waiting_answers}) ->
+    {backpressure_active,
+     ~"too many answers and notifications wait for another home of their session"};
 full({forwarded, waiting}) ->
     {backpressure_active, ~"too many requests wait for another home of their session or task"};
 full({forwarded, {waiting, _}}) ->

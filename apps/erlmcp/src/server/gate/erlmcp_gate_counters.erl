@@ -60,8 +60,8 @@ Internal.
 
 -doc """
 The key of a counter: its kind, and a tenant, an address or a definition. No kind is `answers`. The
-kind `forwarded` has `requests`, `bytes`, `answers`, `answer_bytes` or `waiting` in place of these.
-The first two and the last one are also in a pair with a tenant.
+kind `forwarded` has `requests`, `bytes` or `waiting` in place of these, each also in a pair with a
+tenant, or `answers`, `answer_bytes` or `waiting_answers`.
 """.
 -type key() :: {Kind :: atom(), term()}.
 -doc "The name of a counter: one of the server's, or a key.".

@@ -80,6 +80,12 @@ one_client_leaves_room_on_the_way(_) ->
     %% Ten in any case.
     _ = [entered(Forward(Tenant, 10)) || Tenant <- [bob, eve], _ <- lists:seq(1, 10)],
     backpressure_active = refused(Forward(dan, 10)),
+    %% As many answers have room beside them, and as many bytes.
+    Beside = [entered(Forward(none, 10)) || _ <- lists:seq(1, 40)],
+    backpressure_active = refused(Forward(none, 10)),
+    [ok = erlmcp_gate:leave(Permit) || Permit <- Beside],
+    _ = entered(Forward(none, 1_000)),
+    backpressure_active = refused(Forward(none, 1)),
     [ok = erlmcp_gate:leave(Permit) || Permit <- Permits],
     _ = entered(Forward(dan, 300)),
     _ = entered(Forward(ada, 150)),
@@ -113,13 +119,17 @@ one_client_leaves_room_to_wait(_) ->
 answers_wait_without_a_share(_) ->
     Gate = erlmcp_gate:new(#{}),
     Call = #{~"id" => 1, ~"method" => ~"tools/call"},
-    [true, true] = [erlmcp_admission:is_request(Json) || Json <- [Call, [Call]]],
-    [false, false, false] =
-        [erlmcp_admission:is_request(Json#{~"jsonrpc" => ~"2.0"})
-         || Json <- [#{~"id" => 1, ~"result" => #{}}, #{~"id" => 1, ~"error" => #{}},
-                     #{~"method" => ~"notifications/cancelled"}]],
+    Others = [Json#{~"jsonrpc" => ~"2.0"}
+              || Json <- [#{~"id" => 1, ~"result" => #{}}, #{~"id" => 1, ~"error" => #{}},
+                          #{~"method" => ~"notifications/cancelled"}]],
+    [true, true, true] =
+        [erlmcp_admission:is_request(Json) || Json <- [Call, [Call], Others ++ [Call]]],
+    [false, false, false, false] =
+        [erlmcp_admission:is_request(Json) || Json <- [Others | Others]],
     _ = [entered(erlmcp_gate:wait_for_cluster(none, Gate)) || _ <- lists:seq(1, 1_000)],
-    backpressure_active = refused(erlmcp_gate:wait_for_cluster(none, Gate)).
+    backpressure_active = refused(erlmcp_gate:wait_for_cluster(none, Gate)),
+    %% They keep no request out, nor do requests them.
+    _ = entered(erlmcp_gate:wait_for_cluster(ada, Gate)).
 
 refusals_say_which_rate_is_used_up(_) ->
     [begin
