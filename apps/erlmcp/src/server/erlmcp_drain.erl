@@ -111,7 +111,8 @@ is_idle(Answerable, #{gate := Gate} = Instance) ->
         true -> no_call_runs(Gate);
         false -> erlmcp_gate:held(Gate, in_flight) =:= 0
     end,
-    PassedOn = erlmcp_gate:held(Gate, {forwarded, requests}),
+    PassedOn = erlmcp_gate:held(Gate, {forwarded, requests})
+        + erlmcp_gate:held(Gate, {forwarded, answers}),
     true = erlmcp_on_demand_sup:is_there(tasks, Instance),
     {Waiting, NoneRuns, PassedOn} =:= {0, true, 0}
         andalso erlmcp_on_demand_sup:count(tasks, Instance) =:= 0

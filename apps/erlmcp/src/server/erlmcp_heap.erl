@@ -5,7 +5,7 @@ The settings of the heaps of a server's processes: their initial and largest siz
 Internal.
 """.
 
--export([of_call/1, least_of_call/0, max_of_call/1]).
+-export([of_call/1, of_unbounded_call/0, bound_call/1, least_of_call/0, max_of_call/1]).
 -export([bound_connection/1, bodies_of_connection/1, busy_connection/1, slow_connection/1]).
 
 %% Words of the first heap of a call, in which a small request needs no garbage collection.
@@ -20,7 +20,20 @@ Internal.
 -doc "Returns the heap options with which the process of a call is spawned.".
 -spec of_call(erlmcp_server_options:limits()) -> [{min_heap_size | max_heap_size, term()}].
 of_call(Limits) ->
-    [{min_heap_size, ?FIRST}, {max_heap_size, max_of_call(Limits)}].
+    [{max_heap_size, max_of_call(Limits)} | of_unbounded_call()].
+
+-doc """
+Returns the heap options for the process of a call that bounds its memory itself (`bound_call/1`).
+""".
+-spec of_unbounded_call() -> [{min_heap_size, pos_integer()}].
+of_unbounded_call() ->
+    [{min_heap_size, ?FIRST}].
+
+-doc "Bounds the memory of the calling process as that of a call.".
+-spec bound_call(erlmcp_server_options:limits()) -> ok.
+bound_call(Limits) ->
+    _ = process_flag(max_heap_size, max_of_call(Limits)),
+    ok.
 
 -doc """
 Returns the least value that the limit `call_heap_bytes` may have: the bytes of the first heap of a

@@ -454,18 +454,28 @@ session(Principal) ->
       client_capabilities => #{}, log_level => 6}.
 
 %% As many requests of a node are on their way to other nodes as may be in flight there, with as
-%% many bytes as may wait. One client has half of them, and leaves the others for others.
+%% many bytes as may wait. One client has half of them, and leaves the others for others. One of
+%% these asks its client, whose answer still has room.
 what_is_passed_on_is_bounded(Config) ->
     [A, #{http := Http} = B, _] = members(Config),
-    Session = initialize(A),
-    Names = [integer_to_binary(N) || N <- lists:seq(1, 20)],
+    Session = initialize(A, #{elicitation => #{}}),
+    Asking = start_tool(B, Session, 0, ~"asks", #{}),
+    {200, _} = head(Asking),
+    {event, #{~"method" := ~"elicitation/create", ~"id" := Asked}} = event(Asking),
+    Names = [integer_to_binary(N) || N <- lists:seq(1, 19)],
     Clients = [B, B#{http := Http#{from => {127, 0, 0, 9}}}],
     Sockets = lists:append([begin
         Started = [start_tool(Client, Session, Name, ~"wait", #{as => Name}) || Name <- Own],
         [_ = await_waiting(A, Name) || Name <- Own],
         #{~"error" := #{~"data" := #{~"refusal" := 1005}}} = tool(Client, Session, ~"where", #{}),
         Started
-    end || {Client, Own} <- lists:zip(Clients, tuple_to_list(lists:split(10, Names)))]),
+    end || {Client, Own} <- lists:zip(Clients, tuple_to_list(lists:split(9, Names)))]),
+    Answer = #{action => accept, content => #{name => ~"Ada"}},
+    #{status := 202} = posted(B, Session, #{jsonrpc => ~"2.0", id => Asked, result => Answer}),
+    {event, #{~"id" := 0, ~"result" := Result}} = event(Asking),
+    ~"Ada" = text(#{~"result" => Result}),
+    fin = event(Asking),
+    ok = close(Asking),
     [ok = finish(A, Name, ~"done") || Name <- Names],
     [~"done" = text(hd(maps:get(messages, response(Socket)))) || Socket <- Sockets],
     lists:foreach(fun(Socket) -> ok = close(Socket) end, Sockets),

@@ -158,22 +158,23 @@ enter_one(Kind, Asked, {_, Bytes, _} = Arrival, Tenant, #{gate := Gate} = Instan
 
 -doc """
 Gives the calling process a permit to pass a message on to the home of the message's session. The
-message has `Bytes` bytes, and will enter there. A request is refused if this node takes no requests
-now. It is refused, too, if the requests of its tenant that are on their way are too many, or have
-too many bytes. Any message is refused if all messages that are on their way are too many, or have
-too many bytes (`erlmcp_gate:forward/3`). Does not count a refused message in the meter.
+message has `Bytes` bytes, and will enter there. A request (`is_request/1`) is refused if this node
+takes no requests now. It is refused, too, if the requests of its tenant that are on their way are
+too many, or have too many bytes. Requests are refused if all of them that are on their way are too
+many, or have too many bytes, and so are other messages (`erlmcp_gate:forward/3`). Does not count a
+refused message in the meter.
 """.
 -spec forward(Json :: term(), Bytes :: non_neg_integer(), tenant(), erlmcp_instance:instance()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
 forward(Json, Bytes, Tenant, #{gate := Gate} = Instance) ->
     %% A request on its way may need an answer of its client, or its notification, in order to end.
-    Passed = case kind(Json) of
-        request ->
+    Passed = case is_request(Json) of
+        true ->
             maybe
                 open ?= erlmcp_gate:state(Gate),
                 erlmcp_gate:forward(Tenant, Bytes, Gate)
             end;
-        _ ->
+        false ->
             erlmcp_gate:forward(none, Bytes, Gate)
     end,
     case Passed of
@@ -182,11 +183,13 @@ forward(Json, Bytes, Tenant, #{gate := Gate} = Instance) ->
     end.
 
 -doc """
-Returns `true` if a decoded message counts as a request of its tenant. A batch does so, too, and a
-term that is not a message, since it is answered with an error. Returns `false` for a notification
-or a response.
+Returns `true` if a decoded message counts as a request of its tenant. A batch does so if one of its
+messages does, and so does a term that is not a message, since it is answered with an error. Returns
+`false` for a notification or a response.
 """.
 -spec is_request(Json :: term()) -> boolean().
+is_request([_ | _] = Batch) ->
+    lists:any(fun(Json) -> kind(Json) =:= request end, Batch);
 is_request(Json) ->
     kind(Json) =:= request.
 
@@ -217,6 +220,7 @@ not_before(Refusal, #{limits := #{rate_retry_ms := RateMs, queue_retry_ms := Que
     end.
 
 kind(#{~"method" := _, ~"id" := _}) -> request;
+kind(#{~"method" := ~"notifications/cancelled"}) -> cancellation;
 kind(#{~"method" := _}) -> notification;
 kind(Json) ->
     case erlmcp_message:parse(Json) of

@@ -65,9 +65,10 @@ one.
 }.
 -type limit() :: pos_integer() | infinity.
 -type tenant() :: term().
+-doc "A message. A cancellation is a notification that ends a request.".
 -type message() :: #{
-    tenant := tenant(), kind := request | notification | response, bytes := non_neg_integer(),
-    atom() => term()
+    tenant := tenant(), kind := request | notification | cancellation | response,
+    bytes := non_neg_integer(), atom() => term()
 }.
 -doc """
 A limit of one definition of a server, with the key of its counter. The limit is the most calls of
@@ -201,35 +202,39 @@ Gives the calling process a permit for an HTTP request that it passes on to the 
 `Bytes` is the length of the body. Refuses the request if more requests would be on their way than
 the limit `in_flight` allows, or more bytes than `queue_bytes` allows. One tenant may have as many
 of these requests as are still free in the limit, and ten in any case. Its requests may have as many
-bytes as are still free. `none` is for messages that do not count as those of a tenant.
+bytes as are still free. `none` is for messages that do not count as those of a tenant. These count
+apart, in limits that are as high.
 """.
 -spec forward(tenant() | none, Bytes :: non_neg_integer(), gate()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+forward(none, Bytes, #{limits := #{in_flight := Most, queue_bytes := MostBytes}} = Gate) ->
+    %% A request on its way may wait for this message, and must not keep it out.
+    connection([{{forwarded, answers}, 1, bounded(Most)},
+                {{forwarded, answer_bytes}, max(1, Bytes), MostBytes}], Gate);
 forward(Tenant, Bytes, #{limits := #{in_flight := Most, queue_bytes := MostBytes}} = Gate) ->
     %% A request may be on its way for as long as its call runs, or asks its client.
     Left = bounded(Most) - held(Gate, {forwarded, requests}),
     LeftBytes = MostBytes - held(Gate, {forwarded, bytes}),
     connection([{{forwarded, requests}, 1, bounded(Most)},
-                {{forwarded, bytes}, max(1, Bytes), MostBytes}
-                | [Limited || Tenant =/= none,
-                              Limited <- [{{forwarded, {requests, Tenant}}, 1,
-                                           max(?LEAST_OF_TENANT, Left)},
-                                          {{forwarded, {bytes, Tenant}}, max(1, Bytes),
-                                           max(1, LeftBytes)}]]], Gate).
+                {{forwarded, bytes}, max(1, Bytes), MostBytes},
+                {{forwarded, {requests, Tenant}}, 1, max(?LEAST_OF_TENANT, Left)},
+                {{forwarded, {bytes, Tenant}}, max(1, Bytes), max(1, LeftBytes)}], Gate).
 
 -doc """
 Gives the calling process a permit for a request that waits for the cluster. The request waits until
 its session has another home, or until the task that it names can be reached again. At most 1,000
 requests of the server wait so, and others are refused. A tenant may have as many of these as are
 still free, and ten in any case. `none` is for messages that do not count as those of a tenant.
+These count apart, in a limit that is as high.
 """.
 -spec wait_for_cluster(tenant() | none, gate()) ->
     {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+wait_for_cluster(none, Gate) ->
+    connection([{{forwarded, waiting_answers}, 1, ?WAITING_FOR_CLUSTER}], Gate);
 wait_for_cluster(Tenant, Gate) ->
     Left = ?WAITING_FOR_CLUSTER - held(Gate, {forwarded, waiting}),
-    connection([{{forwarded, waiting}, 1, ?WAITING_FOR_CLUSTER}
-                | [{{forwarded, {waiting, Tenant}}, 1, max(?LEAST_OF_TENANT, Left)}
-                   || Tenant =/= none]], Gate).
+    connection([{{forwarded, waiting}, 1, ?WAITING_FOR_CLUSTER},
+                {{forwarded, {waiting, Tenant}}, 1, max(?LEAST_OF_TENANT, Left)}], Gate).
 
 permit(InFlight, Taken, Since, #{permits := Permits} = Gate) ->
     {Gate, erlmcp_gate_permits:add(InFlight, Taken, Permits), Since}.
@@ -241,7 +246,7 @@ request, it is then in flight, or has to wait (`await/2`).
 - A request is refused if the server drains, if its node is overloaded, or if it may neither run nor
   wait. Other messages enter in any state of the server, and take no share of a limit.
 - A message of any kind is refused if it exceeds a rate. Only messages that enter count in the
-  rates.
+  rates. Responses and cancellations count apart from others, in rates that are as high.
 - A message is refused, too, if its tenant needs a new counter and the limit `principals` is
   reached.
 """.
@@ -258,10 +263,27 @@ enter(Gate, #{kind := request} = Message) ->
         open -> count(Message, Gate);
         Refused -> Refused
     end;
-enter(Gate, Message) ->
-    %% Notifications and responses enter in any state of the server: a request in flight may need
-    %% them in order to end.
-    count(Message, Gate).
+enter(Gate, #{kind := notification} = Message) ->
+    count(Message, Gate);
+enter(Gate, #{tenant := Tenant}) ->
+    %% A request in flight needs it in order to end, in any state of the server. So messages of
+    %% other kinds do not keep it out.
+    count_answer(Tenant, Gate).
+
+count_answer(Tenant, Gate) ->
+    #{counters := Counters, rates := Rates, principal_rates := OfTenant} = Gate,
+    Each = [{{answers, {principal, Tenant}}, Rate} || Rate <- OfTenant]
+        ++ [{{answers, server}, Rate} || Rate <- Rates],
+    case count_each(Each, now(Gate), Counters) of
+        ok ->
+            {ok, for_nothing};
+        {wait, {answers, server}, Rate, Milliseconds} ->
+            {refuse, refusal({server_wait, Rate, Milliseconds})};
+        {wait, _, Rate, Milliseconds} ->
+            {refuse, refusal({wait, Rate, Milliseconds})};
+        keys_full ->
+            {refuse, refusal(keys_full)}
+    end.
 
 now(#{counters := Counters}) -> erlmcp_gate_counters:now(Counters).
 
@@ -644,6 +666,16 @@ full({forwarded, {requests, _}}) ->
 full({forwarded, {bytes, _}}) ->
     {backpressure_active,
      ~"requests of one client on their way to the homes of their sessions have too many bytes"};
+full({forwarded, answers}) ->
+    {backpressure_active,
+     ~"too many answers and notifications are on their way to the homes of their sessions"};
+full({forwarded, answer_bytes}) ->
+    {backpressure_active,
+     [~"the answers and notifications on their way to the homes of their sessions have too ",
+      ~"many bytes"]};
+full({forwarded, waiting_answers}) ->
+    {backpressure_active,
+     ~"too many answers and notifications wait for another home of their session"};
 full({forwarded, waiting}) ->
     {backpressure_active, ~"too many requests wait for another home of their session or task"};
 full({forwarded, {waiting, _}}) ->

@@ -59,8 +59,9 @@ Internal.
 -opaque counters() :: #counters{}.
 
 -doc """
-The key of a counter: its kind, and a tenant, an address or a definition. The kind `forwarded` has
-`requests`, `bytes` or `waiting` in place of these, each also in a pair with a tenant.
+The key of a counter: its kind, and a tenant, an address or a definition. No kind is `answers`. The
+kind `forwarded` has `requests`, `bytes` or `waiting` in place of these, each also in a pair with a
+tenant, or `answers`, `answer_bytes` or `waiting_answers`.
 """.
 -type key() :: {Kind :: atom(), term()}.
 -doc "The name of a counter: one of the server's, or a key.".
@@ -75,6 +76,11 @@ The key of a counter: its kind, and a tenant, an address or a definition. The ki
 -type limited() :: {name(), Amount :: pos_integer(), Limit :: pos_integer()}.
 -doc "A period, and the number of messages that the rate allows at once.".
 -type rate() :: {second | minute | day, pos_integer()}.
+-doc """
+The messages that a rate counts, of the server or of a key. `answers` are responses and
+cancellations, which are counted apart.
+""".
+-type counted() :: server | key() | {answers, server | key()}.
 -doc """
 A tenant whose messages count in the rates of a cluster: its key, its counts, and these rates.
 """.
@@ -94,7 +100,8 @@ The number of requests that have started until a moment, and the sum of their wa
 
 %% The indexes of the server's words. Every request reads STATE and changes IN_FLIGHT, so these two
 %% stand side by side. Each other word that changes often has a line of the processor's cache, eight
-%% words, for itself. The words of the server's rates are the three after RATES.
+%% words, for itself. The words of the server's rates are the three after RATES, and those of its
+%% rates of answers the three after ANSWERS.
 -define(QUEUE_LIMIT, 2).
 -define(LAME, 3).
 -define(STATE, 9).
@@ -103,15 +110,16 @@ The number of requests that have started until a moment, and the sum of their wa
 -define(WAITING, 26).
 -define(WAITING_BYTES, 27).
 -define(RATES, 33).
+-define(ANSWERS, 36).
 -define(STREAMS, 42).
 -define(ASKING, 43).
 -define(WORDS, 48).
 
-%% The words of a counter under a key: the shares that are held, then the words of its rates, and
-%% the number of messages of which other nodes have not heard.
+%% The words of a counter under a key: the shares that are held, then the words of its rates, the
+%% number of messages of which other nodes have not heard, and the words of its rates of answers.
 -define(HELD_AT, 1).
 -define(UNHEARD, 5).
--define(KEY_WORDS, 5).
+-define(KEY_WORDS, 8).
 
 %% A word of held shares has the counts of both generations, of 29 bits each. The bit above them
 %% says that the counter was removed from the table. The whole is a small integer.
@@ -454,15 +462,22 @@ take_share(Array, Limit, Counters) ->
     end.
 
 -doc """
-Counts a message of the server, or of a key, in all of `Rates`, at the time `Now` (`now/1`). If one
-of the rates is used up, counts the message in none of them. Then returns this rate, and the
-milliseconds after which it has room for a message. Returns `keys_full` if there is no room for
-another key.
+Counts a message of the server, or of a key, in all of `Rates`, at the time `Now` (`now/1`). With
+`answers`, counts it apart from other messages. If one of the rates is used up, counts the message
+in none of them. Then returns this rate, and the milliseconds after which it has room for a message.
+Returns `keys_full` if there is no room for another key.
 """.
--spec count_rates(server | key(), Rates :: [rate()], Now :: pos_integer(), counters()) ->
+-spec count_rates(counted(), Rates :: [rate()], Now :: pos_integer(), counters()) ->
     ok | {wait, rate(), Milliseconds :: pos_integer()} | keys_full.
 count_rates(server, Rates, Now, #counters{words = Words}) ->
     count_all(Rates, Words, ?RATES, Now, 1);
+count_rates({answers, server}, Rates, Now, #counters{words = Words}) ->
+    count_all(Rates, Words, ?ANSWERS, Now, 1);
+count_rates({answers, Key}, Rates, Now, Counters) ->
+    maybe
+        {ok, Array} ?= find(Key, Counters),
+        count_all(Rates, Array, ?UNHEARD, Now, 1)
+    end;
 count_rates(Key, Rates, Now, Counters) ->
     maybe
         {ok, Array} ?= find(Key, Counters),
@@ -519,16 +534,23 @@ period(second) -> 1;
 period(minute) -> 2;
 period(day) -> 3.
 
--doc "Takes back one message of the server, or of a key, that was counted in `Rates`.".
--spec uncount_rates(server | key(), Rates :: [rate()], counters()) -> ok.
+-doc "Takes back one message that `count_rates/4` has counted in `Rates`.".
+-spec uncount_rates(counted(), Rates :: [rate()], counters()) -> ok.
 uncount_rates(_, [], _) ->
     ok;
 uncount_rates(server, Rates, #counters{words = Words}) ->
     uncount_all(Rates, Words, ?RATES, 1);
+uncount_rates({answers, server}, Rates, #counters{words = Words}) ->
+    uncount_all(Rates, Words, ?ANSWERS, 1);
+uncount_rates({answers, Key}, Rates, Counters) ->
+    uncount_key(Key, Rates, ?UNHEARD, Counters);
 uncount_rates(Key, Rates, Counters) ->
+    uncount_key(Key, Rates, ?HELD_AT, Counters).
+
+uncount_key(Key, Rates, At, Counters) ->
     case ets:lookup_element(table(Key, Counters), Key, 2, none) of
         none -> ok;
-        Array -> uncount_all(Rates, Array, ?HELD_AT, 1)
+        Array -> uncount_all(Rates, Array, At, 1)
     end.
 
 uncount_all(Rates, Words, At, Count) ->
@@ -746,8 +768,9 @@ remove_idle(#counters{keyed = Keyed, own = Own} = Counters) ->
     end, [Keyed, Own]).
 
 has_no_past(Array, Now) ->
-    lists:all(fun(Period) -> atomics:get(Array, ?HELD_AT + period(Period)) =< Now end,
-              [second, minute, day]).
+    lists:all(fun(At) -> atomics:get(Array, At) =< Now end,
+              [At + period(Period) || At <- [?HELD_AT, ?UNHEARD],
+                                      Period <- [second, minute, day]]).
 
 -doc "Counts a request that begins to run now, and came in flight at `Since` (`now/1`).".
 -spec add_start(Since :: pos_integer(), counters()) -> ok.

@@ -47,11 +47,12 @@ connection that waits for the call's answer.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_instance:instance(), Waiting :: erlmcp_call:owner(),
             session()) -> pid().
-start(#{id := Id} = Call, Instance, Waiting, Session) ->
+start(#{id := Id} = Call, #{limits := Limits} = Instance, Waiting, Session) ->
     Start = fun() ->
         %% The connection may end before the call, so the call's process holds the permit.
         ok = erlmcp_call:take_over(Call),
         Run = fun(Owner) ->
+            ok = erlmcp_heap:bound_call(Limits),
             {reply, Status, Bytes} = erlmcp_call:run(Call, Owner, Instance),
             {Status, Bytes}
         end,
@@ -59,7 +60,10 @@ start(#{id := Id} = Call, Instance, Waiting, Session) ->
         run(Session, Entry, Waiting, Run) =:= ended
             andalso erlmcp_call:not_begun(Call, Instance)
     end,
-    erlmcp_call:start_process(Start, [], Instance).
+    %% If its memory bound ends the call, the session's process answers, which must know it first.
+    case spawn_opt(Start, erlmcp_heap:of_unbounded_call()) of
+        Pid when is_pid(Pid) -> Pid
+    end.
 
 -doc """
 Runs a call or a batch of a session in the calling process. `Run` gets the owner of the call's

@@ -6,6 +6,7 @@
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([at_the_limit_and_one_more/1, rates_at_the_limit_and_one_more/1,
          rates_count_all_or_none/1, a_rate_by_its_clock/1,
+         answers_and_cancellations_count_apart/1,
          a_refused_message_uses_up_no_rate/1, a_refusal_takes_nothing/1,
          one_client_leaves_room_on_the_way/1, requests_without_a_home_are_bounded/1,
          one_client_leaves_room_to_wait/1, answers_wait_without_a_share/1,
@@ -21,7 +22,8 @@ suite() ->
 
 all() ->
     [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, rates_count_all_or_none,
-     a_rate_by_its_clock, a_refused_message_uses_up_no_rate, a_refusal_takes_nothing,
+     a_rate_by_its_clock, answers_and_cancellations_count_apart,
+     a_refused_message_uses_up_no_rate, a_refusal_takes_nothing,
      one_client_leaves_room_on_the_way, requests_without_a_home_are_bounded,
      one_client_leaves_room_to_wait, answers_wait_without_a_share, definitions_have_limits,
      refusals_say_what_is_called_too_often,
@@ -78,6 +80,12 @@ one_client_leaves_room_on_the_way(_) ->
     %% Ten in any case.
     _ = [entered(Forward(Tenant, 10)) || Tenant <- [bob, eve], _ <- lists:seq(1, 10)],
     backpressure_active = refused(Forward(dan, 10)),
+    %% As many answers have room beside them, and as many bytes.
+    Beside = [entered(Forward(none, 10)) || _ <- lists:seq(1, 40)],
+    backpressure_active = refused(Forward(none, 10)),
+    [ok = erlmcp_gate:leave(Permit) || Permit <- Beside],
+    _ = entered(Forward(none, 1_000)),
+    backpressure_active = refused(Forward(none, 1)),
     [ok = erlmcp_gate:leave(Permit) || Permit <- Permits],
     _ = entered(Forward(dan, 300)),
     _ = entered(Forward(ada, 150)),
@@ -111,13 +119,17 @@ one_client_leaves_room_to_wait(_) ->
 answers_wait_without_a_share(_) ->
     Gate = erlmcp_gate:new(#{}),
     Call = #{~"id" => 1, ~"method" => ~"tools/call"},
-    [true, true] = [erlmcp_admission:is_request(Json) || Json <- [Call, [Call]]],
-    [false, false, false] =
-        [erlmcp_admission:is_request(Json#{~"jsonrpc" => ~"2.0"})
-         || Json <- [#{~"id" => 1, ~"result" => #{}}, #{~"id" => 1, ~"error" => #{}},
-                     #{~"method" => ~"notifications/cancelled"}]],
+    Others = [Json#{~"jsonrpc" => ~"2.0"}
+              || Json <- [#{~"id" => 1, ~"result" => #{}}, #{~"id" => 1, ~"error" => #{}},
+                          #{~"method" => ~"notifications/cancelled"}]],
+    [true, true, true] =
+        [erlmcp_admission:is_request(Json) || Json <- [Call, [Call], Others ++ [Call]]],
+    [false, false, false, false] =
+        [erlmcp_admission:is_request(Json) || Json <- [Others | Others]],
     _ = [entered(erlmcp_gate:wait_for_cluster(none, Gate)) || _ <- lists:seq(1, 1_000)],
-    backpressure_active = refused(erlmcp_gate:wait_for_cluster(none, Gate)).
+    backpressure_active = refused(erlmcp_gate:wait_for_cluster(none, Gate)),
+    %% They keep no request out, nor do requests them.
+    _ = entered(erlmcp_gate:wait_for_cluster(ada, Gate)).
 
 refusals_say_which_rate_is_used_up(_) ->
     [begin
@@ -211,6 +223,29 @@ until_refused(Enter) ->
         Refused -> refused(Refused)
     end.
 
+%% A call may need them in order to end.
+answers_and_cancellations_count_apart(_) ->
+    #{counters := Counters} = Gate =
+        erlmcp_gate:new(#{principals => 2, principal_messages_per_day => 2, messages_per_day => 3}),
+    Enter = fun(Tenant, Kind) -> erlmcp_gate:enter(Gate, (request(Tenant))#{kind := Kind}) end,
+    [_ = entered(Enter(ada, Kind)) || Kind <- [request, notification]],
+    [quota_exceeded = refused(Enter(ada, Kind)) || Kind <- [request, notification]],
+    [_ = entered(Enter(ada, Kind)) || Kind <- [response, cancellation]],
+    [quota_exceeded = refused(Enter(ada, Kind)) || Kind <- [response, cancellation]],
+    %% The rates of the server.
+    _ = entered(Enter(bob, response)),
+    [rate_limit_exceeded = refused(Enter(bob, Kind)) || Kind <- [response, cancellation]],
+    _ = entered(Enter(bob, request)),
+    rate_limit_exceeded = refused(Enter(bob, request)),
+    %% What was refused is counted nowhere.
+    Count = fun(Of) ->
+        erlmcp_gate_counters:count_rates(Of, [{day, 2}], erlmcp_gate_counters:now(Counters),
+                                         Counters)
+    end,
+    [[ok, {wait, {day, 2}, _}] = [Count(Of) || _ <- [1, 2]]
+     || Of <- [{principal, bob}, {answers, {principal, bob}}]],
+    resource_exhausted = refused(Enter(eve, response)).
+
 %% Whatever refuses it. Two messages a day are left after the first one.
 a_refused_message_uses_up_no_rate(_) ->
     Rates = #{messages_per_day => 3, principal_messages_per_day => 3},
@@ -246,7 +281,7 @@ a_refusal_takes_nothing(_) ->
     [rate_limit_per_minute = refused(erlmcp_gate:enter(Gate, request(ada)))
      || _ <- lists:seq(1, 5)],
     1 = erlmcp_gate:held(Gate, {principal, ada}),
-    {ok, _} = erlmcp_gate:enter(Gate, (request(bob))#{kind := response}),
+    {ok, _} = erlmcp_gate:enter(Gate, (request(bob))#{kind := notification}),
     rate_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(eve))),
     0 = erlmcp_gate:held(Gate, {principal, eve}),
     %% A request that may not wait holds nothing of its tenant.

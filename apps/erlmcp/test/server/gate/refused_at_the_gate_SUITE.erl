@@ -10,9 +10,9 @@ limit, and all ends that give a permit back.
          discovery_is_refused_as_unavailable/1, batches_are_refused_one_by_one/1,
          refusals_without_a_request_have_no_id/1, streams_of_sse_count_for_their_principal/1,
          permits_come_back_whatever_ends_a_call/1, a_running_task_holds_no_permit/1,
-         a_call_that_waits_for_its_client_holds_no_permit/1, drained_servers_refuse_on_the_head/1,
-         connections_leave_nothing/1, refusals_in_a_session_are_answers/1,
-         principals_of_a_connection_have_a_number/1]).
+         a_call_that_waits_for_its_client_holds_no_permit/1, no_rate_keeps_a_call_from_its_end/1,
+         drained_servers_refuse_on_the_head/1, connections_leave_nothing/1,
+         refusals_in_a_session_are_answers/1, principals_of_a_connection_have_a_number/1]).
 
 -import(erlmcp_test_bounds_calls, [definitions/0, wait/1, finish/2, refused/4, held/2, gate/1,
                                    until/1, over/1, served_on/1]).
@@ -33,6 +33,7 @@ all() ->
      batches_are_refused_one_by_one, refusals_without_a_request_have_no_id,
      streams_of_sse_count_for_their_principal, permits_come_back_whatever_ends_a_call,
      a_running_task_holds_no_permit, a_call_that_waits_for_its_client_holds_no_permit,
+     no_rate_keeps_a_call_from_its_end,
      drained_servers_refuse_on_the_head, connections_leave_nothing,
      refusals_in_a_session_are_answers, principals_of_a_connection_have_a_number].
 
@@ -224,12 +225,11 @@ refusals_without_a_request_have_no_id(_) ->
     {Headers, _} = erlmcp_test_bounds_client:message(Client, none, ~"", #{}),
     [Listener] = erlmcp:listeners(Server),
     Notification = #{jsonrpc => ~"2.0", method => ~"notifications/progress"},
-    Response = #{jsonrpc => ~"2.0", id => 7, result => #{}},
     [begin
          #{status := 429, messages := [#{~"error" := #{~"code" := 1056}} = Refused]} =
              erlmcp_test_http:post(Listener, Headers, json:encode(Message)),
          false = is_map_key(~"id", Refused)
-     end || Message <- [Notification, Response, [Notification, Response]]],
+     end || Message <- [Notification, [Notification, Notification]]],
     close(Client),
     stop(Server).
 
@@ -303,11 +303,7 @@ a_running_task_holds_no_permit(_) ->
 %% People take their time.
 a_call_that_waits_for_its_client_holds_no_permit(_) ->
     #{tools := Tools} = Definitions = definitions(),
-    Ask = #{name => ~"ask", handler => fun
-        (_, #{input := #{~"roots" := _}}) -> ~"asked";
-        (_, _) -> {input_required, #{~"roots" => erlmcp_input:roots()}}
-    end},
-    Server = serve(tcp, #{in_flight => 1, queue => 0}, Definitions#{tools := [Ask | Tools]}),
+    Server = serve(tcp, #{in_flight => 1, queue => 0}, Definitions#{tools := [ask() | Tools]}),
     Client = open(Server, tcp, ?SESSION, #{roots => #{}}),
     Asked = send(Client, ~"ask", ~"tools/call", #{name => ~"ask"}),
     #{message := #{~"method" := ~"roots/list", ~"id" := Id}} = reply(Asked),
@@ -316,6 +312,32 @@ a_call_that_waits_for_its_client_holds_no_permit(_) ->
     #{message := #{~"id" := ~"ask", ~"result" := _}} = reply(Asked),
     close(Client),
     stop(Server).
+
+ask() ->
+    #{name => ~"ask", handler => fun
+        (_, #{input := #{~"roots" := _}}) -> ~"asked";
+        (_, _) -> {input_required, #{~"roots" => erlmcp_input:roots()}}
+    end}.
+
+%% The two calls are the last messages for which there is room.
+no_rate_keeps_a_call_from_its_end(_) ->
+    #{tools := Tools} = Definitions = definitions(),
+    [begin
+         Server = serve(tcp, #{Rate => 4}, Definitions#{tools := [ask() | Tools]}),
+         Client = open(Server, tcp, ?SESSION, #{roots => #{}}),
+         Waits = send(Client, ~"wait", ~"tools/call", #{name => ~"wait"}),
+         {Handler, _} = running(),
+         Asked = send(Client, ~"ask", ~"tools/call", #{name => ~"ask"}),
+         #{message := #{~"method" := ~"roots/list", ~"id" := Id}} = reply(Asked),
+         refused(Refusal, #{limit => 4}, call(Client, ~"tools/list", #{}), Client),
+         ok = erlmcp_test_bounds_client:answer(Client, Id, #{roots => []}),
+         #{message := #{~"id" := ~"ask", ~"result" := _}} = reply(Asked),
+         ok = erlmcp_test_bounds_client:cancel(Client, {Waits, ~"wait"}),
+         _ = ended(Handler),
+         close(Client),
+         stop(Server)
+     end || {Rate, Refusal} <- [{messages_per_day, rate_limit_exceeded},
+                                {principal_messages_per_day, quota_exceeded}]].
 
 %% Before a body is read; what a session's client posts may be waited for, and is.
 drained_servers_refuse_on_the_head(_) ->

@@ -2,7 +2,7 @@
 -moduledoc """
 The end of an HTTP session that meets its beginning to have a process: nobody is left, whichever of
 the two is first. And its end as one that is not in use that meets its first use: it is one of both.
-And its end that meets a call: the call ends with it.
+And its end that meets a call: the call ends with it. And a call that dies as it begins.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
@@ -13,7 +13,8 @@ And its end that meets a call: the call ends with it.
          a_batch_ends_while_it_begins/1, a_batch_begins_after_a_kill/1,
          an_unused_session_ends_on_time/1, no_place_is_taken_from_another_tenant/1,
          streams_that_are_over_leave_nothing/1, streams_that_are_over_keep_no_request/1,
-         early_cancellations_keep_no_message/1, sessions_keep_no_head/1]).
+         early_cancellations_keep_no_message/1, sessions_keep_no_head/1,
+         a_call_that_begins_too_large_is_answered/1]).
 %% A cluster.
 -export([incarnation/2, inherit_session/3, find_session/3]).
 
@@ -28,6 +29,8 @@ And its end that meets a call: the call ends with it.
 -define(STEPS, 200).
 -define(OVER_HTTP, 200).
 -define(BATCHES, 500).
+%% Lengths of arguments, of two words each, beyond two sizes of heaps.
+-define(LENGTHS, 1_300).
 %% Reductions of a process's turn on its scheduler, and how few of them it begins with.
 -define(TURN, 4_000).
 -define(LAST, 100).
@@ -42,7 +45,8 @@ all() ->
      a_batch_ends_with_its_session, a_batch_ends_while_it_begins, a_batch_begins_after_a_kill,
      an_unused_session_ends_on_time, no_place_is_taken_from_another_tenant,
      streams_that_are_over_leave_nothing, streams_that_are_over_keep_no_request,
-     early_cancellations_keep_no_message, sessions_keep_no_head].
+     early_cancellations_keep_no_message, sessions_keep_no_head,
+     a_call_that_begins_too_large_is_answered].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -487,6 +491,22 @@ sessions_keep_no_head(_) ->
     100 = binary:referenced_byte_size(Kept),
     {ok, Process} = erlmcp_session:process(Id, Instance),
     ok = keeps_less_than(byte_size(Head), Process),
+    erlmcp_test_http:stop(Server).
+
+%% The memory bound ends a call at a garbage collection. The heap of its process begins with little
+%% room for some lengths of its arguments, and then the first collection comes at once.
+a_call_that_begins_too_large_is_answered(_) ->
+    Take = #{name => ~"take", handler => fun(_, _) -> ~"taken" end},
+    #{pid := Pid} = Server = erlmcp_test_http:start(#{
+        tools => [Take], limits => #{call_heap_bytes => erlmcp_heap:least_of_call()}}),
+    {Id, _} = Session = initialize(Server, ~"2025-11-25"),
+    [#{status := 200, messages := [#{~"id" := Length}]} =
+         call(Server, ~"tools/call", #{name => ~"take",
+                                       arguments => #{list => lists:duplicate(Length, 0)}},
+              #{session => Session, id => Length})
+     || Length <- lists:seq(1, ?LENGTHS)],
+    {ok, _, Instance} = erlmcp_registry:whereis(Pid),
+    0 = erlmcp_session_table:running_calls(Id, Instance),
     erlmcp_test_http:stop(Server).
 
 incarnation(sessions, none) -> 1.

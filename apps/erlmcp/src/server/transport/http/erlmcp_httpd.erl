@@ -39,6 +39,8 @@ scopes.
 %% Milliseconds from the announcement that an HTTP/2 connection ends until no more requests of its
 %% client are taken. Those that are on their way are served: the client learns which were not.
 -define(LAST_REQUESTS, 100).
+%% Milliseconds after which an HTTP/2 connection without a request ends, at least.
+-define(INACTIVE, 300_000).
 %% Milliseconds that a TLS handshake may take, and the same for the preface of HTTP/2.
 -define(HANDSHAKE, 5_000).
 %% Packets that a socket delivers before its process has to ask for more. Packets that wait in its
@@ -104,7 +106,8 @@ cowboy_options(Limits, Options, Instance) ->
                 erlmcp_sse => Endpoints}
     end.
 
-streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) ->
+streamable(#{receive_timeout_ms := ReceiveTimeout, keep_alive_ms := KeepAlive} = Limits, Options,
+           Instance) ->
     #{connection_type => supervisor,
       stream_handlers => [erlmcp_httpd_backpressure, erlmcp_httpd_stream],
       erlmcp_trusted_proxies => erlmcp_trusted_proxies:new(Options, maps:get(key, Instance)),
@@ -115,7 +118,10 @@ streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) 
       %% A stream waits for its call, which has a deadline, or for the bytes of its request. For
       %% these the stream has a time-out of its own.
       idle_timeout => infinity,
-      inactivity_timeout => 300_000,
+      %% A connection whose process is sent nothing for so long has no request. One that waits is
+      %% sent `keep_alive` before.
+      inactivity_timeout => max(?INACTIVE,
+                                min(2 * KeepAlive, erlmcp_user_term:longest_wait_ms())),
       goaway_initial_timeout => ?LAST_REQUESTS,
       %% Calls have their own deadlines.
       goaway_complete_timeout => infinity,

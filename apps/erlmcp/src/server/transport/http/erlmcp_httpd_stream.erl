@@ -62,6 +62,8 @@ Internal.
     %% that of the stream, if the answer has become one
     stream_permit :: undefined | erlmcp_gate:permit(),
     expiry = none :: erlmcp_httpd_auth:expiry(),
+    %% the timer of the next `keep_alive`
+    keep_alive = none :: none | reference(),
     %% whether bytes wait for the client to read, and the confirmations that are due after that
     full = false :: boolean(),
     unsaid = [] :: [fun(() -> ok)]
@@ -230,7 +232,7 @@ forward(Asks, Home, #stream{owner = Owner, from = From, request_context = Contex
     Pid = erlmcp_session_forward:start(#{session => Id, home => Home, asks => Asks,
                                          context => Context, tenant => Tenant, from => From,
                                          waiting => Owner, streams => Accept =/= json}, Instance),
-    {[{spawn, Pid, ?SHUTDOWN}], Stream#stream{call = {session, Pid}}}.
+    {[{spawn, Pid, ?SHUTDOWN}], waiting(Stream#stream{call = {session, Pid}})}.
 
 -doc false.
 data(StreamId, IsFin, Data, #stream{} = Stream) ->
@@ -382,7 +384,7 @@ in_session(Json, Admitted, Session, Stream) ->
 outcome({reply, Status, Bytes}, Stream) ->
     {answer(Status, #{}, Bytes, Stream), Stream};
 outcome({session, Pid}, Stream) ->
-    {[], Stream#stream{call = {session, Pid}}};
+    {[], waiting(Stream#stream{call = {session, Pid}})};
 outcome(accepted, Stream) ->
     {erlmcp_httpd_response:respond(202, #{}, <<>>), Stream};
 outcome({gone, Id}, Stream) ->
@@ -429,7 +431,12 @@ start(Call, #stream{owner = {_, Tag}, config = #{instance := Instance}} = Stream
     Began = Stream#stream{call = {call, Pid, erlmcp_call:subject(Call)},
                           permit = erlmcp_call:permit(Call)},
     ok = count_start(Began),
-    {[{spawn, Pid, ?SHUTDOWN}], Began}.
+    {[{spawn, Pid, ?SHUTDOWN}], waiting(Began)}.
+
+%% Cowboy ends a connection of HTTP/2 whose process is sent nothing for long, even if requests wait
+%% on it (`inactivity_timeout` of `m:erlmcp_httpd`).
+waiting(#stream{alone = true} = Stream) -> Stream;
+waiting(Stream) -> keep_alive(Stream).
 
 %% The request stays open as a stream until its client or the server ends it.
 listen(#{id := Id, topics := Topics, closed := Closed, acknowledged := Acknowledged}, About,
@@ -564,8 +571,9 @@ notified({'EXIT', Pid, Reason},
 notified(cancelled, #stream{accept = Accept, streaming = Streaming} = Stream) ->
     {erlmcp_httpd_response:ended(Accept, Streaming), Stream#stream{call = undefined}};
 notified(keep_alive, #stream{streaming = true} = Stream) ->
-    keep_alive(Stream),
-    {erlmcp_httpd_response:comment(), Stream};
+    {erlmcp_httpd_response:comment(), keep_alive(Stream)};
+notified(keep_alive, #stream{call = Call} = Stream) when Call =/= undefined ->
+    {[], keep_alive(Stream)};
 notified(receive_timeout, #stream{body = Body} = Stream) when Body =/= none ->
     received(erlmcp_httpd_body:late(Body), Stream);
 notified(broken_body, #stream{body = Body} = Stream) when Body =/= none ->
@@ -621,6 +629,9 @@ count_end(#stream{alone = false, call = {call, _, _}}) -> erlmcp_httpd_http2:cal
 count_end(_) -> ok.
 
 -doc false.
+terminate(StreamId, Reason, #stream{keep_alive = Timer} = Stream) when Timer =/= none ->
+    _ = erlang:cancel_timer(Timer),
+    terminate(StreamId, Reason, Stream#stream{keep_alive = none});
 terminate(_, _, #stream{streaming = true, owner = {_, Tag}, stream_permit = Permit} = Stream) ->
     ok = erlmcp_httpd_http2:stream_ended(Tag),
     ok = erlmcp_httpd_auth:forget_expiry(Stream#stream.expiry),
@@ -663,14 +674,14 @@ expiring(#stream{owner = Owner, config = #{identity := Identity}} = Stream) ->
 
 start_stream(First, #stream{config = #{instance := #{gate := Gate} = Instance}} = Stream) ->
     ok = erlmcp_meter:stream_opened(Instance),
-    keep_alive(Stream),
+    Streaming = keep_alive(Stream),
     {erlmcp_httpd_response:stream(First),
-     Stream#stream{streaming = true, stream_permit = erlmcp_gate:stream(Gate)}}.
+     Streaming#stream{streaming = true, stream_permit = erlmcp_gate:stream(Gate)}}.
 
-keep_alive(#stream{owner = {Pid, Tag}} = Stream) ->
+keep_alive(#stream{owner = {Pid, Tag}, keep_alive = Before} = Stream) ->
     #stream{config = #{instance := #{limits := #{keep_alive_ms := Interval}}}} = Stream,
-    _ = erlang:send_after(Interval, Pid, {Tag, keep_alive}),
-    ok.
+    _ = Before =:= none orelse erlang:cancel_timer(Before),
+    Stream#stream{keep_alive = erlang:send_after(Interval, Pid, {Tag, keep_alive})}.
 
 answer({403, Scopes}, Headers, Bytes, #stream{config = #{insufficient := Insufficient}} = Stream)
         when is_list(Scopes) ->

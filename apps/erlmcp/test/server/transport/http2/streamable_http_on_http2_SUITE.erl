@@ -11,7 +11,8 @@
          reset_in_the_packet_of_its_call/1, cancelled_in_the_packet_of_its_call/1,
          listener_that_does_not_read_ends_alone/1,
          disconnect_cancels_all_calls/1, body_is_bounded/1, body_that_stops_is_408/1,
-         streams_of_a_connection_are_bounded/1, bodies_of_a_connection_are_bounded/1,
+         streams_of_a_connection_are_bounded/1, silent_calls_keep_their_connections/1,
+         bodies_of_a_connection_are_bounded/1,
          largest_body_of_a_connection_makes_room/1, refused_body_is_not_counted_again/1,
          windows_are_opened_again/1]).
 -export([tls_url_is_https/1, alpn_prefers_http2/1]).
@@ -37,7 +38,8 @@ groups() ->
                 reset_in_the_packet_of_its_call, cancelled_in_the_packet_of_its_call,
                 listener_that_does_not_read_ends_alone,
                 disconnect_cancels_all_calls, body_is_bounded, body_that_stops_is_408,
-                streams_of_a_connection_are_bounded, bodies_of_a_connection_are_bounded,
+                streams_of_a_connection_are_bounded, silent_calls_keep_their_connections,
+                bodies_of_a_connection_are_bounded,
                 largest_body_of_a_connection_makes_room, refused_body_is_not_counted_again,
                 windows_are_opened_again]},
      {alpn, [tls_url_is_https, alpn_prefers_http2]}].
@@ -424,6 +426,34 @@ streams_of_a_connection_are_bounded(Config) ->
     {200, _, [#{~"result" := _}]} = answer(Connection, echo(Connection, ~"next")),
     gun:close(Connection),
     erlmcp_test_http:stop(Server).
+
+%% A connection without a request ends in the meantime. It is the younger one, and so each other one
+%% was without a message for as long.
+silent_calls_keep_their_connections(Config) ->
+    Server = start(#{keep_alive_ms => 50}, Config),
+    ok = inactive_after(500, Server),
+    Session = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
+    Silent = [begin
+                  Connection = open(Server, [http2], Config),
+                  Stream = post(Connection, ~"tools/call", #{name => ~"wait"}, Options),
+                  {Call, _} = running(),
+                  {Connection, Stream, Call}
+              end || Options <- [#{}, #{session => Session}]],
+    _ = ended(open(Server, [http2], Config)),
+    [begin
+         finish(Call, ~"at last"),
+         {200, _, [#{~"result" := #{~"content" := [#{~"text" := ~"at last"}]}}]} =
+             answer(Connection, Stream),
+         gun:close(Connection)
+     end || {Connection, Stream, Call} <- Silent],
+    erlmcp_test_http:stop(Server).
+
+%% Changes what the connections of a server have in common.
+inactive_after(Milliseconds, #{pid := Pid}) ->
+    [Ref] = [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Pid)],
+    {ok, {Ref, Options}} = erlmcp_instance:find(Ref),
+    _ = erlmcp_instance:share(Ref, {Ref, Options#{inactivity_timeout := Milliseconds}}),
+    ok.
 
 preface() ->
     [~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", cow_http2:settings(#{})].
