@@ -51,6 +51,8 @@ Internal.
     %% When it was sent, in nanoseconds, and its bytes, until it is counted.
     sent = none :: none | {Began :: integer(), Bytes :: non_neg_integer()},
     acknowledged = false :: boolean(),
+    %% When the acknowledgement must have come, in monotonic milliseconds.
+    deadline = 0 :: integer(),
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions(),
     pause = erlmcp_client_backoff:first_ms() :: pos_integer(),
     %% Whether the server has accepted no attempt to open the stream yet, and whether it has
@@ -520,8 +522,10 @@ open(#stream{client = #{channel := {Transport, Handle}}} = Stream) ->
     Sent = {erlang:monotonic_time(nanosecond), iolist_size(maps:get(message, Outgoing))},
     Opened = Stream#stream{id = Id, sent = Sent, acknowledged = false, accepted = false},
     case Transport:send(Outgoing#{kind => stream, id => Id, deadline => Deadline}, Handle) of
-        {ok, Exchange} -> receiving(Exchange, Opened);
-        {error, Reason} -> failed(Reason, Opened)
+        {ok, Exchange} ->
+            receiving(Exchange, Opened#stream{deadline = erlmcp_clock:now_ms() + ?OPEN});
+        {error, Reason} ->
+            failed(Reason, Opened)
     end.
 
 %% A request for a subscription is counted once: when the server acknowledges it, or when it ends
@@ -553,7 +557,14 @@ wire(Filter) ->
                                     maps:get(Key, Filter, false)]
                    ++ [{~"resourceSubscriptions", Uris} || #{resources := Uris} <- [Filter]]).
 
-receiving(Exchange, #stream{client = Client, questions = Questions} = Stream) ->
+receiving(Exchange, Stream) ->
+    receiving(remaining(Stream), Exchange, Stream).
+
+%% Where there is always something to read, only this ends the wait.
+receiving(0, Exchange, Stream) ->
+    ok = leave(Exchange, counted({error, timeout}, Stream)),
+    again(Stream);
+receiving(Remaining, Exchange, #stream{client = Client, questions = Questions} = Stream) ->
     #{channel := {Transport, _}} = Client,
     receive
         {'EXIT', _, _} ->
@@ -565,13 +576,14 @@ receiving(Exchange, #stream{client = Client, questions = Questions} = Stream) ->
             end;
         Message ->
             received(Transport:received(Message, Exchange), Exchange, Stream)
-    after silence(Stream) ->
-        ok = leave(Exchange, counted({error, timeout}, Stream)),
-        again(Stream)
+    after Remaining ->
+        receiving(0, Exchange, Stream)
     end.
 
-silence(#stream{id = Id, acknowledged = false}) when Id =/= none -> ?OPEN;
-silence(_) -> infinity.
+remaining(#stream{id = Id, acknowledged = false, deadline = Deadline}) when Id =/= none ->
+    max(0, Deadline - erlmcp_clock:now_ms());
+remaining(_) ->
+    infinity.
 
 %% If aborting the exchange does not tell the server, a notification does.
 leave(Exchange, #stream{client = #{channel := {Transport, _}} = Client, live = Live, id = Id}) ->
