@@ -57,9 +57,12 @@ with_handlers(Server, Do) ->
             try
                 Do(erlmcp_server_sup:events(Supervisor), Key)
             catch
-                %% The server has ended in the meantime.
-                exit:{Ended, _} when Ended =:= noproc; Ended =:= normal; Ended =:= shutdown ->
-                    {error, not_found}
+                %% A supervisor has ended in the meantime: that of the handlers, or the server's.
+                exit:{Why, {gen_server, call, _}} when Why =/= calling_self ->
+                    case is_process_alive(Supervisor) of
+                        true -> with_handlers(Server, Do);
+                        false -> {error, not_found}
+                    end
             end;
         error ->
             {error, not_found}

@@ -32,8 +32,9 @@ Internal.
 -record(subscriptions, {
     all = #{} :: #{reference() => #subscription{}},
     %% The GET stream of a session, for messages that belong to no call. `open` is also one that
-    %% takes too long to open.
-    stream = none :: none | {opening | open, pid()},
+    %% takes too long to open. `looking` is none any more: its process finds out whether the session
+    %% is lost.
+    stream = none :: none | {opening | open | looking, pid()},
     %% How many sessions in a row had no stream, or were lost before they had one.
     missing = 0 :: non_neg_integer(),
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions()
@@ -50,6 +51,8 @@ Internal.
     %% When it was sent, in nanoseconds, and its bytes, until it is counted.
     sent = none :: none | {Began :: integer(), Bytes :: non_neg_integer()},
     acknowledged = false :: boolean(),
+    %% When the acknowledgement must have come, in monotonic milliseconds.
+    deadline = 0 :: integer(),
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions(),
     pause = erlmcp_client_backoff:first_ms() :: pos_integer(),
     %% Whether the server has accepted no attempt to open the stream yet, and whether it has
@@ -64,6 +67,9 @@ Internal.
 -define(OPEN, 30_000).
 %% Milliseconds in which the streams end by themselves when the client ends.
 -define(END, 500).
+%% How many pings of a search for a lost session are not answered in time, before the search goes on
+%% no more: some servers never answer them.
+-define(SILENT, 3).
 %% Milliseconds, at most, until a session's stream whose process has crashed is opened again.
 -define(CRASHED, 2000).
 %% Statuses after which the same request may succeed. Those below 500 are: timeout, an earlier
@@ -252,6 +258,11 @@ subscription stays when its process ends normally. After a crash the subscriptio
 the subscriber gets `{ended, {crashed, Why}}`.
 """.
 -spec worker_ended(pid(), Why :: term(), server(), subscriptions()) -> subscriptions().
+worker_ended(Pid, normal, _, #subscriptions{stream = {looking, Pid}} = Subscriptions) ->
+    Subscriptions#subscriptions{stream = none};
+worker_ended(Pid, Why, Server, #subscriptions{stream = {looking, Pid}} = Subscriptions) ->
+    %% The stream is asked for again, and the session looked for if there is none.
+    worker_ended(Pid, Why, Server, Subscriptions#subscriptions{stream = {open, Pid}});
 worker_ended(Pid, _, Server, #subscriptions{stream = {State, Pid}} = Subscriptions) ->
     %% A process that ends in order has reported before that the server offers no stream.
     case session_stream(Server, fun reopen/1, Subscriptions) of
@@ -399,7 +410,7 @@ stream_event(Pid, open, Server, #subscriptions{stream = {open, Pid}, all = All} 
     deliver_all(subscribed, Asked, Server, Subscriptions#subscriptions{missing = 0});
 stream_event(Pid, missing, Server, #subscriptions{stream = {_, Pid}, missing = Before}
              = Subscriptions) ->
-    announced(Server, Subscriptions#subscriptions{stream = none, missing = Before + 1});
+    announced(Server, Subscriptions#subscriptions{stream = {looking, Pid}, missing = Before + 1});
 stream_event(Pid, refused, Server, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
     announced(Server, Subscriptions#subscriptions{stream = none});
 stream_event(_, _, _, Subscriptions) ->
@@ -511,8 +522,10 @@ open(#stream{client = #{channel := {Transport, Handle}}} = Stream) ->
     Sent = {erlang:monotonic_time(nanosecond), iolist_size(maps:get(message, Outgoing))},
     Opened = Stream#stream{id = Id, sent = Sent, acknowledged = false, accepted = false},
     case Transport:send(Outgoing#{kind => stream, id => Id, deadline => Deadline}, Handle) of
-        {ok, Exchange} -> receiving(Exchange, Opened);
-        {error, Reason} -> failed(Reason, Opened)
+        {ok, Exchange} ->
+            receiving(Exchange, Opened#stream{deadline = erlmcp_clock:now_ms() + ?OPEN});
+        {error, Reason} ->
+            failed(Reason, Opened)
     end.
 
 %% A request for a subscription is counted once: when the server acknowledges it, or when it ends
@@ -544,7 +557,14 @@ wire(Filter) ->
                                     maps:get(Key, Filter, false)]
                    ++ [{~"resourceSubscriptions", Uris} || #{resources := Uris} <- [Filter]]).
 
-receiving(Exchange, #stream{client = Client, questions = Questions} = Stream) ->
+receiving(Exchange, Stream) ->
+    receiving(remaining(Stream), Exchange, Stream).
+
+%% Where there is always something to read, only this ends the wait.
+receiving(0, Exchange, Stream) ->
+    ok = leave(Exchange, counted({error, timeout}, Stream)),
+    again(Stream);
+receiving(Remaining, Exchange, #stream{client = Client, questions = Questions} = Stream) ->
     #{channel := {Transport, _}} = Client,
     receive
         {'EXIT', _, _} ->
@@ -556,13 +576,14 @@ receiving(Exchange, #stream{client = Client, questions = Questions} = Stream) ->
             end;
         Message ->
             received(Transport:received(Message, Exchange), Exchange, Stream)
-    after silence(Stream) ->
-        ok = leave(Exchange, counted({error, timeout}, Stream)),
-        again(Stream)
+    after Remaining ->
+        receiving(0, Exchange, Stream)
     end.
 
-silence(#stream{id = Id, acknowledged = false}) when Id =/= none -> ?OPEN;
-silence(_) -> infinity.
+remaining(#stream{id = Id, acknowledged = false, deadline = Deadline}) when Id =/= none ->
+    max(0, Deadline - erlmcp_clock:now_ms());
+remaining(_) ->
+    infinity.
 
 %% If aborting the exchange does not tell the server, a notification does.
 leave(Exchange, #stream{client = #{channel := {Transport, _}} = Client, live = Live, id = Id}) ->
@@ -684,7 +705,13 @@ lost({http, Status, _, _}, #stream{subscription = none, accepted = false,
 %% Calls do not wait until it is known which one this is.
 lost(session_lost, #stream{subscription = none, first = true, client = #{peer := Peer}} = Stream) ->
     Peer ! {stream, self(), missing},
-    look_for_session(Stream);
+    %% From now on the end of the client, or another session, ends this process, too.
+    _ = process_flag(trap_exit, false),
+    receive
+        {'EXIT', _, _} -> ok
+    after 0 ->
+        look_for_session(?SILENT, Stream)
+    end;
 lost(session_lost, #stream{subscription = none, client = Client, live = Live} = Stream) ->
     ok = found_again(session_lost, Client, Live),
     again(Stream);
@@ -692,18 +719,32 @@ lost(_, Stream) ->
     again(Stream).
 
 %% Without its stream, only an answer of the server tells whether the session is lost. Then another
-%% one is opened, after a pause that grows if the server forgets each session at once.
-look_for_session(#stream{client = Client, live = Live, missing = Before}) ->
-    %% From now on the end of the client ends this process, too.
-    _ = process_flag(trap_exit, false),
+%% one is opened, after a pause that grows if the server forgets each session at once. A server that
+%% is away is asked again.
+look_for_session(0, _) ->
+    ok;
+look_for_session(Silent, #stream{client = Client, live = Live, missing = Before} = Stream) ->
     case erlmcp_client_exchange:request({~"ping", #{}}, Client, Live) of
         {error, session_lost} ->
             receive
             after erlmcp_client_backoff:after_failures(Before + 1) ->
                 found_again(session_lost, Client, Live)
             end;
-        _ ->
+        {error, {timeout, _}} ->
+            look_again(Silent - 1, Stream);
+        {error, Reason} ->
+            case is_away(Reason, old) of
+                true -> look_again(Silent, Stream);
+                false -> ok
+            end;
+        {ok, _, _} ->
             ok
+    end.
+
+look_again(Silent, #stream{pause = Pause} = Stream) ->
+    receive
+    after erlmcp_client_backoff:with_jitter(Pause) ->
+        look_for_session(Silent, Stream#stream{pause = erlmcp_client_backoff:next_ms(Pause)})
     end.
 
 %% The pause has jitter, so that the clients of a restarted server do not all return at once.

@@ -13,10 +13,13 @@ Internal.
 
 -export_type([options/0, drained/0]).
 
-%% Milliseconds between two looks at the running calls and tasks, and milliseconds to wait for the
-%% last answers of ended calls.
+%% Milliseconds between two looks at the running calls and tasks.
 -define(LOOK, 10).
--define(LAST_WORDS, 1000).
+%% Milliseconds until a call that was sent an exit signal is killed, and milliseconds to wait for
+%% the last answers of killed calls, and for the ends of sessions.
+-define(GRACE, 500).
+-define(LAST_ANSWERS, 500).
+-define(SESSIONS, 1000).
 %% Milliseconds between two looks for new connections.
 -define(CONNECTIONS, 100).
 
@@ -44,12 +47,11 @@ drain(#{gate := Gate, key := Key} = Instance, Listeners,
     ok = erlmcp_subscriptions:close(erlmcp_instance:subscriptions(Instance)),
     Answerable = Lame =:= 0 andalso map_get(cluster, Instance) =:= none,
     _ = await(fun() -> is_idle(Answerable, Instance) end, Milliseconds),
-    Ended = end_calls(erlmcp_gate:calls(Gate)),
-    _ = await(fun() -> no_call_runs(Gate) end, ?LAST_WORDS),
+    Ended = end_calls(Gate),
     ok = erlmcp_session_table:delete_unattended(Instance),
     ok = lists:foreach(fun erlmcp_session:close/1, erlmcp_session_table:pids(Instance)),
-    _ = await(fun() -> erlmcp_session_table:pids(Instance) =:= [] end, ?LAST_WORDS),
-    Left = #{calls => Ended, tasks => erlmcp_on_demand_sup:count(tasks, Instance)},
+    _ = await(fun() -> erlmcp_session_table:pids(Instance) =:= [] end, ?SESSIONS),
+    Left = #{calls => map_size(Ended), tasks => erlmcp_on_demand_sup:count(tasks, Instance)},
     ok = erlmcp_event_handler:emit(Key, drained, Left),
     ok = erlmcp_log:report(notice, Left#{what => server_drained}, Key),
     Left.
@@ -127,14 +129,27 @@ calls(false, Gate) -> erlmcp_gate:oldest_calls(Gate, infinity).
 no_call_runs(Gate) ->
     erlmcp_gate:held(Gate, in_flight) + erlmcp_gate:held(Gate, asking) =:= 0.
 
-%% The owner of a call gets its exit signal, and answers its client. A connection that runs a quick
-%% call itself, or is about to start a call, holds a permit, too. It has no mark, and ignores the
-%% exit signal. A call that has just started has no mark yet, so each holder is sent the signal.
-end_calls(Holders) ->
-    length([Call || Call <- Holders,
-                    Mark <- [erlmcp_call:mark(Call)],
-                    exit(Call, {shutdown, draining}),
-                    Mark =/= none]).
+%% Ends the calls that still run, and returns their processes. The owner of a call gets its exit
+%% signal, and answers its client. A handler that traps exits goes on after the signal, so its owner
+%% is asked to kill it, and to answer. An owner that waits for its client to read answers later, but
+%% the call ends here.
+end_calls(Gate) ->
+    Signalled = marked(Gate),
+    ok = maps:foreach(fun(Call, _) -> exit(Call, {shutdown, draining}) end, Signalled),
+    _ = await(fun() -> no_call_runs(Gate) end, ?GRACE),
+    Asked = marked(Gate),
+    ok = maps:foreach(fun(Call, Owner) ->
+        erlmcp_call_messages:end_call(drain, Call, Owner)
+    end, Asked),
+    _ = await(fun() -> no_call_runs(Gate) end, ?LAST_ANSWERS),
+    ok = maps:foreach(fun(Call, _) -> exit(Call, kill) end, maps:intersect(marked(Gate), Asked)),
+    maps:merge(Signalled, Asked).
+
+%% Returns the calls that hold a permit, with their owners. A process without a mark is a connection
+%% that runs a quick call itself, or is about to start a call, or a call that has just started.
+marked(Gate) ->
+    #{Call => Owner || Call <- erlmcp_gate:calls(Gate),
+                       {_, _, _, _, Owner} <- [erlmcp_call:mark(Call)]}.
 
 await(Holds, Milliseconds) ->
     until(Holds, erlmcp_clock:now_ms() + Milliseconds).

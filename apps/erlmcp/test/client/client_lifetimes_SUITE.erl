@@ -20,6 +20,8 @@ once, and the server is told where it still does something.
          stopped_application_ends_a_negotiation/1, question_before_the_session_is_known/1,
          busy_stream_is_asked_for_again/1,
          missing_stream_is_no_lost_session/1, session_lost_before_its_stream/1,
+         another_session_ends_the_search_for_the_last_one/1,
+         killed_search_for_a_session_begins_again/1, search_for_a_session_ends_without_an_answer/1,
          subscription_while_the_stream_opens/1,
          subscription_without_a_stream/1, crashed_stream_of_a_session_is_opened_again/1,
          stream_that_is_not_resumed_is_opened_again/1,
@@ -50,6 +52,8 @@ all() ->
      stopped_application_ends_a_negotiation, question_before_the_session_is_known,
      busy_stream_is_asked_for_again,
      missing_stream_is_no_lost_session, session_lost_before_its_stream,
+     another_session_ends_the_search_for_the_last_one,
+     killed_search_for_a_session_begins_again, search_for_a_session_ends_without_an_answer,
      subscription_while_the_stream_opens,
      subscription_without_a_stream, crashed_stream_of_a_session_is_opened_again,
      stream_that_is_not_resumed_is_opened_again,
@@ -742,9 +746,30 @@ missing_stream(First) ->
     ok = erlmcp_test_peer:stop(Peer).
 
 %% A server that has started again answers the same, and subscribers hear of its changes without a
-%% call.
+%% call, also if the server is not there at first.
 session_lost_before_its_stream(_) ->
+    [lost_before_its_stream(First) || First <- [404, 503]].
+
+lost_before_its_stream(First) ->
     Test = self(),
+    Answer = first_and_then({First, [], none}),
+    {Peer, Client} = forgetful(fun
+        (none) ->
+            Test ! {stream, self()},
+            receive forget -> {404, [], none} end;
+        (_) ->
+            Answer({404, [], none})
+    end),
+    Stream = receive {stream, Pid} -> Pid after ?WAIT -> error(no_stream) end,
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    Stream ! forget,
+    [subscribed, subscribed, tools_changed] = [event(Reference) || _ <- [1, 2, 3]],
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% A server that answers the requests of its first session as it is told, by their methods. Each
+%% other session has a stream, with a change.
+forgetful(Answer) ->
     Sessions = counters:new(1, []),
     Changed = erlmcp_test_peer:event(
         #{jsonrpc => ~"2.0", method => ~"notifications/tools/list_changed"}),
@@ -755,22 +780,62 @@ session_lost_before_its_stream(_) ->
              result(Message, erlmcp_test_bad_http_peer:initialized())};
         (#{message := #{~"method" := ~"notifications/initialized"}}) ->
             {202, [], none};
-        (#{method := ~"GET", headers := #{~"mcp-session-id" := ~"1"}}) ->
-            Test ! {stream, self()},
-            receive forget -> {404, [], none} end;
-        (#{headers := #{~"mcp-session-id" := ~"1"}}) ->
-            {404, [], none};
-        (#{method := ~"GET"}) ->
+        (#{message := none, headers := #{~"mcp-session-id" := ~"1"}}) ->
+            Answer(none);
+        (#{message := #{~"method" := Method}, headers := #{~"mcp-session-id" := ~"1"}}) ->
+            Answer(Method);
+        (#{method := ~"GET", headers := #{~"mcp-session-id" := ~"2"}}) ->
             {events, [Changed, follow]};
+        (#{message := #{~"method" := ~"tools/list"} = Message}) ->
+            {200, [], result(Message, #{tools => []})};
         (Request) ->
             erlmcp_test_bad_http_peer:session(Request)
     end),
-    Client = started({http, maps:get(url, Peer), #{era => session}}),
-    Stream = receive {stream, Pid} -> Pid after ?WAIT -> error(no_stream) end,
+    {Peer, started({http, maps:get(url, Peer), #{era => session, timeout => 2000}})}.
+
+%% A call has found out meanwhile that the session is lost.
+another_session_ends_the_search_for_the_last_one(_) ->
+    {Peer, Client} = forgetful(fun
+        (~"ping") -> {503, [], none};
+        (_) -> {404, [], none}
+    end),
+    _ = erlmcp_test_peer:received(~"ping"),
+    Search = stream(Client, erlmcp_client_stream),
+    {ok, []} = erlmcp_client:list_tools(Client),
+    ok = gone(Search),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+killed_search_for_a_session_begins_again(_) ->
+    Away = atomics:new(1, []),
+    {Peer, Client} = forgetful(fun
+        (none) ->
+            {404, [], none};
+        (_) ->
+            case atomics:get(Away, 1) of
+                0 -> {503, [], none};
+                1 -> {404, [], none}
+            end
+    end),
     {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
-    Stream ! forget,
-    [subscribed, subscribed, tools_changed] = [event(Reference) || _ <- [1, 2, 3]],
-    2 = counters:get(Sessions, 1),
+    subscribed = event(Reference),
+    _ = erlmcp_test_peer:received(~"ping"),
+    exit(stream(Client, erlmcp_client_stream), kill),
+    ok = atomics:put(Away, 1, 1),
+    [subscribed, tools_changed] = [event(Reference) || _ <- [1, 2]],
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% Some servers never answer a ping.
+search_for_a_session_ends_without_an_answer(_) ->
+    {Peer, Client} = forgetful(fun
+        (~"ping") -> silence;
+        (_) -> {404, [], none}
+    end),
+    _ = erlmcp_test_peer:received(~"ping"),
+    Search = stream(Client, erlmcp_client_stream),
+    [_, _] = [erlmcp_test_peer:received(~"ping") || _ <- [2, 3]],
+    ok = gone(Search),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 

@@ -7,7 +7,8 @@ and on each transport.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([nothing_runs/1, running_calls_are_answered/1, new_requests_are_refused/1,
-         no_connections_are_taken/1, late_calls_are_ended/1, calls_that_ask_are_waited_for/1,
+         no_connections_are_taken/1, late_calls_are_ended/1, calls_that_trap_exits_are_ended/1,
+         calls_of_a_busy_connection_are_ended/1, calls_that_ask_are_waited_for/1,
          late_answers_end_their_calls/1, calls_that_nobody_can_answer_end/1,
          connections_are_no_calls/1,
          subscriptions_end_with_their_result/1, sessions_end_with_their_streams/1,
@@ -26,7 +27,8 @@ suite() ->
 
 all() ->
     [nothing_runs, running_calls_are_answered, new_requests_are_refused, no_connections_are_taken,
-     late_calls_are_ended, calls_that_ask_are_waited_for, late_answers_end_their_calls,
+     late_calls_are_ended, calls_that_trap_exits_are_ended, calls_of_a_busy_connection_are_ended,
+     calls_that_ask_are_waited_for, late_answers_end_their_calls,
      calls_that_nobody_can_answer_end, connections_are_no_calls,
      subscriptions_end_with_their_result,
      sessions_end_with_their_streams, sessions_of_sse_end_with_their_calls, no_stream_of_sse_opens,
@@ -139,6 +141,41 @@ late_calls_are_ended(Config) ->
     Calls = calls(Server),
     {ok, #{calls := 4, tasks := 0}} = erlmcp:drain(Pid, 20),
     [#{~"error" := #{~"code" := 1077}} = Answer() || {_, Answer} <- Calls].
+
+%% They get an exit signal, and are killed some time after it.
+calls_that_trap_exits_are_ended(_) ->
+    #{pid := Pid} = Server = trapping(),
+    Calls = calls(Server),
+    Monitors = [{Call, monitor(process, Call)} || {Call, _} <- Calls],
+    {ok, #{calls := 4, tasks := 0}} = erlmcp:drain(Pid, 20),
+    [receive {draining, Call} -> ok end || {Call, _} <- Calls],
+    [#{~"error" := #{~"code" := 1077}} = Answer() || {_, Answer} <- Calls],
+    [receive {'DOWN', Monitor, process, Call, killed} -> ok end || {Call, Monitor} <- Monitors],
+    erlmcp_test_http:stop(Server).
+
+trapping() ->
+    Test = self(),
+    Traps = fun(Arguments, _) ->
+        _ = process_flag(trap_exit, true),
+        Test ! {running, self(), Arguments},
+        receive {'EXIT', _, {shutdown, draining}} -> Test ! {draining, self()} end,
+        receive {finish, Return} -> Return end
+    end,
+    erlmcp_test_http:start(#{tools => [#{name => ~"wait", handler => Traps}],
+                             listen => [{http, #{}}, {tcp, #{}}]}).
+
+%% A connection whose client does not read, for example, kills no call.
+calls_of_a_busy_connection_are_ended(_) ->
+    #{pid := Pid} = Server = trapping(),
+    {Call, Answer} = tcp_call(~"2026-07-28", Server),
+    {links, [Connection]} = process_info(Call, links),
+    Monitor = monitor(process, Call),
+    true = erlang:suspend_process(Connection),
+    {ok, #{calls := 1}} = erlmcp:drain(Pid, 20),
+    receive {'DOWN', Monitor, process, Call, killed} -> ok end,
+    true = erlang:resume_process(Connection),
+    #{~"error" := #{~"code" := 1077}} = Answer(),
+    erlmcp_test_http:stop(Server).
 
 %% A call of a session is not in flight while its client is asked, and is not lost then.
 calls_that_ask_are_waited_for(_) ->

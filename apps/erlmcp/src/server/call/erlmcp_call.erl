@@ -10,8 +10,8 @@ Internal.
 
 -export([start/2, start/3, start_process/3, run/3]).
 -export([subject/1, permit/1, take_over/1, pause/1, resume/1, leave/1, mark/1]).
--export([timeout/2, answered/3, refuse/3, timed_out/4, died/3, cancelled/3,
-         cancelled_by_operator/3, not_begun/2]).
+-export([timeout/2, answered/3, refuse/3, timed_out/4, died/3, cancelled/3, ended_by/4,
+         not_begun/2]).
 
 -export_type([owner/0, subject/0, mark/0]).
 
@@ -362,18 +362,22 @@ died(Reason, Subject, Instance) ->
     ended(why(Reason, Subject, Instance), Subject, Instance).
 
 -doc """
-Returns the answer to a request whose linked call `Call` an operator has ended. For the call of a
-task, the answer is the refusal itself, not encoded. The caller is the owner of the call, and has
-just killed it. Counts the request as ended. If the call's own answer waits in the mailbox, counts
-nothing, and returns that answer.
+Returns the answer to a request whose linked call `Call` an operator or a drain has ended. For the
+call of a task, the answer is the refusal itself, not encoded. The caller is the owner of the call,
+and has just killed it. Counts the request as ended. If the call's own answer waits in the mailbox,
+counts nothing, and returns that answer.
 """.
--spec cancelled_by_operator(Call :: pid(), subject(), erlmcp_instance:instance()) ->
+-spec ended_by(erlmcp_call_messages:ender(), Call :: pid(), subject(),
+               erlmcp_instance:instance()) ->
     {reply, erlmcp_reply:status(), iodata()} | {reply, ok | error, Outcome :: term()}.
-cancelled_by_operator(Call, Subject, Instance) ->
-    unless_answered(Call, Subject, Instance, fun() ->
-        erlmcp_refusal:new(internal_error, ~"an operator has ended the call",
-                           #{code => -32603, fault => false})
-    end).
+ended_by(Ender, Call, Subject, Instance) ->
+    unless_answered(Call, Subject, Instance, fun() -> ended_by(Ender) end).
+
+ended_by(operator) ->
+    erlmcp_refusal:new(internal_error, ~"an operator has ended the call",
+                       #{code => -32603, fault => false});
+ended_by(drain) ->
+    erlmcp_refusal:new(server_shutting_down, ~"the server stops, and has ended the call").
 
 ended(Refusal, #{id := Id, revision := Revision} = Subject, Instance) ->
     {Outcome, BytesOut, Answer} = refused(Refusal, Id, Revision),
@@ -405,7 +409,7 @@ own_answer(Call) ->
     end.
 
 why({shutdown, draining}, _, _) ->
-    erlmcp_refusal:new(server_shutting_down, ~"the server stops, and has ended the call");
+    ended_by(drain);
 why(killed, Subject, #{limits := #{call_heap_bytes := Bytes}} = Instance) ->
     %% The exit reason is `killed`, whether the runtime or a process has killed the call.
     erlmcp_refusal:new(resource_exhausted,

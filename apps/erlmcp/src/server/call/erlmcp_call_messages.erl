@@ -27,14 +27,14 @@ Internal.
 
 -export([linked_owner/1, session_owner/2, inline_owner/0]).
 -export([notification/3, request/3, withdraw/2, close_connection/1, task_status/2, task_input/2,
-         pass_on/2, within/3, cancelled_by_operator/2, exit_with_answer/3, ended/1]).
+         pass_on/2, within/3, end_call/3, exit_with_answer/3, ended/1]).
 -export([adopt/2, new_marks/0, has_reported/1, give_back/1, is_given_back/1]).
 -export([response/3, input/2, cancel/2]).
 -export([answer/3, event/4, cancelled/1]).
 -export([task_requests/2, task_answered/2, task_notification/2]).
 
--export_type([message/0, client_request/0, to_call/0, to_waiting/0, to_task_waiter/0, adoption/0,
-              marks/0, ending/0]).
+-export_type([message/0, ender/0, client_request/0, to_call/0, to_waiting/0, to_task_waiter/0,
+              adoption/0, marks/0, ending/0]).
 
 -doc "A request to the client: its id, and the id of the task that it belongs to, or `none`.".
 -type client_request() :: {erlmcp_message:id(), erlmcp_task_store:id() | none}.
@@ -47,7 +47,7 @@ A message of a call to its owner:
   unless the call ends before, or withdraws the request.
 - `withdraw`: the call does not wait for the answer to a request any more.
 - `deadline`: the call has passed its deadline. The owner kills it.
-- `cancelled_by_operator`: an operator kills the call after this message.
+- `end_call`: an operator or a drain ends the call. The owner kills it.
 - `close_connection`: the owner ends the connection of the call's stream, and the client reconnects.
   Only a session of 2025-11-25 on HTTP does so.
 - `status`, `input`: only from the call of a task. Its process answers `input` with `input/2`.
@@ -58,11 +58,13 @@ A message of a call to its owner:
     | {request, client_request(), Asking :: pid(), iodata()}
     | {withdraw, erlmcp_message:id()}
     | {deadline, Call :: pid(), Milliseconds :: non_neg_integer()}
-    | {cancelled_by_operator, Call :: pid()}
+    | {end_call, ender(), Call :: pid()}
     | close_connection
     | {status, binary()}
     | {input, Call :: pid(), #{Name :: binary() => Request :: map()}}
     | {answer, erlmcp_reply:status(), iodata()}.
+-doc "Whoever ends a running call.".
+-type ender() :: operator | drain.
 -doc """
 A message to a call. `erlmcp_response` has the client's answer to one of the call's requests, or
 the reason why there is none. `erlmcp_input` has all answers that the call of a task has asked for,
@@ -203,10 +205,10 @@ within(Milliseconds, {Pid, Tag}, Run) ->
         erlang:cancel_timer(Timer)
     end.
 
--doc "Tells the owner of the call `Call` that an operator is about to kill the call.".
--spec cancelled_by_operator(Call :: pid(), erlmcp_call:owner()) -> ok.
-cancelled_by_operator(Call, {Pid, Tag}) ->
-    Pid ! {Tag, {cancelled_by_operator, Call}},
+-doc "Asks the owner of the call `Call` to kill the call, in the name of `Ender`.".
+-spec end_call(Ender :: ender(), Call :: pid(), erlmcp_call:owner()) -> ok.
+end_call(Ender, Call, {Pid, Tag}) ->
+    Pid ! {Tag, {end_call, Ender, Call}},
     ok.
 
 -doc """

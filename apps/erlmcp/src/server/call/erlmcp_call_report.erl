@@ -12,6 +12,8 @@ Internal.
 
 %% The member of `_meta` that says how many notifications before this one were left out.
 -define(LEFT_OUT, ~"erlmcp/leftOut").
+%% The largest float.
+-define(LARGEST, 1.7976931348623157e308).
 
 -doc "Returns the context of a call with its owner added, for a call that sends no notifications.".
 -spec owned(erlmcp_call:owner(), erlmcp_engine:context()) -> erlmcp_engine:context().
@@ -55,9 +57,10 @@ grows(New, Known, Last) ->
         Other -> grows(New, Other, Last)
     end.
 
-%% The bits of floats are in the order of their values, except for the sign.
+%% The bits of floats are in the order of their values, except for the sign. An integer that is too
+%% large for a float counts as the largest one.
 ordinal(Progress) ->
-    case <<(float(Progress)):64/float>> of
+    case <<(float(max(-?LARGEST, min(?LARGEST, Progress)))):64/float>> of
         <<0:1, Size:63>> -> Size;
         <<1:1, Size:63>> -> -Size
     end.

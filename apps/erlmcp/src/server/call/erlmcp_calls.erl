@@ -143,8 +143,8 @@ adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls)
 -doc """
 Handles a message of a call. Returns the withdrawn requests, bytes for the client, and the new value
 of the calls. A notification counts as written (`m:erlmcp_notification_window`). Kills a call that
-has passed its deadline, or that an operator ends, and gives its permit back; then the bytes are its
-answer. Ignores a message of a call that has ended.
+has passed its deadline, or that an operator or a drain ends, and gives its permit back; then the
+bytes are its answer. Ignores a message of a call that has ended.
 """.
 -spec message(Call :: pid(), erlmcp_call_messages:message(), calls()) ->
     {withdrawn(), iodata(), calls()}.
@@ -167,9 +167,9 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
             end_call(Call, Permit),
             {reply, _, Bytes} = erlmcp_call:timed_out(Call, Milliseconds, Subject, Instance),
             forget(Call, Bytes, Calls);
-        {#{Call := {call, _, Subject, Permit}}, {cancelled_by_operator, Call}} ->
+        {#{Call := {call, _, Subject, Permit}}, {end_call, Ender, Call}} ->
             end_call(Call, Permit),
-            {reply, _, Bytes} = erlmcp_call:cancelled_by_operator(Call, Subject, Instance),
+            {reply, _, Bytes} = erlmcp_call:ended_by(Ender, Call, Subject, Instance),
             forget(Call, Bytes, Calls);
         {_, _} ->
             {[], [], Calls}

@@ -54,6 +54,6 @@ cancel(Gate, Id) ->
 %% The exit signal does not tell the owner who has killed the call, so it gets a message before.
 killed(Pid, Owner) ->
     Monitor = monitor(process, Pid),
-    ok = erlmcp_call_messages:cancelled_by_operator(Pid, Owner),
+    ok = erlmcp_call_messages:end_call(operator, Pid, Owner),
     true = exit(Pid, kill),
     receive {'DOWN', Monitor, process, _, _} -> ok end.

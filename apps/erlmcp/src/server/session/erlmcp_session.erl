@@ -571,7 +571,7 @@ handle_cast(close, State) ->
 handle_info({erlmcp_adopt, #{entry := {_, Ids, _, _}} = Adoption}, State) ->
     {noreply, handle_early(length(Ids), adopted(Adoption, State))};
 handle_info({{erlmcp_call, Call, Marks}, Ending}, State) when
-    element(1, Ending) =:= deadline; element(1, Ending) =:= cancelled_by_operator
+    element(1, Ending) =:= deadline; element(1, Ending) =:= end_call
 ->
     #state{id = Id, instance = Instance} = State,
     case erlmcp_session_call:give_back(Marks, 1, Id, Instance) of

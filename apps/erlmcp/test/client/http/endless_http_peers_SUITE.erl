@@ -6,7 +6,8 @@ rules for all servers that misbehave are in `m:bad_http_peers_SUITE`.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
--export([endless_streams/1, endless_progress/1, endless_questions/1, endless_rounds/1,
+-export([endless_streams/1, comments_before_an_acknowledgement/1, endless_progress/1,
+         endless_questions/1, endless_rounds/1,
          questions_of_a_task_are_kept_alone/1, endless_pages/1, one_very_long_list/1,
          nobody_thinks_for_a_call_that_is_over/1,
          what_is_kept_is_small/1, the_server_s_words_are_kept_alone/1,
@@ -27,7 +28,8 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [endless_streams, endless_progress, endless_questions, endless_rounds,
+    [endless_streams, comments_before_an_acknowledgement, endless_progress, endless_questions,
+     endless_rounds,
      questions_of_a_task_are_kept_alone, endless_pages, one_very_long_list,
      nobody_thinks_for_a_call_that_is_over, what_is_kept_is_small,
      the_server_s_words_are_kept_alone, floods_on_the_session_stream,
@@ -72,6 +74,22 @@ endless_streams(Config) ->
               ok = write(Socket, head(json, 1_000_000_000_000)),
               drip(Socket, ~"{", ~" ")
            end}]).
+
+%% The subscription is asked for again 30 seconds after the request, and not after the last comment.
+comments_before_an_acknowledgement(_) ->
+    Comment = iolist_to_binary(chunk(~":\n")),
+    with_client(fun(_) -> fun(Socket) -> drip(Socket, chunked(events), Comment) end end, #{},
+                fun(Client) ->
+        {ok, _} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+        Asked = fun() ->
+            receive {peer, #{~"method" := ~"subscriptions/listen"}} -> now_ms()
+            after 30_000 + ?SLACK -> error(not_asked)
+            end
+        end,
+        First = Asked(),
+        Took = Asked() - First,
+        true = Took >= 29_000 orelse error({took, Took})
+    end).
 
 progress(Token) ->
     event(#{jsonrpc => ~"2.0", method => ~"notifications/progress",

@@ -17,6 +17,7 @@ sockets and in both eras.
          a_handler_is_attached_while_another_is_detached/1,
          nothing_is_attached_to_no_server/1, a_killed_handler_is_started_again/1,
          a_killed_supervisor_of_handlers_is_waited_for/1,
+         a_supervisor_of_handlers_that_is_killed_while_asked_is_waited_for/1,
          telemetry_has_the_events/1, telemetry_has_the_calls/1]).
 -export([faults_change_the_zone/1, mistakes_do_not_change_the_zone/1,
          every_transport_counts/1, few_requests_change_no_zone/1, windows_slide/1,
@@ -41,6 +42,7 @@ all() ->
      attached_handlers_are_called, attached_handlers_are_bounded,
      a_handler_is_attached_while_another_is_detached, nothing_is_attached_to_no_server,
      a_killed_handler_is_started_again, a_killed_supervisor_of_handlers_is_waited_for,
+     a_supervisor_of_handlers_that_is_killed_while_asked_is_waited_for,
      telemetry_has_the_events,
      telemetry_has_the_calls,
      faults_change_the_zone, mistakes_do_not_change_the_zone, every_transport_counts,
@@ -490,6 +492,21 @@ a_killed_supervisor_of_handlers_is_waited_for(_) ->
     true = exit(Events, kill),
     receive {'DOWN', Ends, process, Events, killed} -> ok end,
     ok = sys:resume(Supervisor),
+    receive {'DOWN', Monitor, process, Attaching, Said} -> {said, ok} = Said end,
+    emit(1, Key),
+    #{number := 1} = told_to(one),
+    stop(Server).
+
+a_supervisor_of_handlers_that_is_killed_while_asked_is_waited_for(_) ->
+    #{pid := Pid} = Server = start(#{}),
+    {ok, Supervisor, #{key := Key}} = erlmcp_registry:whereis(Pid),
+    Events = erlmcp_server_sup:events(Supervisor),
+    Handler = told_as(one),
+    ok = sys:suspend(Events),
+    {Attaching, Monitor} =
+        spawn_monitor(fun() -> exit({said, erlmcp_event:attach(Pid, one, Handler)}) end),
+    await(fun() -> process_info(Events, message_queue_len) =:= {message_queue_len, 1} end),
+    true = exit(Events, kill),
     receive {'DOWN', Monitor, process, Attaching, Said} -> {said, ok} = Said end,
     emit(1, Key),
     #{number := 1} = told_to(one),

@@ -169,13 +169,15 @@ every_call_reports(Config) ->
 %% "The progress value MUST increase with each notification, even if the total is unknown."; "The
 %% progress and the total values MAY be floating point."
 values_increase(Config) ->
+    Huge = 1 bsl 1024,
     [begin
          {Messages, #{~"result" := #{}}} =
              answered(call(client(Config, Revision), 1, ~"count", #{values => Given}, 7)),
          Sent = values(7, Messages)
      end || Revision <- revisions(),
             {Given, Sent} <- [{[1, 2, 2, 1, 3], [1, 2, 3]}, {[-2, -3, -1, 0], [-2, -1, 0]},
-                              {[0.5, 0.25, 1, 1.0, 1.5, 2], [0.5, 1, 1.5, 2]}, {[], []}]].
+                              {[0.5, 0.25, 1, 1.0, 1.5, 2], [0.5, 1, 1.5, 2]}, {[], []},
+                              {[-Huge, 1, Huge, Huge], [-Huge, 1, Huge]}]].
 
 %% Whichever process of the handler's reports it; and the answer comes after it.
 values_of_other_processes_increase(Config) ->

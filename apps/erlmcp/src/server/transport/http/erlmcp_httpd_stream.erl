@@ -559,11 +559,11 @@ notified({deadline, Pid, Milliseconds}, #stream{call = {call, Pid, Subject}} = S
     exit(Pid, kill),
     ok = erlmcp_calls:leave(Permit),
     finish(erlmcp_call:timed_out(Pid, Milliseconds, Subject, Instance), Stream);
-notified({cancelled_by_operator, Pid}, #stream{call = {call, Pid, Subject}} = Stream) ->
+notified({end_call, Ender, Pid}, #stream{call = {call, Pid, Subject}} = Stream) ->
     #stream{permit = Permit, config = #{instance := Instance}} = Stream,
     exit(Pid, kill),
     ok = erlmcp_calls:leave(Permit),
-    finish(erlmcp_call:cancelled_by_operator(Pid, Subject, Instance), Stream);
+    finish(erlmcp_call:ended_by(Ender, Pid, Subject, Instance), Stream);
 notified({'EXIT', Pid, Reason},
      #stream{call = {call, Pid, Subject}, config = #{instance := Instance}} = Stream) ->
     ok = erlmcp_calls:leave(Stream#stream.permit),
