@@ -156,7 +156,10 @@ arguments_come_from_stdin(Config) ->
     {2, "", Why} = run("/bin/sh", ["-c", "echo '[' | \"$0\" call \"$1\" echo -",
                                    proplists:get_value(program, Config), url(Config)], Config),
     "the arguments are not JSON: line 2, column 1: the text ends here, and its JSON does not\n"
-    "  \n  ^\n" = Why.
+    "  \n  ^\n" = Why,
+    {2, "", "stdin: a JSON object was expected, and not a folder\n"} =
+        run("/bin/sh", ["-c", "exec \"$0\" call \"$1\" echo - </",
+                        proplists:get_value(program, Config), url(Config)], Config).
 
 options_may_stand_between(Config) ->
     {0, Out, ""} = main(["call", "--era", "2025-11-25", url(Config), "echo", "text=a", "--json",
