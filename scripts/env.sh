@@ -6,7 +6,12 @@ if [ "${ERLMCP_PROVIDED_OTP-none}" != "${ERLMCP_OTP:-}" ]; then
     if [ -n "$ERLMCP_PROVIDED_OTP" ]; then
         export REBAR_BASE_DIR="${REBAR_BASE_DIR:-$PWD/_build}/otp$ERLMCP_PROVIDED_OTP"
     fi
-    toolchain=$(scripts/toolchain.sh) || exit 1
+    # Not `exit`: it would end the shell of a person, who may try again.
+    toolchain=$(scripts/toolchain.sh) || {
+        if [ -n "$ERLMCP_PROVIDED_OTP" ]; then REBAR_BASE_DIR=${REBAR_BASE_DIR%/otp*}; fi
+        unset ERLMCP_PROVIDED_OTP
+        return 1
+    }
     if [ "$toolchain" = system ]; then
         ERLMCP_PROVIDED=''
     else

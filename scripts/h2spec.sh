@@ -14,6 +14,7 @@ folder=$("$root/scripts/go_tool.sh" h2spec h2spec)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
 address=${url#http://}
 path=/${address#*/}
 address=${address%%/*}

@@ -46,6 +46,7 @@ install() {
         refuse "the test suite needs a Python with pip, and $python is none (ERLMCP_PYTHON)."
     work=$(mktemp -d "$cache/schema-suite.XXXXXX")
     trap 'rm -rf "$work"' EXIT
+    trap 'exit 130' INT TERM
     backend "$work/backend"
     echo "jsonschema==$version --hash=sha256:$sha256" >"$work/requirements.txt"
     PYTHONPATH=$work/backend "$python" -m pip download --quiet --no-input --no-deps \

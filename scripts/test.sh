@@ -23,6 +23,7 @@ counted=$work/counted
 lacks=$work/lacks
 : >"$lacks"
 trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT
 passed=0
 failed=0
 left_out=0

@@ -28,8 +28,8 @@ if [ -z "${ERLMCP_CLUSTER_RUN:-}" ]; then
     mkdir -p "$built/cluster"
     rm -f "$built"/cluster/*.log
     form=${LONG:+long}
-    ERLMCP_CLUSTER_RUN=yes exec unshare --net --mount --pid --fork --kill-child --mount-proc "$0" \
-        "${form:-short}" "${PLAN:-#{\}}" "$haproxy" "$porcupine"
+    ERLMCP_CLUSTER_RUN=yes exec unshare --net --mount --pid --fork --kill-child --mount-proc \
+        scripts/test_cluster.sh "${form:-short}" "${PLAN:-#{\}}" "$haproxy" "$porcupine"
 fi
 trap 'exit 130' INT TERM
 # Files in memory make no node wait for a disk.

@@ -101,11 +101,7 @@ hold_sessions(Member, Server) ->
 
 %% Returns when a request waits.
 await_held(Member, Supervisor) ->
-    {_, _} = erlmcp_test_cluster:await(fun() ->
-        erlmcp_test_cluster:call(Member, erlang, process_info, [Supervisor, message_queue_len])
-            =/= {message_queue_len, 0}
-    end, 30_000),
-    ok.
+    erlmcp_test_cluster:call(Member, erlmcp_test_servers, await_messages, [1, Supervisor]).
 
 release(Member, Supervisor) ->
     erlmcp_test_cluster:call(Member, sys, resume, [Supervisor]).

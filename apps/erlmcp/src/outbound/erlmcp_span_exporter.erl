@@ -97,10 +97,11 @@ init([]) ->
     process_flag(trap_exit, true),
     ok = erlmcp_label:set([?MODULE]),
     tick(),
-    %% After a crash, the table still has the collectors, their users, and how many dropped spans
-    %% were reported.
-    {ok, #{make_ref() => without_lost(outlet(Collector, Buffer, Users, Reported))
-           || {Collector, Buffer, Users, Reported} <- ets:tab2list(?MODULE)}}.
+    %% After a crash, the table still has the collectors, their users, how many dropped spans were
+    %% reported, and why the last ones were dropped.
+    {ok, #{make_ref() => without_lost((outlet(Collector, Buffer, Users))#outlet{
+               reported = Reported, why = Why})
+           || {Collector, Buffer, Users, Reported, Why} <- ets:tab2list(?MODULE)}}.
 
 %% What the process before this one was sending. Its last request may still arrive.
 without_lost(#outlet{buffer = Buffer} = Outlet) ->
@@ -109,10 +110,9 @@ without_lost(#outlet{buffer = Buffer} = Outlet) ->
         _ -> Outlet#outlet{why = crashed}
     end.
 
-outlet(Collector, Buffer, Users, Reported) ->
+outlet(Collector, Buffer, Users) ->
     _ = process_flag(min_heap_size, ?HEAP),
-    #outlet{collector = Collector, buffer = Buffer, reported = Reported,
-            report_at = erlmcp_clock:now_ms(),
+    #outlet{collector = Collector, buffer = Buffer, report_at = erlmcp_clock:now_ms(),
             users = #{monitor(process, User) => User || User <- Users}}.
 
 tick() ->
@@ -135,10 +135,11 @@ handle_call(_, _, Outlets) ->
 
 find(Collector, [{Name, #outlet{collector = Collector} = Outlet} | _]) -> {Name, Outlet};
 find(Collector, [_ | Outlets]) -> find(Collector, Outlets);
-find(Collector, []) -> {make_ref(), outlet(Collector, erlmcp_span_buffer:new(), [], 0)}.
+find(Collector, []) -> {make_ref(), outlet(Collector, erlmcp_span_buffer:new(), [])}.
 
-keep(#outlet{collector = Collector, buffer = Buffer, users = Users, reported = Reported}) ->
-    true = ets:insert(?MODULE, {Collector, Buffer, maps:values(Users), Reported}),
+keep(#outlet{collector = Collector, buffer = Buffer, users = Users, reported = Reported,
+             why = Why}) ->
+    true = ets:insert(?MODULE, {Collector, Buffer, maps:values(Users), Reported, Why}),
     ok.
 
 -doc false.
@@ -277,8 +278,10 @@ dropped(0, _, #outlet{batch = {Spans, _}, buffer = Buffer} = Outlet) ->
     ok = erlmcp_span_buffer:done(Spans, 0, Buffer),
     Outlet#outlet{batch = none};
 dropped(Dropped, Why, #outlet{batch = {Spans, _}, buffer = Buffer} = Outlet) ->
+    Next = Outlet#outlet{batch = none, why = Why},
+    ok = keep(Next),
     ok = erlmcp_span_buffer:done(Spans - Dropped, Dropped, Buffer),
-    Outlet#outlet{batch = none, why = Why}.
+    Next.
 
 %% Goes on at once if the next request is full, or nobody adds spans any more.
 next(#outlet{buffer = Buffer, users = Users} = Outlet) ->

@@ -201,9 +201,7 @@ the_end_is_the_last_event(_) ->
     Stream = stream(Client),
     true = erlang:suspend_process(Stream),
     ok = erlmcp:add(Server, tool, #{name => ~"new", handler => fun(_, _) -> ~"new" end}),
-    ok = eventually(fun() ->
-        process_info(Stream, message_queue_len) =/= {message_queue_len, 0}
-    end),
+    ok = erlmcp_test_servers:await_messages(1, Stream),
     true = unlink(Client),
     Stopping = spawn_link(fun() -> erlmcp_client:stop(Client) end),
     {ended, stopped} = event(Reference),

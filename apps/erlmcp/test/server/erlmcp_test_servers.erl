@@ -9,7 +9,7 @@ function names another transport. A suite of such cases calls `init_suite/1`, `e
 
 -export([init_suite/1, end_suite/1, init_case/1, stop_all/0]).
 -export([start/1, options/1, started/1]).
--export([child/2, await_child/3, await/1, down/1, terms/1, add_untold/3]).
+-export([child/2, await_child/3, await/1, await_messages/2, down/1, terms/1, add_untold/3]).
 -export([kinds/0, definition/2, key/1, with/2, listed/2, used/3]).
 -export([http/3, initialize_request/0]).
 
@@ -106,6 +106,20 @@ await(Ask, Deadline) ->
             true = erlang:monotonic_time(millisecond) < Deadline,
             receive after 5 -> await(Ask, Deadline) end
     end.
+
+-doc """
+Waits until at least `Count` messages wait in the mailbox of a process of this node that has not
+ended. It is for a process that is suspended, and so reads none of them.
+""".
+-spec await_messages(Count :: pos_integer(), pid()) -> ok.
+await_messages(Count, Pid) ->
+    await(fun() ->
+        {message_queue_len, Length} = process_info(Pid, message_queue_len),
+        case Length >= Count of
+            true -> {ok, ok};
+            false -> again
+        end
+    end).
 
 -doc "Waits for the end of the monitored process.".
 -spec down(reference()) -> ok.

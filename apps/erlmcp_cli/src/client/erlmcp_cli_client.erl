@@ -6,9 +6,10 @@ stops the client. An error is printed, and decides the exit code.
 
 -export([run/2, call_options/1, print_json/1]).
 
-%% Milliseconds to wait for log messages after an answer: in a session they belong to no call, so
-%% they may come late.
--define(LATE_LOGS, 50).
+%% Milliseconds to wait for the next log message after an answer: in a session they belong to no
+%% call, so they may come late. And milliseconds to wait for all of them: a server may never cease.
+-define(LATE_LOG, 50).
+-define(LATE_LOGS, 1000).
 
 -doc """
 Starts a client of the server that the arguments name, calls `Command` with it, and stops the
@@ -50,7 +51,7 @@ with_level(Parsed) -> Parsed.
 with_logs(#{log_level := _}, Client, Command) ->
     {Pid, Monitor} = spawn_monitor(fun() ->
         {ok, Reference} = erlmcp_client:subscribe(Client, #{logs => true}),
-        show_logs(Reference, infinity)
+        show_logs(Reference)
     end),
     with_client(Client, Command, fun() ->
         Pid ! over,
@@ -68,18 +69,26 @@ with_client(Client, Command, Last) ->
         erlmcp_client:stop(Client)
     end.
 
-show_logs(Reference, Timeout) ->
+show_logs(Reference) ->
     receive
-        {erlmcp, Reference, {log, Params}} ->
-            erlmcp_cli_terminal:say(erlmcp_cli_text:log(Params)),
-            show_logs(Reference, Timeout);
-        {erlmcp, Reference, _} ->
-            show_logs(Reference, Timeout);
+        {erlmcp, Reference, Event} ->
+            ok = show_log(Event),
+            show_logs(Reference);
         over ->
-            show_logs(Reference, ?LATE_LOGS)
-    after Timeout ->
+            show_late_logs(Reference, erlmcp_clock:now_ms() + ?LATE_LOGS)
+    end.
+
+show_late_logs(Reference, Last) ->
+    receive
+        {erlmcp, Reference, Event} ->
+            ok = show_log(Event),
+            show_late_logs(Reference, Last)
+    after max(0, min(?LATE_LOG, Last - erlmcp_clock:now_ms())) ->
         ok
     end.
+
+show_log({log, Params}) -> erlmcp_cli_terminal:say(erlmcp_cli_text:log(Params));
+show_log(_) -> ok.
 
 %% The login of the command, as `erlmcp_cli_login:options/1` sets it.
 login(#{auth := #{browser := none}}) -> before;

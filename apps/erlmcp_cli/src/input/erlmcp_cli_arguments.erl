@@ -21,7 +21,9 @@ read(["-"]) ->
     case erlmcp_cli_terminal:read_all(?STDIN_BYTES) of
         {ok, Text} -> object(Text, ~"stdin");
         {error, too_large} ->
-            {usage, io_lib:format("stdin: at most ~b bytes were expected", [?STDIN_BYTES])}
+            {usage, io_lib:format("stdin: at most ~b bytes were expected", [?STDIN_BYTES])};
+        {error, folder} ->
+            {usage, "stdin: a JSON object was expected, and not a folder"}
     end;
 read([Text]) ->
     Bytes = unicode:characters_to_binary(Text),

@@ -207,10 +207,11 @@ path(File) -> text(filename:absname(File)).
 -doc """
 Starts Erlang's distribution with `Name`, unless this node has the name already. Starts the
 application `erlmcp_cluster`, and lets the node join its cluster with `Options`. After an error, the
-distribution and the application are not stopped. The error is a sentence for the user.
+distribution and the application are not stopped. The error is a sentence for the user. `usage` has
+one too, about the value of `ERLMCP_COOKIE`.
 """.
 -spec join(Options :: #{binary() => term()}, Name :: string()) ->
-    ok | {error, unicode:chardata()}.
+    ok | {error | usage, unicode:chardata()}.
 join(Options, Name) ->
     maybe
         ok ?= distributed(Name),

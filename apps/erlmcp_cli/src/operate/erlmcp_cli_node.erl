@@ -30,7 +30,8 @@ answer. With `--node`, this node starts Erlang's distribution and sets its cooki
 
 The error has a sentence.
 
-- `usage`: the arguments name two nodes, or none although several `erlmcp serve` run.
+- `usage`: the arguments name two nodes, or none although several `erlmcp serve` run. Or the value
+  of the variable `ERLMCP_COOKIE` is too long for a cookie.
 - `unreachable`: no node was reached, or it did not answer in time, or its answer was cut off.
 - `failed`: the answer is an error, or the node does not run erlmcp.
 """.
@@ -114,13 +115,18 @@ distributed(Node) ->
 
 -doc """
 Sets the cookie of this node to the value of the variable `ERLMCP_COOKIE`, if it has one. Otherwise
-the node keeps the cookie of `~/.erlang.cookie`, or of `ERL_FLAGS`.
+the node keeps the cookie of `~/.erlang.cookie`, or of `ERL_FLAGS`. If the value is too long for a
+cookie, returns `usage` with a sentence.
 """.
--spec set_cookie() -> ok.
+-spec set_cookie() -> ok | {usage, unicode:chardata()}.
 set_cookie() ->
     cookie(os:getenv("ERLMCP_COOKIE", "")).
 
-cookie("") -> ok;
+cookie("") ->
+    ok;
+%% No atom is longer.
+cookie(Cookie) when length(Cookie) > 255 ->
+    {usage, "ERLMCP_COOKIE: a cookie of 255 characters at most was expected"};
 cookie(Cookie) ->
     true = erlang:set_cookie(list_to_atom(Cookie)),
     ok.

@@ -9,6 +9,8 @@ sets `terminals` and `columns` in the application's environment.
 
 -behaviour(gen_server).
 
+-include_lib("kernel/include/file.hrl").
+
 -export([start_link/0, is_terminal/1, can_ask/0, columns/0]).
 -export([say/1, progress/1, clear/0, converse/1, ask/1, read_all/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
@@ -99,10 +101,17 @@ the end of the input.
 ask(Question) ->
     gen_server:call(?MODULE, {ask, Question}, infinity).
 
--doc "Returns all of stdin. Returns `{error, too_large}` if it has more than `Most` bytes.".
--spec read_all(Most :: pos_integer()) -> {ok, binary()} | {error, too_large}.
+-doc """
+Returns all of stdin. Returns `{error, too_large}` if it has more than `Most` bytes, and
+`{error, folder}` if it is a folder.
+""".
+-spec read_all(Most :: pos_integer()) -> {ok, binary()} | {error, too_large | folder}.
 read_all(Most) ->
-    gen_server:call(?MODULE, {read_all, Most}, infinity).
+    %% A port for a folder never says that it cannot be read.
+    case file:read_file_info("/dev/fd/0", [raw]) of
+        {ok, #file_info{type = directory}} -> {error, folder};
+        _ -> gen_server:call(?MODULE, {read_all, Most}, infinity)
+    end.
 
 -doc false.
 init([]) ->

@@ -18,8 +18,8 @@ both outputs, and every exit code.
          a_prompt_has_its_arguments/1, values_are_completed/1, a_ping_takes_the_time/1,
          roots_are_named/1, what_cannot_be_asked_is_declined/1, sampling_is_refused_in_words/1,
          progress_and_logs_are_shown_when_wanted/1]).
--export([tasks_are_waited_for/1, results_of_another_form_are_no_crash/1,
-         forms_that_are_wrong_are_declined/1]).
+-export([a_server_that_goes_on_logging_is_left/1, tasks_are_waited_for/1,
+         results_of_another_form_are_no_crash/1, forms_that_are_wrong_are_declined/1]).
 -export([changes_are_printed_as_they_happen/1, a_session_is_listened_to_as_json/1]).
 -export([a_form_is_asked_on_the_terminal/1, a_form_can_be_left/1, a_terminal_shows_a_bar/1,
          a_terminal_gets_no_bytes/1, ctrl_c_ends_listen_with_0/1]).
@@ -36,9 +36,9 @@ both outputs, and every exit code.
 all() ->
     [{group, served}, {group, protected}, a_program_that_is_none_exits_3,
      a_program_that_ends_says_why, a_program_does_not_get_the_token, a_program_gets_what_is_named,
-     results_of_another_form_are_no_crash, forms_that_are_wrong_are_declined,
-     only_known_roots_are_trusted, certificates_signed_by_themselves_are_told,
-     the_page_has_every_exit_code].
+     a_server_that_goes_on_logging_is_left, results_of_another_form_are_no_crash,
+     forms_that_are_wrong_are_declined, only_known_roots_are_trusted,
+     certificates_signed_by_themselves_are_told, the_page_has_every_exit_code].
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -156,7 +156,10 @@ arguments_come_from_stdin(Config) ->
     {2, "", Why} = run("/bin/sh", ["-c", "echo '[' | \"$0\" call \"$1\" echo -",
                                    proplists:get_value(program, Config), url(Config)], Config),
     "the arguments are not JSON: line 2, column 1: the text ends here, and its JSON does not\n"
-    "  \n  ^\n" = Why.
+    "  \n  ^\n" = Why,
+    {2, "", "stdin: a JSON object was expected, and not a folder\n"} =
+        run("/bin/sh", ["-c", "exec \"$0\" call \"$1\" echo - </",
+                        proplists:get_value(program, Config), url(Config)], Config).
 
 options_may_stand_between(Config) ->
     {0, Out, ""} = main(["call", "--era", "2025-11-25", url(Config), "echo", "text=a", "--json",
@@ -237,6 +240,39 @@ progress_and_logs_are_shown_when_wanted(Config) ->
          {0, _, Logged} = Call("test_tool_with_logging", ["--log-level", "info"]),
          {0, _, ""} = Call("test_tool_with_logging", ["--log-level", "error"])
      end || {Target, Era} <- [{[url(Config)], "stateless"}, {Tcp, "session"}]].
+
+%% There is always another message before the command has ceased to wait for one.
+a_server_that_goes_on_logging_is_left(_) ->
+    Log = #{jsonrpc => ~"2.0", method => ~"notifications/message",
+            params => #{level => info, data => ~"still here"}},
+    #{port := Port} = Peer = erlmcp_test_peer:tcp(
+        fun(#{~"method" := ~"initialize"} = Message) ->
+                [erlmcp_test_peer:result(Message, #{
+                     protocolVersion => ~"2025-11-25",
+                     capabilities => #{tools => #{}, logging => #{}},
+                     serverInfo => #{name => ~"peer", version => ~"1"}})];
+           (#{~"method" := ~"logging/setLevel"} = Message) ->
+                [erlmcp_test_peer:result(Message, #{})];
+           (#{~"method" := ~"tools/call"} = Message) ->
+                [Log,
+                 erlmcp_test_peer:result(Message, #{content => [#{type => text, text => ~"a"}]}),
+                 fun(Socket) -> goes_on_logging(Socket, [json:encode(Log), $\n]) end];
+           (_) ->
+                []
+        end),
+    Began = erlang:monotonic_time(millisecond),
+    {0, "a\n", Logged} = main(["call", "--tcp", "127.0.0.1:" ++ integer_to_list(Port), "t",
+                               "--era", "session", "--log-level", "info"]),
+    true = erlang:monotonic_time(millisecond) - Began < 10_000,
+    {match, _} = re:run(Logged, "still here"),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% So often that the command hears of one in time, although other programs have the processors.
+goes_on_logging(Socket, Log) ->
+    case gen_tcp:send(Socket, Log) of
+        ok -> receive after 2 -> goes_on_logging(Socket, Log) end;
+        {error, _} -> close
+    end.
 
 %% A tool that must be a task, whose result is an error; and one that may be.
 tasks_are_waited_for(Config) ->

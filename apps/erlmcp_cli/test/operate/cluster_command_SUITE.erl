@@ -6,8 +6,8 @@
 -import(erlmcp_test_program, [main/1, one_line/1]).
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([a_node_serves_in_its_cluster/1, a_node_has_one_name/1, the_status_says_how_many_may_fail/1,
-         the_status_says_whose_clock_is_wrong/1,
+-export([a_node_serves_in_its_cluster/1, a_node_has_one_name/1, a_long_cookie_is_refused/1,
+         the_status_says_how_many_may_fail/1, the_status_says_whose_clock_is_wrong/1,
          secrets_are_random_and_private/1, wrong_use_is_said/1]).
 
 -define(NODE, "mcp@127.0.0.7").
@@ -16,8 +16,8 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [a_node_serves_in_its_cluster, a_node_has_one_name, the_status_says_how_many_may_fail,
-     the_status_says_whose_clock_is_wrong,
+    [a_node_serves_in_its_cluster, a_node_has_one_name, a_long_cookie_is_refused,
+     the_status_says_how_many_may_fail, the_status_says_whose_clock_is_wrong,
      secrets_are_random_and_private, wrong_use_is_said].
 
 init_per_suite(Given) ->
@@ -70,6 +70,19 @@ a_node_has_one_name(Config) ->
              "--control", in("o.sock", Config)], Config),
         match = re:run(Why, "^--name mcp@127\\.0\\.0\\.7: .*other@127\\.0\\.0\\.7",
                        [multiline, {capture, none}])
+    end).
+
+%% No atom is longer than 255 characters, and a cookie is one.
+a_long_cookie_is_refused(Config) ->
+    Secret = in("secret_of_long", Config),
+    {0, "", ""} = main(["cluster", "secret", Secret]),
+    with_flags("", fun() ->
+        true = os:putenv("ERLMCP_COOKIE", lists:duplicate(256, $a)),
+        {2, _, Why} = erlmcp_test_program:erlmcp(
+            ["serve", "everything", "--port", "0", "--cluster", in("long", Config),
+             "--name", ?NODE, "--seed", ?NODE, "--secret", Secret,
+             "--control", in("l.sock", Config)], Config),
+        match = re:run(Why, "^ERLMCP_COOKIE: .*255 characters", [multiline, {capture, none}])
     end).
 
 serving(Use, Config) ->

@@ -610,6 +610,10 @@ a_node_is_reached_by_distribution(Config) ->
     true = os:putenv("ERLMCP_COOKIE", "another"),
     {3, "", Why} = erlmcp(["sessions", "--node", atom_to_list(Node)], Config),
     one_line(Why),
+    true = os:putenv("ERLMCP_COOKIE", lists:duplicate(256, $a)),
+    {2, "", Long} = erlmcp(["sessions", "--node", atom_to_list(Node)], Config),
+    one_line(Long),
+    match = re:run(Long, "^ERLMCP_COOKIE: .*255 characters", [{capture, none}]),
     true = os:unsetenv("ERLMCP_COOKIE"),
     erlmcp_test_peer_node:stop(Peer).
 

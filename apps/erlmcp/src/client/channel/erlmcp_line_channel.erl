@@ -319,8 +319,14 @@ handle_info({'DOWN', Monitor, process, _, _} = Message, #state{exchanges = Excha
         {ok, Ref} -> handle_info({abort, Ref}, State);
         none -> arrived(Message, State)
     end;
-handle_info(Message, State) ->
-    arrived(Message, State).
+handle_info(Message, #state{owner = Owner} = State) ->
+    %% Megabytes of lines may wait here, and the end of the channel does not wait for them.
+    receive
+        {close, _} -> {stop, normal, State};
+        {'EXIT', Owner, _} -> {stop, {shutdown, owner}, State}
+    after 0 ->
+        arrived(Message, State)
+    end.
 
 connected({ok, Prepared}, #state{module = Module, settings = Settings} = State) ->
     case Module:activate(Prepared, Settings) of

@@ -16,7 +16,8 @@ suite has a reason.
          no_connection_lasts/1]).
 -export([log/2]).
 -export([child_never_answers/1, child_ends/1, child_writes_200_mib/1, child_floods/1,
-         child_cannot_be_started/1, no_child_is_left/1]).
+         child_cannot_be_started/1, no_child_is_left/1,
+         flooding_child_ends_with_a_killed_client/1]).
 
 -import(erlmcp_test_suite, [watch/1]).
 -import(erlmcp_test_peer, [result/2, spaces/0, drip/2, flood/3]).
@@ -39,7 +40,8 @@ groups() ->
                 floods_for_a_subscriber,
                 one_slow_call_delays_nobody, does_not_read, no_connection_lasts]},
      {stdio, [], [child_never_answers, child_ends, child_writes_200_mib, child_floods,
-                  child_cannot_be_started, no_child_is_left]}].
+                  child_cannot_be_started, no_child_is_left,
+                  flooding_child_ends_with_a_killed_client]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -427,6 +429,7 @@ child_floods(Config) ->
     children(
         Config, #{timeout => 500}, {timeout, 500},
         [{text, "yes 'hello, world'"},
+         {short_lines, "yes"},
          {on_standard_error, "yes error >&2"},
          {notifications, "yes '{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}'"},
          {pings, "yes '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}'"}]).
@@ -455,6 +458,20 @@ no_child_is_left(Config) ->
         ok = none_runs(Mark, now_ms() + ?WAIT)
     end, watch(Config)).
 
+%% The lines of the child wait in front of the end of the client.
+flooding_child_ends_with_a_killed_client(Config) ->
+    Mark = integer_to_list(erlang:unique_integer([positive]) + 1_000_000),
+    _ = erlmcp_test_watch:run(fun() ->
+        {ok, Client} = erlmcp_client:start_link({stdio, child(["sleep ", Mark, " & yes"]),
+                                                 #{era => stateless, stop_ms => 200}}),
+        {ok, _} = erlmcp_client:server(Client, #{timeout => ?WAIT}),
+        {error, {timeout, 300}} = erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 300}),
+        true = running(Mark) > 0,
+        true = unlink(Client),
+        true = exit(Client, kill),
+        ok = none_runs(Mark, now_ms() + ?SLACK)
+    end, watch(Config)).
+
 running(Mark) ->
     length(string:split(os:cmd("ps -A -o args="), "sleep " ++ Mark, all)) - 1.
 
@@ -478,7 +495,9 @@ with_child(Does, Options, Do) ->
     {ok, Client} = erlmcp_client:start_link({stdio, child(Does), Options#{era => stateless}}),
     {ok, _} = erlmcp_client:server(Client, #{timeout => ?WAIT}),
     Given = Do(Client),
+    Began = now_ms(),
     ok = erlmcp_client:stop(Client),
+    true = now_ms() - Began < ?SLACK,
     Given.
 
 %% The course of a case.

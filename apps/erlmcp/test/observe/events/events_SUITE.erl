@@ -435,7 +435,7 @@ a_handler_is_attached_while_another_is_detached(_) ->
         ok = sys:suspend(Events),
         {Detaching, Monitor} =
             spawn_monitor(fun() -> exit({said, erlmcp_event:detach(Pid, one)}) end),
-        await(fun() -> process_info(Events, message_queue_len) =:= {message_queue_len, 1} end),
+        ok = erlmcp_test_servers:await_messages(1, Events),
         true = erlang:suspend_process(Detaching),
         ok = sys:resume(Events),
         fun() ->
@@ -487,7 +487,7 @@ a_killed_supervisor_of_handlers_is_waited_for(_) ->
     ok = sys:suspend(Supervisor),
     {Attaching, Monitor} =
         spawn_monitor(fun() -> exit({said, erlmcp_event:attach(Pid, one, Handler)}) end),
-    await(fun() -> process_info(Supervisor, message_queue_len) =/= {message_queue_len, 0} end),
+    ok = erlmcp_test_servers:await_messages(1, Supervisor),
     Ends = monitor(process, Events),
     true = exit(Events, kill),
     receive {'DOWN', Ends, process, Events, killed} -> ok end,

@@ -14,7 +14,7 @@ for clients of both eras.
          publishers_that_end_are_waited_for/1]).
 
 -import(erlmcp_test_line, [send/2, recv/1, stateless/3, waiting_tool/1, await_call/0]).
--import(erlmcp_test_servers, [start/1, kinds/0, definition/2, key/1, await/1]).
+-import(erlmcp_test_servers, [start/1, kinds/0, definition/2, key/1, await_messages/2]).
 -import(erlmcp_test_two_eras, [eras/0, open/2, call/3, listed/2, text/1]).
 
 suite() ->
@@ -292,12 +292,7 @@ publishers_that_end_are_waited_for(_) ->
          Publisher = erlmcp_server_sup:publisher(Server),
          ok = sys:suspend(Server),
          {_, Ends} = spawn_monitor(fun() -> exit(Change()) end),
-         await(fun() ->
-             case process_info(Server, message_queue_len) of
-                 {_, 0} -> again;
-                 _ -> {ok, asked}
-             end
-         end),
+         ok = await_messages(1, Server),
          Monitor = monitor(process, Publisher),
          true = exit(Publisher, kill),
          receive {'DOWN', Monitor, process, _, killed} -> ok end,

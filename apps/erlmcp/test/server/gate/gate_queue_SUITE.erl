@@ -290,7 +290,7 @@ a_request_past_its_deadline_does_not_join(_) ->
     ok = sys:suspend(Queue),
     Late = wait(Gate, ada, 20),
     %% The request itself, and the message that its time is over.
-    ok = until(fun() -> process_info(Queue, message_queue_len) =:= {message_queue_len, 2} end),
+    ok = erlmcp_test_servers:await_messages(2, Queue),
     ok = erlmcp_gate:leave(First),
     ok = sys:resume(Queue),
     {Late, ada, {refuse, Refusal}} = answer(),

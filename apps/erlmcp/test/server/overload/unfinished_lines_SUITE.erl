@@ -9,7 +9,7 @@ refused. The server is in this node, and the only row of the table is its own.
          nothing_undoes_a_refusal/1, answers_come_before_a_refusal/1, answers_come_before_the_end/1,
          those_who_do_not_read_give_back/1]).
 
--import(erlmcp_test_servers, [await/1]).
+-import(erlmcp_test_servers, [await/1, await_messages/2]).
 
 -define(TIMEOUT, 30_000).
 
@@ -76,7 +76,7 @@ queues_are_counted_after_the_input(_) ->
     {{Pid, _}, _, _, _} = row(fun({_, Bytes, _, _}) -> Bytes =:= 2 * One end),
     true = erlang:suspend_process(Pid),
     ok = erlmcp_test_line:end_of_input(Socket),
-    ok = has_messages(1, Pid),
+    ok = await_messages(1, Pid),
     true = erlang:resume_process(Pid),
     ok = rests(Pid),
     {_, Both, _, _} = row(fun(_) -> true end),
@@ -108,9 +108,9 @@ refused_meanwhile(Size) ->
     {{Pid, _}, 11, _, _} = row(fun(_) -> true end),
     true = erlang:suspend_process(Pid),
     ok = gen_tcp:send(Socket, [Rest, binary:part(Line, 0, Size)]),
-    ok = has_messages(1, Pid),
+    ok = await_messages(1, Pid),
     ok = application:set_env(erlmcp, unfinished_bytes, 10),
-    ok = has_messages(2, Pid),
+    ok = await_messages(2, Pid),
     %% No other message is refused from here on.
     ok = application:unset_env(erlmcp, unfinished_bytes),
     ok = until(fun() -> erlmcp_unfinished_messages:bound() > 10 end),
@@ -189,9 +189,6 @@ row(Is) ->
             [] -> again
         end
     end).
-
-has_messages(Count, Pid) ->
-    until(fun() -> process_info(Pid, message_queue_len) =:= {message_queue_len, Count} end).
 
 %% It has done all that there was to do.
 rests(Pid) ->

@@ -338,12 +338,7 @@ a_batch_begins_after_a_kill(_) ->
     Subscribe = #{~"jsonrpc" => ~"2.0", ~"id" => 1, ~"method" => ~"resources/subscribe",
                   ~"params" => #{~"uri" => ~"test://text"}},
     ok = erlmcp_test_http:send(Socket, ~"POST", Headers, json:encode([Subscribe, waiting(2)])),
-    ok = erlmcp_test_servers:await(fun() ->
-        case process_info(Process, message_queue_len) of
-            {message_queue_len, 0} -> again;
-            _ -> {ok, ok}
-        end
-    end),
+    ok = erlmcp_test_servers:await_messages(1, Process),
     true = exit(Process, kill),
     #{messages := [[#{~"id" := 2, ~"error" := _}]]} = response(Socket),
     ok = all_cancelled(1, Pid),

@@ -216,20 +216,14 @@ cancelled_call_of_a_batch_asks_nothing(Config) ->
     {links, [Batch]} = process_info(Pid, links),
     true = erlang:suspend_process(Batch),
     ok = cancel(Client, 1),
-    ok = has_received(1, Batch),
+    ok = erlmcp_test_servers:await_messages(1, Batch),
     Pid ! go,
-    ok = has_received(2, Batch),
+    ok = erlmcp_test_servers:await_messages(2, Batch),
     true = erlang:resume_process(Batch),
     Waits ! {answer, ~"done"},
     [#{~"id" := 2, ~"result" := #{}}] = next(Exchange),
     ok = over(Exchange),
     nothing_more(Client).
-
-has_received(Messages, Pid) ->
-    case process_info(Pid, message_queue_len) of
-        {_, Count} when Count >= Messages -> ok;
-        _ -> receive after 5 -> has_received(Messages, Pid) end
-    end.
 
 %% 2025-11-25: what a task asks goes out on the stream of who waits for its result.
 task_takes_back_what_it_asked(Config) ->

@@ -307,7 +307,7 @@ stop_is_told_however_busy(Config) ->
     true = unlink(Pid),
     true = erlang:suspend_process(Owner),
     {_, Stopping} = spawn_monitor(fun() -> ok = erlmcp:stop_server(Pid) end),
-    ok = has_messages(Owner, 2, 3000),
+    ok = erlmcp_test_servers:await_messages(2, Owner),
     true = erlang:resume_process(Owner),
     [_] = [Result || #{~"id" := ~"s", ~"result" := Result} <- until_over(Exchange)],
     gen_tcp:close(Socket),
@@ -315,12 +315,6 @@ stop_is_told_however_busy(Config) ->
         {'DOWN', Stopping, process, _, normal} -> ok
     after ?TIMEOUT ->
         error(not_stopped)
-    end.
-
-has_messages(Pid, Count, Tries) when Tries > 0 ->
-    case process_info(Pid, message_queue_len) of
-        {message_queue_len, Length} when Length >= Count -> ok;
-        _ -> receive after 10 -> has_messages(Pid, Count, Tries - 1) end
     end.
 
 %% All that a subscriber is sent while its server stops.

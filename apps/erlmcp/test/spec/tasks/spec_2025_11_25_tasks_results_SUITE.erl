@@ -319,9 +319,9 @@ answered_is_not_asked_again(Config) ->
     Keeper = erlmcp_test_tasks:keeper(server(Config), Id),
     ok = sys:suspend(Keeper),
     ok = erlmcp_test_client:cancel(Other, 6),
-    ok = has_messages(1, Keeper),
+    ok = erlmcp_test_servers:await_messages(1, Keeper),
     ok = answer(Client, First, accept(~"name", ~"Ada")),
-    ok = has_messages(2, Keeper),
+    ok = erlmcp_test_servers:await_messages(2, Keeper),
     ok = sys:resume(Keeper),
     #{~"id" := Second, ~"params" := #{~"message" := ~"And again?"}} = next(One),
     ok = answer(Client, Second, accept(~"name", ~"Bob")),
@@ -338,14 +338,6 @@ two_are_asked(Config) ->
     Two = request(Other, 6, ~"tasks/result", #{taskId => Id}),
     #{~"id" := Second} = next(Two),
     {Id, {Client, One, First}, {Other, Two, Second}}.
-
-has_messages(Count, Pid) ->
-    erlmcp_test_servers:await(fun() ->
-        case process_info(Pid, message_queue_len) of
-            {message_queue_len, Count} -> {ok, ok};
-            _ -> again
-        end
-    end).
 
 withdrawn(Exchange, Task) ->
     #{~"method" := ~"notifications/cancelled",
