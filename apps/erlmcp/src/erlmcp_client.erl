@@ -125,7 +125,8 @@ A client's own options on HTTP.
 - `transport`: `sse` for a server of HTTP+SSE whose stream is at the URL. By default the client
   finds out which transport the server has.
 - `connections`: the most connections for calls (8). `streams`: the most streams of subscriptions
-  and sessions (100). Each is 10,000 at most.
+  and sessions (100). Each is 10,000 at most. Two more connections are for notifications, and for
+  answers to the server's questions, while those for calls are taken.
 - `idle_ms`: milliseconds until an unused connection is closed (30,000).
 - `tls`: options of `ssl:connect/3`, which override the client's own.
 - `protocols`: the versions of HTTP that the client offers over TLS (`[http2, http]`). Without TLS

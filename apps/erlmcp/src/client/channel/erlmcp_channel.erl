@@ -24,7 +24,8 @@ it.
 The settings of every channel, in addition to the `options` of its transport. `limits` are those of
 received messages (`m:erlmcp_json`), and `connect_timeout` is in milliseconds. On lines and
 HTTP+SSE, at most `calls` plus `subscriptions` requests and streams are open at once. On Streamable
-HTTP, at most `calls` messages wait for a connection, and `subscriptions` has no effect.
+HTTP, at most `calls` requests wait for a connection, and as many messages without a response;
+`subscriptions` has no effect.
 """.
 -type settings() :: #{
     limits := erlmcp_json:limits(),

@@ -130,8 +130,11 @@ requested({Pool, Lane, Deadline} = From, RequestLine, Content, Repeats) ->
         end
     end.
 
+%% A call may wait for the answer to a question of its server, so the answer does not wait for calls,
+%% and no cancellation does.
+lane(request) -> call;
 lane(stream) -> stream;
-lane(_) -> call.
+lane(_) -> message.
 
 accepting(post, Headers) ->
     [{~"accept", ~"application/json, text/event-stream"}, {~"content-type", ~"application/json"}

@@ -130,7 +130,7 @@ start(#{kind := Kind, id := Id, deadline := Deadline, generation := Generation} 
 %% The response of the POST only acknowledges the message. The answer comes on the stream.
 post(#{message := Message, headers := Headers, deadline := Deadline, kind := Kind}, Route,
      #exchange{process = Pid, ref = Ref} = X) ->
-    Taken = #{kind => notification, id => none, session => none, message => Message,
+    Taken = #{kind => posted(Kind), id => none, session => none, message => Message,
               headers => Headers, deadline => Deadline},
     case erlmcp_httpc_exchange:start(Taken, Route) of
         {ok, Post} when Kind =:= request; Kind =:= stream ->
@@ -142,6 +142,10 @@ post(#{message := Message, headers := Headers, deadline := Deadline, kind := Kin
             ok = leave(Pid, Ref),
             Error
     end.
+
+%% The messages of a stream come on the stream of the session, so its POST is no stream.
+posted(stream) -> request;
+posted(Kind) -> Kind.
 
 over(Ref) ->
     _ = unalias(Ref),

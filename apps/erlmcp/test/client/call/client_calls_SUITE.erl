@@ -19,7 +19,8 @@ Sources: specification 2026-07-28, "Cancellation", "Progress", "Pagination", "To
          memory_of_a_call_is_bounded/1, a_receiver_that_dies_ends_its_call/1,
          a_long_text_is_no_heap/1, an_ended_call_counts_no_more/1, lists_have_few_bytes/1,
          meta_of_a_call_is_sent/1, what_is_no_answer_is_named/1, errors_have_their_data/1,
-         other_requests_are_not_repeated_for_headers/1, why_it_ends_is_told/1]).
+         other_requests_are_not_repeated_for_headers/1, why_it_ends_is_told/1,
+         a_cancellation_waits_for_no_call/1]).
 
 -import(erlmcp_test_client_calls, [visit/3, era/1, complete/1, page/3, counted/1, tool/1,
                                    mirrored/1]).
@@ -47,7 +48,7 @@ groups() ->
     [{stateless, [], Both},
      {session, [], [progress_extends_what_is_taken_up_again,
                     a_resumption_has_the_time_of_its_call, invalid_tool_of_others_stays,
-                    why_it_ends_is_told | Both]}].
+                    why_it_ends_is_told, a_cancellation_waits_for_no_call | Both]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -313,6 +314,30 @@ a_receiver_that_dies_ends_its_call(Config) ->
             #{~"params" := #{~"requestId" := Id}} = received(~"notifications/cancelled");
         stateless ->
             receive closed -> ok after ?WAIT -> error(not_closed) end
+    end.
+
+%% The call that waits gets the connection of the other one, which does not hold up what the server
+%% must be told.
+a_cancellation_waits_for_no_call(Config) ->
+    Client = visit(Config, #{connections => 1}, #{~"tools/call" => fun(_) ->
+        {events, [follow]}
+    end}),
+    {ok, First} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+    #{~"id" := Id} = received(~"tools/call"),
+    {ok, _} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+    ok = one_waits(Client),
+    ok = erlmcp_client:cancel(Client, First),
+    receive {erlmcp, First, Outcome} -> {error, cancelled} = Outcome after ?WAIT -> error(late) end,
+    #{~"params" := #{~"requestId" := Id}} = received(~"notifications/cancelled"),
+    _ = received(~"tools/call"),
+    ok = erlmcp_client:stop(Client).
+
+%% Until a call waits for a connection. The case's time is the bound.
+one_waits(Client) ->
+    {ok, #{channel := {Transport, Handle}}} = erlmcp_client_table:find(Client),
+    case Transport:connections(Handle) of
+        {_, 1} -> ok;
+        _ -> receive after 5 -> one_waits(Client) end
     end.
 
 %% A call without funs for them, alone and in a batch.
