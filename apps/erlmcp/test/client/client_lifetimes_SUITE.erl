@@ -25,7 +25,8 @@ once, and the server is told where it still does something.
          stream_that_is_not_resumed_is_opened_again/1,
          server_that_reads_nothing_holds_up_no_stop/1, no_folder_is_left/1,
          no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1,
-         every_reason_is_a_sentence/1, a_late_call_leaves_no_process/1]).
+         every_reason_is_a_sentence/1, a_late_call_leaves_no_process/1,
+         a_call_given_up_before_the_session_is_not_sent/1]).
 -export([log/2]).
 
 -import(erlmcp_test_http, [running/0]).
@@ -55,7 +56,7 @@ all() ->
      stream_that_is_not_resumed_is_opened_again,
      server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports,
      answer_from_before_a_change_is_not_kept, longest_retry, every_reason_is_a_sentence,
-     a_late_call_leaves_no_process].
+     a_late_call_leaves_no_process, a_call_given_up_before_the_session_is_not_sent].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -543,6 +544,39 @@ spawned() ->
     after 0 ->
         []
     end.
+
+%% The server takes its time to open the session. Whoever gives up meanwhile is told at once, and
+%% the server hears nothing of the call.
+a_call_given_up_before_the_session_is_not_sent(_) ->
+    Test = self(),
+    #{port := Port} = Peer = erlmcp_test_peer:tcp(fun
+        (#{~"method" := ~"initialize"} = Message) ->
+            Test ! {opening, self()},
+            receive open -> [result(Message, erlmcp_test_bad_http_peer:initialized())] end;
+        (#{~"method" := ~"ping"} = Message) ->
+            [result(Message, #{})];
+        (_) ->
+            []
+    end),
+    Client = started({tcp, {127, 0, 0, 1}, Port, #{era => session, timeout => 2 * ?WAIT}}),
+    Opening = receive {opening, Pid} -> Pid after ?WAIT -> error(not_opened) end,
+    Call = fun() -> {ok, _} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}) end,
+    {ok, Reference} = Call(),
+    ok = erlmcp_client:cancel(Client, Reference),
+    {error, cancelled} = event(Reference),
+    Caller = spawn(fun() -> {ok, _} = Call(), receive never -> ok end end),
+    ok = eventually(fun() -> running_calls(Client) =:= 1 end),
+    exit(Caller, kill),
+    ok = eventually(fun() -> running_calls(Client) =:= 0 end),
+    Opening ! open,
+    {ok, pong} = erlmcp_client:ping(Client),
+    receive {peer, #{~"method" := ~"tools/call"}} -> error(sent) after 0 -> ok end,
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+running_calls(Client) ->
+    #{calls := Count} = erlmcp_client:info(Client),
+    Count.
 
 %% Those who wait for an answer get one.
 killed_client_leaves_no_call_waiting(_) ->

@@ -50,6 +50,9 @@ A message to send.
   except for HTTP+SSE.
 - `resumes`: whether an HTTP stream that ends before the response is resumed.
 - `named`: whether the events of an HTTP stream are left undecoded (`m:erlmcp_httpc_exchange`).
+- `caller`, `cancel`: the reference of a monitor, and that of a cancellation. A message that waits
+  for a connection is not sent if a `'DOWN'` message of this monitor comes, or the message
+  `{erlmcp_cancel, Reference}`.
 """.
 -type outgoing() :: #{
     kind := request | notification | response | stream,
@@ -61,7 +64,9 @@ A message to send.
     resumes => boolean(),
     token => binary() | integer(),
     generation => non_neg_integer(),
-    named => boolean()
+    named => boolean(),
+    caller => reference(),
+    cancel => reference()
 }.
 
 -doc """
@@ -97,6 +102,7 @@ The reason why an exchange failed.
 - `{too_large, Limit}`: a message is larger than `message_bytes`.
 - `{overload, Limit}`: a limit of this client is reached; nothing was sent.
 - `timeout`: the deadline passed.
+- `cancelled`: the caller gave up before the message was sent.
 """.
 -type reason() ::
     {connect, term()}
@@ -108,7 +114,8 @@ The reason why an exchange failed.
     | {protocol, What :: binary()}
     | {too_large, Limit :: pos_integer()}
     | {overload, Limit :: pos_integer()}
-    | timeout.
+    | timeout
+    | cancelled.
 
 -doc """
 Starts the channel, linked to the calling process, which is its owner. The error names a wrong

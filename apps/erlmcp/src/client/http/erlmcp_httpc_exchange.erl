@@ -71,8 +71,9 @@ comes as `{named, Name, Data}`. `Name` is the name of the SSE event, and `Data` 
 
 -doc """
 Sends a message, or requests a stream if the message has the kind `stream` and no id. Waits for a
-token and for a connection, at most until the message's deadline. The events of the exchange come to
-the calling process, in messages for `received/2`. The error says why the message was not sent.
+token and for a connection, at most until the message's deadline. The wait for a connection ends
+with `caller` and `cancel`. The events of the exchange come to the calling process, in messages for
+`received/2`. The error says why the message was not sent.
 """.
 -spec start(erlmcp_channel:outgoing(), route()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -81,14 +82,15 @@ start(#{kind := Kind, id := Id} = Outgoing, Route) ->
         {stream, none} -> get;
         _ -> post
     end,
-    request(exchange(Method, Outgoing, Route)).
+    Ends = [caller, cancel],
+    request(exchange(Method, maps:without(Ends, Outgoing), Route), maps:with(Ends, Outgoing)).
 
 exchange(Method, #{message := Message, deadline := Deadline} = Outgoing, #{path := Path} = Route) ->
     #exchange{route = Route, outgoing = Outgoing, path = Path, method = Method,
               patience = Deadline - erlmcp_clock:now_ms(),
               body = iolist_to_binary(Message)}.
 
-request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline}} = X) ->
+request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline}} = X, Ends) ->
     #exchange{method = Method, path = Path, body = Body} = X,
     #{pool := Pool, headers := Constant} = Route,
     maybe
@@ -99,7 +101,7 @@ request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline
             post -> Body;
             _ -> ~""
         end,
-        {ok, Request} ?= requested({Pool, lane(Kind), Deadline}, {Method, Path},
+        {ok, Request} ?= requested({Pool, lane(Kind), Deadline, Ends}, {Method, Path},
                            {accepting(Method, Own ++ Constant), Sent}, ?REPEATS),
         {ok, X#exchange{request = Request, authorization = Authorization, at = head}}
     end.
@@ -120,9 +122,9 @@ not_authorized(Why) -> {unauthorized, Why}.
 
 %% Sends the request on a connection of the pool, and on another one if the server had closed the
 %% first already.
-requested({Pool, Lane, Deadline} = From, RequestLine, Content, Repeats) ->
+requested({Pool, Lane, Deadline, Ends} = From, RequestLine, Content, Repeats) ->
     maybe
-        {ok, Loan} ?= erlmcp_httpc_pool:checkout(Pool, Lane, Deadline),
+        {ok, Loan} ?= erlmcp_httpc_pool:checkout(Pool, Lane, Deadline, Ends),
         ended ?= erlmcp_httpc_pool_request:request(Loan, RequestLine, Content),
         case Repeats of
             0 -> {error, {closed, unprocessed}};
@@ -402,8 +404,10 @@ renewed(Delay, #exchange{outgoing = Outgoing, patience = Patience} = X) ->
     Deadline = erlmcp_clock:now_ms() + Delay + min(Patience, ?ATTEMPT),
     X#exchange{outgoing = Outgoing#{deadline := Deadline}}.
 
+%% The server may have the message already, and has to be told then that the caller has given up. So
+%% nothing is heard here, but by whoever reads the events.
 again(X) ->
-    case request(X) of
+    case request(X, #{}) of
         {ok, Next} -> {[], Next};
         {error, Reason} -> not_sent(Reason, X)
     end.
@@ -456,7 +460,7 @@ answer at most until `Deadline`, in monotonic milliseconds. Ignores the answer, 
 delete(Session, Headers, Deadline, Route) ->
     Outgoing = #{kind => notification, id => none, message => ~"", headers => Headers,
                  session => Session, deadline => Deadline},
-    case request(exchange(delete, Outgoing, Route)) of
+    case request(exchange(delete, Outgoing, Route), #{}) of
         {ok, X} -> deleted(X);
         {error, _} -> ok
     end.

@@ -20,7 +20,7 @@ Internal.
 
 -behaviour(gen_server).
 
--export([start_link/1, handle/1, checkout/3, connection/1, protocol/1, owner/1, outermost/1,
+-export([start_link/1, handle/1, checkout/4, connection/1, protocol/1, owner/1, outermost/1,
          give_back/2]).
 -export([info/1]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2,
@@ -73,7 +73,9 @@ Options of a pool, with their defaults.
 -define(KINDS, [call, message, stream]).
 
 -type waiters() :: gb_trees:tree(pos_integer(), waiter()).
--type waiter() :: {gen_server:from(), Monitor :: reference(), Timer :: reference()}.
+-type waiter() :: {from(), Monitor :: reference(), Timer :: reference()}.
+%% A process that waits, and the alias that its answer is sent to.
+-type from() :: {pid(), reference()}.
 
 -record(state, {
     slots :: erlmcp_httpc_pool_table:slots(),
@@ -112,23 +114,17 @@ milliseconds of `erlang:monotonic_time/1`.
 
 `{connect, Why}` says why the server could not be reached. `{connect, stopped}` means that the pool
 has ended. `{overload, Limit}` means that `Limit` calls wait already, or `Limit` messages, or that
-`Limit` streams are open or wait.
+`Limit` streams are open or wait. `cancelled` means that one of the messages of `caller` and
+`cancel` (`t:erlmcp_channel:outgoing/0`) has come while the process waited.
 """.
--spec checkout(handle(), erlmcp_httpc_pool_table:kind(), Deadline :: integer()) ->
-    {ok, loan()} | {error, {connect, term()} | {overload, pos_integer()} | timeout}.
-checkout({Pool, Slots, Limit} = Handle, Kind, Deadline) ->
+-spec checkout(handle(), erlmcp_httpc_pool_table:kind(), Deadline :: integer(),
+               #{caller => reference(), cancel => reference()}) ->
+    {ok, loan()} | {error, {connect, term()} | {overload, pos_integer()} | timeout | cancelled}.
+checkout({_, Slots, Limit} = Handle, Kind, Deadline, Ends) ->
     try at_once(Kind, Slots, Limit) of
-        {ok, Loan} ->
-            {ok, {Loan, Handle}};
-        {error, _} = Error ->
-            Error;
-        wait ->
-            try gen_server:call(Pool, {wait, Kind, Deadline}, infinity) of
-                {ok, Loan} -> {ok, {Loan, Handle}};
-                {error, _} = Error -> Error
-            catch
-                exit:{_, {gen_server, call, _}} -> {error, {connect, stopped}}
-            end
+        {ok, Loan} -> {ok, {Loan, Handle}};
+        {error, _} = Error -> Error;
+        wait -> wait(Kind, Deadline, Ends, Handle)
     catch
         %% The tables end with the pool.
         error:badarg -> {error, {connect, stopped}}
@@ -168,6 +164,35 @@ refused(Slots) ->
         false ->
             wait
     end.
+
+wait(Kind, Deadline, Ends, {Pool, _, _} = Handle) ->
+    Caller = maps:get(caller, Ends, none),
+    Cancel = maps:get(cancel, Ends, none),
+    Ref = monitor(process, Pool, [{alias, reply_demonitor}]),
+    Pool ! {wait, {self(), Ref}, Kind, Deadline},
+    receive
+        {Ref, {ok, Loan}} -> {ok, {Loan, Handle}};
+        {Ref, {error, _} = Error} -> Error;
+        {'DOWN', Ref, process, _, _} -> {error, {connect, stopped}};
+        {'DOWN', Caller, process, _, _} -> leave(Ref, Kind, Handle);
+        {erlmcp_cancel, Cancel} -> leave(Ref, Kind, Handle)
+    end.
+
+%% Stops waiting. A connection that was lent in the meantime is given back.
+leave(Ref, Kind, {Pool, _, _} = Handle) ->
+    ok = try
+        gen_server:call(Pool, {leave, {self(), Ref}, Kind}, infinity)
+    catch
+        exit:{_, {gen_server, call, _}} -> ok
+    end,
+    true = demonitor(Ref, [flush]),
+    receive
+        {Ref, {ok, Loan}} -> give_back({Loan, Handle}, reusable);
+        {Ref, {error, _}} -> ok
+    after 0 ->
+        ok
+    end,
+    {error, cancelled}.
 
 -doc """
 Returns the connection of a loan: either gun's process, for `gun:request/6` and similar functions,
@@ -250,13 +275,11 @@ handle_continue(progress, State) ->
 -doc false.
 handle_call(handle, _, #state{slots = Slots, settings = #{waiting := Limit}} = State) ->
     {reply, {self(), Slots, Limit}, State};
-handle_call({wait, Kind, Deadline}, From, State) ->
-    case admitted(Kind, State) of
-        ok ->
-            {noreply, add(Kind, From, Deadline, State), {continue, progress}};
-        {error, _} = Error ->
-            {reply, Error, State}
-    end;
+handle_call({leave, From, Kind}, _, State) ->
+    Numbers = [Number || {Number, {Waiter, _, _}} <- gb_trees:to_list(waiters(Kind, State)),
+                         Waiter =:= From],
+    Left = lists:foldl(fun(Number, Acc) -> remove_waiter(Kind, Number, Acc) end, State, Numbers),
+    {reply, ok, settle(Left)};
 handle_call(_, _, State) ->
     {reply, {error, unknown}, State}.
 
@@ -305,10 +328,18 @@ handle_cast(_, State) ->
     {noreply, State}.
 
 -doc false.
+handle_info({wait, From, Kind, Deadline}, State) ->
+    case admitted(Kind, State) of
+        ok ->
+            {noreply, add(Kind, From, Deadline, State), {continue, progress}};
+        {error, _} = Error ->
+            ok = reply(From, Error),
+            {noreply, State}
+    end;
 handle_info({expired, Kind, Number, Error}, State) ->
     {noreply, settle(answer(Kind, Number, {error, Error}, State))};
 handle_info({{caller_died, Kind, Number}, _, process, _, _}, State) ->
-    {noreply, settle(leave(Kind, Number, State))};
+    {noreply, settle(remove_waiter(Kind, Number, State))};
 handle_info(sweep, #state{connections = Connections} = State) ->
     Swept = erlmcp_httpc_pool_connections:sweep(erlmcp_clock:now_ms(), Connections),
     {noreply, State#state{connections = Swept, sweep = none}, {continue, progress}};
@@ -405,13 +436,17 @@ answer(Kind, Number, Answer, State) ->
         {From, Next} ->
             %% The answered process does not wait any more when it looks.
             ok = publish(Kind, Next),
-            ok = gen_server:reply(From, Answer),
+            ok = reply(From, Answer),
             Next;
         none ->
             State
     end.
 
-leave(Kind, Number, State) ->
+reply({_, Ref}, Answer) ->
+    Ref ! {Ref, Answer},
+    ok.
+
+remove_waiter(Kind, Number, State) ->
     case remove(Kind, Number, State) of
         {_, Next} -> Next;
         none -> State

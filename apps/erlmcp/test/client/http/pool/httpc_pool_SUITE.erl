@@ -117,11 +117,11 @@ take(Handle) ->
     take(Handle, call).
 
 take(Handle, Kind) ->
-    {ok, Loan} = erlmcp_httpc_pool:checkout(Handle, Kind, in(?TIMEOUT)),
+    {ok, Loan} = erlmcp_httpc_pool:checkout(Handle, Kind, in(?TIMEOUT), #{}),
     Loan.
 
 refusal(Handle, Kind, Ms) ->
-    {error, Reason} = erlmcp_httpc_pool:checkout(Handle, Kind, in(Ms)),
+    {error, Reason} = erlmcp_httpc_pool:checkout(Handle, Kind, in(Ms), #{}),
     Reason.
 
 connection(Loan) ->
@@ -134,7 +134,7 @@ reusable(Loan) ->
 taker(Handle, Kind) ->
     Test = self(),
     spawn(fun() ->
-        Test ! {self(), erlmcp_httpc_pool:checkout(Handle, Kind, in(?TIMEOUT))},
+        Test ! {self(), erlmcp_httpc_pool:checkout(Handle, Kind, in(?TIMEOUT), #{})},
         receive stop -> ok end
     end).
 
