@@ -26,7 +26,8 @@ once, and the server is told where it still does something.
          server_that_reads_nothing_holds_up_no_stop/1, no_folder_is_left/1,
          no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1,
          every_reason_is_a_sentence/1, a_late_call_leaves_no_process/1,
-         a_call_given_up_before_the_session_is_not_sent/1]).
+         a_call_given_up_before_the_session_is_not_sent/1,
+         a_caller_that_dies_while_it_starts_a_call/1]).
 -export([log/2]).
 
 -import(erlmcp_test_http, [running/0]).
@@ -56,7 +57,8 @@ all() ->
      stream_that_is_not_resumed_is_opened_again,
      server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports,
      answer_from_before_a_change_is_not_kept, longest_retry, every_reason_is_a_sentence,
-     a_late_call_leaves_no_process, a_call_given_up_before_the_session_is_not_sent].
+     a_late_call_leaves_no_process, a_call_given_up_before_the_session_is_not_sent,
+     a_caller_that_dies_while_it_starts_a_call].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -573,6 +575,39 @@ a_call_given_up_before_the_session_is_not_sent(_) ->
     receive {peer, #{~"method" := ~"tools/call"}} -> error(sent) after 0 -> ok end,
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
+
+%% No call waits for its caller to let it go on. The callers do nothing but start calls, so some of
+%% them die when the process of a call has begun to wait.
+a_caller_that_dies_while_it_starts_a_call(_) ->
+    Server = server(),
+    Client = started({server, Server, #{}}),
+    {ok, Pool} = erlmcp_pool:start_link(#{targets => [{server, Server, #{}}]}),
+    [begin
+         ok = killed_while_it_calls(To),
+         ok = eventually(fun() -> waiting_processes() =:= [] end)
+     end || To <- [Client, Pool], _ <- lists:seq(1, 200)],
+    ok = eventually(fun() -> running_calls(Client) =:= 0 end),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_pool:stop(Pool),
+    ok = erlmcp:stop_server(Server).
+
+killed_while_it_calls(To) ->
+    Test = self(),
+    {Caller, Monitor} = spawn_monitor(fun() ->
+        Test ! {calling, self()},
+        calling(To)
+    end),
+    receive {calling, Caller} -> exit(Caller, kill) after ?WAIT -> error(no_caller) end,
+    receive {'DOWN', Monitor, process, Caller, killed} -> ok after ?WAIT -> error(lives) end.
+
+calling(To) ->
+    {ok, _} = erlmcp_client:async(To, ping),
+    calling(To).
+
+waiting_processes() ->
+    [Pid || Pid <- processes(),
+            {_, {Module, _, _}} <- [process_info(Pid, current_function)],
+            lists:member(Module, [erlmcp_client_call, erlmcp_pool_members])].
 
 running_calls(Client) ->
     #{calls := Count} = erlmcp_client:info(Client),

@@ -236,8 +236,14 @@ in_table(Access) ->
 
 %% The call ends with the process that runs it.
 waited(Run, Receiver, Reference) ->
-    receive {go, Reference} -> ok end,
     Gone = monitor(process, Receiver),
+    receive
+        {go, Reference} -> waited(Run, Receiver, Gone, Reference);
+        %% The receiver was killed when it had just started this process.
+        {'DOWN', Gone, process, Receiver, _} -> {error, cancelled}
+    end.
+
+waited(Run, Receiver, Gone, Reference) ->
     {Pid, Monitor} = erlmcp_one_shot:start(Run, []),
     receive
         {'DOWN', Monitor, process, Pid, {outcome, Outcome}} ->
