@@ -701,9 +701,10 @@ async(Client, Operation, Options) ->
     end.
 
 -doc """
-Cancels an operation that `async/2` or `async/3` has started at this client, and tells the server.
-Does not wait: the outcome comes as a message, and is `{error, cancelled}` unless another outcome is
-already on its way. Has no effect on an operation that has ended.
+Cancels an operation that `async/2` or `async/3` has started at this client. Tells the server, if
+the request has been sent. Does not wait: the outcome comes as a message, and is
+`{error, cancelled}` unless another outcome is already on its way. Has no effect on an operation
+that has ended.
 """.
 -spec cancel(client(), reference()) -> ok.
 cancel(Client, Reference) ->

@@ -27,6 +27,7 @@ once, and the server is told where it still does something.
          no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1,
          every_reason_is_a_sentence/1, a_late_call_leaves_no_process/1,
          a_call_given_up_before_the_session_is_not_sent/1,
+         calls_given_up_before_the_session_leave_nothing/1,
          a_caller_that_dies_while_it_starts_a_call/1]).
 -export([log/2]).
 
@@ -58,6 +59,7 @@ all() ->
      server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports,
      answer_from_before_a_change_is_not_kept, longest_retry, every_reason_is_a_sentence,
      a_late_call_leaves_no_process, a_call_given_up_before_the_session_is_not_sent,
+     calls_given_up_before_the_session_leave_nothing,
      a_caller_that_dies_while_it_starts_a_call].
 
 init_per_suite(Config) ->
@@ -550,18 +552,7 @@ spawned() ->
 %% The server takes its time to open the session. Whoever gives up meanwhile is told at once, and
 %% the server hears nothing of the call.
 a_call_given_up_before_the_session_is_not_sent(_) ->
-    Test = self(),
-    #{port := Port} = Peer = erlmcp_test_peer:tcp(fun
-        (#{~"method" := ~"initialize"} = Message) ->
-            Test ! {opening, self()},
-            receive open -> [result(Message, erlmcp_test_bad_http_peer:initialized())] end;
-        (#{~"method" := ~"ping"} = Message) ->
-            [result(Message, #{})];
-        (_) ->
-            []
-    end),
-    Client = started({tcp, {127, 0, 0, 1}, Port, #{era => session, timeout => 2 * ?WAIT}}),
-    Opening = receive {opening, Pid} -> Pid after ?WAIT -> error(not_opened) end,
+    {Peer, Client, Opening} = opening(#{}),
     Call = fun() -> {ok, _} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}) end,
     {ok, Reference} = Call(),
     ok = erlmcp_client:cancel(Client, Reference),
@@ -608,6 +599,49 @@ waiting_processes() ->
     [Pid || Pid <- processes(),
             {_, {Module, _, _}} <- [process_info(Pid, current_function)],
             lists:member(Module, [erlmcp_client_call, erlmcp_pool_members])].
+
+%% A client whose server takes its time to open the session.
+opening(Options) ->
+    Test = self(),
+    #{port := Port} = Peer = erlmcp_test_peer:tcp(fun
+        (#{~"method" := ~"initialize"} = Message) ->
+            Test ! {opening, self()},
+            receive open -> [result(Message, erlmcp_test_bad_http_peer:initialized())] end;
+        (#{~"method" := ~"ping"} = Message) ->
+            [result(Message, #{})];
+        (_) ->
+            []
+    end),
+    Client = started({tcp, {127, 0, 0, 1}, Port, Options#{era => session, timeout => 2 * ?WAIT}}),
+    Opening = receive {opening, Pid} -> Pid after ?WAIT -> error(not_opened) end,
+    {Peer, Client, Opening}.
+
+%% The client's process does not keep them until the session is open.
+calls_given_up_before_the_session_leave_nothing(_) ->
+    {Peer, Client, _} = opening(#{calls => 10}),
+    GiveUp = fun() ->
+        Begun = [begin
+                     {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+                     Reference
+                 end || _ <- lists:seq(1, 10)],
+        %% Meanwhile most of them ask the client's process.
+        _ = [sys:get_state(Client) || _ <- [1, 2, 3]],
+        [begin
+             ok = erlmcp_client:cancel(Client, Reference),
+             {error, cancelled} = event(Reference)
+         end || Reference <- Begun]
+    end,
+    _ = [GiveUp() || _ <- lists:seq(1, 10)],
+    Before = memory(Client),
+    _ = [GiveUp() || _ <- lists:seq(1, 500)],
+    true = memory(Client) < Before + 100_000,
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+memory(Client) ->
+    true = erlang:garbage_collect(Client),
+    {memory, Bytes} = process_info(Client, memory),
+    Bytes.
 
 running_calls(Client) ->
     #{calls := Count} = erlmcp_client:info(Client),

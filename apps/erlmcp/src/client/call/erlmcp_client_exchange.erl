@@ -149,8 +149,8 @@ exchange(Id, {Method, _} = Request, Extra, {Client, Live}, #{deadline := Deadlin
         kind => request, id => Id, token => Id, message => Message, headers => Headers,
         session => Session, generation => Generation, deadline => Deadline,
         resumes => erlmcp_revision:era(Revision) =:= session},
-    %% The call may have waited for the connection or for the user before.
-    Sent = case is_given_up(Watch) of
+    %% The call may have waited for the negotiation or for a user before.
+    Sent = case erlmcp_channel:is_given_up(Watch) of
         true -> {error, cancelled};
         false -> Transport:send(Outgoing, Handle)
     end,
@@ -160,16 +160,6 @@ exchange(Id, {Method, _} = Request, Extra, {Client, Live}, #{deadline := Deadlin
                            exchange = Exchange, sent = iolist_size(Message), watch = Watch});
         {error, Reason} ->
             {{error, reason(Reason, Watch)}, {0, 0}}
-    end.
-
-is_given_up(Watch) ->
-    Caller = maps:get(caller, Watch, none),
-    Cancel = maps:get(cancel, Watch, none),
-    receive
-        {'DOWN', Caller, process, _, _} -> true;
-        {erlmcp_cancel, Cancel} -> true
-    after 0 ->
-        false
     end.
 
 -doc """

@@ -10,6 +10,8 @@ it. This process passes each message of its mailbox to `c:received/2`.
 Internal.
 """.
 
+-export([is_given_up/1]).
+
 -export_type([channel/0, handle/0, exchange/0, settings/0, outgoing/0, event/0, reason/0]).
 
 -doc """
@@ -185,3 +187,18 @@ connection while the outcome of its negotiation is published, and none otherwise
 -callback connections(handle()) -> {Open :: non_neg_integer(), Waiting :: non_neg_integer()}.
 
 -optional_callbacks([fall_back/2, connections/1]).
+
+-doc """
+Returns `true` if the caller has given up: a message of `caller` or `cancel` (`t:outgoing/0`) has
+come. The message is taken out of the mailbox.
+""".
+-spec is_given_up(#{caller => reference(), cancel => reference(), _ => _}) -> boolean().
+is_given_up(Ends) ->
+    Caller = maps:get(caller, Ends, none),
+    Cancel = maps:get(cancel, Ends, none),
+    receive
+        {'DOWN', Caller, process, _, _} -> true;
+        {erlmcp_cancel, Cancel} -> true
+    after 0 ->
+        false
+    end.

@@ -72,8 +72,9 @@ comes as `{named, Name, Data}`. `Name` is the name of the SSE event, and `Data` 
 -doc """
 Sends a message, or requests a stream if the message has the kind `stream` and no id. Waits for a
 token and for a connection, at most until the message's deadline. The wait for a connection ends
-with `caller` and `cancel`. The events of the exchange come to the calling process, in messages for
-`received/2`. The error says why the message was not sent.
+with `caller` and `cancel`. If these come during the wait for a token, nothing is sent after it. The
+events of the exchange come to the calling process, in messages for `received/2`. The error says why
+the message was not sent.
 """.
 -spec start(erlmcp_channel:outgoing(), route()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -82,15 +83,14 @@ start(#{kind := Kind, id := Id} = Outgoing, Route) ->
         {stream, none} -> get;
         _ -> post
     end,
-    Ends = [caller, cancel],
-    request(exchange(Method, maps:without(Ends, Outgoing), Route), maps:with(Ends, Outgoing)).
+    request(exchange(Method, Outgoing, Route)).
 
 exchange(Method, #{message := Message, deadline := Deadline} = Outgoing, #{path := Path} = Route) ->
     #exchange{route = Route, outgoing = Outgoing, path = Path, method = Method,
               patience = Deadline - erlmcp_clock:now_ms(),
               body = iolist_to_binary(Message)}.
 
-request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline}} = X, Ends) ->
+request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline}} = X) ->
     #exchange{method = Method, path = Path, body = Body} = X,
     #{pool := Pool, headers := Constant} = Route,
     maybe
@@ -101,9 +101,17 @@ request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline
             post -> Body;
             _ -> ~""
         end,
-        {ok, Request} ?= requested({Pool, lane(Kind), Deadline, Ends}, {Method, Path},
+        {ok, Request} ?= requested({Pool, lane(Kind), Deadline, ends(X)}, {Method, Path},
                            {accepting(Method, Own ++ Constant), Sent}, ?REPEATS),
         {ok, X#exchange{request = Request, authorization = Authorization, at = head}}
+    end.
+
+%% The server has the message of a stream that is being resumed, and must be told that the caller
+%% has given up. So this is heard where the events are read, and not here.
+ends(#exchange{outgoing = Outgoing, resumption = Resumption}) ->
+    case erlmcp_httpc_resumption:has_failed(Resumption) of
+        true -> #{};
+        false -> maps:with([caller, cancel], Outgoing)
     end.
 
 authorization(#exchange{route = #{authorizer := none}}) ->
@@ -404,10 +412,8 @@ renewed(Delay, #exchange{outgoing = Outgoing, patience = Patience} = X) ->
     Deadline = erlmcp_clock:now_ms() + Delay + min(Patience, ?ATTEMPT),
     X#exchange{outgoing = Outgoing#{deadline := Deadline}}.
 
-%% The server may have the message already, and has to be told then that the caller has given up. So
-%% nothing is heard here, but by whoever reads the events.
 again(X) ->
-    case request(X, #{}) of
+    case request(X) of
         {ok, Next} -> {[], Next};
         {error, Reason} -> not_sent(Reason, X)
     end.
@@ -460,7 +466,7 @@ answer at most until `Deadline`, in monotonic milliseconds. Ignores the answer, 
 delete(Session, Headers, Deadline, Route) ->
     Outgoing = #{kind => notification, id => none, message => ~"", headers => Headers,
                  session => Session, deadline => Deadline},
-    case request(exchange(delete, Outgoing, Route), #{}) of
+    case request(exchange(delete, Outgoing, Route)) of
         {ok, X} -> deleted(X);
         {error, _} -> ok
     end.

@@ -115,12 +115,19 @@ milliseconds of `erlang:monotonic_time/1`.
 `{connect, Why}` says why the server could not be reached. `{connect, stopped}` means that the pool
 has ended. `{overload, Limit}` means that `Limit` calls wait already, or `Limit` messages, or that
 `Limit` streams are open or wait. `cancelled` means that one of the messages of `caller` and
-`cancel` (`t:erlmcp_channel:outgoing/0`) has come while the process waited.
+`cancel` (`t:erlmcp_channel:outgoing/0`) has come, before this call or while it waited.
 """.
 -spec checkout(handle(), erlmcp_httpc_pool_table:kind(), Deadline :: integer(),
                #{caller => reference(), cancel => reference()}) ->
     {ok, loan()} | {error, {connect, term()} | {overload, pos_integer()} | timeout | cancelled}.
-checkout({_, Slots, Limit} = Handle, Kind, Deadline, Ends) ->
+checkout(Handle, Kind, Deadline, Ends) ->
+    %% The process may have waited for a login, and heard nothing meanwhile.
+    case map_size(Ends) > 0 andalso erlmcp_channel:is_given_up(Ends) of
+        true -> {error, cancelled};
+        false -> lent(Handle, Kind, Deadline, Ends)
+    end.
+
+lent({_, Slots, Limit} = Handle, Kind, Deadline, Ends) ->
     try at_once(Kind, Slots, Limit) of
         {ok, Loan} -> {ok, {Loan, Handle}};
         {error, _} = Error -> Error;
