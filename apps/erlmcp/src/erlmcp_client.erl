@@ -125,7 +125,8 @@ A client's own options on HTTP.
 - `transport`: `sse` for a server of HTTP+SSE whose stream is at the URL. By default the client
   finds out which transport the server has.
 - `connections`: the most connections for calls (8). `streams`: the most streams of subscriptions
-  and sessions (100). Each is 10,000 at most.
+  and sessions (100). Each is 10,000 at most. Two more connections are for notifications, and for
+  answers to the server's questions, while those for calls are taken.
 - `idle_ms`: milliseconds until an unused connection is closed (30,000).
 - `tls`: options of `ssl:connect/3`, which override the client's own.
 - `protocols`: the versions of HTTP that the client offers over TLS (`[http2, http]`). Without TLS
@@ -700,9 +701,10 @@ async(Client, Operation, Options) ->
     end.
 
 -doc """
-Cancels an operation that `async/2` or `async/3` has started at this client, and tells the server.
-Does not wait: the outcome comes as a message, and is `{error, cancelled}` unless another outcome is
-already on its way. Has no effect on an operation that has ended.
+Cancels an operation that `async/2` or `async/3` has started at this client. Tells the server, if
+the request has been sent. Does not wait: the outcome comes as a message, and is
+`{error, cancelled}` unless another outcome is already on its way. Has no effect on an operation
+that has ended.
 """.
 -spec cancel(client(), reference()) -> ok.
 cancel(Client, Reference) ->

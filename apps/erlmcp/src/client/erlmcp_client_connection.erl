@@ -343,8 +343,13 @@ kind(#peer{client = #{server := Server}, live = #{revision := Revision}}) -> {Se
 server(#peer{client = Client, live = undefined, pending = Pending}) -> {Client, Pending};
 server(#peer{client = Client, live = Live}) -> {Client, Live}.
 
-wait(From, #peer{waiting = Waiting} = Peer) ->
-    negotiate_if_needed(Peer#peer{waiting = [From | Waiting]}).
+wait(From, #peer{waiting = Waiting, client = #{settings := #{calls := Limit}}} = Peer) ->
+    Living = case length(Waiting) < Limit of
+        true -> Waiting;
+        %% Those that have given up need no answer.
+        false -> [Other || {Pid, _} = Other <- Waiting, is_process_alive(Pid)]
+    end,
+    negotiate_if_needed(Peer#peer{waiting = [From | Living]}).
 
 %% Negotiates unless there is an outcome, or one is on its way.
 negotiate_if_needed(#peer{live = undefined, negotiator = undefined, pending = undefined, way = up}

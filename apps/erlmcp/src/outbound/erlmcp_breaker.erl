@@ -13,7 +13,7 @@ Internal.
 """.
 
 -export([new/1, is_options/1, enter/1, leave/3]).
--export([works/1, opens_in/1, spare/2, state/1, failed/1]).
+-export([works/1, opens_in/1, spare/2, is_trial/1, state/1, failed/1]).
 
 -export_type([breaker/0, entry/0, state/0]).
 
@@ -170,6 +170,11 @@ spare({Numbers, _, _, _}, Entry) ->
         Entry -> atomics:put(Numbers, ?TRYING, 0);
         _ -> ok
     end.
+
+-doc "Returns `true` if the call that `enter/1` let go ahead is the trial of a half-open breaker.".
+-spec is_trial(entry()) -> boolean().
+is_trial(Entry) ->
+    Entry > 0.
 
 -doc "Returns `closed`, `open` or `half_open`, the state of a breaker.".
 -spec state(breaker()) -> state().

@@ -27,7 +27,10 @@ once, and the server is told where it still does something.
          stream_that_is_not_resumed_is_opened_again/1,
          server_that_reads_nothing_holds_up_no_stop/1, no_folder_is_left/1,
          no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1,
-         every_reason_is_a_sentence/1, a_late_call_leaves_no_process/1]).
+         every_reason_is_a_sentence/1, a_late_call_leaves_no_process/1,
+         a_call_given_up_before_the_session_is_not_sent/1,
+         calls_given_up_before_the_session_leave_nothing/1,
+         a_caller_that_dies_while_it_starts_a_call/1]).
 -export([log/2]).
 
 -import(erlmcp_test_http, [running/0]).
@@ -59,7 +62,9 @@ all() ->
      stream_that_is_not_resumed_is_opened_again,
      server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports,
      answer_from_before_a_change_is_not_kept, longest_retry, every_reason_is_a_sentence,
-     a_late_call_leaves_no_process].
+     a_late_call_leaves_no_process, a_call_given_up_before_the_session_is_not_sent,
+     calls_given_up_before_the_session_leave_nothing,
+     a_caller_that_dies_while_it_starts_a_call].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -545,6 +550,104 @@ spawned() ->
     after 0 ->
         []
     end.
+
+%% The server takes its time to open the session. Whoever gives up meanwhile is told at once, and
+%% the server hears nothing of the call.
+a_call_given_up_before_the_session_is_not_sent(_) ->
+    {Peer, Client, Opening} = opening(#{}),
+    Call = fun() -> {ok, _} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}) end,
+    {ok, Reference} = Call(),
+    ok = erlmcp_client:cancel(Client, Reference),
+    {error, cancelled} = event(Reference),
+    Caller = spawn(fun() -> {ok, _} = Call(), receive never -> ok end end),
+    ok = eventually(fun() -> running_calls(Client) =:= 1 end),
+    exit(Caller, kill),
+    ok = eventually(fun() -> running_calls(Client) =:= 0 end),
+    Opening ! open,
+    {ok, pong} = erlmcp_client:ping(Client),
+    receive {peer, #{~"method" := ~"tools/call"}} -> error(sent) after 0 -> ok end,
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% No call waits for its caller to let it go on. The callers do nothing but start calls, so some of
+%% them die when the process of a call has begun to wait.
+a_caller_that_dies_while_it_starts_a_call(_) ->
+    Server = server(),
+    Client = started({server, Server, #{}}),
+    {ok, Pool} = erlmcp_pool:start_link(#{targets => [{server, Server, #{}}]}),
+    [begin
+         ok = killed_while_it_calls(To),
+         ok = eventually(fun() -> waiting_processes() =:= [] end)
+     end || To <- [Client, Pool], _ <- lists:seq(1, 200)],
+    ok = eventually(fun() -> running_calls(Client) =:= 0 end),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_pool:stop(Pool),
+    ok = erlmcp:stop_server(Server).
+
+killed_while_it_calls(To) ->
+    Test = self(),
+    {Caller, Monitor} = spawn_monitor(fun() ->
+        Test ! {calling, self()},
+        calling(To)
+    end),
+    receive {calling, Caller} -> exit(Caller, kill) after ?WAIT -> error(no_caller) end,
+    receive {'DOWN', Monitor, process, Caller, killed} -> ok after ?WAIT -> error(lives) end.
+
+calling(To) ->
+    {ok, _} = erlmcp_client:async(To, ping),
+    calling(To).
+
+waiting_processes() ->
+    [Pid || Pid <- processes(),
+            {_, {Module, _, _}} <- [process_info(Pid, current_function)],
+            lists:member(Module, [erlmcp_client_call, erlmcp_pool_members])].
+
+%% A client whose server takes its time to open the session.
+opening(Options) ->
+    Test = self(),
+    #{port := Port} = Peer = erlmcp_test_peer:tcp(fun
+        (#{~"method" := ~"initialize"} = Message) ->
+            Test ! {opening, self()},
+            receive open -> [result(Message, erlmcp_test_bad_http_peer:initialized())] end;
+        (#{~"method" := ~"ping"} = Message) ->
+            [result(Message, #{})];
+        (_) ->
+            []
+    end),
+    Client = started({tcp, {127, 0, 0, 1}, Port, Options#{era => session, timeout => 2 * ?WAIT}}),
+    Opening = receive {opening, Pid} -> Pid after ?WAIT -> error(not_opened) end,
+    {Peer, Client, Opening}.
+
+%% The client's process does not keep them until the session is open.
+calls_given_up_before_the_session_leave_nothing(_) ->
+    {Peer, Client, _} = opening(#{calls => 10}),
+    GiveUp = fun() ->
+        Begun = [begin
+                     {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+                     Reference
+                 end || _ <- lists:seq(1, 10)],
+        %% Meanwhile most of them ask the client's process.
+        _ = [sys:get_state(Client) || _ <- [1, 2, 3]],
+        [begin
+             ok = erlmcp_client:cancel(Client, Reference),
+             {error, cancelled} = event(Reference)
+         end || Reference <- Begun]
+    end,
+    _ = [GiveUp() || _ <- lists:seq(1, 10)],
+    Before = memory(Client),
+    _ = [GiveUp() || _ <- lists:seq(1, 500)],
+    true = memory(Client) < Before + 100_000,
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+memory(Client) ->
+    true = erlang:garbage_collect(Client),
+    {memory, Bytes} = process_info(Client, memory),
+    Bytes.
+
+running_calls(Client) ->
+    #{calls := Count} = erlmcp_client:info(Client),
+    Count.
 
 %% Those who wait for an answer get one.
 killed_client_leaves_no_call_waiting(_) ->

@@ -86,17 +86,13 @@ start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
     Reporting = maps:merge(#{progress => Tell(progress), log => Tell(log)}, Options),
     To = {Receiver, Reference},
     Pid = spawn_opt(fun() ->
-        receive {go, Reference} -> ok end,
-        try
-            Ends = #{caller => monitor(process, Receiver), cancel => Reference},
-            Watch = erlmcp_client_exchange:watch(maps:merge(Reporting, Ends), Client),
-            outcome(Operation, Client, Reporting, Watch, To)
-        of
-            Outcome -> ended(Outcome, To, Calls)
-        catch
-            Class:Reason:Stack ->
-                ended({error, {crashed, crash(Class, Reason, Stack)}}, To, Calls),
-                erlang:raise(Class, Reason, Stack)
+        Gone = monitor(process, Receiver),
+        receive
+            {go, Reference} ->
+                started(Operation, Client, Reporting, Gone, To);
+            %% The receiver was killed when it had just started this process.
+            {'DOWN', Gone, process, _, _} ->
+                erlmcp_client_calls:remove_own(Calls)
         end
     end, bounds(Client)),
     %% From here on the call can be cancelled.
@@ -110,6 +106,19 @@ start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
             erlmcp_client_calls:report(To, {error, stopped})
     end,
     Reference.
+
+started(Operation, #{calls := Calls} = Client, Options, Gone, {_, Reference} = To) ->
+    try
+        Ends = #{caller => Gone, cancel => Reference},
+        Watch = erlmcp_client_exchange:watch(maps:merge(Options, Ends), Client),
+        outcome(Operation, Client, Options, Watch, To)
+    of
+        Outcome -> ended(Outcome, To, Calls)
+    catch
+        Class:Reason:Stack ->
+            ended({error, {crashed, crash(Class, Reason, Stack)}}, To, Calls),
+            erlang:raise(Class, Reason, Stack)
+    end.
 
 ended(Outcome, To, Calls) ->
     case erlmcp_client_calls:remove_own(Calls) of

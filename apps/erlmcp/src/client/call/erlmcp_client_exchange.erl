@@ -110,8 +110,9 @@ limit(#{timeout := Timeout}) -> Timeout.
 
 -doc """
 Sends a request, waits for its response, counts the request, and ends its span. Throws `cancelled`
-if the caller dies or cancels the call. The request is then cancelled at the server, and also after
-the deadline, and after a message that is not MCP. A request `initialize` is never cancelled there.
+if the caller dies or cancels the call. The request is then cancelled at the server, or not sent if
+it has not been yet. It is cancelled there after the deadline, too, and after a message that is not
+MCP. A request `initialize` is never cancelled there.
 """.
 -spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
           {erlmcp_client_connection:client(), erlmcp_client_connection:live()}, watch()) ->
@@ -144,10 +145,16 @@ exchange(Id, {Method, _} = Request, Extra, {Client, Live}, #{deadline := Deadlin
     #{revision := Revision, session := Session, generation := Generation} = Live,
     {Message, Headers} = erlmcp_client_request:request(Id, Request, token(Id, Watch, Extra),
                                                        {Revision, Identity}),
-    Outgoing = #{kind => request, id => Id, token => Id, message => Message, headers => Headers,
-                 session => Session, generation => Generation, deadline => Deadline,
-                 resumes => erlmcp_revision:era(Revision) =:= session},
-    case Transport:send(Outgoing, Handle) of
+    Outgoing = (maps:with([caller, cancel], Watch))#{
+        kind => request, id => Id, token => Id, message => Message, headers => Headers,
+        session => Session, generation => Generation, deadline => Deadline,
+        resumes => erlmcp_revision:era(Revision) =:= session},
+    %% The call may have waited for the negotiation or for a user before.
+    Sent = case erlmcp_channel:is_given_up(Watch) of
+        true -> {error, cancelled};
+        false -> Transport:send(Outgoing, Handle)
+    end,
+    case Sent of
         {ok, Exchange} ->
             await(#attempt{client = Client, live = Live, id = Id, method = Method,
                            exchange = Exchange, sent = iolist_size(Message), watch = Watch});

@@ -164,16 +164,40 @@ cached(Request, _) ->
     Request.
 
 %% A request is not sent if the negotiation before it fails, and is counted here then.
-live(Request, #call{client = Client, watch = #{deadline := Deadline}} = Call) ->
+live(Request, #call{client = #{peer := Peer} = Client, watch = Watch} = Call) ->
+    #{deadline := Deadline} = Watch,
     Began = erlang:monotonic_time(nanosecond),
-    case in_time(erlmcp_client_connection:live(Client, Deadline), Call) of
+    Negotiated = case erlmcp_client_table:live(Peer) of
+        #{} = Live -> {ok, Live};
+        _ -> waited(fun() -> erlmcp_client_connection:live(Client, Deadline) end, Call)
+    end,
+    case Negotiated of
         {error, Reason} = Error ->
             #{server := Server} = Client,
             ok = erlmcp_client_meter:unsent(Request, {Server, none}, Began, Reason),
-            Error;
-        Live ->
-            Live
+            over_if_cancelled(Error);
+        {ok, _} ->
+            Negotiated
     end.
+
+%% Waits for the client's process, in another process, so that this one hears when the caller gives
+%% up.
+waited(Ask, #call{watch = Watch} = Call) ->
+    Caller = maps:get(caller, Watch, none),
+    Cancel = maps:get(cancel, Watch, none),
+    {Pid, Monitor} = erlmcp_one_shot:start(Ask, []),
+    Outcome = receive
+        {'DOWN', Monitor, process, Pid, {outcome, Answer}} -> Answer;
+        {'DOWN', Monitor, process, Pid, Reason} -> {error, {crashed, Reason}};
+        {'DOWN', Caller, process, _, _} -> {error, cancelled};
+        {erlmcp_cancel, Cancel} -> {error, cancelled}
+    end,
+    true = demonitor(Monitor, [flush]),
+    true = exit(Pid, kill),
+    in_time(Outcome, Call).
+
+over_if_cancelled({error, cancelled}) -> throw(cancelled);
+over_if_cancelled(Outcome) -> Outcome.
 
 %% When the time of a call is over, the error has the limit of the call, whichever step was waiting.
 in_time({error, timeout}, #call{watch = Watch}) ->
@@ -305,9 +329,10 @@ remedied(again, Request, _, Call) ->
         send(Request, Call)
     end;
 remedied(_, Request, {_, Live}, #call{client = Client, watch = #{deadline := Deadline}} = Call) ->
-    case in_time(erlmcp_client_connection:renegotiate(Client, Live, Deadline), Call) of
+    Ask = fun() -> erlmcp_client_connection:renegotiate(Client, Live, Deadline) end,
+    case waited(Ask, Call) of
         {ok, _} -> send(Request, Call);
-        {error, _} = Error -> Error
+        {error, _} = Error -> over_if_cancelled(Error)
     end.
 
 %% Sends the request again, with the answers and the server's state. The state belongs to this

@@ -10,6 +10,8 @@ it. This process passes each message of its mailbox to `c:received/2`.
 Internal.
 """.
 
+-export([is_given_up/1]).
+
 -export_type([channel/0, handle/0, exchange/0, settings/0, outgoing/0, event/0, reason/0]).
 
 -doc """
@@ -24,7 +26,8 @@ it.
 The settings of every channel, in addition to the `options` of its transport. `limits` are those of
 received messages (`m:erlmcp_json`), and `connect_timeout` is in milliseconds. On lines and
 HTTP+SSE, at most `calls` plus `subscriptions` requests and streams are open at once. On Streamable
-HTTP, at most `calls` messages wait for a connection, and `subscriptions` has no effect.
+HTTP, at most `calls` requests wait for a connection, and as many messages without a response;
+`subscriptions` has no effect.
 """.
 -type settings() :: #{
     limits := erlmcp_json:limits(),
@@ -49,6 +52,9 @@ A message to send.
   except for HTTP+SSE.
 - `resumes`: whether an HTTP stream that ends before the response is resumed.
 - `named`: whether the events of an HTTP stream are left undecoded (`m:erlmcp_httpc_exchange`).
+- `caller`, `cancel`: the reference of a monitor, and that of a cancellation. A message that waits
+  for a connection is not sent if a `'DOWN'` message of this monitor comes, or the message
+  `{erlmcp_cancel, Reference}`.
 """.
 -type outgoing() :: #{
     kind := request | notification | response | stream,
@@ -60,7 +66,9 @@ A message to send.
     resumes => boolean(),
     token => binary() | integer(),
     generation => non_neg_integer(),
-    named => boolean()
+    named => boolean(),
+    caller => reference(),
+    cancel => reference()
 }.
 
 -doc """
@@ -96,6 +104,7 @@ The reason why an exchange failed.
 - `{too_large, Limit}`: a message is larger than `message_bytes`.
 - `{overload, Limit}`: a limit of this client is reached; nothing was sent.
 - `timeout`: the deadline passed.
+- `cancelled`: the caller gave up before the message was sent.
 """.
 -type reason() ::
     {connect, term()}
@@ -107,7 +116,8 @@ The reason why an exchange failed.
     | {protocol, What :: binary()}
     | {too_large, Limit :: pos_integer()}
     | {overload, Limit :: pos_integer()}
-    | timeout.
+    | timeout
+    | cancelled.
 
 -doc """
 Starts the channel, linked to the calling process, which is its owner. The error names a wrong
@@ -177,3 +187,18 @@ connection while the outcome of its negotiation is published, and none otherwise
 -callback connections(handle()) -> {Open :: non_neg_integer(), Waiting :: non_neg_integer()}.
 
 -optional_callbacks([fall_back/2, connections/1]).
+
+-doc """
+Returns `true` if the caller has given up: a message of `caller` or `cancel` (`t:outgoing/0`) has
+come. The message is taken out of the mailbox.
+""".
+-spec is_given_up(#{caller => reference(), cancel => reference(), _ => _}) -> boolean().
+is_given_up(Ends) ->
+    Caller = maps:get(caller, Ends, none),
+    Cancel = maps:get(cancel, Ends, none),
+    receive
+        {'DOWN', Caller, process, _, _} -> true;
+        {erlmcp_cancel, Cancel} -> true
+    after 0 ->
+        false
+    end.

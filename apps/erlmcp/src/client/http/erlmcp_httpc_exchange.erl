@@ -71,8 +71,10 @@ comes as `{named, Name, Data}`. `Name` is the name of the SSE event, and `Data` 
 
 -doc """
 Sends a message, or requests a stream if the message has the kind `stream` and no id. Waits for a
-token and for a connection, at most until the message's deadline. The events of the exchange come to
-the calling process, in messages for `received/2`. The error says why the message was not sent.
+token and for a connection, at most until the message's deadline. The wait for a connection ends
+with `caller` and `cancel`. If these come during the wait for a token, nothing is sent after it. The
+events of the exchange come to the calling process, in messages for `received/2`. The error says why
+the message was not sent.
 """.
 -spec start(erlmcp_channel:outgoing(), route()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
@@ -99,9 +101,17 @@ request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline
             post -> Body;
             _ -> ~""
         end,
-        {ok, Request} ?= requested({Pool, lane(Kind), Deadline}, {Method, Path},
+        {ok, Request} ?= requested({Pool, lane(Kind), Deadline, ends(X)}, {Method, Path},
                            {accepting(Method, Own ++ Constant), Sent}, ?REPEATS),
         {ok, X#exchange{request = Request, authorization = Authorization, at = head}}
+    end.
+
+%% The server has the message of a stream that is being resumed, and must be told that the caller
+%% has given up. So this is heard where the events are read, and not here.
+ends(#exchange{outgoing = Outgoing, resumption = Resumption}) ->
+    case erlmcp_httpc_resumption:has_failed(Resumption) of
+        true -> #{};
+        false -> maps:with([caller, cancel], Outgoing)
     end.
 
 authorization(#exchange{route = #{authorizer := none}}) ->
@@ -120,9 +130,9 @@ not_authorized(Why) -> {unauthorized, Why}.
 
 %% Sends the request on a connection of the pool, and on another one if the server had closed the
 %% first already.
-requested({Pool, Lane, Deadline} = From, RequestLine, Content, Repeats) ->
+requested({Pool, Lane, Deadline, Ends} = From, RequestLine, Content, Repeats) ->
     maybe
-        {ok, Loan} ?= erlmcp_httpc_pool:checkout(Pool, Lane, Deadline),
+        {ok, Loan} ?= erlmcp_httpc_pool:checkout(Pool, Lane, Deadline, Ends),
         ended ?= erlmcp_httpc_pool_request:request(Loan, RequestLine, Content),
         case Repeats of
             0 -> {error, {closed, unprocessed}};
@@ -130,8 +140,11 @@ requested({Pool, Lane, Deadline} = From, RequestLine, Content, Repeats) ->
         end
     end.
 
+%% A call may wait for the answer to a question of its server, so the answer does not wait for calls,
+%% and no cancellation does.
+lane(request) -> call;
 lane(stream) -> stream;
-lane(_) -> call.
+lane(_) -> message.
 
 accepting(post, Headers) ->
     [{~"accept", ~"application/json, text/event-stream"}, {~"content-type", ~"application/json"}

@@ -128,10 +128,9 @@ start(#{kind := Kind, id := Id, deadline := Deadline, generation := Generation} 
     end.
 
 %% The response of the POST only acknowledges the message. The answer comes on the stream.
-post(#{message := Message, headers := Headers, deadline := Deadline, kind := Kind}, Route,
-     #exchange{process = Pid, ref = Ref} = X) ->
-    Taken = #{kind => notification, id => none, session => none, message => Message,
-              headers => Headers, deadline => Deadline},
+post(#{kind := Kind} = Outgoing, Route, #exchange{process = Pid, ref = Ref} = X) ->
+    Kept = maps:with([message, headers, deadline, caller, cancel], Outgoing),
+    Taken = Kept#{kind => posted(Kind), id => none, session => none},
     case erlmcp_httpc_exchange:start(Taken, Route) of
         {ok, Post} when Kind =:= request; Kind =:= stream ->
             {ok, X#exchange{post = Post}};
@@ -142,6 +141,10 @@ post(#{message := Message, headers := Headers, deadline := Deadline, kind := Kin
             ok = leave(Pid, Ref),
             Error
     end.
+
+%% The messages of a stream come on the stream of the session, so its POST is no stream.
+posted(stream) -> request;
+posted(Kind) -> Kind.
 
 over(Ref) ->
     _ = unalias(Ref),

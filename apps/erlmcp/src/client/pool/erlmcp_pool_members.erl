@@ -79,8 +79,10 @@ try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, {Retries, Last}) ->
                     ok = erlmcp_breaker:spare(breaker(Index, Pool), Entry),
                     Before;
                 _ ->
+                    Watcher = watch_trial(breaker(Index, Pool), Entry),
                     Outcome = erlmcp_client_call:run(Operation, Client, in_time(Options, Client)),
                     _ = report(Outcome, breaker(Index, Pool), Entry),
+                    ok = reported(Watcher),
                     case Retries > 0 andalso is_repeated(Outcome, Repeatable) of
                         true ->
                             try_at(Operation, Options, {Key, [Index | Tried], Pool}, Repeatable,
@@ -120,6 +122,26 @@ in_time({Options, _} = Call, Client) ->
 
 left_ms(Name, {Options, Begun}, #{settings := Settings}) ->
     Begun + maps:get(Name, Options, map_get(Name, Settings)) - erlmcp_clock:now_ms().
+
+%% The process of a trial may be killed before it reports. Another call can then be the trial at
+%% once.
+watch_trial(Breaker, Entry) ->
+    Caller = self(),
+    case erlmcp_breaker:is_trial(Entry) of
+        true ->
+            spawn(fun() ->
+                Monitor = monitor(process, Caller),
+                receive
+                    reported -> ok;
+                    {'DOWN', Monitor, process, _, _} -> erlmcp_breaker:spare(Breaker, Entry)
+                end
+            end);
+        false ->
+            none
+    end.
+
+reported(none) -> ok;
+reported(Watcher) -> Watcher ! reported, ok.
 
 %% A limit of the client says nothing about the member.
 report({error, {overload, _}}, Breaker, Entry) -> erlmcp_breaker:spare(Breaker, Entry);
@@ -214,8 +236,14 @@ in_table(Access) ->
 
 %% The call ends with the process that runs it.
 waited(Run, Receiver, Reference) ->
-    receive {go, Reference} -> ok end,
     Gone = monitor(process, Receiver),
+    receive
+        {go, Reference} -> waited(Run, Receiver, Gone, Reference);
+        %% The receiver was killed when it had just started this process.
+        {'DOWN', Gone, process, Receiver, _} -> {error, cancelled}
+    end.
+
+waited(Run, Receiver, Gone, Reference) ->
     {Pid, Monitor} = erlmcp_one_shot:start(Run, []),
     receive
         {'DOWN', Monitor, process, Pid, {outcome, Outcome}} ->

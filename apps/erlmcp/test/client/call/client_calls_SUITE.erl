@@ -19,7 +19,9 @@ Sources: specification 2026-07-28, "Cancellation", "Progress", "Pagination", "To
          memory_of_a_call_is_bounded/1, a_receiver_that_dies_ends_its_call/1,
          a_long_text_is_no_heap/1, an_ended_call_counts_no_more/1, lists_have_few_bytes/1,
          meta_of_a_call_is_sent/1, what_is_no_answer_is_named/1, errors_have_their_data/1,
-         other_requests_are_not_repeated_for_headers/1, why_it_ends_is_told/1]).
+         other_requests_are_not_repeated_for_headers/1, why_it_ends_is_told/1,
+         a_cancellation_waits_for_no_call/1, a_call_that_waits_can_be_given_up/1,
+         what_is_given_up_is_not_sent/1]).
 
 -import(erlmcp_test_client_calls, [visit/3, era/1, complete/1, page/3, counted/1, tool/1,
                                    mirrored/1]).
@@ -43,11 +45,12 @@ groups() ->
             a_receiver_that_dies_ends_its_call, a_long_text_is_no_heap,
             an_ended_call_counts_no_more, lists_have_few_bytes, meta_of_a_call_is_sent,
             what_is_no_answer_is_named, errors_have_their_data,
-            other_requests_are_not_repeated_for_headers],
+            other_requests_are_not_repeated_for_headers, a_call_that_waits_can_be_given_up,
+            what_is_given_up_is_not_sent],
     [{stateless, [], Both},
      {session, [], [progress_extends_what_is_taken_up_again,
                     a_resumption_has_the_time_of_its_call, invalid_tool_of_others_stays,
-                    why_it_ends_is_told | Both]}].
+                    why_it_ends_is_told, a_cancellation_waits_for_no_call | Both]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -130,19 +133,19 @@ a_resumption_has_the_time_of_its_call(Config) ->
         ~"tools/call" => fun(_) -> {events, [~"id: 1\nretry: 0\ndata: \n\n", close]} end,
         resumed => fun() -> {events, [follow]} end}),
     Session = trace:session_create(?MODULE, self(), []),
-    1 = trace:function(Session, {erlmcp_httpc_pool, checkout, 3}, true, []),
+    1 = trace:function(Session, {erlmcp_httpc_pool, checkout, 4}, true, []),
     _ = trace:process(Session, new, true, [call]),
     {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}, #{timeout => 20_000}),
     receive {resumed, _} -> ok after ?WAIT -> error(not_resumed) end,
     ok = erlmcp_client:cancel(Client, Reference),
     receive {erlmcp, Reference, {error, cancelled}} -> ok after ?WAIT -> error(no_outcome) end,
     {Caller, Deadline} = receive
-        {trace, Pid, call, {_, checkout, [_, call, OfCall]}} -> {Pid, OfCall}
+        {trace, Pid, call, {_, checkout, [_, call, OfCall, _]}} -> {Pid, OfCall}
     after ?WAIT ->
         error(not_called)
     end,
     receive
-        {trace, Caller, call, {_, checkout, [_, call, OfResumption]}} -> Deadline = OfResumption
+        {trace, Caller, call, {_, checkout, [_, call, OfResumption, _]}} -> Deadline = OfResumption
     after ?WAIT ->
         error(not_resumed)
     end,
@@ -314,6 +317,90 @@ a_receiver_that_dies_ends_its_call(Config) ->
         stateless ->
             receive closed -> ok after ?WAIT -> error(not_closed) end
     end.
+
+%% The call that waits gets the connection of the other one, which does not hold up what the server
+%% must be told.
+a_cancellation_waits_for_no_call(Config) ->
+    Client = visit(Config, #{connections => 1}, #{~"tools/call" => fun(_) ->
+        {events, [follow]}
+    end}),
+    {ok, First} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+    #{~"id" := Id} = received(~"tools/call"),
+    {ok, _} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+    ok = waiting(1, Client),
+    ok = erlmcp_client:cancel(Client, First),
+    receive {erlmcp, First, {error, cancelled}} -> ok after ?WAIT -> error(late) end,
+    #{~"params" := #{~"requestId" := Id}} = received(~"notifications/cancelled"),
+    _ = received(~"tools/call"),
+    ok = erlmcp_client:stop(Client).
+
+%% Until as many calls wait for a connection. The case's time is the bound.
+waiting(Count, Client) ->
+    {ok, #{channel := {Transport, Handle}}} = erlmcp_client_table:find(Client),
+    case Transport:connections(Handle) of
+        {_, Count} -> ok;
+        _ -> receive after 5 -> waiting(Count, Client) end
+    end.
+
+%% Another call has the only connection. Whoever gives up is told at once, and leaves the others
+%% their turn.
+a_call_that_waits_can_be_given_up(Config) ->
+    Test = self(),
+    Client = visit(Config, #{connections => 1}, #{~"tools/call" => fun(Call) ->
+        Test ! {held, Call, self()},
+        {events, [follow]}
+    end}),
+    Begin = fun(Name) ->
+        {ok, Reference} = erlmcp_client:async(Client, {call_tool, Name, #{}}),
+        Reference
+    end,
+    First = Begin(~"first"),
+    {~"first", Answer} = held(),
+    Second = Begin(~"second"),
+    ok = waiting(1, Client),
+    ok = erlmcp_client:cancel(Client, Second),
+    receive {erlmcp, Second, {error, cancelled}} -> ok after ?WAIT -> error(late) end,
+    ok = waiting(0, Client),
+    Caller = spawn(fun() -> _ = Begin(~"third"), receive never -> ok end end),
+    ok = waiting(1, Client),
+    exit(Caller, kill),
+    ok = waiting(0, Client),
+    Last = Begin(~"last"),
+    ok = waiting(1, Client),
+    ok = Answer(),
+    {~"last", AnswerLast} = held(),
+    ok = AnswerLast(),
+    [receive {erlmcp, Reference, {ok, _}} -> ok after ?WAIT -> error(late) end
+     || Reference <- [First, Last]],
+    ok = erlmcp_client:stop(Client).
+
+held() ->
+    receive
+        {held, #{~"params" := #{~"name" := Name}} = Call, Pid} ->
+            {Name, fun() -> Pid ! {say, event(result(Call, complete(#{content => []})))}, ok end}
+    after ?WAIT ->
+        error(no_call)
+    end.
+
+%% The call is cancelled when it has the first page already and has not asked for the second one.
+what_is_given_up_is_not_sent(Config) ->
+    Test = self(),
+    Client = visit(Config, #{}, #{
+        ~"tools/list" => fun(#{~"id" := Id} = Call) ->
+            Page = complete(#{tools => [], nextCursor => ~"2", ttlMs => 0, cacheScope => public}),
+            {events, [[progress(Id, 1), event(result(Call, Page))]]}
+        end,
+        ~"tools/call" => fun(Call) -> {200, [], result(Call, complete(#{content => []}))} end}),
+    Progress = fun(_) -> Test ! {has_first, self()}, receive go_on -> ok end end,
+    {ok, Reference} = erlmcp_client:async(Client, {list, tools}, #{progress => Progress}),
+    #{} = received(~"tools/list"),
+    Call = receive {has_first, Pid} -> Pid after ?WAIT -> error(no_page) end,
+    ok = erlmcp_client:cancel(Client, Reference),
+    Call ! go_on,
+    receive {erlmcp, Reference, {error, cancelled}} -> ok after ?WAIT -> error(late) end,
+    {ok, _} = erlmcp_client:call_tool(Client, ~"t", #{}),
+    receive {peer, #{~"method" := ~"tools/list"}} -> error(sent) after 0 -> ok end,
+    ok = erlmcp_client:stop(Client).
 
 %% A call without funs for them, alone and in a batch.
 unwanted_notifications_are_ignored(Config) ->

@@ -20,7 +20,7 @@ back.
 -export([one_of_a_call_is_taken_back/1, one_is_taken_back_on_another_stream/1,
          one_is_taken_back_before_the_session_is_open/1, others_are_not_taken_back/1]).
 -export([long_ids_are_answered_on_http/1, long_ids_are_answered_on_lines/1]).
--export([an_answer_that_is_not_json_is_an_error/1]).
+-export([an_answer_that_is_not_json_is_an_error/1, an_answer_waits_for_no_call/1]).
 
 -import(erlmcp_test_bad_http_peer, [session/1, initialized/0, chunked/1, chunk/1, write/2]).
 -import(erlmcp_test_peer, [result/2, event/1]).
@@ -51,7 +51,7 @@ all() ->
      one_of_a_call_is_taken_back, one_is_taken_back_on_another_stream,
      one_is_taken_back_before_the_session_is_open, others_are_not_taken_back,
      long_ids_are_answered_on_http, long_ids_are_answered_on_lines,
-     an_answer_that_is_not_json_is_an_error].
+     an_answer_that_is_not_json_is_an_error, an_answer_waits_for_no_call].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -316,6 +316,31 @@ an_answer_that_is_not_json_is_an_error(_) ->
          {Id, #{~"error" := #{~"code" := -32603, ~"message" := ~"the client failed to answer"}}} =
              answer()
      end || {Id, {Method, Params}} <- lists:enumerate([{~"roots/list", #{}} | Samples])],
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% The call and the stream of the session have all the connections that are for calls and streams.
+%% The call could not end if the answer waited for it, or for another call.
+an_answer_waits_for_no_call(_) ->
+    #{url := Url} = Peer = streaming(),
+    {ok, Client} = erlmcp_client:start_link({http, Url, (options())#{connections => 1,
+                                                                     streams => 1}}),
+    {ok, _} = erlmcp_client:server(Client),
+    _ = connected(),
+    {First, Called} = called(Client),
+    #{~"id" := Id} = erlmcp_test_peer:received(~"tools/call"),
+    {ok, Second} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+    ok = http(question(1), Called),
+    {Pid, 1} = asked(),
+    Pid ! decline,
+    {1, #{~"result" := #{~"action" := ~"decline"}}} = answer(),
+    ok = http(result(#{~"id" => Id}, #{content => []}), Called),
+    receive {erlmcp, First, {ok, #{}}} -> ok after ?WAIT -> error(no_result) end,
+    %% And the other call has its turn.
+    Next = connected(),
+    #{~"id" := Other} = erlmcp_test_peer:received(~"tools/call"),
+    ok = http(result(#{~"id" => Other}, #{content => []}), Next),
+    receive {erlmcp, Second, {ok, #{}}} -> ok after ?WAIT -> error(no_result) end,
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 

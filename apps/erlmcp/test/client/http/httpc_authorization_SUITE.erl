@@ -17,6 +17,7 @@ that are refused. What the authorizer does for a token is in the suites of `test
          a_session_is_left_without_a_login/1]).
 -export([the_nonce_of_an_answer_is_in_the_next_proof/1, a_nonce_that_is_never_right/1]).
 -export([wrong_options/1, secrets_are_in_no_report/1, a_token_may_come_from_a_fun/1]).
+-export([a_call_given_up_during_its_login_is_not_sent/1]).
 
 -import(erlmcp_test_suite, [peer/1]).
 
@@ -25,7 +26,8 @@ all() ->
      a_server_that_refuses_every_token, a_login_that_fails_is_named, a_login_that_takes_too_long,
      a_resumption_asks_for_one_login, a_session_is_left_without_a_login,
      the_nonce_of_an_answer_is_in_the_next_proof, a_nonce_that_is_never_right, wrong_options,
-     secrets_are_in_no_report, a_token_may_come_from_a_fun].
+     secrets_are_in_no_report, a_token_may_come_from_a_fun,
+     a_call_given_up_during_its_login_is_not_sent].
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -103,6 +105,35 @@ a_call_waits_for_the_login(Config) ->
         [none, ~"Bearer token-1", ~"Bearer token-1"] = authorizations(Peer),
         {ok, []} = erlmcp_client:list_tools(Client),
         [_] = erlmcp_test_oauth:asked(Peer, ~"/authorize")
+    end).
+
+%% The login goes on, for the calls after it. A request that the server of a session had been sent
+%% would be cancelled there.
+a_call_given_up_during_its_login_is_not_sent(Config) ->
+    Peer = peer(Config),
+    erlmcp_test_oauth:change(Peer, ~"/mcp", fun(#{headers := Headers, body := Body} = Request) ->
+        case {Headers, binary:match(Body, ~"tools/list")} of
+            {#{~"authorization" := _}, _} -> served(Request, #{});
+            {_, nomatch} -> served(Request, #{});
+            {_, _} -> refused(Request)
+        end
+    end),
+    Test = self(),
+    Browser = fun(Url) ->
+        Test ! {browser, self()},
+        receive agreed -> erlmcp_test_oauth:browser(Url) end
+    end,
+    Auth = erlmcp_test_oauth:logged_in(#{browser => Browser}),
+    with_client(Peer, Auth, #{era => '2025-11-25'}, fun(Client) ->
+        {ok, Reference} = erlmcp_client:async(Client, {list, tools}),
+        User = receive {browser, Pid} -> Pid after 30_000 -> error(no_login) end,
+        ok = erlmcp_client:cancel(Client, Reference),
+        User ! agreed,
+        receive {erlmcp, Reference, {error, cancelled}} -> ok after 30_000 -> error(late) end,
+        {ok, []} = erlmcp_client:list_tools(Client),
+        [~"initialize", ~"notifications/initialized", ~"tools/list", ~"tools/list"] =
+            [Method || #{method := ~"POST", body := Body} <- erlmcp_test_oauth:asked(Peer, ~"/mcp"),
+                       #{~"method" := Method} <- [json:decode(Body)]]
     end).
 
 %% It is this machine, as far inside as any.

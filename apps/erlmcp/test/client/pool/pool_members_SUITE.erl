@@ -16,7 +16,7 @@ misbehave.
          repeatable_tool_is_tried_again/1, retries_end/1, late_calls_are_not_tried_again/1,
          breaker_opens_at_its_limit/1,
          a_call_that_was_not_sent_changes_no_breaker/1,
-         half_open_lets_one_try/1, each_opening_has_its_time/1,
+         half_open_lets_one_try/1, a_trial_that_is_given_up_is_none/1, each_opening_has_its_time/1,
          simultaneous_failures_open_it_once/1, what_is_no_call_is_no_try/1,
          dead_caller_leaves_no_trace/1, all_open_is_refused_at_once/1,
          cancelled_call_ends/1, progress_for_a_slow_reader_is_dropped/1,
@@ -43,7 +43,8 @@ all() ->
      repeatable_tool_is_tried_again, retries_end, late_calls_are_not_tried_again,
      breaker_opens_at_its_limit,
      a_call_that_was_not_sent_changes_no_breaker,
-     half_open_lets_one_try, each_opening_has_its_time, simultaneous_failures_open_it_once,
+     half_open_lets_one_try, a_trial_that_is_given_up_is_none, each_opening_has_its_time,
+     simultaneous_failures_open_it_once,
      what_is_no_call_is_no_try, dead_caller_leaves_no_trace, all_open_is_refused_at_once,
      cancelled_call_ends, progress_for_a_slow_reader_is_dropped, subscription_at_a_member,
      member_is_started_again, dead_member_has_no_calls, options_are_checked,
@@ -326,6 +327,36 @@ half_open_lets_one_try(_) ->
     receive {erlmcp, Reference, {ok, _}} -> ok after ?WAIT -> error(late) end,
     [#{state := closed, failed := 0}] = erlmcp_pool:info(Pool),
     ok = erlmcp_pool:stop(Pool).
+
+%% It says nothing about the member, so the next call tries it.
+a_trial_that_is_given_up_is_none(_) ->
+    [begin
+         {Peer, Behave} = behaving(),
+         Pool = pool([Peer], #{retries => 0, failures => 1, open_ms => 100,
+                               longest_open_ms => 600_000}),
+         ok = Behave(fails),
+         {error, {closed, _}} = erlmcp_client:call_tool(Pool, ~"who", #{}),
+         ok = half_open(Pool),
+         ok = Behave(waits),
+         ok = GiveUp(Pool),
+         ok = Behave(works),
+         ok = until(fun() -> {ok, _} = erlmcp_client:call_tool(Pool, ~"who", #{}), true end),
+         [#{state := closed, failed := 0}] = erlmcp_pool:info(Pool),
+         ok = erlmcp_pool:stop(Pool)
+     end || GiveUp <- [fun cancelled_trial/1, fun killed_trial/1]].
+
+cancelled_trial(Pool) ->
+    {ok, Reference} = erlmcp_client:async(Pool, {call_tool, ~"who", #{}}),
+    receive {trying, _} -> ok after ?WAIT -> error(nobody_tries) end,
+    {error, {unavailable, 1}} = erlmcp_client:call_tool(Pool, ~"who", #{}),
+    ok = erlmcp_client:cancel(Pool, Reference),
+    receive {erlmcp, Reference, {error, cancelled}} -> ok after ?WAIT -> error(late) end.
+
+killed_trial(Pool) ->
+    Caller = spawn(fun() -> erlmcp_client:call_tool(Pool, ~"who", #{}) end),
+    receive {trying, _} -> ok after ?WAIT -> error(nobody_tries) end,
+    exit(Caller, kill),
+    ok.
 
 %% The time doubles up to the longest, and begins anew after a call that was served. A tenth of it
 %% may come in addition.

@@ -8,6 +8,10 @@ On HTTP/1.1 a connection carries one exchange at a time, and long streams have c
 own. On HTTP/2 calls and streams share connections, up to the number of streams that the server
 allows. Idle connections are closed after `idle_ms`.
 
+A message without a response, such as the answer to a question of the server, may be what a call
+waits for. It uses a connection for calls if no call waits for one, and the pool has two more
+connections for such messages.
+
 If the server cannot be reached, no connection is tried during a pause, which grows with each
 failure. If none is open, calls fail at once in this pause, with the reason.
 
@@ -16,7 +20,7 @@ Internal.
 
 -behaviour(gen_server).
 
--export([start_link/1, handle/1, checkout/3, connection/1, protocol/1, owner/1, outermost/1,
+-export([start_link/1, handle/1, checkout/4, connection/1, protocol/1, owner/1, outermost/1,
          give_back/2]).
 -export([info/1]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2,
@@ -32,7 +36,7 @@ Options of a pool, with their defaults.
 - `origin`: the scheme, the host and the port of the server; it has no default
 - `connections`: the most connections for calls; 8
 - `streams`: the most long streams; 100
-- `waiting`: the most calls that may wait for a connection; 1000
+- `waiting`: the most calls that may wait for a connection, and the most messages; 1000
 - `idle_ms`: milliseconds after which an idle connection is closed; 30000
 - `connect_timeout`: milliseconds to open a connection; 10000
 - `tls`: options of `m:ssl`, which override those of `erlmcp_tls:client_options/2`
@@ -59,20 +63,28 @@ Options of a pool, with their defaults.
 %% Milliseconds of the pause after the first failure, and of the longest pause.
 -define(FIRST_PAUSE, 100).
 -define(LONGEST_PAUSE, 10_000).
+%% The connections for messages without a response, in addition to those for calls and streams.
+-define(FOR_MESSAGES, 2).
 %% The most milliseconds that a call waits while another one tries a server that could not be
 %% reached before.
 -define(PATIENCE, 500).
 
+%% In the order in which they are served.
+-define(KINDS, [call, message, stream]).
+
 -type waiters() :: gb_trees:tree(pos_integer(), waiter()).
--type waiter() :: {gen_server:from(), Monitor :: reference(), Timer :: reference()}.
+-type waiter() :: {from(), Monitor :: reference(), Timer :: reference()}.
+%% A process that waits, and the alias that its answer is sent to.
+-type from() :: {pid(), reference()}.
 
 -record(state, {
     slots :: erlmcp_httpc_pool_table:slots(),
     settings :: map(),
     connections :: erlmcp_httpc_pool_connections:connections(),
-    %% The waiting calls and streams, by a number that grows: the first one is served first.
+    %% Those that wait, by a number that grows: the first one of its kind is served first.
     calls = gb_trees:empty() :: waiters(),
     streams = gb_trees:empty() :: waiters(),
+    messages = gb_trees:empty() :: waiters(),
     next = 1 :: pos_integer(),
     failures = 0 :: non_neg_integer(),
     why :: term(),
@@ -101,24 +113,25 @@ ends the loan. Waits while all connections are taken. The error is `timeout` aft
 milliseconds of `erlang:monotonic_time/1`.
 
 `{connect, Why}` says why the server could not be reached. `{connect, stopped}` means that the pool
-has ended. `{overload, Limit}` means that `Limit` calls wait already, or that `Limit` streams are
-open or wait.
+has ended. `{overload, Limit}` means that `Limit` calls wait already, or `Limit` messages, or that
+`Limit` streams are open or wait. `cancelled` means that one of the messages of `caller` and
+`cancel` (`t:erlmcp_channel:outgoing/0`) has come, before this call or while it waited.
 """.
--spec checkout(handle(), erlmcp_httpc_pool_table:kind(), Deadline :: integer()) ->
-    {ok, loan()} | {error, {connect, term()} | {overload, pos_integer()} | timeout}.
-checkout({Pool, Slots, Limit} = Handle, Kind, Deadline) ->
+-spec checkout(handle(), erlmcp_httpc_pool_table:kind(), Deadline :: integer(),
+               #{caller => reference(), cancel => reference()}) ->
+    {ok, loan()} | {error, {connect, term()} | {overload, pos_integer()} | timeout | cancelled}.
+checkout(Handle, Kind, Deadline, Ends) ->
+    %% The process may have waited for a login, and heard nothing meanwhile.
+    case map_size(Ends) > 0 andalso erlmcp_channel:is_given_up(Ends) of
+        true -> {error, cancelled};
+        false -> lent(Handle, Kind, Deadline, Ends)
+    end.
+
+lent({_, Slots, Limit} = Handle, Kind, Deadline, Ends) ->
     try at_once(Kind, Slots, Limit) of
-        {ok, Loan} ->
-            {ok, {Loan, Handle}};
-        {error, _} = Error ->
-            Error;
-        wait ->
-            try gen_server:call(Pool, {wait, Kind, Deadline}, infinity) of
-                {ok, Loan} -> {ok, {Loan, Handle}};
-                {error, _} = Error -> Error
-            catch
-                exit:{_, {gen_server, call, _}} -> {error, {connect, stopped}}
-            end
+        {ok, Loan} -> {ok, {Loan, Handle}};
+        {error, _} = Error -> Error;
+        wait -> wait(Kind, Deadline, Ends, Handle)
     catch
         %% The tables end with the pool.
         error:badarg -> {error, {connect, stopped}}
@@ -130,14 +143,22 @@ at_once(stream, Slots, _) ->
 at_once(call, Slots, Limit) ->
     case erlmcp_httpc_pool_table:waiting(call, Slots) of
         0 ->
-            case erlmcp_httpc_pool_table:claim(call, self(), Slots) of
-                {ok, _} = Claimed -> Claimed;
-                none -> refused(Slots)
-            end;
+            claimed(call, Slots);
         Waiting when Waiting >= Limit ->
             {error, {overload, Limit}};
         _ ->
             refused(Slots)
+    end;
+at_once(message, Slots, _) ->
+    case erlmcp_httpc_pool_table:waiting(call, Slots) of
+        0 -> claimed(message, Slots);
+        _ -> refused(Slots)
+    end.
+
+claimed(Kind, Slots) ->
+    case erlmcp_httpc_pool_table:claim(Kind, self(), Slots) of
+        {ok, _} = Claimed -> Claimed;
+        none -> refused(Slots)
     end.
 
 refused(Slots) ->
@@ -150,6 +171,35 @@ refused(Slots) ->
         false ->
             wait
     end.
+
+wait(Kind, Deadline, Ends, {Pool, _, _} = Handle) ->
+    Caller = maps:get(caller, Ends, none),
+    Cancel = maps:get(cancel, Ends, none),
+    Ref = monitor(process, Pool, [{alias, reply_demonitor}]),
+    Pool ! {wait, {self(), Ref}, Kind, Deadline},
+    receive
+        {Ref, {ok, Loan}} -> {ok, {Loan, Handle}};
+        {Ref, {error, _} = Error} -> Error;
+        {'DOWN', Ref, process, _, _} -> {error, {connect, stopped}};
+        {'DOWN', Caller, process, _, _} -> leave(Ref, Kind, Handle);
+        {erlmcp_cancel, Cancel} -> leave(Ref, Kind, Handle)
+    end.
+
+%% Stops waiting. A connection that was lent in the meantime is given back.
+leave(Ref, Kind, {Pool, _, _} = Handle) ->
+    ok = try
+        gen_server:call(Pool, {leave, {self(), Ref}, Kind}, infinity)
+    catch
+        exit:{_, {gen_server, call, _}} -> ok
+    end,
+    true = demonitor(Ref, [flush]),
+    receive
+        {Ref, {ok, Loan}} -> give_back({Loan, Handle}, reusable);
+        {Ref, {error, _}} -> ok
+    after 0 ->
+        ok
+    end,
+    {error, cancelled}.
 
 -doc """
 Returns the connection of a loan: either gun's process, for `gun:request/6` and similar functions,
@@ -192,9 +242,9 @@ give_back({Loan, {Pool, Slots, _}}, How) ->
     end.
 
 -doc """
-Returns the counts of a pool: usable connections (`open`), loans (`busy`), and waiting calls and
-streams (`waiting`). `ejected` is the milliseconds until an unreachable server is tried again; 0 if
-the server may be tried now. All are 0 if the pool has ended.
+Returns the counts of a pool: usable connections (`open`), loans (`busy`), and waiting calls,
+streams and messages (`waiting`). `ejected` is the milliseconds until an unreachable server is tried
+again; 0 if the server may be tried now. All are 0 if the pool has ended.
 """.
 -spec info(handle()) -> #{open := non_neg_integer(), busy := non_neg_integer(),
                           waiting := non_neg_integer(), ejected := non_neg_integer()}.
@@ -211,8 +261,7 @@ numbers(Slots) ->
         false -> 0
     end,
     #{open => erlmcp_httpc_pool_table:open(Slots), busy => erlmcp_httpc_pool_table:busy(Slots),
-      waiting => erlmcp_httpc_pool_table:waiting(call, Slots)
-                 + erlmcp_httpc_pool_table:waiting(stream, Slots),
+      waiting => lists:sum([erlmcp_httpc_pool_table:waiting(Kind, Slots) || Kind <- ?KINDS]),
       ejected => Ejected}.
 
 -doc false.
@@ -221,9 +270,10 @@ init(#{connections := Connections, streams := Streams, origin := Origin} = Setti
     ok = erlmcp_label:set([?MODULE, Scheme, {Host, Port}]),
     %% The end of a connection's process comes as an exit message.
     _ = process_flag(trap_exit, true),
-    Slots = erlmcp_httpc_pool_table:new(Connections, Streams),
+    Slots = erlmcp_httpc_pool_table:new(Connections, ?FOR_MESSAGES, Streams),
+    Own = Settings#{messages => ?FOR_MESSAGES},
     {ok, #state{slots = Slots, settings = Settings,
-                connections = erlmcp_httpc_pool_connections:new(Settings, Slots)}}.
+                connections = erlmcp_httpc_pool_connections:new(Own, Slots)}}.
 
 -doc false.
 handle_continue(progress, State) ->
@@ -232,24 +282,22 @@ handle_continue(progress, State) ->
 -doc false.
 handle_call(handle, _, #state{slots = Slots, settings = #{waiting := Limit}} = State) ->
     {reply, {self(), Slots, Limit}, State};
-handle_call({wait, Kind, Deadline}, From, State) ->
-    case admitted(Kind, State) of
-        ok ->
-            {noreply, add(Kind, From, Deadline, State), {continue, progress}};
-        {error, _} = Error ->
-            {reply, Error, State}
-    end;
+handle_call({leave, From, Kind}, _, State) ->
+    Numbers = [Number || {Number, {Waiter, _, _}} <- gb_trees:to_list(waiters(Kind, State)),
+                         Waiter =:= From],
+    Left = lists:foldl(fun(Number, Acc) -> remove_waiter(Kind, Number, Acc) end, State, Numbers),
+    {reply, ok, settle(Left)};
 handle_call(_, _, State) ->
     {reply, {error, unknown}, State}.
 
-admitted(call, #state{slots = Slots, calls = Calls, settings = #{waiting := Limit}}) ->
-    case gb_trees:size(Calls) < Limit of
-        true -> reachable(Slots);
-        false -> {error, {overload, Limit}}
-    end;
 admitted(stream, #state{slots = Slots, streams = Waiters, settings = #{streams := Limit}}) ->
     Streams = erlmcp_httpc_pool_table:count_loans(stream, Slots),
     case Streams + gb_trees:size(Waiters) < Limit of
+        true -> reachable(Slots);
+        false -> {error, {overload, Limit}}
+    end;
+admitted(Kind, #state{slots = Slots, settings = #{waiting := Limit}} = State) ->
+    case gb_trees:size(waiters(Kind, State)) < Limit of
         true -> reachable(Slots);
         false -> {error, {overload, Limit}}
     end.
@@ -287,10 +335,18 @@ handle_cast(_, State) ->
     {noreply, State}.
 
 -doc false.
+handle_info({wait, From, Kind, Deadline}, State) ->
+    case admitted(Kind, State) of
+        ok ->
+            {noreply, add(Kind, From, Deadline, State), {continue, progress}};
+        {error, _} = Error ->
+            ok = reply(From, Error),
+            {noreply, State}
+    end;
 handle_info({expired, Kind, Number, Error}, State) ->
     {noreply, settle(answer(Kind, Number, {error, Error}, State))};
 handle_info({{caller_died, Kind, Number}, _, process, _, _}, State) ->
-    {noreply, settle(leave(Kind, Number, State))};
+    {noreply, settle(remove_waiter(Kind, Number, State))};
 handle_info(sweep, #state{connections = Connections} = State) ->
     Swept = erlmcp_httpc_pool_connections:sweep(erlmcp_clock:now_ms(), Connections),
     {noreply, State#state{connections = Swept, sweep = none}, {continue, progress}};
@@ -333,19 +389,17 @@ back_off(Why, Pause, #state{slots = Slots} = State) ->
         _ -> retry_in(Pause, State)
     end.
 
-answer_all(Answer, #state{calls = Calls, streams = Streams} = State) ->
-    All = [{Kind, Number} || {Kind, Waiters} <- [{call, Calls}, {stream, Streams}],
-                             Number <- gb_trees:keys(Waiters)],
+answer_all(Answer, State) ->
+    All = [{Kind, Number} || Kind <- ?KINDS, Number <- gb_trees:keys(waiters(Kind, State))],
     lists:foldl(fun({Kind, Number}, Acc) -> answer(Kind, Number, Answer, Acc) end, State, All).
 
 %% Lends free connections to the waiting processes, and opens more connections if they need them.
 progress(State) ->
-    Served = serve(stream, serve(call, State)),
-    Calls = gb_trees:size(Served#state.calls),
-    Streams = gb_trees:size(Served#state.streams),
-    case Calls + Streams of
+    Served = lists:foldl(fun serve/2, State, ?KINDS),
+    Waiting = #{Kind => gb_trees:size(waiters(Kind, Served)) || Kind <- ?KINDS},
+    case lists:sum(maps:values(Waiting)) of
         0 -> Served;
-        _ -> grow(Calls, Streams, Served)
+        _ -> grow(Waiting, Served)
     end.
 
 serve(Kind, #state{slots = Slots, connections = Connections} = State) ->
@@ -364,7 +418,7 @@ serve(Kind, #state{slots = Slots, connections = Connections} = State) ->
             end
     end.
 
-grow(Calls, Streams, #state{slots = Slots, connections = Connections} = State) ->
+grow(Waiting, #state{slots = Slots, connections = Connections} = State) ->
     case erlmcp_httpc_pool_table:refusal(erlmcp_clock:now_ms(), Slots) of
         {true, Why, Pause} ->
             back_off(Why, Pause, State);
@@ -373,8 +427,7 @@ grow(Calls, Streams, #state{slots = Slots, connections = Connections} = State) -
                 true -> 1;
                 false -> infinity
             end,
-            case erlmcp_httpc_pool_connections:grow(#{call => Calls, stream => Streams}, Most,
-                                                    Connections) of
+            case erlmcp_httpc_pool_connections:grow(Waiting, Most, Connections) of
                 {ok, Grown} -> State#state{connections = Grown};
                 {failed, Why, Grown} -> failed(Why, State#state{connections = Grown})
             end
@@ -390,13 +443,17 @@ answer(Kind, Number, Answer, State) ->
         {From, Next} ->
             %% The answered process does not wait any more when it looks.
             ok = publish(Kind, Next),
-            ok = gen_server:reply(From, Answer),
+            ok = reply(From, Answer),
             Next;
         none ->
             State
     end.
 
-leave(Kind, Number, State) ->
+reply({_, Ref}, Answer) ->
+    Ref ! {Ref, Answer},
+    ok.
+
+remove_waiter(Kind, Number, State) ->
     case remove(Kind, Number, State) of
         {_, Next} -> Next;
         none -> State
@@ -413,15 +470,17 @@ remove(Kind, Number, State) ->
     end.
 
 waiters(call, #state{calls = Waiters}) -> Waiters;
-waiters(stream, #state{streams = Waiters}) -> Waiters.
+waiters(stream, #state{streams = Waiters}) -> Waiters;
+waiters(message, #state{messages = Waiters}) -> Waiters.
 
 put_waiters(call, Waiters, State) -> State#state{calls = Waiters};
-put_waiters(stream, Waiters, State) -> State#state{streams = Waiters}.
+put_waiters(stream, Waiters, State) -> State#state{streams = Waiters};
+put_waiters(message, Waiters, State) -> State#state{messages = Waiters}.
 
 %% Called after every change: publishes the numbers of waiting processes, and plans the next sweep,
 %% if there are connections.
 settle(#state{connections = Connections, settings = #{idle_ms := Idle}} = State) ->
-    [ok = publish(Kind, State) || Kind <- [call, stream]],
+    [ok = publish(Kind, State) || Kind <- ?KINDS],
     case {State#state.sweep, erlmcp_httpc_pool_connections:size(Connections)} of
         {none, Size} when Size > 0 ->
             After = min(?SWEEP, max(10, Idle div 2)),

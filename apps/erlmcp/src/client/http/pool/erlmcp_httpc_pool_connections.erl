@@ -43,6 +43,7 @@ Internal.
     slots :: erlmcp_httpc_pool_table:slots(),
     target :: target(),
     calls :: pos_integer(),
+    messages :: pos_integer(),
     streams :: pos_integer(),
     idle_ms :: pos_integer(),
     connect_timeout :: pos_integer(),
@@ -75,10 +76,11 @@ Internal.
 
 -doc """
 Returns the state of the connections of a new pool. None is open yet. The map has all the options of
-the pool (`t:erlmcp_httpc_pool:options/0`).
+the pool (`t:erlmcp_httpc_pool:options/0`), and `messages`, the number of slots for messages that
+have no response.
 """.
 -spec new(map(), erlmcp_httpc_pool_table:slots()) -> connections().
-new(#{connections := Calls, streams := Streams, idle_ms := Idle,
+new(#{connections := Calls, messages := Messages, streams := Streams, idle_ms := Idle,
       connect_timeout := Timeout} = Settings, Slots) ->
     Reached = fun(Address) ->
         erlmcp_httpc_pool_table:reached(erlmcp_outbound_hosts:inwards(Address), Slots)
@@ -88,8 +90,9 @@ new(#{connections := Calls, streams := Streams, idle_ms := Idle,
         [One] -> One;
         _ -> unknown
     end,
-    #connections{slots = Slots, target = Target, calls = Calls, streams = Streams, idle_ms = Idle,
-           connect_timeout = Timeout, protocol = Protocol}.
+    #connections{slots = Slots, target = Target, calls = Calls, messages = Messages,
+                 streams = Streams, idle_ms = Idle, connect_timeout = Timeout,
+                 protocol = Protocol}.
 
 target(#{origin := {Scheme, Host, Port}, connect_timeout := Timeout, tls := Tls,
          protocols := Wanted}, Reached) ->
@@ -134,13 +137,14 @@ host(Host) ->
     end.
 
 -doc """
-Returns in which slots a call or a stream finds a connection, as the first argument of
+Returns in which slots a loan of a kind finds a connection, as the first argument of
 `erlmcp_httpc_pool_table:claim/3`. It is `shared` for a stream that uses a connection for calls.
 """.
--spec range(call | stream, connections()) -> call | stream | shared.
+-spec range(erlmcp_httpc_pool_table:kind(), connections()) ->
+    erlmcp_httpc_pool_table:kind() | shared.
 range(stream, #connections{protocol = http}) -> stream;
 range(stream, _) -> shared;
-range(call, _) -> call.
+range(Kind, _) -> Kind.
 
 -doc "Returns the number of all connections, including those that are being opened or closed.".
 -spec size(connections()) -> non_neg_integer().
@@ -156,34 +160,43 @@ opening_slots(#connections{all = All}) ->
     [Slot || _ := #connection{stage = opening, slot = Slot} <- All].
 
 -doc """
-Begins to open connections for the given numbers of waiting calls and streams. HTTP/1.1 needs one
-for each. On HTTP/2, and before the protocol is known, one is opened at a time, since it may serve
-all of them. At most `Most` connections are being opened at the same time. `failed` means that the
-attempt to open one could not even start.
+Begins to open connections for the given numbers of waiting calls, streams and messages. HTTP/1.1
+needs one for each. On HTTP/2, and before the protocol is known, one is opened at a time, since it
+may serve all of them. Messages use slots for calls, and their own ones if these do not suffice. At
+most `Most` connections are being opened at the same time. `failed` means that the attempt to open
+one could not even start.
 """.
--spec grow(#{call := non_neg_integer(), stream := non_neg_integer()},
+-spec grow(#{erlmcp_httpc_pool_table:kind() => non_neg_integer()},
            Most :: pos_integer() | infinity, connections()) ->
     {ok, connections()} | {failed, Why :: term(), connections()}.
-grow(#{call := Calls, stream := Streams}, Most, Connections) ->
-    #connections{calls = ForCalls, streams = ForStreams, protocol = Protocol} = Connections,
-    Wanted = case Protocol of
-        http -> [{1, ForCalls, Calls}, {ForCalls + 1, ForCalls + ForStreams, Streams}];
-        _ -> [{1, ForCalls, min(1, Calls + Streams)}]
+grow(#{call := Calls, stream := Streams, message := Messages}, Most, Connections) ->
+    #connections{calls = ForCalls, messages = ForMessages, streams = ForStreams,
+                 protocol = Protocol} = Connections,
+    {Shared, Own, Long} = case Protocol of
+        http -> {Calls + Messages, Messages, Streams};
+        _ -> {min(1, Calls + Streams + Messages), min(1, Messages), 0}
     end,
-    Found = lists:append([free_slots(Range, Connections) || Range <- Wanted]),
+    Before = ForCalls + ForMessages,
+    {InCalls, Missing} = free_slots({1, ForCalls, Shared}, Connections),
+    {InOwn, _} = free_slots({ForCalls + 1, Before, min(Own, Missing)}, Connections),
+    {InStreams, _} = free_slots({Before + 1, Before + ForStreams, Long}, Connections),
+    Found = InCalls ++ InOwn ++ InStreams,
     Limit = case Most of
         infinity -> length(Found);
         _ -> max(0, Most - opening(Connections))
     end,
     begin_all(lists:sublist(Found, Limit), Connections).
 
+%% Returns slots for as many connections as are wanted and are not being opened yet, and the number
+%% of those for which there is no slot.
 free_slots({First, Last, Wanted}, #connections{all = All} = Connections) ->
     Opening = [Slot || Slot <- opening_slots(Connections), Slot >= First, Slot =< Last],
     %% A closing connection no longer has loans.
     Taken = [Slot || _ := #connection{slot = Slot, stage = Stage} <- All,
                       Stage =/= closing],
-    Free = lists:seq(First, Last) -- Taken,
-    lists:sublist(Free, max(0, Wanted - length(Opening))).
+    Count = max(0, Wanted - length(Opening)),
+    Free = lists:sublist(lists:seq(First, Last) -- Taken, Count),
+    {Free, Count - length(Free)}.
 
 begin_all([], Connections) ->
     {ok, Connections};

@@ -10,7 +10,7 @@ its holder.
 Internal.
 """.
 
--export([new/2]).
+-export([new/3]).
 -export([claim/3, connection/1, protocol/1, release/2]).
 -export([publish/6, withdraw/3, set_seats/4]).
 -export([loans/1, held/2, orphan/2, drop/2, forget/2, settle/3]).
@@ -20,7 +20,8 @@ Internal.
 
 -export_type([slots/0, loan/0, kind/0, slot/0, seat/0, row/0, connection/0, protocol/0]).
 
--type kind() :: call | stream.
+-doc "What a loan is for: a request, a long stream, or a message that has no response (`message`).".
+-type kind() :: call | stream | message.
 -doc "A connection: a process of gun, or a socket of HTTP/1.1 in the clear (`plain`).".
 -type connection() :: pid() | inet:socket().
 -type protocol() :: plain | http | http2.
@@ -33,6 +34,7 @@ Internal.
     loans :: ets:tid(),
     numbers :: atomics:atomics_ref(),
     calls :: pos_integer(),
+    messages :: pos_integer(),
     streams :: pos_integer()
 }).
 -record(loan, {seat :: seat(), slot :: slot(), gun :: connection(), protocol :: protocol()}).
@@ -40,40 +42,44 @@ Internal.
 -opaque slots() :: #slots{}.
 -opaque loan() :: #loan{}.
 
-%% The counters: six of the pool, and then three of each slot.
+%% The counters: seven of the pool, and then three of each slot.
 -define(WAITING_CALLS, 1).
 -define(WAITING_STREAMS, 2).
 -define(REFUSED_UNTIL, 3).
 -define(REACHED(Depth), (4 + Depth)).
--define(COMMON, 6).
+-define(WAITING_MESSAGES, 7).
+-define(COMMON, 7).
 -define(NEVER, (-1 bsl 60)).
 
 -doc """
-Creates the tables, owned by the calling process, with `Calls` slots for calls and `Streams` slots
-for streams.
+Creates the tables, owned by the calling process, with slots for calls, then slots for messages that
+have no response, and then slots for streams.
 """.
--spec new(Calls :: pos_integer(), Streams :: pos_integer()) -> slots().
-new(Calls, Streams) ->
-    Numbers = atomics:new(?COMMON + 3 * (Calls + Streams), []),
+-spec new(Calls :: pos_integer(), Messages :: pos_integer(), Streams :: pos_integer()) -> slots().
+new(Calls, Messages, Streams) ->
+    Numbers = atomics:new(?COMMON + 3 * (Calls + Messages + Streams), []),
     ok = atomics:put(Numbers, ?REFUSED_UNTIL, ?NEVER),
     Connections = ets:new(?MODULE, [public, {read_concurrency, true}]),
     true = ets:insert(Connections, {refused, none}),
     #slots{connections = Connections,
            loans = ets:new(?MODULE, [public, {write_concurrency, true},
                                       {decentralized_counters, true}]),
-           numbers = Numbers, calls = Calls, streams = Streams}.
+           numbers = Numbers, calls = Calls, messages = Messages, streams = Streams}.
 
 -doc """
 Lends the least loaded connection to a process, until `release/2`. `call` looks in the slots for
-calls, and `stream` in those for streams. `shared` lends a connection in a slot for calls, for a
-stream. Returns `none` if no connection is open in these slots, or all are taken. Raises `badarg`
-once the pool has ended.
+calls, `stream` in those for streams, and `message` in those for calls and for messages. `shared`
+lends a connection in a slot for calls, for a stream. Returns `none` if no connection is open in
+these slots, or all are taken. Raises `badarg` once the pool has ended.
 """.
--spec claim(call | stream | shared, pid(), slots()) -> {ok, loan()} | none.
+-spec claim(kind() | shared, pid(), slots()) -> {ok, loan()} | none.
 claim(call, Pid, #slots{calls = Calls} = Slots) -> claim(1, Calls, Pid, call, Slots, []);
 claim(shared, Pid, #slots{calls = Calls} = Slots) -> claim(1, Calls, Pid, stream, Slots, []);
-claim(stream, Pid, #slots{calls = Calls, streams = Streams} = Slots) ->
-    claim(Calls + 1, Calls + Streams, Pid, stream, Slots, []).
+claim(message, Pid, #slots{calls = Calls, messages = Messages} = Slots) ->
+    claim(1, Calls + Messages, Pid, message, Slots, []);
+claim(stream, Pid, #slots{calls = Calls, messages = Messages, streams = Streams} = Slots) ->
+    Before = Calls + Messages,
+    claim(Before + 1, Before + Streams, Pid, stream, Slots, []).
 
 claim(First, Last, Pid, Kind, Slots, Tried) ->
     case least(First, Last, Slots, Tried, {infinity, none}) of
@@ -165,7 +171,8 @@ release({#loan{seat = {Id, _} = Seat, slot = Slot}, How}, Slots) ->
         broken -> _ = ets:match_delete(Connections, {Slot, Id, '_', '_', '_'})
     end,
     ok = vacate(Seat, Slot, Slots),
-    Awaited = atomics:get(Numbers, ?WAITING_CALLS) + atomics:get(Numbers, ?WAITING_STREAMS),
+    Awaited = atomics:get(Numbers, ?WAITING_CALLS) + atomics:get(Numbers, ?WAITING_STREAMS)
+        + atomics:get(Numbers, ?WAITING_MESSAGES),
     case How =:= broken orelse Awaited > 0 of
         true -> tell;
         false -> ok
@@ -279,15 +286,17 @@ rows(Table) ->
         undefined -> error(badarg)
     end.
 
--doc "Sets the number of calls or streams that wait for a connection.".
+-doc "Sets the number of calls, streams or messages that wait for a connection.".
 -spec wait(kind(), non_neg_integer(), slots()) -> ok.
 wait(call, Count, #slots{numbers = Numbers}) -> atomics:put(Numbers, ?WAITING_CALLS, Count);
-wait(stream, Count, #slots{numbers = Numbers}) -> atomics:put(Numbers, ?WAITING_STREAMS, Count).
+wait(stream, Count, #slots{numbers = Numbers}) -> atomics:put(Numbers, ?WAITING_STREAMS, Count);
+wait(message, Count, #slots{numbers = Numbers}) -> atomics:put(Numbers, ?WAITING_MESSAGES, Count).
 
--doc "Returns the number of calls or streams that wait for a connection.".
+-doc "Returns the number of calls, streams or messages that wait for a connection.".
 -spec waiting(kind(), slots()) -> non_neg_integer().
 waiting(call, #slots{numbers = Numbers}) -> atomics:get(Numbers, ?WAITING_CALLS);
-waiting(stream, #slots{numbers = Numbers}) -> atomics:get(Numbers, ?WAITING_STREAMS).
+waiting(stream, #slots{numbers = Numbers}) -> atomics:get(Numbers, ?WAITING_STREAMS);
+waiting(message, #slots{numbers = Numbers}) -> atomics:get(Numbers, ?WAITING_MESSAGES).
 
 -doc """
 Records that the server could not be reached, and that no connection is tried before `Until`, in

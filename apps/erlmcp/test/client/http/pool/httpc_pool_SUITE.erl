@@ -13,9 +13,12 @@ plain listeners where one does not.
 -export([connections_are_bounded/1, no_connection_is_shared_while_busy/1, waiting_is_bounded/1,
          waiting_ends_at_the_deadline/1, first_to_wait_is_first_served/1,
          who_left_is_not_served/1, streams_are_bounded_and_leave_calls_alone/1,
+         messages_wait_for_no_call_or_stream/1, calls_are_served_before_messages/1,
+         calls_wait_for_no_message/1, messages_open_few_connections/1,
          killed_holder_ends_its_connection/1, connection_closed_by_the_server_is_not_taken/1,
          answer_that_closes_is_not_a_failure/1]).
 -export([streams_share_a_connection/1, servers_limit_is_kept/1, long_streams_are_bounded/1,
+         a_message_has_a_stream_of_its_own/1,
          killed_holder_leaves_the_others/1, holders_that_die_do_not_use_it_up/1]).
 -export([dead_server_is_told_at_once/1, dead_server_is_tried_again/1, silent_server_costs_a_time/1,
          waiting_streams_are_not_calls/1,
@@ -44,10 +47,14 @@ groups() ->
      {http_alone, [connections_are_bounded, no_connection_is_shared_while_busy,
                    waiting_is_bounded, waiting_ends_at_the_deadline,
                    first_to_wait_is_first_served, who_left_is_not_served,
-                   streams_are_bounded_and_leave_calls_alone, killed_holder_ends_its_connection,
+                   streams_are_bounded_and_leave_calls_alone,
+                   messages_wait_for_no_call_or_stream, calls_are_served_before_messages,
+                   calls_wait_for_no_message, messages_open_few_connections,
+                   killed_holder_ends_its_connection,
                    connection_closed_by_the_server_is_not_taken,
                    answer_that_closes_is_not_a_failure]},
      {http2_alone, [streams_share_a_connection, servers_limit_is_kept, long_streams_are_bounded,
+                    a_message_has_a_stream_of_its_own,
                     killed_holder_leaves_the_others, holders_that_die_do_not_use_it_up]},
      {failures, [dead_server_is_told_at_once, dead_server_is_tried_again,
                  silent_server_costs_a_time, waiting_streams_are_not_calls,
@@ -110,11 +117,11 @@ take(Handle) ->
     take(Handle, call).
 
 take(Handle, Kind) ->
-    {ok, Loan} = erlmcp_httpc_pool:checkout(Handle, Kind, in(?TIMEOUT)),
+    {ok, Loan} = erlmcp_httpc_pool:checkout(Handle, Kind, in(?TIMEOUT), #{}),
     Loan.
 
 refusal(Handle, Kind, Ms) ->
-    {error, Reason} = erlmcp_httpc_pool:checkout(Handle, Kind, in(Ms)),
+    {error, Reason} = erlmcp_httpc_pool:checkout(Handle, Kind, in(Ms), #{}),
     Reason.
 
 connection(Loan) ->
@@ -127,7 +134,7 @@ reusable(Loan) ->
 taker(Handle, Kind) ->
     Test = self(),
     spawn(fun() ->
-        Test ! {self(), erlmcp_httpc_pool:checkout(Handle, Kind, in(?TIMEOUT))},
+        Test ! {self(), erlmcp_httpc_pool:checkout(Handle, Kind, in(?TIMEOUT), #{})},
         receive stop -> ok end
     end).
 
@@ -304,6 +311,66 @@ streams_are_bounded_and_leave_calls_alone(Config) ->
     reusable(One),
     true = connection(One) =:= connection(take(Handle, stream)).
 
+%% What has no response has two connections more than those for calls and streams, and leaves these
+%% alone.
+messages_wait_for_no_call_or_stream(Config) ->
+    {_, Handle} = start(#{}, #{connections => 1, streams => 1, waiting => 1}, Config),
+    Call = take(Handle),
+    Stream = take(Handle, stream),
+    Messages = [First, _] = [take(Handle, message) || _ <- [1, 2]],
+    4 = length(lists:usort([connection(Loan) || Loan <- [Call, Stream | Messages]])),
+    timeout = refusal(Handle, message, 100),
+    {overload, 1} = refusal(Handle, stream, ?TIMEOUT),
+    timeout = refusal(Handle, call, 100),
+    %% At the limit of those that wait, and one more.
+    Waits = taker(Handle, message),
+    await(Handle, #{waiting => 1}),
+    {overload, 1} = refusal(Handle, message, ?TIMEOUT),
+    reusable(First),
+    {ok, Taken} = told(Waits),
+    true = connection(First) =:= connection(Taken),
+    %% A free connection for calls is as good.
+    reusable(Call),
+    true = connection(Call) =:= connection(take(Handle, message)),
+    reusable(Stream),
+    true = connection(Stream) =:= connection(take(Handle, stream)),
+    #{open := 4, busy := 4} = erlmcp_httpc_pool:info(Handle).
+
+%% On the connections for calls.
+calls_are_served_before_messages(Config) ->
+    {_, Handle} = start(#{}, #{connections => 1}, Config),
+    Call = take(Handle),
+    [First, _] = [take(Handle, message) || _ <- [1, 2]],
+    Message = taker(Handle, message),
+    await(Handle, #{waiting => 1}),
+    Waits = taker(Handle, call),
+    await(Handle, #{waiting => 2}),
+    reusable(Call),
+    {ok, Taken} = told(Waits),
+    true = connection(Call) =:= connection(Taken),
+    reusable(First),
+    {ok, Last} = told(Message),
+    true = connection(First) =:= connection(Last).
+
+%% Both have a connection of their own at once.
+calls_wait_for_no_message(Config) ->
+    {_, Handle} = start(#{}, #{connections => 1}, Config),
+    Call = take(Handle),
+    [Waits] = waiting(1, Handle),
+    ok = erlmcp_httpc_pool:give_back(Call, broken),
+    _ = take(Handle, message),
+    {ok, _} = told(Waits).
+
+%% Many at once have a connection for calls and the two more.
+messages_open_few_connections(Config) ->
+    {_, Handle} = start(#{}, #{connections => 1, streams => 100}, Config),
+    Takers = [taker(Handle, message) || _ <- lists:seq(1, 20)],
+    await(Handle, #{busy => 3, waiting => 17}),
+    timeout = refusal(Handle, message, 300),
+    #{open := 3, busy := 3, waiting := 17} = erlmcp_httpc_pool:info(Handle),
+    [ok = killed(Taker) || Taker <- Takers],
+    await(Handle, #{busy => 0, waiting => 0}).
+
 killed_holder_ends_its_connection(Config) ->
     {_, Handle} = start(#{}, #{connections => 1}, Config),
     Taker = taker(Handle, call),
@@ -362,6 +429,17 @@ servers_limit_is_kept(Config) ->
     timeout = refusal(Handle, call, 100),
     reusable(hd(Loans)),
     _ = take(Handle).
+
+%% Calls have all the streams that the server allows on the connections for calls.
+a_message_has_a_stream_of_its_own(Config) ->
+    {_, Handle} = start(#{calls_per_connection => 1}, #{connections => 1, streams => 1}, Config),
+    Call = take(Handle),
+    Message = take(Handle, message),
+    true = connection(Call) =/= connection(Message),
+    timeout = refusal(Handle, call, 100),
+    [reusable(Loan) || Loan <- [Call, Message]],
+    true = connection(Call) =:= connection(take(Handle)),
+    true = is_integer(exchange(take(Handle, message))).
 
 long_streams_are_bounded(Config) ->
     {_, Handle} = start(#{}, #{streams => 2}, Config),
