@@ -140,8 +140,8 @@ requested({Pool, Lane, Deadline, Ends} = From, RequestLine, Content, Repeats) ->
         end
     end.
 
-%% A call may wait for the answer to a question of its server, so the answer does not wait for calls,
-%% and no cancellation does.
+%% A call may wait for the answer to a question of its server. So neither answers nor cancellations
+%% wait for calls.
 lane(request) -> call;
 lane(stream) -> stream;
 lane(_) -> message.
