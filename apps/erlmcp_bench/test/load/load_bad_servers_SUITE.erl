@@ -19,7 +19,8 @@ the sums.
          connections_are_left_before_the_load_begins/1,
          a_connection_that_closes_while_it_opens_is_not_open/1,
          what_lost_connections_had_to_send_is_sent/1, many_connections_are_not_waited_for/1,
-         slow_openings_do_not_wait_for_each_other/1, a_server_that_does_not_read_is_waited_for/1]).
+         slow_openings_do_not_wait_for_each_other/1, loads_open_at_the_same_time/1,
+         a_server_that_does_not_read_is_waited_for/1]).
 
 %% More than one process handles.
 -define(MANY, 300).
@@ -37,7 +38,7 @@ all() ->
      connections_are_left_before_the_load_begins,
      a_connection_that_closes_while_it_opens_is_not_open,
      what_lost_connections_had_to_send_is_sent, slow_openings_do_not_wait_for_each_other,
-     a_server_that_does_not_read_is_waited_for].
+     loads_open_at_the_same_time, a_server_that_does_not_read_is_waited_for].
 
 %% They wait for the ends of requests that are not answered.
 groups() ->
@@ -349,6 +350,19 @@ slow_openings_do_not_wait_for_each_other(_) ->
     {_, #{opened := AtOnce, open_failed := 0, wrong := 0}} =
         until(2 * AtOnce, lines(Server), #{era => {session, ~"2025-11-25"},
                                            connections => AtOnce}).
+
+%% Nor do loads that are started together, in the order of their plans.
+loads_open_at_the_same_time(_) ->
+    Gate = spawn_link(fun() -> gate(3, []) end),
+    Server = erlmcp_test_load_server:start(lines, fun(_, none) -> nothing;
+                                                      (_, Id) -> line(begun(get(begun), Gate, Id))
+                                                  end),
+    Plan = #{target => lines(Server), era => {session, ~"2025-11-25"}, connections => 1,
+             duration_ms => 3_600_000},
+    [{ok, One}, {error, {bad_option, connections}}, {ok, Other}, {ok, Third}] =
+        erlmcp_load:start_all([Plan, Plan#{connections => 0}, Plan, Plan]),
+    [#{opened := 1} = erlmcp_load:stop(Load) || Load <- [One, Other, Third]],
+    ok.
 
 %% The cancellation of each request waits as long as the request itself, on one connection after the
 %% other. In all this is longer than any other end of a load takes.
