@@ -7,7 +7,8 @@ a time. A function that waits fails after 30 seconds, except `session_process/0`
 
 -export([start/1, stop/1, shown/0, definitions/1, catalog/0, finish/2, running/0, ended/1]).
 -export([connect/1, write/2, send/4, close/1, other_side/1, until_refused/2]).
--export([response/1, head/1, body/2, event/1, events/1, read_events/1, chunk/1, closed/1]).
+-export([response/1, head/1, body/2, event/1, next_events/1, events/1, read_events/1, chunk/1]).
+-export([closed/1]).
 -export([call/3, call/4, post/3, message/3, meta/0]).
 -export([initialize/2, initialize/3, session_process/0, delete/2]).
 -export([start_call/4, get_stream/2, get_stream/3]).
@@ -411,13 +412,24 @@ data(<<":", _/binary>>, none) -> [].
 -doc "Reads the next event of a stream whose head was read. Returns `fin` at its end.".
 -spec event(socket()) -> {event, Message :: term()} | fin.
 event(Socket) ->
+    case next_events(Socket) of
+        {events, [Message]} -> {event, Message};
+        fin -> fin
+    end.
+
+-doc """
+Reads the next events of a stream, of which a chunk may have several. Returns `fin` at its end.
+""".
+-spec next_events(socket()) -> {events, Messages :: [term(), ...]} | fin.
+next_events(Socket) ->
     case chunk(Socket) of
         <<>> ->
             fin;
         Chunk ->
             case events(Chunk) of
-                [] -> event(Socket);
-                [{_, Message}] -> {event, erlmcp_test_wire:received(Socket, Message)}
+                [] -> next_events(Socket);
+                Events -> {events, [erlmcp_test_wire:received(Socket, Message)
+                                    || {_, Message} <- Events]}
             end
     end.
 

@@ -382,6 +382,8 @@ refused_notifications_and_responses_are_not_answered(_) ->
                  #{~"jsonrpc" => ~"2.0", ~"id" => 7,
                    ~"error" => #{~"code" => 1, ~"message" => ~""}},
                  #{~"jsonrpc" => ~"2.0", ~"error" => #{~"code" => 1, ~"message" => ~""}}],
+    %% Responses count apart, and this one enters.
+    send(Socket, hd(Responses)),
     [send(Socket, Message) || Message <- [Notification, [Notification | Responses] | Responses]],
     send(Socket, [Notification, request(8, ~"ping", #{}) | Responses]),
     %% What only looks like a response is answered.
