@@ -402,7 +402,13 @@ a_node_that_cannot_leave_serves_on(_) ->
     {{_, Leads}, _} = await(fun() -> leader(hd(members())) end, 30_000),
     [Leaving, Silent] = lists:delete(Leads, members()),
     ok = erlmcp_test_cluster:pause(Silent),
-    {error, no_majority} = call(Leaving, erlmcp_cluster, leave, []),
+    {_, _} = await(fun() ->
+        case call(Leaving, erlmcp_cluster, leave, []) of
+            {error, no_majority} -> true;
+            %% On a busy machine.
+            {error, timeout} -> false
+        end
+    end, 30_000),
     ok = erlmcp_test_cluster:resume(Silent),
     ok = all_alive(),
     %% Another node starts its part of the store, and is slow.

@@ -667,17 +667,27 @@ a_node_that_the_others_need_stays(Config) ->
     [Last, Number] = [incarnation(Member) || Member <- [A, Dead]],
     ok = erlmcp_test_cluster:kill(Dead),
     %% Its lease has not ended yet.
-    {error, no_majority} = erlmcp_test_cluster:call(A, erlmcp_cluster, leave, []),
+    ok = refuses_to_leave(no_majority, A),
     {_, _} = erlmcp_test_cluster:in_time(fun() -> all_say([Number], [A, B]) end, ?DECLARED_MS),
-    {error, no_majority} = erlmcp_test_cluster:call(A, erlmcp_cluster, leave, []),
+    ok = refuses_to_leave(no_majority, A),
     Last = incarnation(A),
     ok = erlmcp_test_cluster:call(A, erlmcp_cluster, forget, [node_of(Dead)], 30_000),
     Two = lists:sort([node_of(A), node_of(B)]),
     {_, _} = erlmcp_test_cluster:await(fun() -> members([A, B]) =:= [Two] end, 30_000),
     ok = erlmcp_test_cluster:leave(B),
     {_, _} = erlmcp_test_cluster:await(fun() -> members([A]) =:= [[node_of(A)]] end, 30_000),
-    {error, last_member} = erlmcp_test_cluster:call(A, erlmcp_cluster, leave, []),
+    ok = refuses_to_leave(last_member, A),
     Last = incarnation(A).
+
+%% A busy machine may say `timeout` before.
+refuses_to_leave(Reason, Member) ->
+    {_, _} = erlmcp_test_cluster:await(fun() ->
+        case erlmcp_test_cluster:call(Member, erlmcp_cluster, leave, []) of
+            {error, Reason} -> true;
+            {error, timeout} -> false
+        end
+    end, 30_000),
+    ok.
 
 %% Each takes a lock to start its part. One that can only join later must not keep it from the one
 %% that is waited for.
@@ -732,7 +742,13 @@ a_node_joins_when_the_dead_one_is_forgotten(Config) ->
     New = another(Dead),
     try
         Gone = node_of(Dead),
-        [{error, {dead_members, [Gone]}}] = erlmcp_test_cluster:join([New], 1_000),
+        {_, _} = erlmcp_test_cluster:await(fun() ->
+            case erlmcp_test_cluster:join([New], 1_000) of
+                [{error, {dead_members, [Gone]}}] -> true;
+                %% On a busy machine.
+                [{error, Late}] when Late =:= timeout; Late =:= no_cluster -> false
+            end
+        end, 60_000),
         ok = erlmcp_test_cluster:call(A, erlmcp_cluster, forget, [Gone], 30_000),
         [ok] = erlmcp_test_cluster:join([New]),
         {_, _} = erlmcp_test_cluster:await(fun() -> alive([A, B, New]) end, 30_000)
