@@ -8,7 +8,7 @@ owners of calls and their messages.
 Internal.
 """.
 
--export([start/2, start/3, start_process/3, run/3]).
+-export([start/2, start/3, start_process/2, run/3]).
 -export([subject/1, permit/1, take_over/1, pause/1, resume/1, leave/1, mark/1]).
 -export([timeout/2, answered/3, refuse/3, timed_out/4, died/3, cancelled/3, ended_by/4,
          not_begun/2]).
@@ -65,19 +65,19 @@ start(Call, Instance, Tag) ->
 
 %% The gate knows the process of each permit, so that a drain can end those that still run.
 start_linked(Run, #{permit := Permit}, Instance) ->
-    Pid = start_process(Run, [link], Instance),
+    Pid = start_process(Run, Instance),
     ok = erlmcp_gate:hand_over(Permit, Pid),
     Pid;
 start_linked(Run, _, Instance) ->
-    start_process(Run, [link], Instance).
+    start_process(Run, Instance).
 
 -doc """
-Starts a process that runs `Run`, with the memory bound of calls. With `[link]` as its options, the
-process is linked to the calling one.
+Starts a process that runs `Run`, with the memory bound of calls. The process is linked to the
+calling one.
 """.
--spec start_process(Run :: fun(() -> term()), [link], erlmcp_instance:instance()) -> pid().
-start_process(Run, Options, #{process := Heap}) ->
-    case spawn_opt(Run, Options ++ Heap) of
+-spec start_process(Run :: fun(() -> term()), erlmcp_instance:instance()) -> pid().
+start_process(Run, #{process := Heap}) ->
+    case spawn_opt(Run, [link | Heap]) of
         Pid when is_pid(Pid) -> Pid
     end.
 

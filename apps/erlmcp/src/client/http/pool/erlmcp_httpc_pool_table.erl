@@ -20,7 +20,7 @@ Internal.
 
 -export_type([slots/0, loan/0, kind/0, slot/0, seat/0, row/0, connection/0, protocol/0]).
 
--doc "What a loan is for: a request, a long stream, or a message that has no response (`message`).".
+-doc "The use of a loan: for a request, a long stream, or a message that has no response.".
 -type kind() :: call | stream | message.
 -doc "A connection: a process of gun, or a socket of HTTP/1.1 in the clear (`plain`).".
 -type connection() :: pid() | inet:socket().

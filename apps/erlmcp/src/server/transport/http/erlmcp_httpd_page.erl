@@ -145,7 +145,7 @@ start(Body, #page{asked = Asked, owner = {Owner, Tag}, config = #{instance := In
     #{key := Key} = Instance,
     Request = request(Asked, Body, Key),
     Pid = erlmcp_call:start_process(
-        fun() -> ended_with(answer(Given, Running, Request, {Owner, Tag}, Key), Owner) end, [link],
+        fun() -> ended_with(answer(Given, Running, Request, {Owner, Tag}, Key), Owner) end,
         Instance),
     Timer = erlang:send_after(deadline(Page), Owner, {Tag, {page, Pid, deadline}}),
     {[{spawn, Pid, ?SHUTDOWN}], Page#page{pid = Pid, timer = Timer}}.
