@@ -23,18 +23,20 @@ init_per_suite(Config) ->
 end_per_suite(_) ->
     ok = application:stop(erlmcp_cli).
 
-%% Errors are no failure of this one, so that a busy machine makes none.
+%% Errors are no failure of this one, so that a busy machine makes none. A phase is as long as it took
+%% there, and its plan is what is said before it.
 a_run_is_shown(Config) ->
     Folder = proplists:get_value(priv_dir, Config),
     {0, Out, Err} = main(["scenario", "message_bombing", "--duration", "2.5", "--profile",
                           "low_load", "--scale", "0.2", "--metrics", "0", "--json", Folder]),
+    ct:log("~ts", [Out]),
     [{match, _} = re:run(Out, Pattern, [multiline])
      || Pattern <- ["^message_bombing: ", "^2 clients, tcp, 1 node, 2\\.5 s "
                     "\\(shortened: in full it takes 360 s\\); scale 0\\.2$",
                     "^phase +clients +s +msg/s due +answered +p50 +p95 +p99 "
                     "+p99\\.9 +max +deviation +MiB/s in +MiB/s out +overhead % +errors % +zone$",
-                    "^peak +2 +2\\.1 +20\\.0 +[0-9.]+ .* (green|yellow|orange|red)$",
-                    "^cool down +2 +0\\.2",
+                    "^peak +2 +[0-9.]+ +20\\.0 +[0-9.]+ .* (green|yellow|orange|red)$",
+                    "^cool down +2 +[0-9.]+ ",
                     "^phase +s +node +CPU % +memory MiB +at most +received bytes +sent bytes$",
                     "^peak +[0-9.]+ +generator +[0-9.]+ +[0-9.]+ +[0-9.]+ +- +-$",
                     "^peak +[0-9.]+ +node_1 +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9,]+ +[0-9,]+$",
