@@ -117,10 +117,18 @@ set_options(Socket, Options) ->
 -doc false.
 received({tcp, Socket, Data}, {Socket, _, _}) -> {data, Data};
 received({tcp_passive, Socket}, {Socket, _, _}) -> passive;
-received({tcp_closed, Socket}, {Socket, _, _}) -> end_of_input;
+received({tcp_closed, Socket}, {Socket, _, _}) -> end_of_input_or_lost(Socket);
 received({tcp_error, Socket, _}, {Socket, _, _}) -> lost;
 received({tcp_unread, Socket, End, Due}, {Socket, _, _} = Transport) -> unread(Transport, End, Due);
 received(_, _) -> other.
+
+%% OTP also reports an end of the input if the system has given the connection up while bytes were
+%% left to write. It has closed the socket then.
+end_of_input_or_lost(Socket) ->
+    case inet:peername(Socket) of
+        {ok, _} -> end_of_input;
+        {error, _} -> lost
+    end.
 
 -doc false.
 write({Socket, _, _} = Transport, Bytes) ->

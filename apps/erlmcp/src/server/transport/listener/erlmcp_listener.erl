@@ -22,6 +22,11 @@ Internal.
 %% Connections that may wait to be accepted: Linux's own default. Beyond that Linux drops a
 %% connection, and its client tries again after a second.
 -define(BACKLOG, 4096).
+%% Milliseconds after which the system gives up a client that its process should have given up.
+%% Before that, the process gives it up and says why.
+-define(LATER, 1000).
+%% Linux takes a signed number.
+-define(LONGEST, 16#7FFFFFFF).
 %% Milliseconds between attempts to accept while there is no descriptor.
 -define(PAUSE, 100).
 %% The applications whose modules tell a client that it is refused.
@@ -89,8 +94,8 @@ accept(Accept, Close) ->
 
 -doc """
 Returns the socket options of a listener with `Options`: by default 127.0.0.1 and any free port. A
-client that reads nothing for `Milliseconds` loses its connection. On Linux this is also true after
-the process of the connection has ended (TCP_USER_TIMEOUT, RFC 5482).
+client that reads nothing for `Milliseconds` loses its connection. On Linux it loses the connection
+after a second more if the process of the connection has ended (TCP_USER_TIMEOUT, RFC 5482).
 """.
 -spec socket_options(Options :: map(), Milliseconds :: pos_integer()) -> [gen_tcp:listen_option()].
 socket_options(Options, Milliseconds) ->
@@ -99,7 +104,7 @@ socket_options(Options, Milliseconds) ->
      {send_timeout, Milliseconds}, {send_timeout_close, true}
      %% Bytes that a process has sent stay in the kernel after the process has ended.
      | case os:type() of
-           {unix, linux} -> [{raw, 6, 18, <<Milliseconds:32/native>>}];
+           {unix, linux} -> [{raw, 6, 18, <<(min(Milliseconds + ?LATER, ?LONGEST)):32/native>>}];
            _ -> []
        end].
 

@@ -15,7 +15,8 @@
          refused_notifications_and_responses_are_not_answered/1, sessions_hear_of_changes/1,
          answers_are_one_line/1, large_answers_arrive_whole/1,
          unfinished_messages_are_bounded_in_time/1, clients_that_do_not_read_are_dropped/1,
-         unread_answers_are_bounded_in_time/1, old_heaps_are_for_busy_connections/1,
+         unread_answers_are_bounded_in_time/1, what_the_system_gives_up_is_lost/1,
+         old_heaps_are_for_busy_connections/1,
          connections_live_when_a_neighbour_dies/1, clients_that_vanish_are_found/1]).
 
 -import(erlmcp_test_line, [serve/1, connect/1, send/2, recv/1, recv_line/1, recv_many/2,
@@ -40,7 +41,8 @@ all() ->
      refused_notifications_and_responses_are_not_answered, sessions_hear_of_changes,
      answers_are_one_line, large_answers_arrive_whole,
      unfinished_messages_are_bounded_in_time, clients_that_do_not_read_are_dropped,
-     unread_answers_are_bounded_in_time, old_heaps_are_for_busy_connections,
+     unread_answers_are_bounded_in_time, what_the_system_gives_up_is_lost,
+     old_heaps_are_for_busy_connections,
      connections_live_when_a_neighbour_dies, clients_that_vanish_are_found].
 
 %% 2026-07-28, Messages: "Result responses MUST include the same ID as the request they correspond
@@ -495,12 +497,25 @@ ask_until_dropped(Socket, Line) ->
 
 %% This also holds for a client with one request whose answer is larger than the socket holds.
 unread_answers_are_bounded_in_time(_) ->
-    Large = #{name => ~"large", handler => fun(_, _) -> binary:copy(~"0123456789", 2_000_000) end},
-    Server = serve(#{tools => [Large, waiting_tool(~"wait")],
+    Server = serve(#{tools => [large_tool(), waiting_tool(~"wait")],
                      limits => #{send_timeout_ms => 100}}),
     Socket = connect(Server),
     send(Socket, stateless(0, ~"tools/call", #{~"name" => ~"wait"})),
     Monitor = monitor(process, await_call()),
+    send(Socket, stateless(1, ~"tools/call", #{~"name" => ~"large"})),
+    down(Monitor).
+
+large_tool() ->
+    #{name => ~"large", handler => fun(_, _) -> binary:copy(~"0123456789", 2_000_000) end}.
+
+%% A client that has vanished is no client that has ended its input: its calls end. When the system
+%% gives up a connection on which bytes are left to write, OTP reports the end of the input.
+what_the_system_gives_up_is_lost(_) ->
+    Socket = connect(serve(#{tools => [large_tool(), waiting_tool(~"wait")]})),
+    send(Socket, stateless(0, ~"tools/call", #{~"name" => ~"wait"})),
+    Monitor = monitor(process, await_call()),
+    %% TCP_USER_TIMEOUT, RFC 5482
+    ok = inet:setopts(erlmcp_test_http:other_side(Socket), [{raw, 6, 18, <<50:32/native>>}]),
     send(Socket, stateless(1, ~"tools/call", #{~"name" => ~"large"})),
     down(Monitor).
 
