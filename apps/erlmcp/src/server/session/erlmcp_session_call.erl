@@ -106,25 +106,21 @@ run(#{pid := Pid, instance := Instance} = Session, {Kind, Ids, _, _} = Entry, Wa
 %% Links the calling process to the session's process, and makes that process its owner. Returns
 %% `false` if the session has ended.
 adopted(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Entry, Waiting, Marks) ->
-    try
-        true = link(Pid),
-        ok = erlmcp_call_messages:adopt(Pid, #{call => self(), entry => Entry, waiting => Waiting,
-                                               streams => Streams, marks => Marks}),
-        %% A session deletes its row before its process ends. If the row is there now, the process
-        %% will still adopt the call. A process that was killed has deleted nothing.
-        (is_linked(Pid) andalso erlmcp_session_table:is_member(Id, Instance)) orelse begin
-            unlink(Pid),
-            false
-        end
-    catch
-        error:noproc -> false
-    end.
-
-%% A batch traps exits. So it is sent an exit signal, in place of the error, if `Pid` has ended.
-is_linked(Pid) ->
-    receive {'EXIT', Pid, noproc} -> false
-    after 0 -> true
-    end.
+    %% Without this, a session that is just ending could end the call, and nobody would answer: the
+    %% exit signal of the failed link comes after `link/1` then.
+    Traps = process_flag(trap_exit, true),
+    true = link(Pid),
+    ok = erlmcp_call_messages:adopt(Pid, #{call => self(), entry => Entry, waiting => Waiting,
+                                           streams => Streams, marks => Marks}),
+    %% A session deletes its row before its process ends. If the row is there now, the process
+    %% will still adopt the call. A process that was killed has deleted nothing.
+    IsOpen = erlmcp_session_table:is_member(Id, Instance),
+    _ = IsOpen orelse unlink(Pid),
+    Adopted = receive {'EXIT', Pid, _} -> false
+              after 0 -> IsOpen
+              end,
+    _ = process_flag(trap_exit, Traps),
+    Adopted.
 
 -doc """
 Subtracts a call, which answers `Count` requests, from the running calls of the session with the

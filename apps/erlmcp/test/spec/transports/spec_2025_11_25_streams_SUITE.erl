@@ -305,5 +305,5 @@ call_that_meets_delete_is_answered(Config) ->
               #{status := 404, messages := [#{~"id" := 1, ~"error" := _}]} -> ok
           end || Socket <- Sockets],
          #{status := 204} = response(Deleting)
-     end || _ <- lists:seq(1, 200)],
+     end || _ <- lists:seq(1, 1_000)],
     [close(Socket) || Socket <- [Deleting | Sockets]].
