@@ -35,7 +35,7 @@ over its standard input and output (`call/4`).
 -define(CALL_MS, 60_000).
 
 -doc """
-Starts a node and a server in it. Both end with the calling process, to which the node is linked.
+Starts a node and a server in it. Both end with the calling process, which goes on if the node ends.
 The error is that of `peer:start_link/1`, of the option `prepare`, or of the server's start. No node
 is left then.
 """.
@@ -46,7 +46,7 @@ start(Options) ->
         handler => erlmcp_bench_fixture,
         listen => [{http, #{port => 0, ip => Host}}, {tcp, #{port => 0, ip => Host}}]}),
     maybe
-        {ok, Peer, _} ?= peer:start_link(node_options(Options)),
+        {ok, Peer, _} ?= started(node_options(Options)),
         OsPid = list_to_integer(peer:call(Peer, os, getpid, [], ?CALL_MS)),
         ok = break(maps:get(mutant, Options, none), Peer),
         case served(Options, for_one_address(Server), Peer) of
@@ -57,6 +57,34 @@ start(Options) ->
                 Error
         end
     end.
+
+%% Starts a node that ends with the calling process. The two are not linked: the process of `peer`
+%% crashes if a call finds that the node has just ended.
+started(Options) ->
+    Caller = self(),
+    {Keeper, Monitor} = spawn_monitor(fun() ->
+        _ = process_flag(trap_exit, true),
+        Watch = monitor(process, Caller),
+        Started = peer:start_link(Options),
+        Caller ! {self(), Started},
+        keep(Started, Watch)
+    end),
+    receive
+        {Keeper, Started} ->
+            true = demonitor(Monitor, [flush]),
+            Started;
+        {'DOWN', Monitor, process, Keeper, Reason} ->
+            {error, Reason}
+    end.
+
+%% The node is linked to this process.
+keep({ok, Peer, _}, Watch) ->
+    receive
+        {'DOWN', Watch, process, _, _} -> exit(shutdown);
+        {'EXIT', Peer, _} -> ok
+    end;
+keep({error, _}, _) ->
+    ok.
 
 served(Options, Server, Peer) ->
     maybe
