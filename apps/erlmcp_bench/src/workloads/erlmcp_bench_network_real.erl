@@ -165,22 +165,30 @@ loaded(#{duration_ms := Duration} = Plan, Target, OnPart) ->
         OnPart(min(1.0, (erlang:monotonic_time(millisecond) - Begin) / Duration))
     end,
     Sampler = start_sampler(Target),
-    Pauses = start_pauses(Target),
-    Outcome = erlmcp_load:run(Plan#{on_second => Tell}),
-    Collections = stop_pauses(Pauses, Target),
+    Outcome = sampled(Plan#{on_second => Tell}, Target),
     Most = stop_sampler(Sampler),
     case Outcome of
         %% On a busy machine nothing may be sent in a short time.
-        {ok, #{sent := 0}} when Duration < ?SHORT ->
+        {ok, #{sent := 0}, _} when Duration < ?SHORT ->
             loaded(Plan#{duration_ms := Duration * 4}, Target, OnPart);
-        {ok, #{answered := 0} = Report} ->
+        {ok, #{answered := 0} = Report, _} ->
             {error, {nothing_answered, maps:with([refused, failed, wrong_by, unsent], Report)}};
-        {ok, Report} ->
+        {ok, Report, Collections} ->
             {ok, lists:foldl(fun maps:merge/2, memory(Before, Most, Report),
                              [per_request(Plan, Report), collections(Collections, Report)]),
              Report};
         {error, _} = Error ->
             Error
+    end.
+
+%% Runs a load, and samples the garbage collections while it sends. Those of the opening belong to
+%% no request.
+sampled(Plan, Target) ->
+    maybe
+        {ok, Load} ?= erlmcp_load:start(Plan),
+        Pauses = start_pauses(Target),
+        Report = erlmcp_load:await(Load),
+        {ok, Report, stop_pauses(Pauses, Target)}
     end.
 
 %% Samples the memory of the processes of a node that we started, in a process of its own. Stopping

@@ -72,7 +72,6 @@ near(Truth, Found, Off) -> ?assert(abs(Found - Truth) =< Off, {Truth, Found}).
 
 %% Each request has three major collections in the process of its connection, and 0.1 without the
 %% handler that makes them. There are so many connections that some are among the sampled processes.
-%% Collections are counted from before the opening on, and requests only while they are measured.
 collections_of_the_server_are_seen(_) ->
     {ok, [#{~"gc_count_per_msg" := Each, ~"gc_major_count" := Major, ~"gc_major_p95_us" := _,
             ~"gc_longest_us" := _, ~"gc_sampled_percent" := _} = Result]} =
