@@ -11,7 +11,7 @@ are measured in full (no coordinated omission).
 a node of its own, as `erlmcp load` does.
 """.
 
--export([run/1, start/1, start_all/1, await/1, stop/1, set_rate/2, peek/1]).
+-export([run/1, start/1, start_all/1, await/1, stop/1, set_rate/2, meters/1, peek/1]).
 
 -export_type([plan/0, load/0, report/0, sample/0]).
 
@@ -92,7 +92,18 @@ warm-up ends. From then on, the rate of an earlier call no longer holds.
 set_rate(Load, Rate) ->
     erlmcp_load_run:set_rate(Load, Rate).
 
--doc "Returns the counters of a load while it runs. Fails after the report was returned.".
+-doc """
+Returns the meters of a load, which any process may read at any time (`erlmcp_load_sample:read/1`)
+without waiting for the load. Fails after the report was returned.
+""".
+-spec meters(load()) -> erlmcp_load_sample:meters().
+meters(Load) ->
+    erlmcp_load_run:meters(Load).
+
+-doc """
+Returns the counters of a load while it runs, and what generator and server have used. Fails after
+the report was returned.
+""".
 -spec peek(load()) -> erlmcp_load_sample:mark().
 peek(Load) ->
     erlmcp_load_run:peek(Load).

@@ -7,7 +7,7 @@ it.
 
 -behaviour(gen_server).
 
--export([start/1, await_open/1, await/1, stop/1, set_rate/2, peek/1]).
+-export([start/1, await_open/1, await/1, stop/1, set_rate/2, meters/1, peek/1]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, format_status/1]).
 
 -record(run, {
@@ -80,6 +80,11 @@ stop(Pid) ->
 set_rate(Pid, Rate) ->
     gen_server:call(Pid, {set_rate, Rate}, infinity).
 
+-doc "Returns the meters of a load, as `erlmcp_load:meters/1` does.".
+-spec meters(pid()) -> erlmcp_load_sample:meters().
+meters(Pid) ->
+    gen_server:call(Pid, meters, infinity).
+
 -doc "Returns the counters of a load, as `erlmcp_load:peek/1` does.".
 -spec peek(pid()) -> erlmcp_load_sample:mark().
 peek(Pid) ->
@@ -103,6 +108,8 @@ handle_call(started, From, #run{phase = opening} = Run) ->
     opening(Run#run{starter = From});
 handle_call(started, _, Run) ->
     {reply, ok, Run};
+handle_call(meters, _, #run{settings = Settings} = Run) ->
+    {reply, maps:with([counts, latency], Settings), Run};
 handle_call(peek, _, #run{settings = Settings} = Run) ->
     {reply, erlmcp_load_sample:mark(Settings), Run};
 handle_call(stop, From, #run{phase = running, waiting = Waiting} = Run) ->

@@ -116,6 +116,8 @@ listener of the metrics. This listener stays until `erlmcp_bench_scrape:stop/1` 
 -spec run(erlmcp_bench_scenarios:scenario(), Options :: map(), Caller :: pid()) ->
     {ok, erlmcp_bench_scenario_outcome:outcome()} | {error, term()}.
 run(Scenario, #{duration_s := DurationS} = Options, Caller) ->
+    %% Steps and faults come on time, however busy the loads are.
+    _ = process_flag(priority, high),
     Steps = erlmcp_bench_scenario_plan:steps(Scenario, Options),
     {ok, Tally} = erlmcp_bench_scenario_tally:start_link(),
     maybe
@@ -188,9 +190,9 @@ paused(Until, #run{caller = Caller}) ->
 report_second(#run{step = Step, began = Began, next_second = Second, tally = Tally,
                  looked = Looked, options = #{duration_s := DurationS} = Options} = Run) ->
     #{phase := Phase, clients := Clients, rate := Rate} = Step,
-    Look = erlmcp_bench_scenario_tally:look(Tally),
+    {Look, Bytes} = erlmcp_bench_scenario_tally:look(Tally),
     Now = erlang:monotonic_time(millisecond),
-    Read = read(Phase, Run),
+    Read = read(Phase, Bytes, Run),
     ok = missed(Look, Run),
     ok = tell(Look#{event => second, phase => Phase, clients => Clients, rate => Clients * Rate,
                     elapsed_s => (Second - Began) div ?SECOND, duration_s => DurationS,
@@ -198,12 +200,11 @@ report_second(#run{step = Step, began = Began, next_second = Second, tally = Tal
     Read#run{next_second = Second + ?SECOND, looked = Now}.
 
 %% Reads the resources that each process has used until now.
-read(Phase, #run{endpoints = Endpoints, tally = Tally, readings = Readings} = Run) ->
+read(Phase, Bytes, #run{endpoints = Endpoints, readings = Readings} = Run) ->
     Servers = erlmcp_bench_scenario_endpoints:processes(Endpoints),
-    Bytes = maps:merge(#{Name => {0, 0} || {Name, _} <- Servers},
-                       erlmcp_bench_scenario_tally:bytes(Tally)),
     Reading = erlmcp_bench_scenario_resources:read(
-        Phase, [{~"generator", erlmcp_bench_process:self()} | Servers], Bytes),
+        Phase, [{~"generator", erlmcp_bench_process:self()} | Servers],
+        maps:merge(#{Name => {0, 0} || {Name, _} <- Servers}, Bytes)),
     Run#run{readings = [Reading | Readings]}.
 
 missed(#{connections := Open}, #run{outages = Outages, groups = Groups} = Run) ->
@@ -299,12 +300,13 @@ phase(#{phase := Name}, #run{scenario = Scenario, options = Options}) ->
     #{event => phase, phase => Name, clients => Clients, seconds => (Until - From) / ?SECOND}.
 
 %% A separate process waits for the figures of the nodes, which may be busy or restart.
-phase_ended(none, #run{endpoints = Endpoints} = Run) ->
+phase_ended(none, #run{endpoints = Endpoints, tally = Tally} = Run) ->
     %% The collections of the first phase begin now.
     _ = erlmcp_bench_scenario_endpoints:pauses(Endpoints),
-    read(start, Run);
+    read(start, erlmcp_bench_scenario_tally:bytes(Tally), Run);
 phase_ended(#{phase := Phase}, #run{endpoints = Endpoints, tally = Tally} = Run) ->
-    #run{scrapers = Scrapers} = Read = read(Phase, Run),
+    #run{scrapers = Scrapers} = Read =
+        read(Phase, erlmcp_bench_scenario_tally:bytes(Tally), Run),
     Scrape = #{phase => Phase, at_us => erlang:monotonic_time(microsecond),
                families => erlmcp_bench_prometheus:labelled(
                                {~"instance", ~"generator"},

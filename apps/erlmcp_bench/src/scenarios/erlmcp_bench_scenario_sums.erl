@@ -4,7 +4,7 @@ Sums of request outcomes: how many were sent, how each of them ended, and how lo
 took. Pure.
 """.
 
--export([none/0, of_mark/1, of_report/1, since/2, add/2]).
+-export([none/0, of_counters/1, of_report/1, since/2, add/2]).
 -export([ended/1, error_percent/1, zone/1, histogram/1, total_us/1]).
 
 -export_type([sums/0]).
@@ -30,9 +30,9 @@ the bucket's upper end in microseconds.
 none() ->
     (#{Name => 0 || Name <- ?COUNTS})#{latency => []}.
 
--doc "Returns the sums of a load from a reading of its counters while it runs.".
--spec of_mark(erlmcp_load_sample:mark()) -> sums().
-of_mark(#{counts := Counts, latency := Latency}) ->
+-doc "Returns the sums of a load from its counters while it runs.".
+-spec of_counters(erlmcp_load_sample:counters()) -> sums().
+of_counters(#{counts := Counts, latency := Latency}) ->
     %% The counters are read one after the other while the load continues. So an answer is one with
     %% a latency, and every ended request was sent.
     Sums = (maps:with(?COUNTS, Counts))#{answered := lists:sum([N || {_, N} <- Latency]),

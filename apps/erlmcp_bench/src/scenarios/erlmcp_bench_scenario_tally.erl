@@ -28,7 +28,7 @@ The bytes that each endpoint has received from its clients, and the bytes that i
     step = 1 :: pos_integer(),
     %% Each load with its endpoint and its sums at the last reading. Loads that are being stopped
     %% are not read any more.
-    loads = #{} :: #{term() => {erlmcp_load:load(), last()}},
+    loads = #{} :: #{term() => {erlmcp_load_sample:meters(), last()}},
     stopping = #{} :: #{term() => last()},
     connections = 0 :: non_neg_integer(),
     total = erlmcp_bench_scenario_sums:none() :: erlmcp_bench_scenario_sums:sums(),
@@ -55,7 +55,7 @@ step(Tally, Number) ->
 -doc "Adds a load on `Endpoint` that has started, under the new `Id`.".
 -spec started(pid(), Id :: term(), Endpoint :: binary(), erlmcp_load:load()) -> ok.
 started(Tally, Id, Endpoint, Load) ->
-    call(Tally, {started, Id, Endpoint, Load}).
+    call(Tally, {started, Id, Endpoint, erlmcp_load:meters(Load)}).
 
 -doc "Marks the load `Id`, which is about to be stopped, so that it is not read any more.".
 -spec stopping(pid(), Id :: term()) -> ok.
@@ -67,8 +67,11 @@ stopping(Tally, Id) ->
 ended(Tally, Id, Report) ->
     call(Tally, {ended, Id, Report}).
 
--doc "Returns the sums since the last call of this function, and the number of open connections.".
--spec look(pid()) -> look().
+-doc """
+Returns the sums since the last call of this function, the number of open connections, and the bytes
+of each endpoint that has had a load.
+""".
+-spec look(pid()) -> {look(), bytes()}.
 look(Tally) ->
     call(Tally, look).
 
@@ -112,14 +115,16 @@ call(Tally, Request) ->
 
 -doc false.
 init([]) ->
+    %% A scenario waits for each reading, and its loads must not delay it.
+    _ = process_flag(priority, high),
     {ok, #state{}}.
 
 -doc false.
 handle_call({step, Number}, _, State) ->
     {reply, ok, (read_loads(State))#state{step = Number}};
-handle_call({started, Id, Endpoint, Load}, _, #state{loads = Loads} = State) ->
+handle_call({started, Id, Endpoint, Meters}, _, #state{loads = Loads} = State) ->
     Last = {Endpoint, erlmcp_bench_scenario_sums:none()},
-    {reply, ok, State#state{loads = Loads#{Id => {Load, Last}}}};
+    {reply, ok, State#state{loads = Loads#{Id => {Meters, Last}}}};
 handle_call({stopping, Id}, _, #state{loads = Loads, stopping = Stopping} = State) ->
     {{_, Last}, Others} = maps:take(Id, Loads),
     {reply, ok, State#state{loads = Others, stopping = Stopping#{Id => Last}}};
@@ -128,8 +133,9 @@ handle_call({ended, Id, Report}, _, #state{stopping = Stopping} = State) ->
     Sums = erlmcp_bench_scenario_sums:of_report(Report),
     {reply, ok, counted(Sums, Last, State#state{stopping = Others})};
 handle_call(look, _, State) ->
-    #state{unseen = Unseen, connections = Connections} = Current = read_loads(State),
-    {reply, #{sums => Unseen, connections => Connections},
+    #state{unseen = Unseen, connections = Connections, bytes = Bytes} = Current =
+        read_loads(State),
+    {reply, {#{sums => Unseen, connections => Connections}, Bytes},
      Current#state{unseen = erlmcp_bench_scenario_sums:none()}};
 handle_call(total, _, State) ->
     #state{total = Total, connections = Connections} = Current = read_loads(State),
@@ -145,11 +151,12 @@ handle_cast(_, State) ->
     {noreply, State}.
 
 read_loads(#state{loads = Loads} = State) ->
-    maps:fold(fun(Id, {Load, {Endpoint, _} = Last}, #state{loads = Others} = Sum) ->
-                  #{counts := #{connections := Connections}} = Mark = erlmcp_load:peek(Load),
-                  Now = erlmcp_bench_scenario_sums:of_mark(Mark),
+    maps:fold(fun(Id, {Meters, {Endpoint, _} = Last}, #state{loads = Others} = Sum) ->
+                  #{counts := #{connections := Connections}} = Counters =
+                      erlmcp_load_sample:read(Meters),
+                  Now = erlmcp_bench_scenario_sums:of_counters(Counters),
                   Open = Sum#state.connections + Connections,
-                  counted(Now, Last, Sum#state{loads = Others#{Id := {Load, {Endpoint, Now}}},
+                  counted(Now, Last, Sum#state{loads = Others#{Id := {Meters, {Endpoint, Now}}},
                                                connections = Open})
               end, State#state{connections = 0}, Loads).
 

@@ -11,7 +11,8 @@ reason, and the published metrics add up to that. A result with a broken promise
          what_stops_came_last/1, clients_are_spread/1, what_is_wrong_fails/1,
          errors_have_their_zones/1, faults_are_whole_in_time/1, faults_have_to_be_seen/1,
          an_outage_ends_with_a_calm/1, the_page_has_the_data/1,
-         a_late_crowd_shortens_no_phase/1, a_late_phase_has_no_higher_rate/1]).
+         a_late_crowd_shortens_no_phase/1, a_late_phase_has_no_higher_rate/1,
+         seconds_come_on_time_beside_many_loads/1]).
 -export([baseline_is_counted/1, connection_flood_rises_and_falls/1,
          message_bombing_is_accounted_for/1, chaos_does_harm/1, hundredfold_has_scale/1,
          other_servers_are_loaded/1, clients_that_did_not_connect_are_told/1,
@@ -30,7 +31,8 @@ all() ->
      faults_are_whole_in_time, faults_have_to_be_seen, an_outage_ends_with_a_calm,
      wrong_options_are_told, a_taken_port_is_told, metrics_end_with_a_killed_caller,
      the_page_has_the_data,
-     a_late_crowd_shortens_no_phase, a_late_phase_has_no_higher_rate, {group, runs}].
+     a_late_crowd_shortens_no_phase, a_late_phase_has_no_higher_rate,
+     seconds_come_on_time_beside_many_loads, {group, runs}].
 
 %% They take their time, and little else.
 groups() ->
@@ -369,6 +371,32 @@ a_late_phase_has_no_higher_rate(_) ->
             ?assert(First * 1_000 / Milliseconds < 1.5 * Due)
     after 0 -> ct:fail(no_second)
     end.
+
+%% The figures of a second come when it ends, though many processes wait for a scheduler. Each URL
+%% has a load of its own.
+seconds_come_on_time_beside_many_loads(_) ->
+    erlmcp_test_pauses:undisturbed(?PAUSE_MS, fun seconds_come_on_time/0).
+
+seconds_come_on_time() ->
+    {ok, Server} = erlmcp:start_server(#{name => ~"other", version => ~"1",
+                                         listen => [{http, #{}}]}),
+    [#{url := Url}] = erlmcp:listeners(Server),
+    Test = self(),
+    Numbers = lists:seq(1, 10_000),
+    {error, {crashed, seen}} = erlmcp_bench_scenario:run(baseline, #{
+        urls => lists:duplicate(100, Url), profile => low_load, scale => 10, duration_s => 30,
+        on_event => fun(#{event := second, elapsed_s := 1}) ->
+                            [spawn_link(fun Works() -> _ = lists:sort(Numbers), Works() end)
+                             || _ <- lists:seq(1, 200)];
+                       (#{event := second, elapsed_s := Second, span_ms := Milliseconds}) ->
+                            Test ! {span, Milliseconds},
+                            Second < 5 orelse exit(seen);
+                       (_) -> ok
+                    end}),
+    Spans = [receive {span, Milliseconds} -> Milliseconds end || _ <- lists:seq(2, 5)],
+    ct:pal("~p", [Spans]),
+    ok = erlmcp:stop_server(Server),
+    ?assert(lists:max(Spans) < 2_000).
 
 %% In the process that runs the scenario, to which its nodes are linked.
 stand_still(Milliseconds) ->

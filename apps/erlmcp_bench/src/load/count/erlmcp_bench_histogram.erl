@@ -1,7 +1,7 @@
 -module(erlmcp_bench_histogram).
 -moduledoc """
 Counts times from 1 microsecond to an hour, in buckets that are one microsecond or less than 1 %
-wide.
+wide. Functions that read a histogram read the list of its counts, too (`t:entries/0`).
 
 A histogram takes 26 KiB for each scheduler, however many times it counts. Any number of processes
 can record into it without waiting for each other.
@@ -81,9 +81,9 @@ longest(Bucket) ->
     ((Bucket - Shift * ?STEPS + 1) bsl Shift) - 1.
 
 -doc "Returns the number of counted times.".
--spec count(histogram()) -> non_neg_integer().
-count(Histogram) ->
-    sum(buckets(Histogram), 0).
+-spec count(histogram() | entries()) -> non_neg_integer().
+count(Times) ->
+    sum(buckets(Times), 0).
 
 sum([], Sum) -> Sum;
 sum([{_, Count} | Buckets], Sum) when is_integer(Count) -> sum(Buckets, Sum + Count).
@@ -103,50 +103,57 @@ as the middle of its bucket, which is off by less than 0.5 %.
 ## Examples
 
 ```erlang
-1> erlmcp_bench_histogram:deviation(erlmcp_bench_histogram:from_list([{10, 2}, {20, 2}])).
+1> erlmcp_bench_histogram:deviation([{10, 2}, {20, 2}]).
 5.0
 ```
 """.
--spec deviation(histogram()) -> float().
-deviation(Histogram) ->
-    Times = [{(longest(Bucket - 1) + 1 + longest(Bucket)) / 2, Count}
-             || {Bucket, Count} <- buckets(Histogram)],
-    Count = erlang:max(1, lists:sum([Number || {_, Number} <- Times])),
-    Mean = lists:sum([Us * Number || {Us, Number} <- Times]) / Count,
-    math:sqrt(lists:sum([(Us - Mean) * (Us - Mean) * Number || {Us, Number} <- Times]) / Count).
+-spec deviation(histogram() | entries()) -> float().
+deviation(Times) ->
+    Middles = [{(longest(Bucket - 1) + 1 + longest(Bucket)) / 2, Count}
+               || {Bucket, Count} <- buckets(Times)],
+    Count = erlang:max(1, lists:sum([Number || {_, Number} <- Middles])),
+    Mean = lists:sum([Us * Number || {Us, Number} <- Middles]) / Count,
+    math:sqrt(lists:sum([(Us - Mean) * (Us - Mean) * Number || {Us, Number} <- Middles]) / Count).
 
--doc "Returns the longest time in microseconds, exactly, or 0 if the histogram is empty.".
--spec max(histogram()) -> non_neg_integer().
+-doc "Returns the longest time in microseconds, exactly, or 0 if there is none.".
+-spec max(histogram() | entries()) -> non_neg_integer().
 max(#histogram{longest = Longest}) ->
-    atomics:get(Longest, 1).
+    atomics:get(Longest, 1);
+max([]) ->
+    0;
+max(Entries) ->
+    {Us, _} = lists:last(Entries),
+    Us.
 
 -doc """
 Returns the time in microseconds that `Percent` per cent of all times do not exceed. The result is
-too long by less than 1 %. The result is exact for 100 per cent, and 0 if the histogram is empty.
+too long by less than 1 %. The result is exact for 100 per cent, and 0 if there is no time.
 
 ## Examples
 
 ```erlang
-1> H = erlmcp_bench_histogram:from_list([{200, 98}, {5_000, 1}, {90_000, 1}]).
-2> [erlmcp_bench_histogram:percentile(H, P) || P <- [50, 98, 100.0]].
+1> Entries = [{200, 98}, {5_000, 1}, {90_000, 1}].
+2> [erlmcp_bench_histogram:percentile(Entries, P) || P <- [50, 98, 100.0]].
 [200, 200, 90000]
 ```
 """.
--spec percentile(histogram(), Percent :: number()) -> non_neg_integer().
-percentile(Histogram, Percent) when Percent >= 0, Percent =< 100 ->
-    Buckets = buckets(Histogram),
+-spec percentile(histogram() | entries(), Percent :: number()) -> non_neg_integer().
+percentile(Times, Percent) when Percent >= 0, Percent =< 100 ->
+    Buckets = buckets(Times),
     Count = lists:sum([Number || {_, Number} <- Buckets]),
     %% The least number of times that is `Percent` per cent of all.
     Rank = erlang:max(1, ceil(Percent * Count / 100)),
-    erlang:min(ranked(Buckets, Rank), max(Histogram)).
+    erlang:min(ranked(Buckets, Rank), max(Times)).
 
 ranked([], _) -> 0;
 ranked([{Bucket, Count} | _], Rank) when Count >= Rank -> longest(Bucket);
 ranked([{_, Count} | Buckets], Rank) -> ranked(Buckets, Rank - Count).
 
-buckets(#histogram{counts = Counts}) ->
-    [{Bucket, Count} || Bucket <- lists:seq(1, ?BUCKETS - 1),
-                        Count <- [counters:get(Counts, Bucket)], Count > 0].
+buckets(#histogram{counts = Counts} = Histogram) ->
+    [{Bucket, Count} || Bucket <- lists:seq(1, bucket(max(Histogram))),
+                        Count <- [counters:get(Counts, Bucket)], Count > 0];
+buckets(Entries) ->
+    [{bucket(Us), Count} || {Us, Count} <- Entries].
 
 -doc "Returns a new histogram with the times of all given ones.".
 -spec merge([histogram()]) -> histogram().

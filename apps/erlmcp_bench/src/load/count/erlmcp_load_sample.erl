@@ -1,13 +1,22 @@
 -module(erlmcp_load_sample).
 -moduledoc "Reads the counters of a load at one moment, and compares two such readings.".
 
--export([mark/1, between/3]).
+-export([read/1, mark/1, between/3]).
 
--export_type([mark/0, sample/0]).
+-export_type([meters/0, counters/0, mark/0, sample/0]).
 
+-doc "Where a load counts what it does, and the latencies of its answered requests.".
+-type meters() :: #{
+    counts := erlmcp_load_counts:counts(), latency := erlmcp_bench_histogram:histogram(), _ => _
+}.
+-doc "The counters of a load, and the latencies of its answered requests.".
+-type counters() :: #{
+    counts := #{erlmcp_load_counts:name() => integer()},
+    latency := erlmcp_bench_histogram:entries()
+}.
 -doc """
-All counters at the time `at`, in monotonic microseconds. `undefined` stands for a figure that
-cannot be read.
+The counters at the time `at`, in monotonic microseconds, and what generator and server have used.
+`undefined` stands for a figure that cannot be read.
 """.
 -type mark() :: #{
     at := integer(),
@@ -41,15 +50,24 @@ sample. An optional figure without a value, or of 0, is left out.
 
 -define(MIB, 1_048_576).
 
--doc "Reads all counters of a load at this moment.".
+-doc "Reads the counters of a load at this moment.".
+-spec read(meters()) -> counters().
+read(#{counts := Counts, latency := Latency}) ->
+    #{counts => erlmcp_load_counts:all(Counts),
+      latency => erlmcp_bench_histogram:to_list(Latency)}.
+
+-doc """
+Reads the counters of a load at this moment, and what the generator and the server have used. The
+operating system is asked for that, which takes longer than all else.
+""".
 -spec mark(erlmcp_load_plan:settings()) -> mark().
-mark(#{counts := Counts, latency := Latency, server_os_pid := Server}) ->
-    #{at => erlang:monotonic_time(microsecond),
-      counts => erlmcp_load_counts:all(Counts),
-      latency => erlmcp_bench_histogram:to_list(Latency),
-      generator_cpu_us => erlmcp_bench_process:cpu_us(erlmcp_bench_process:self()),
-      server_cpu_us => of_server(fun erlmcp_bench_process:cpu_us/1, Server),
-      server_rss_bytes => of_server(fun erlmcp_bench_process:rss_bytes/1, Server)}.
+mark(#{server_os_pid := Server} = Settings) ->
+    At = erlang:monotonic_time(microsecond),
+    (read(Settings))#{
+        at => At,
+        generator_cpu_us => erlmcp_bench_process:cpu_us(erlmcp_bench_process:self()),
+        server_cpu_us => of_server(fun erlmcp_bench_process:cpu_us/1, Server),
+        server_rss_bytes => of_server(fun erlmcp_bench_process:rss_bytes/1, Server)}.
 
 of_server(_, none) -> undefined;
 of_server(Fun, Server) -> Fun(Server).
@@ -65,8 +83,7 @@ between(#{at := Earlier, counts := Before, latency := EarlierLatency} = From,
     Seconds = max(1, Later - Earlier) / 1_000_000,
     #{sent := Sent, answered := Answered, refused := Refused, failed := Failed, wrong := Wrong,
       connections := Connections} = After,
-    Replies = erlmcp_bench_histogram:from_list(
-        erlmcp_bench_histogram:since(Latency, EarlierLatency)),
+    Replies = erlmcp_bench_histogram:since(Latency, EarlierLatency),
     Sample = #{
         at_s => (Later - Begun) / 1_000_000, duration_s => Seconds,
         sent_count => Count(sent), answered_count => Count(answered),
@@ -81,17 +98,15 @@ between(#{at := Earlier, counts := Before, latency := EarlierLatency} = From,
     maps:merge(Sample, maps:from_list(latencies(Replies) ++ memory(To)
                                       ++ processor(From, To, Count(answered)))).
 
+latencies([]) ->
+    [];
 latencies(Replies) ->
-    case erlmcp_bench_histogram:count(Replies) of
-        0 -> [];
-        _ -> [{latency_p50_us, erlmcp_bench_histogram:percentile(Replies, 50)},
-              {latency_p95_us, erlmcp_bench_histogram:percentile(Replies, 95)},
-              {latency_p99_us, erlmcp_bench_histogram:percentile(Replies, 99)},
-              {latency_p999_us, erlmcp_bench_histogram:percentile(Replies, 99.9)},
-              {latency_max_us, erlmcp_bench_histogram:max(Replies)}
-              | [{latency_deviation_us, Us} || Us <- [erlmcp_bench_histogram:deviation(Replies)],
-                                               Us > 0]]
-    end.
+    [{latency_p50_us, erlmcp_bench_histogram:percentile(Replies, 50)},
+     {latency_p95_us, erlmcp_bench_histogram:percentile(Replies, 95)},
+     {latency_p99_us, erlmcp_bench_histogram:percentile(Replies, 99)},
+     {latency_p999_us, erlmcp_bench_histogram:percentile(Replies, 99.9)},
+     {latency_max_us, erlmcp_bench_histogram:max(Replies)}
+     | [{latency_deviation_us, Us} || Us <- [erlmcp_bench_histogram:deviation(Replies)], Us > 0]].
 
 memory(#{server_rss_bytes := undefined}) -> [];
 memory(#{server_rss_bytes := Bytes}) -> [{memory_rss_mib_per_node, Bytes / ?MIB}].

@@ -57,16 +57,24 @@ deviations_are_nearly_exact(_) ->
                   end)).
 
 lists_keep_everything(_) ->
-    holds(?FORALL({Times, Percent}, {times(), percent()},
+    holds(?FORALL({Some, Percent}, {times(), percent()},
                   begin
-                      Histogram = histogram(Times),
+                      Histogram = histogram(Some),
                       Entries = erlmcp_bench_histogram:to_list(Histogram),
                       Again = erlmcp_bench_histogram:from_list(Entries),
+                      Of = [Histogram, Again, Entries],
                       Entries =:= lists:ukeysort(1, Entries)
                           andalso erlmcp_bench_histogram:to_list(Again) =:= Entries
-                          andalso erlmcp_bench_histogram:percentile(Again, Percent)
-                              =:= erlmcp_bench_histogram:percentile(Histogram, Percent)
+                          andalso are_same(fun erlmcp_bench_histogram:count/1, Of)
+                          andalso are_same(fun erlmcp_bench_histogram:max/1, Of)
+                          andalso are_same(fun erlmcp_bench_histogram:deviation/1, Of)
+                          andalso are_same(fun(Times) ->
+                                               erlmcp_bench_histogram:percentile(Times, Percent)
+                                           end, Of)
                   end)).
+
+are_same(Figure, Of) ->
+    1 =:= length(lists:usort([Figure(Times) || Times <- Of])).
 
 merging_is_counting_together(_) ->
     holds(?FORALL({Some, Others}, {times(), times()},
