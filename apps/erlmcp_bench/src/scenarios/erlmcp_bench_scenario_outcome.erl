@@ -174,10 +174,8 @@ status([]) -> passed;
 status(_) -> failed.
 
 total(Reports) ->
-    lists:foldl(
-        fun(Report, Sums) ->
-            erlmcp_bench_scenario_sums:add(erlmcp_bench_scenario_sums:of_report(Report), Sums)
-        end, erlmcp_bench_scenario_sums:none(), Reports).
+    erlmcp_bench_scenario_sums:sum([erlmcp_bench_scenario_sums:of_report(Report)
+                                    || Report <- Reports]).
 
 reasons(Kind, Reports) ->
     lists:foldl(fun(#{Kind := Reasons}, Sum) ->
@@ -185,8 +183,7 @@ reasons(Kind, Reports) ->
                 end, #{}, Reports).
 
 sums(Steps) ->
-    lists:foldl(fun({_, Sums, _}, All) -> erlmcp_bench_scenario_sums:add(Sums, All) end,
-                erlmcp_bench_scenario_sums:none(), Steps).
+    erlmcp_bench_scenario_sums:sum([Sums || {_, Sums, _} <- Steps]).
 
 %% The bytes of text that a request has, and that come back. Other requests have no known payload.
 payload(_, #{requests := _}) -> unknown;

@@ -4,7 +4,7 @@ Sums of request outcomes: how many were sent, how each of them ended, and how lo
 took. Pure.
 """.
 
--export([none/0, of_counters/1, of_report/1, since/2, add/2]).
+-export([none/0, of_counters/1, of_report/1, since/2, add/2, sum/1]).
 -export([ended/1, error_percent/1, zone/1, histogram/1, total_us/1]).
 
 -export_type([sums/0]).
@@ -69,6 +69,16 @@ joined([{One, _} = First | Ones], [{Other, _} | _] = Others) when One < Other ->
 joined([_ | _] = Ones, [First | Others]) -> [First | joined(Ones, Others)];
 joined([], Others) -> Others;
 joined(Ones, []) -> Ones.
+
+-doc "Adds up any number of sums.".
+-spec sum([sums()]) -> sums().
+sum([]) -> none();
+sum([Sums]) -> Sums;
+%% In pairs: the sum of many is long, and is thus copied a few times only.
+sum(All) -> sum(pairs(All)).
+
+pairs([One, Other | Rest]) -> [add(One, Other) | pairs(Rest)];
+pairs(Rest) -> Rest.
 
 -doc "Returns how many requests have ended: answered, refused, failed or wrong.".
 -spec ended(sums()) -> non_neg_integer().

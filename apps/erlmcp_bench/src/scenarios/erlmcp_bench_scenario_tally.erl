@@ -129,9 +129,9 @@ handle_call({stopping, Id}, _, #state{loads = Loads, stopping = Stopping} = Stat
     {{_, Last}, Others} = maps:take(Id, Loads),
     {reply, ok, State#state{loads = Others, stopping = Stopping#{Id => Last}}};
 handle_call({ended, Id, Report}, _, #state{stopping = Stopping} = State) ->
-    {Last, Others} = maps:take(Id, Stopping),
-    Sums = erlmcp_bench_scenario_sums:of_report(Report),
-    {reply, ok, counted(Sums, Last, State#state{stopping = Others})};
+    {{Endpoint, Before}, Others} = maps:take(Id, Stopping),
+    More = erlmcp_bench_scenario_sums:since(erlmcp_bench_scenario_sums:of_report(Report), Before),
+    {reply, ok, counted(More, with_bytes(Endpoint, More, State#state{stopping = Others}))};
 handle_call(look, _, State) ->
     #state{unseen = Unseen, connections = Connections, bytes = Bytes} = Current =
         read_loads(State),
@@ -150,22 +150,26 @@ handle_call(steps, _, #state{of_steps = OfSteps} = State) ->
 handle_cast(_, State) ->
     {noreply, State}.
 
+read_loads(#state{loads = Loads} = State) when map_size(Loads) =:= 0 ->
+    State#state{connections = 0};
 read_loads(#state{loads = Loads} = State) ->
-    maps:fold(fun(Id, {Meters, {Endpoint, _} = Last}, #state{loads = Others} = Sum) ->
-                  #{counts := #{connections := Connections}} = Counters =
-                      erlmcp_load_sample:read(Meters),
-                  Now = erlmcp_bench_scenario_sums:of_counters(Counters),
-                  Open = Sum#state.connections + Connections,
-                  counted(Now, Last, Sum#state{loads = Others#{Id := {Meters, {Endpoint, Now}}},
-                                               connections = Open})
-              end, State#state{connections = 0}, Loads).
+    {Mores, Read} = maps:fold(fun(Id, {Meters, {Endpoint, Before}}, {Mores, Sum}) ->
+        #{counts := #{connections := Connections}} = Counters = erlmcp_load_sample:read(Meters),
+        Now = erlmcp_bench_scenario_sums:of_counters(Counters),
+        More = erlmcp_bench_scenario_sums:since(Now, Before),
+        #state{loads = Others, connections = Open} = Counted = with_bytes(Endpoint, More, Sum),
+        {[More | Mores], Counted#state{loads = Others#{Id := {Meters, {Endpoint, Now}}},
+                                       connections = Open + Connections}}
+    end, {[], State#state{connections = 0}}, Loads),
+    counted(erlmcp_bench_scenario_sums:sum(Mores), Read).
 
-counted(Now, {Endpoint, Before}, #state{step = Step, of_steps = OfSteps, bytes = Bytes} = State) ->
-    #state{total = Total, unseen = Unseen} = State,
-    #{bytes_in := In, bytes_out := Out} = More = erlmcp_bench_scenario_sums:since(Now, Before),
+%% An endpoint receives what its clients send.
+with_bytes(Endpoint, #{bytes_in := In, bytes_out := Out}, #state{bytes = Bytes} = State) ->
+    State#state{bytes = maps:update_with(Endpoint, fun({Received, Sent}) ->
+                                                       {Received + Out, Sent + In}
+                                                   end, {Out, In}, Bytes)}.
+
+counted(More, #state{step = Step, of_steps = OfSteps, total = Total, unseen = Unseen} = State) ->
     Add = fun(Sums) -> erlmcp_bench_scenario_sums:add(More, Sums) end,
-    %% An endpoint receives what its clients send.
-    Both = maps:update_with(Endpoint, fun({Received, Sent}) -> {Received + Out, Sent + In} end,
-                            {Out, In}, Bytes),
-    State#state{total = Add(Total), unseen = Add(Unseen), bytes = Both,
+    State#state{total = Add(Total), unseen = Add(Unseen),
                 of_steps = maps:update_with(Step, Add, More, OfSteps)}.

@@ -178,6 +178,11 @@ sums_add_up(_) ->
     ?assertEqual(Both, erlmcp_bench_scenario_sums:add(Other, One)),
     ?assertEqual(One, erlmcp_bench_scenario_sums:since(Both, Other)),
     ?assertEqual(One, erlmcp_bench_scenario_sums:add(erlmcp_bench_scenario_sums:none(), One)),
+    None = erlmcp_bench_scenario_sums:none(),
+    ?assertEqual([None, One, Both, Both, erlmcp_bench_scenario_sums:add(Both, Both)],
+                 [erlmcp_bench_scenario_sums:sum(All)
+                  || All <- [[], [One], [One, Other], [Other, None, One],
+                             [One, Other, Other, One]]]),
     ?assertEqual(9, erlmcp_bench_scenario_sums:ended(One)),
     ?assertEqual(10 + 60 + 150, erlmcp_bench_scenario_sums:total_us(One)),
     ?assert(abs(erlmcp_bench_scenario_sums:error_percent(One) - 100 * 5 / 11) < 1.0e-9).

@@ -198,9 +198,13 @@ without those of `Earlier`.
 ```
 """.
 -spec since(Later :: entries(), Earlier :: entries()) -> entries().
-since(Later, Earlier) ->
+since([{Us, Count} | Later], [{Before, Old} | Earlier]) ->
     %% Entries are compared by bucket: the last entry of the earlier list ends at the longest time
     %% of then.
-    Before = #{bucket(Us) => Count || {Us, Count} <- Earlier},
-    [{Us, Count - Old} || {Us, Count} <- Later, Old <- [maps:get(bucket(Us), Before, 0)],
-                          Count > Old].
+    case {bucket(Us), bucket(Before)} of
+        {Bucket, Bucket} when Count > Old -> [{Us, Count - Old} | since(Later, Earlier)];
+        {Bucket, Bucket} -> since(Later, Earlier);
+        {_, _} -> [{Us, Count} | since(Later, [{Before, Old} | Earlier])]
+    end;
+since(Later, _) ->
+    Later.
