@@ -1,7 +1,8 @@
 -module(erlmcp_bench_histogram).
 -moduledoc """
 Counts times from 1 microsecond to an hour, in buckets that are one microsecond or less than 1 %
-wide. Functions that read a histogram read the list of its counts, too (`t:entries/0`).
+wide. `count/1`, `deviation/1`, `max/1` and `percentile/2` also read the list of a histogram's
+counts.
 
 A histogram takes 26 KiB for each scheduler, however many times it counts. Any number of processes
 can record into it without waiting for each other.

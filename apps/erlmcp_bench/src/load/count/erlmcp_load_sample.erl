@@ -5,7 +5,7 @@
 
 -export_type([meters/0, counters/0, mark/0, sample/0]).
 
--doc "Where a load counts what it does, and the latencies of its answered requests.".
+-doc "The counters and the histogram in which a load counts. They are read with `read/1`.".
 -type meters() :: #{
     counts := erlmcp_load_counts:counts(), latency := erlmcp_bench_histogram:histogram(), _ => _
 }.

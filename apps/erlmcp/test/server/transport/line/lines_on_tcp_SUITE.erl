@@ -16,6 +16,7 @@
          answers_are_one_line/1, large_answers_arrive_whole/1,
          unfinished_messages_are_bounded_in_time/1, clients_that_do_not_read_are_dropped/1,
          unread_answers_are_bounded_in_time/1, what_the_system_gives_up_is_lost/1,
+         the_system_waits_longer_than_the_process/1,
          old_heaps_are_for_busy_connections/1,
          connections_live_when_a_neighbour_dies/1, clients_that_vanish_are_found/1]).
 
@@ -42,6 +43,7 @@ all() ->
      answers_are_one_line, large_answers_arrive_whole,
      unfinished_messages_are_bounded_in_time, clients_that_do_not_read_are_dropped,
      unread_answers_are_bounded_in_time, what_the_system_gives_up_is_lost,
+     the_system_waits_longer_than_the_process,
      old_heaps_are_for_busy_connections,
      connections_live_when_a_neighbour_dies, clients_that_vanish_are_found].
 
@@ -511,6 +513,15 @@ large_tool() ->
 %% A client that has vanished is no client that has ended its input: its calls end. When the system
 %% gives up a connection on which bytes are left to write, OTP reports the end of the input.
 what_the_system_gives_up_is_lost(_) ->
+    on_linux(fun is_lost/0).
+
+on_linux(Run) ->
+    case os:type() of
+        {unix, linux} -> Run();
+        _ -> {skip, "needs Linux"}
+    end.
+
+is_lost() ->
     Socket = connect(serve(#{tools => [large_tool(), waiting_tool(~"wait")]})),
     send(Socket, stateless(0, ~"tools/call", #{~"name" => ~"wait"})),
     Monitor = monitor(process, await_call()),
@@ -518,6 +529,18 @@ what_the_system_gives_up_is_lost(_) ->
     ok = inet:setopts(erlmcp_test_http:other_side(Socket), [{raw, 6, 18, <<50:32/native>>}]),
     send(Socket, stateless(1, ~"tools/call", #{~"name" => ~"large"})),
     down(Monitor).
+
+%% Otherwise nobody would say why a client that does not read has lost its connection. Linux takes a
+%% signed number.
+the_system_waits_longer_than_the_process(_) ->
+    on_linux(fun() ->
+        [begin
+             Socket = connect(serve(#{limits => #{send_timeout_ms => Milliseconds}})),
+             #{} = result(ask_stateless(Socket, 1, ~"tools/list", #{})),
+             {ok, [{raw, 6, 18, <<Waits:32/native-signed>>}]} =
+                 inet:getopts(erlmcp_test_http:other_side(Socket), [{raw, 6, 18, 4}])
+         end || {Milliseconds, Waits} <- [{100, 1_100}, {4_294_967_295, 2_147_483_647}]]
+    end).
 
 %% A connection with small messages has one heap and no old one, until it has much at once; and
 %% again when it is quiet.
